@@ -1,0 +1,51 @@
+PYTHON ?= python3
+VENV ?= .venv
+JOBS ?= 2
+
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+MODEL := build/resnet18.onnx
+CALIBRATION := build/resnet18-calibration.npz
+SAMPLE := build/resnet18-image.npy
+# pip would complain about TVM's releases instead.
+CHECK_PYTHON := import sys; v = sys.version_info[:2]; (3, 10) <= v <= (3, 13) or sys.exit( \
+  "$(PYTHON) is Python %d.%d; 3.10 to 3.13 work; run: make PYTHON=python3.12 ..." % v)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint bench venv clean
+
+help: ## Show this list
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
+
+demo: $(READY) $(MODEL) ## Run ResNet-18 on the VTA simulator and check it bit for bit
+	$(BIN)/vta-byoc run $(MODEL) --calibration $(CALIBRATION) --input $(SAMPLE) --check
+
+test: $(READY) ## Run all tests, linters included
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests
+
+lint: $(READY) ## Run ruff and mypy
+	$(BIN)/python -m pytest -q tests/test_lint.py
+
+bench: $(READY) ## Run every benchmark and print its table
+	@set -e; for script in benchmarks/[!_]*.py; do \
+	  echo "== $$script"; $(BIN)/python "$$script"; \
+	done
+
+venv: $(READY) ## Create the Python environment (PYTHON=python3.12 picks another Python)
+
+clean: ## Remove everything that make, pip and the tools have written
+	rm -rf $(VENV) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find hw vta_byoc tests models benchmarks -name __pycache__ -exec rm -rf {} + 2>/dev/null || true
+
+# The stamp is newer than all that decides what is installed, or the environment is updated.
+$(READY): setup.py pyproject.toml vta_byoc/_pins.py
+	@$(PYTHON) -c '$(CHECK_PYTHON)'
+	@echo "Installing into $(VENV); the first time downloads TVM and takes a minute or two."
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	@touch $@
+
+$(MODEL): $(wildcard models/*.py) | $(READY)
+	@mkdir -p $(@D)
+	$(BIN)/python models/resnet18.py -o $@ --calibration $(CALIBRATION) --sample $(SAMPLE)

@@ -1,0 +1,231 @@
+"""A Program: instructions, micro-ops, constants, symbols with relocations, layer map.
+
+Its DRAM is one byte arena laid out as inputs | image (constants, micro-ops) | temporaries and
+outputs.  Every address in the stream is a symbol plus an element offset until :func:`link`
+resolves it, so equal inputs give equal bytes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .config import VTAConfig
+from .counters import count_stream, dram_elem_bytes
+from .errors import VTAError
+from .isa import ISA, MemType, Opcode
+
+ARENA_ALIGN = 64
+KINDS = ("input", "const", "uop", "temp", "output")
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A named byte range of the arena.
+
+    ``shape`` and ``dtype`` describe the tensor in it; ``align`` is in bytes; ``kind`` one of KINDS;
+    ``scope`` is the DRAM memory scope its consumers asked for.
+    """
+
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    dtype: str
+    align: int
+    scope: str = "global"
+    offset: int = -1
+
+    @property
+    def nbytes(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True)
+class Relocation:
+    """Instruction ``index`` addresses ``symbol`` at ``addend`` elements of its memory type."""
+
+    index: int
+    symbol: str
+    addend: int
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Instructions [begin, end) belong to layer ``name``; ``output`` is the symbol it stores."""
+
+    name: str
+    begin: int
+    end: int
+    output: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A linked program.  ``insns`` (n, 2) uint64 with arena-relative addresses, ``image`` int8."""
+
+    config: VTAConfig
+    insns: np.ndarray
+    image: np.ndarray
+    symbols: tuple[Symbol, ...]
+    relocations: tuple[Relocation, ...]
+    layers: tuple[Layer, ...]
+    input_bytes: int
+    arena_bytes: int
+
+    def symbol(self, name: str) -> Symbol:
+        """The symbol ``name``."""
+        for sym in self.symbols:
+            if sym.name == name:
+                return sym
+        raise VTAError(
+            f"program has no symbol {name!r}; it has {', '.join(s.name for s in self.symbols)}"
+        )
+
+    def of_kind(self, kind: str) -> list[Symbol]:
+        """Symbols of one kind, in order of declaration."""
+        return [s for s in self.symbols if s.kind == kind]
+
+    def new_arena(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
+        """A fresh arena (int8) holding the image and ``inputs`` by symbol name."""
+        arena = np.zeros(self.arena_bytes, np.int8)
+        arena[self.input_bytes : self.input_bytes + self.image.size] = self.image
+        for sym in self.of_kind("input"):
+            self.view(arena, sym.name)[...] = inputs[sym.name]
+        return arena
+
+    def view(self, arena: np.ndarray, name: str) -> np.ndarray:
+        """The tensor of symbol ``name`` inside ``arena``, as a view."""
+        sym = self.symbol(name)
+        raw = arena[sym.offset : sym.offset + sym.nbytes]
+        return raw.view(sym.dtype).reshape(sym.shape)
+
+    def counters(self) -> dict[str, int]:
+        """The seven counters by decoding the stream."""
+        return count_stream(self.config, self.insns)
+
+    def relocated(self, base: int) -> np.ndarray:
+        """Instructions for an arena placed at byte address ``base``: (n, 2) uint64."""
+        isa = ISA.of(self.config)
+        insns = self.insns.copy()
+        for rel in self.relocations:
+            insn = isa.decode(*insns[rel.index].tolist())
+            elem = dram_elem_bytes(self.config, MemType(insn["mem_type"]))
+            if base % elem:
+                raise VTAError(
+                    f"arena base {base:#x} is not a multiple of {elem} bytes, the size of a "
+                    f"{MemType(insn['mem_type']).name} element; align the arena to it"
+                )
+            values = {**insn.fields, "dram_base": insn["dram_base"] + base // elem}
+            values.pop("opcode")
+            insns[rel.index] = isa.encode(insn.opcode, **values)
+        return insns
+
+    def header(self) -> dict[str, object]:
+        """Everything but the arrays, as JSON-ready data."""
+        return {
+            "config": self.config.to_dict(),
+            "symbols": [dataclasses.asdict(s) for s in self.symbols],
+            "relocations": [dataclasses.astuple(r) for r in self.relocations],
+            "layers": [dataclasses.asdict(layer) for layer in self.layers],
+            "input_bytes": self.input_bytes,
+            "arena_bytes": self.arena_bytes,
+        }
+
+    def to_bytes(self) -> bytes:
+        """Canonical bytes: equal programs give equal bytes."""
+        head = json.dumps(self.header(), sort_keys=True).encode()
+        parts = (head, self.insns.astype("<u8").tobytes(), self.image.tobytes())
+        return b"".join(len(p).to_bytes(8, "little") + p for p in parts)
+
+    def digest(self) -> str:
+        """SHA-256 of :meth:`to_bytes`, hexadecimal."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Program) and self.to_bytes() == other.to_bytes()
+
+    def __hash__(self) -> int:
+        return hash(self.digest())
+
+    def disassemble(self) -> str:
+        """The whole program as text: symbols, then instructions under their layers."""
+        lines = [f"; vta {self.config.name} {self.config.key}"]
+        for s in self.symbols:
+            shape = "x".join(map(str, s.shape))
+            lines.append(f"; {s.kind:<6} {s.name} {shape} {s.dtype} at {s.offset:#x} {s.scope}")
+        names = {rel.index: f"  ; {rel.symbol}+{rel.addend}" for rel in self.relocations}
+        starts = {layer.begin: layer.name for layer in self.layers}
+        for i, text in enumerate(ISA.of(self.config).disassemble(self.insns)):
+            if i in starts:
+                lines.append(f"{starts[i]}:")
+            lines.append(f"  {i:6d}  {text}{names.get(i, '')}")
+        return "\n".join(lines) + "\n"
+
+
+def _align(offset: int, align: int) -> int:
+    return -(-offset // align) * align
+
+
+def place_symbols(symbols: Sequence[Symbol]) -> tuple[list[Symbol], int, int, int]:
+    """Give offsets: inputs, then image, then the rest.  Returns (symbols, inputs, image, total)."""
+    offset, marks = 0, []
+    placed: dict[str, Symbol] = {}
+    for kinds in (("input",), ("const", "uop"), ("temp", "output")):
+        group = [s for s in symbols if s.kind in kinds]
+        for sym in group:
+            if sym.name in placed:
+                raise AssertionError(f"symbol {sym.name} declared twice")
+            offset = _align(offset, max(sym.align, ARENA_ALIGN))
+            placed[sym.name] = dataclasses.replace(sym, offset=offset)
+            offset += sym.nbytes
+        offset = _align(offset, ARENA_ALIGN)
+        marks.append(offset)
+    return [placed[s.name] for s in symbols], marks[0], marks[1], marks[2]
+
+
+def link(
+    config: VTAConfig,
+    insns: Sequence[tuple[Opcode, dict[str, int]]],
+    symbols: Sequence[Symbol],
+    constants: dict[str, np.ndarray],
+    relocations: Sequence[Relocation],
+    layers: Sequence[Layer],
+) -> Program:
+    """Place the symbols, resolve the relocations and encode the stream.
+
+    ``constants`` holds the contents of every "const" and "uop" symbol.
+    """
+    isa = ISA.of(config)
+    placed, input_bytes, image_end, total = place_symbols(symbols)
+    by_name = {s.name: s for s in placed}
+    image = np.zeros(image_end - input_bytes, np.int8)
+    for sym in placed:
+        if sym.kind in ("const", "uop"):
+            data = np.ascontiguousarray(constants[sym.name], dtype=sym.dtype)
+            if data.shape != sym.shape:
+                raise AssertionError(f"{sym.name}: constant {data.shape}, symbol {sym.shape}")
+            start = sym.offset - input_bytes
+            image[start : start + sym.nbytes] = data.reshape(-1).view(np.int8)
+    values = [dict(v) for _, v in insns]
+    for rel in relocations:
+        sym = by_name[rel.symbol]
+        elem = dram_elem_bytes(config, MemType(values[rel.index]["mem_type"]))
+        if sym.offset % elem:
+            raise AssertionError(f"{sym.name} at {sym.offset} is not aligned to {elem} bytes")
+        values[rel.index]["dram_base"] = sym.offset // elem + rel.addend
+    words = [isa.encode(op, **v) for (op, _), v in zip(insns, values, strict=True)]
+    return Program(
+        config=config,
+        insns=np.array(words, np.uint64).reshape(-1, 2),
+        image=image,
+        symbols=tuple(placed),
+        relocations=tuple(relocations),
+        layers=tuple(layers),
+        input_bytes=input_bytes,
+        arena_bytes=total,
+    )

@@ -1,0 +1,77 @@
+"""LLVM targets: this machine's, the one of exported libraries, and what a target can do."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tvm.target import Target, codegen
+
+EXPORT_CPU = "x86-64-v3"
+_CPUINFO = Path("/proc/cpuinfo")
+_CHECKED = ("avx", "f16c", "fma")
+
+
+@functools.lru_cache(maxsize=1)
+def native_target() -> Target:
+    """The processor that this process runs on.
+
+    LLVM knows a processor by its name; a virtual machine may hide some of its instructions, and
+    those are switched off.
+    """
+    cpu = codegen.llvm_get_system_cpu()
+    target = Target({"kind": "llvm", "mcpu": cpu})
+    hidden = _hidden(features(target), _system_flags())
+    return Target({"kind": "llvm", "mcpu": cpu, "mattr": hidden}) if hidden else target
+
+
+def export_target() -> Target:
+    """The target of exported libraries: any x86-64 of the last decade, else the generic one."""
+    if arch(Target({"kind": "llvm"})) in ("x86_64", "amd64"):
+        return Target({"kind": "llvm", "mcpu": EXPORT_CPU})
+    return Target({"kind": "llvm"})
+
+
+def as_target(target: Target | Mapping[str, Any] | None) -> Target:
+    """``target`` as a Target; None is :func:`native_target`."""
+    if target is None:
+        return native_target()
+    return target if isinstance(target, Target) else Target(dict(target))
+
+
+def features(target: Target) -> frozenset[str]:
+    """LLVM's names of what the target's processor can do."""
+    return frozenset(map(str, codegen.llvm_get_cpu_features(target)))
+
+
+def arch(target: Target) -> str:
+    """The architecture, such as ``x86_64``."""
+    triple = target.attrs.get("mtriple", "") or codegen.llvm_get_system_triple()
+    return str(triple).split("-")[0]
+
+
+def runs_here(target: Target) -> bool:
+    """Whether this machine executes code for ``target``."""
+    native = native_target()
+    vectors = {f for f in features(target) if f.startswith(_CHECKED)}
+    return arch(target) == arch(native) and vectors <= features(native)
+
+
+def _hidden(wanted: frozenset[str], flags: frozenset[str] | None) -> list[str]:
+    """Attributes that switch off what the operating system does not report."""
+    if flags is None:
+        return []
+    return sorted(f"-{f}" for f in wanted if f.startswith(_CHECKED) and f not in flags)
+
+
+def _system_flags() -> frozenset[str] | None:
+    """The processor flags that Linux reports, in LLVM's spelling; None where it reports none."""
+    try:
+        text = _CPUINFO.read_text(encoding="utf-8")
+    except OSError:
+        return None
+    found = re.search(r"^flags\s*:(.*)$", text, re.MULTILINE)
+    return frozenset(f.replace("_", "") for f in found[1].split()) if found else None

@@ -1,0 +1,84 @@
+"""Arithmetic that gives the same bits on every machine.
+
+BLAS sums in an order of its own, which normally changes the last bits and then every number
+derived from them. Here it cannot: weights lie on an 8-bit grid and activations on a grid of
+``2**-GRID_BITS``, so that every partial sum of their products is exact in float64, in any order.
+What is derived from data is rounded to 8 significant bits and used in that form.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+F32 = npt.NDArray[np.float32]
+F64 = npt.NDArray[np.float64]
+
+GRID_BITS = 14
+
+
+def round_bits(values: npt.ArrayLike, bits: int = 8) -> F32:
+    """Round to `bits` significant bits; exact in float32."""
+    mantissa, exponent = np.frexp(np.asarray(values, np.float64))
+    return np.asarray(np.ldexp(np.rint(np.ldexp(mantissa, bits)), exponent - bits), np.float32)
+
+
+def on_int8_grid(weights: F64) -> F32:
+    """Round to integers of at most 127 times one power of two."""
+    step = 2.0 ** np.ceil(np.log2(np.abs(weights).max() / 127))
+    return np.asarray(np.rint(weights / step) * step, np.float32)
+
+
+def on_grid(values: npt.NDArray[Any]) -> F32:
+    """Round to multiples of ``2**-GRID_BITS``, exact in float32 while ``|x| < 2**10``."""
+    step = values.dtype.type(2.0**GRID_BITS)
+    return np.asarray(np.rint(values * step) / step, np.float32)
+
+
+def per_channel(values: npt.NDArray[Any]) -> F32:
+    """(C,) as float32 (C, 1, 1), to broadcast over NCHW."""
+    return np.asarray(values, np.float32)[:, None, None]
+
+
+def conv2d(x: F32, w: F32, *, stride: int = 1, pad: int = 0, groups: int = 1) -> F32:
+    """NCHW x OIHW convolution: im2col and matmul in float64, rounded once to float32."""
+    n, _, h, width = x.shape
+    o, c, kh, kw = w.shape
+    oh, ow = (h + 2 * pad - kh) // stride + 1, (width + 2 * pad - kw) // stride + 1
+    kernel = w.reshape(groups, o // groups, c * kh * kw).astype(np.float64)
+    out = np.empty((n, o, oh, ow), np.float32)
+    for i in range(n):
+        padded = np.pad(x[i].astype(np.float64), ((0, 0), (pad, pad), (pad, pad)))
+        windows = np.lib.stride_tricks.sliding_window_view(padded, (kh, kw), axis=(1, 2))
+        columns = windows[:, ::stride, ::stride].transpose(0, 3, 4, 1, 2)
+        columns = columns.reshape(groups, c * kh * kw, oh * ow)
+        out[i] = (kernel @ columns).reshape(o, oh, ow)
+    return out
+
+
+def max_pool2d(x: F32, *, kernel: int, stride: int, pad: int) -> F32:
+    """NCHW maximum over windows; padding never wins."""
+    edges = ((0, 0), (0, 0), (pad, pad), (pad, pad))
+    padded = np.pad(x, edges, constant_values=-np.inf)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (kernel, kernel), axis=(2, 3))
+    return np.asarray(windows[:, :, ::stride, ::stride].max(axis=(4, 5)))
+
+
+def channel_moments(x: F32) -> tuple[F64, F64]:
+    """Mean and variance of each channel of NCHW, in float64."""
+    moments = np.empty((2, x.shape[1]))
+    for c in range(x.shape[1]):
+        values = x[:, c].astype(np.float64)
+        moments[:, c] = values.mean(), values.var()
+    return moments[0], moments[1]
+
+
+def channel_covariance(x: F32, y: F32) -> F64:
+    """Covariance of channel c of `x` with channel c of `y`, both NCHW, in float64."""
+    out = np.empty(x.shape[1])
+    for c in range(x.shape[1]):
+        a, b = x[:, c].astype(np.float64), y[:, c].astype(np.float64)
+        out[c] = ((a - a.mean()) * (b - b.mean())).mean()
+    return out

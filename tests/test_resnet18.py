@@ -1,0 +1,227 @@
+"""ResNet-18 at 224x224, from the ONNX file to bit-exact results, with the figures it must reach."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax, tirx
+
+from models import resnet18
+from models._build import calibration_inputs, sample_inputs
+from vta_byoc import VTAConfig, load_model, quantize
+from vta_byoc.check import compare_outputs, compare_stored, run_reference
+from vta_byoc.frontend import output_names
+from vta_byoc.graph_pack import pack_counts
+from vta_byoc.hw import simulator
+from vta_byoc.hw.counters import dram_bytes
+from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.isa import ISA, Opcode
+from vta_byoc.hw.program import Program
+from vta_byoc.hw.target import native_target
+from vta_byoc.lowering import LoweredRegions, lower_regions
+from vta_byoc.pipeline import Compiled, compile_module, partition_for_vta
+from vta_byoc.runtime import profile
+
+SIZE = 224
+CONFIG = VTAConfig.preset("pynq")
+
+
+@pytest.fixture(scope="module")
+def qmod() -> tvm.IRModule:
+    mod = load_model(resnet18.cached(size=SIZE))
+    return quantize(mod, calibration=list(calibration_inputs(SIZE)[:, None]), config=CONFIG)
+
+
+@pytest.fixture(scope="module")
+def pmod(qmod: tvm.IRModule) -> tvm.IRModule:
+    return partition_for_vta(qmod, CONFIG)
+
+
+@pytest.fixture(scope="module")
+def compiled(pmod: tvm.IRModule) -> Compiled:
+    return compile_module(pmod, CONFIG)
+
+
+@pytest.fixture(scope="module")
+def program(compiled: Compiled) -> Program:
+    (program,) = compiled.programs.values()
+    return program
+
+
+def images() -> Iterator[tuple[str, np.ndarray]]:
+    """8 random images, all zeros, all at the largest and all at the smallest value."""
+    for i, image in enumerate(sample_inputs(8, 99, SIZE)):
+        yield f"image{i}", image[None]
+    for name, value in (("zero", 0.0), ("max", 1e3), ("min", -1e3)):
+        yield name, np.full((1, 3, SIZE, SIZE), value, "float32")
+
+
+def test_every_tensor_equals_the_reference(
+    qmod: tvm.IRModule, compiled: Compiled, program: Program
+) -> None:
+    """Logits and all 27 tensors that the region stores, over 11 inputs."""
+    seen = set()
+    for name, image in images():
+        reference = run_reference(qmod, compiled.programs, image)
+        run = profile(compiled.exe, image, arenas=True)
+        checks = compare_outputs(output_names(qmod), run.outputs, reference)
+        checks += compare_stored(run, compiled.programs, reference)
+        assert len(checks) == 1 + 27
+        assert all(c.equal for c in checks), f"{name}: {[str(c) for c in checks if not c.equal]}"
+        seen.add(run.outputs[0].tobytes())
+    assert len(seen) == 11, "different inputs give different logits"
+
+
+def test_placement(compiled: Compiled) -> None:
+    vta = [p for p in compiled.placement if p.device == "vta"]
+    assert [p.op for p in vta].count("relax.nn.conv2d") == 19
+    assert [p.op for p in vta].count("relax.add") == 8
+    cpu = {p.name: p.reason for p in compiled.placement if p.device == "cpu"}
+    assert set(cpu) == {"data", "conv1", "maxpool", "avgpool", "flatten", "fc"}
+    assert all(cpu.values())
+    total = sum(p.macs for p in compiled.placement)
+    assert sum(p.macs for p in vta) / total > 0.93
+
+
+def test_counters(compiled: Compiled, program: Program) -> None:
+    image = next(images())[1]
+    counters = profile(compiled.exe, image).counters
+    assert counters == program.counters()
+    assert counters["gemm_counter"] == 6_623_232
+    assert dram_bytes(counters) <= 22_300_000
+
+
+def test_one_pack_and_one_unpack(pmod: tvm.IRModule) -> None:
+    assert pack_counts(pmod) == {"vta_pack": 1, "vta_unpack": 1}
+
+
+def test_device_module_computes_no_offloaded_convolution(pmod: tvm.IRModule) -> None:
+    """One convolution PrimFunc is left for the CPU: the stem's."""
+    passes = tvm.transform.Sequential(
+        [
+            lower_regions(CONFIG, simulator.driver("sim"), native_target(), LoweredRegions()),
+            relax.get_pipeline("zero"),
+        ]
+    )
+    mod = passes(pmod)
+    functions = [gv.name_hint for gv, f in mod.functions.items() if isinstance(f, tirx.PrimFunc)]
+    assert len([name for name in functions if "conv2d" in name]) == 1
+    assert not [name for name in functions if "compute" in name]
+
+
+def test_compiling_twice_gives_the_same_bytes(pmod: tvm.IRModule, program: Program) -> None:
+    (again,) = compile_module(pmod, CONFIG).programs.values()
+    assert again.to_bytes() == program.to_bytes()
+
+
+# ---------------------------------------------------------------- the program is what computes
+def flipped(program: Program, **arrays: np.ndarray) -> Program:
+    return dataclasses.replace(program, **arrays)
+
+
+def outcome(program: Program, inputs: dict[str, np.ndarray]) -> bytes | str:
+    """What a run leaves in the tensors it stores, or the fault that stopped it."""
+    try:
+        result = simulator.run(program, inputs)
+    except VTAError as err:
+        return str(err)
+    stored = [s for s in program.symbols if s.kind in ("temp", "output")]
+    return b"".join(program.view(result.arena, s.name).tobytes() for s in stored)
+
+
+@pytest.fixture(scope="module")
+def region_inputs(program: Program) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(3)
+    return {
+        s.name: rng.integers(0, 128, s.shape).astype(s.dtype) for s in program.of_kind("input")
+    }
+
+
+def test_a_flipped_weight_changes_the_result(
+    program: Program, region_inputs: dict[str, np.ndarray]
+) -> None:
+    want = outcome(program, region_inputs)
+    rng = np.random.default_rng(4)
+    weights = [s for s in program.of_kind("const") if s.dtype == "int8" and len(s.shape) == 6]
+    assert len(weights) == 19
+    for symbol in weights:
+        image = program.image.copy()
+        at = symbol.offset - program.input_bytes + int(rng.integers(symbol.nbytes))
+        image[at] = np.int8(image[at] ^ -128)
+        assert outcome(flipped(program, image=image), region_inputs) != want, symbol.name
+
+
+def test_a_flipped_micro_op_changes_the_result_or_is_reported(
+    program: Program, region_inputs: dict[str, np.ndarray]
+) -> None:
+    want = outcome(program, region_inputs)
+    rng = np.random.default_rng(5)
+    (uops,) = program.of_kind("uop")
+    for _ in range(40):
+        image = program.image.copy()
+        words = image[uops.offset - program.input_bytes :][: uops.nbytes].view(np.uint32)
+        at, bit = int(rng.integers(words.size)), int(rng.integers(11))
+        words[at] ^= np.uint32(1 << bit)
+        assert outcome(flipped(program, image=image), region_inputs) != want, (at, bit)
+
+
+def dead_fields(fields: dict[str, int], opcode: Opcode) -> set[str]:
+    """Fields of an instruction that cannot matter, from the definition of the instruction."""
+    dead: set[str] = set()
+    if opcode in (Opcode.LOAD, Opcode.STORE):
+        if fields["x_size"] == 0:
+            return {"mem_type", "sram_base", "dram_base", "y_size", "x_stride"}
+        return {"x_stride"} if fields["y_size"] <= 1 else set()
+    if opcode == Opcode.FINISH:
+        return dead
+    for loop in ("out", "in"):
+        if fields[f"iter_{loop}"] == 1:
+            dead |= {f"{name}_factor_{loop}" for name in ("dst", "src", "wgt")}
+    if opcode == Opcode.GEMM and fields["reset"]:
+        dead |= {f"{name}_factor_{loop}" for name in ("src", "wgt") for loop in ("out", "in")}
+    if opcode == Opcode.ALU:
+        operands = ("src_factor_out", "src_factor_in") if fields["use_imm"] else ("imm",)
+        dead |= set(operands)
+    return dead
+
+
+def test_a_flipped_instruction_byte_changes_the_result_or_is_reported(
+    program: Program, region_inputs: dict[str, np.ndarray]
+) -> None:
+    want = outcome(program, region_inputs)
+    rng = np.random.default_rng(6)
+    isa = ISA.of(program.config)
+    live = changed = 0
+    while live < 150:
+        at, word, bit = int(rng.integers(len(program.insns))), *map(int, rng.integers(0, [2, 64]))
+        insns = program.insns.copy()
+        insn = isa.decode(*insns[at].tolist())
+        field = next(
+            (
+                f
+                for f in isa.instructions[insn.opcode]
+                if f.word == word and f.lsb <= bit < f.lsb + f.width
+            ),
+            None,
+        )
+        if field is not None and field.name in dead_fields(dict(insn.fields), insn.opcode):
+            continue
+        insns[at, word] ^= np.uint64(1) << np.uint64(bit)
+        live += 1
+        result = outcome(flipped(program, insns=insns), region_inputs)
+        changed += result != want
+        if result == want:
+            assert (insn.opcode, field.name if field else "") in CAN_BE_LOST, (at, str(insn))
+    assert changed >= 135
+
+
+CAN_BE_LOST = {
+    # rows below a tile that nothing reads
+    *((Opcode.LOAD, name) for name in ("y_size", "y_pad_1")),
+    # a bound or operation whose effect the next one saturates away, a kernel equal to another
+    *((Opcode.ALU, name) for name in ("imm", "alu_opcode", "uop_bgn", "uop_end")),
+}

@@ -1,0 +1,92 @@
+"""vta_byoc: compile ONNX, TFLite and PyTorch models for the VTA accelerator with stock TVM.
+
+    import vta_byoc as vta
+
+    cfg = vta.VTAConfig.preset("pynq")
+    mod = vta.load_model("resnet18.onnx")
+    qmod = vta.quantize(mod, calibration=batches, config=cfg)
+    pmod = vta.partition_for_vta(qmod, config=cfg)
+    exe = vta.build(pmod, config=cfg, device="sim")
+    prof = vta.profile(exe, inputs)
+
+The names in `__all__` are loaded on first use: importing this package does not import TVM,
+which itself imports this package while it looks for backends (see `_autoload.py`).
+
+Raises:
+    ImportError: the installed apache-tvm or apache-tvm-ffi does not work with this package;
+        the message holds the pip command that repairs it.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from vta_byoc._pins import check_pins
+
+check_pins()
+
+if TYPE_CHECKING:
+    from vta_byoc.frontend import load_model
+    from vta_byoc.hw.config import VTAConfig
+    from vta_byoc.hw.errors import VTAError
+    from vta_byoc.hw.program import Program
+    from vta_byoc.pipeline import build, partition_for_vta
+    from vta_byoc.quantize import quantize
+    from vta_byoc.runtime import profile
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Program",
+    "VTAConfig",
+    "VTAError",
+    "build",
+    "load_model",
+    "partition_for_vta",
+    "profile",
+    "quantize",
+]
+
+_HOME = {
+    "Program": "vta_byoc.hw.program",
+    "VTAConfig": "vta_byoc.hw.config",
+    "VTAError": "vta_byoc.hw.errors",
+    "build": "vta_byoc.pipeline",
+    "load_model": "vta_byoc.frontend",
+    "partition_for_vta": "vta_byoc.pipeline",
+    "profile": "vta_byoc.runtime",
+    "quantize": "vta_byoc.quantize",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+class _Package(ModuleType):
+    """This package's module type: a submodule never hides a public name.
+
+    `vta_byoc.quantize` is a submodule and a function. After importing a submodule, Python binds
+    it as an attribute of its package, so `vta.quantize(...)` would depend on who imported what
+    before. Here that one binding is dropped: the attribute is always the function, and the
+    submodule's other names come from `from vta_byoc.quantize import ...`.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in _HOME and isinstance(value, ModuleType):
+            return
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -1,0 +1,163 @@
+"""Bit-for-bit comparison of a compiled model with its integer reference.
+
+The reference is the quantized module itself, built for the host before anything was marked or
+packed.  Every result of the model is compared, and every tensor that a region stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.ir import Tuple
+
+from vta_byoc.bindings import SEPARATOR, FunctionWriter, straight_bindings, substituted, with_main
+from vta_byoc.hw.program import Program
+
+from .pipeline import Compiled
+from .reference import build_reference
+from .runtime import Inputs, Profile, profile, run_vm
+from .strategy import unpack_activation
+
+OUTPUT = "output"
+"""`TensorCheck.where` of a result of the model."""
+
+
+@dataclass(frozen=True)
+class TensorCheck:
+    """One tensor against the reference.
+
+    Attributes:
+        name: the model's operator, or the name of the model's output.
+        where: the region that stored it, or ``output``.
+        size: number of elements.
+        n_different: how many of them differ.
+        first: index of the first one that differs, with both values; None when all are equal.
+    """
+
+    name: str
+    where: str
+    size: int
+    n_different: int
+    first: tuple[int, ...] | None = None
+    value: float | int | None = None
+    reference: float | int | None = None
+
+    @property
+    def equal(self) -> bool:
+        """Whether every bit is the same."""
+        return self.n_different == 0
+
+    def __str__(self) -> str:
+        if self.equal:
+            return f"{self.where} {self.name}: all {self.size} values equal"
+        assert self.first is not None
+        index = ", ".join(map(str, self.first))
+        return (
+            f"{self.where} {self.name}: {self.n_different} of {self.size} values differ, first at "
+            f"[{index}]: {self.value}, reference {self.reference}"
+        )
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What the reference computes for one set of inputs.
+
+    ``outputs`` are the model's results in order, ``tensors`` the NCHW int8 values of what regions
+    store, by the name of the symbol.
+    """
+
+    outputs: list[np.ndarray]
+    tensors: Mapping[str, np.ndarray]
+
+
+def run_reference(qmod: tvm.IRModule, programs: Mapping[str, Program], inputs: Inputs) -> Reference:
+    """Run the quantized module on the host, keeping what the regions of ``programs`` store.
+
+    Args:
+        qmod: the result of :func:`vta_byoc.quantize`.
+        programs: region name -> Program, only for the names of what to keep.
+        inputs: as for :func:`vta_byoc.profile`.
+    """
+    names = [name for program in programs.values() for name in stored(program)]
+    observed, count = _observing(qmod, names)
+    values = run_vm(relax.VirtualMachine(build_reference(observed), tvm.cpu()), inputs)
+    return Reference(values[:count], dict(zip(names, values[count:], strict=True)))
+
+
+def stored(program: Program) -> list[str]:
+    """Symbols that a program stores to DRAM: its results and what it keeps between layers."""
+    return [s.name for kind in ("temp", "output") for s in program.of_kind(kind)]
+
+
+def compare_outputs(
+    names: Sequence[str], values: Sequence[np.ndarray], reference: Reference
+) -> list[TensorCheck]:
+    """The model's results, in order."""
+    pairs = zip(names, values, reference.outputs, strict=True)
+    return [same_bits(name, OUTPUT, got, want) for name, got, want in pairs]
+
+
+def compare_stored(
+    run: Profile, programs: Mapping[str, Program], reference: Reference
+) -> list[TensorCheck]:
+    """Every tensor that the regions stored in ``run`` (a profile with ``arenas=True``)."""
+    checks = []
+    for region, program in zip(run.regions, programs.values(), strict=True):
+        assert region.arena is not None, "profile(..., arenas=True) keeps the arenas"
+        for name in stored(program):
+            want = reference.tensors[name]
+            packed = program.view(region.arena, name)
+            got = unpack_activation(packed, want.shape[0], want.shape[1])
+            checks.append(same_bits(name, region.name, got, want))
+    return checks
+
+
+def compare_layers(qmod: tvm.IRModule, compiled: Compiled, inputs: Inputs) -> list[TensorCheck]:
+    """Run device and reference once and compare every tensor that a region stores.
+
+    Args:
+        qmod: the quantized module that ``compiled`` was made from.
+        compiled: the result of :func:`vta_byoc.pipeline.compile_module`.
+        inputs: as for :func:`vta_byoc.profile`.
+    """
+    run = profile(compiled.exe, inputs, arenas=True)
+    reference = run_reference(qmod, compiled.programs, inputs)
+    return compare_stored(run, compiled.programs, reference)
+
+
+def same_bits(name: str, where: str, value: np.ndarray, reference: np.ndarray) -> TensorCheck:
+    """Compare two arrays of one shape and dtype bit for bit (so NaN equals the same NaN)."""
+    assert value.shape == reference.shape and value.dtype == reference.dtype, name
+    different = np.argwhere(_bits(value) != _bits(reference))
+    if not len(different):
+        return TensorCheck(name, where, value.size, 0)
+    first = tuple(int(i) for i in different[0])
+    got, want = value[first].item(), reference[first].item()
+    return TensorCheck(name, where, value.size, len(different), first, got, want)
+
+
+def _bits(array: np.ndarray) -> np.ndarray:
+    flat = np.ascontiguousarray(array)
+    return flat.view(f"u{flat.itemsize}").reshape(array.shape)
+
+
+def _observing(qmod: tvm.IRModule, names: Sequence[str]) -> tuple[tvm.IRModule, int]:
+    """``qmod`` with the variables ``names`` as further results, and how many results it had.
+
+    A region appends ``__2`` to a name that one of its parameters has already.
+    """
+    main, writer = qmod["main"], FunctionWriter()
+    env: dict[relax.Var, relax.Expr] = {}
+    by_name: dict[str, relax.Expr] = {}
+    for binding in straight_bindings(main):
+        env[binding.var] = writer.emit(substituted(binding.value, env), str(binding.var.name))
+        by_name[str(binding.var.name)] = env[binding.var]
+    body = substituted(main.body.body, env)
+    results = list(body.fields) if isinstance(body, Tuple) else [body]
+    kept = [by_name[n if n in by_name else n.split(SEPARATOR)[0]] for n in names]
+    everything = relax.Tuple([*results, *kept])
+    return with_main(qmod, writer.finish(main, everything)), len(results)

@@ -1,0 +1,139 @@
+"""The `vta-byoc` application: its commands, and how errors become one line and an exit code."""
+
+from __future__ import annotations
+
+import errno
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from typing import Any
+
+import click
+
+import vta_byoc
+from vta_byoc.cli import commands
+from vta_byoc.hw.errors import VTAError
+
+OK, CHECK_FAILED, USER_ERROR, BUG, INTERRUPTED = 0, 1, 2, 3, 130
+"""Exit codes; `commands` raises CHECK_FAILED through `click.Context.exit`."""
+
+
+class Application(click.Group):
+    """A group whose commands end in one line on stderr instead of a traceback."""
+
+    def main(  # type: ignore[override]
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = "vta-byoc",
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run and exit; `standalone_mode=False` raises usage errors and returns the code."""
+        if not standalone_mode:
+            return super().main(args, prog_name, standalone_mode=False, **extra)
+        try:
+            code = super().main(args, prog_name, standalone_mode=False, **extra)
+        except click.Abort:
+            code = _failed("interrupted", INTERRUPTED)
+        except click.ClickException as error:
+            code = _failed(_usage_line(error), USER_ERROR)
+        sys.exit(code)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.Abort, click.exceptions.Exit):
+            raise
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno == errno.EPIPE:
+                raise  # the reader of our output has gone: click ends quietly
+            if ctx.meta.get(commands.DEBUG):
+                traceback.print_exc()
+            raise click.exceptions.Exit(_report(error)) from None
+
+
+def _report(error: Exception) -> int:
+    """Print one line about a failed command and return its exit code."""
+    if isinstance(error, VTAError):
+        return _failed(str(error), USER_ERROR)
+    if isinstance(error, OSError):
+        where = f'"{error.filename}": ' if error.filename else ""
+        return _failed(f"{where}{error.strerror or error}", USER_ERROR)
+    first_line = next(iter(str(error).strip().splitlines()), "no message")
+    return _failed(
+        f"this is a bug in vta-byoc: {type(error).__name__}: {first_line}; "
+        "please report the traceback that --debug shows",
+        BUG,
+    )
+
+
+def _failed(message: str, code: int) -> int:
+    click.echo(f"error: {' '.join(message.split())}", err=True)
+    return code
+
+
+def _usage_line(error: click.ClickException) -> str:
+    message = error.format_message().rstrip(".")
+    ctx = getattr(error, "ctx", None)
+    return f"{message}; see {ctx.command_path} --help" if ctx else message
+
+
+def _show_version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        python = ".".join(map(str, sys.version_info[:3]))
+        tvm = version("apache-tvm")
+        click.echo(f"vta-byoc {vta_byoc.__version__} (apache-tvm {tvm}, Python {python})")
+        ctx.exit()
+
+
+HELP = """Run ONNX models on the VTA accelerator, bit for bit, without a board.
+
+\b
+Examples:
+  vta-byoc run resnet18.onnx --check          import, quantize, compile, simulate, compare
+  vta-byoc run resnet18.onnx --config pynq --input image.npy --json
+  vta-byoc compile resnet18.onnx -o resnet18.so
+  vta-byoc disasm resnet18.onnx --layer layer1_0_conv1
+  vta-byoc configs
+
+Exit codes: 0 done, 1 --check found a difference, 2 something to put right, 3 a bug in vta-byoc.
+"""
+
+
+@click.command(
+    cls=Application,
+    name="vta-byoc",
+    help=HELP,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the versions and exit.",
+)
+@commands.debug_option
+@click.pass_context
+def app(ctx: click.Context) -> None:
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+_COMMANDS: tuple[Callable[..., Any], ...] = (
+    commands.run,
+    commands.compile_library,
+    commands.disasm,
+    commands.configs,
+)
+for _command in _COMMANDS:
+    assert isinstance(_command, click.Command)
+    app.add_command(_command)
+
+
+def main() -> None:
+    """The console script."""
+    app.main()

@@ -1,0 +1,390 @@
+"""The commands of `vta-byoc`.  TVM is imported by the commands that need it, not by `--help`."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vta_byoc.hw.errors import VTAError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import tvm
+    from rich.console import Console
+
+    from vta_byoc.check import TensorCheck
+    from vta_byoc.cli.progress import Steps
+    from vta_byoc.hw.config import VTAConfig
+    from vta_byoc.hw.program import Program
+    from vta_byoc.pipeline import Compiled
+    from vta_byoc.runtime import Profile
+
+DEBUG = "vta_byoc.debug"
+"""Key of the click context's `meta`: show tracebacks."""
+DEFAULT_CONFIG = "sim"
+PIPE_WIDTH = 110
+"""Columns of a report that goes to a file or a pipe."""
+NOISE_SEED = 1
+"""Seed of the default calibration; not that of the default input, which it would contain."""
+CHECK_FAILED = 1
+X86 = platform.machine().lower() in ("x86_64", "amd64")
+TARGETS = ("x86-64-v3", "native") if X86 else ("generic", "native")
+
+
+def _set_debug(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
+    ctx.meta[DEBUG] = wanted or ctx.meta.get(DEBUG, False)
+
+
+debug_option = click.option(
+    "--debug",
+    is_flag=True,
+    expose_value=False,
+    callback=_set_debug,
+    help="Show the traceback of an error.",
+)
+config_option = click.option(
+    "--config",
+    default=DEFAULT_CONFIG,
+    metavar="PRESET|FILE",
+    help=f"The machine: a preset (see `vta-byoc configs`) or a JSON file. Default: "
+    f"{DEFAULT_CONFIG}.",
+)
+calibration_option = click.option(
+    "--calibration",
+    metavar="FILE.npz",
+    help="Samples to quantize with: one float32 array (n, ...) per input, under its name. "
+    "Default: 4 samples of noise, good for a demonstration only.",
+)
+shape_option = click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    metavar="NAME=1,3,224,224",
+    help="Shape of an input whose dimensions the model leaves open; repeat for more inputs.",
+)
+
+
+@dataclass
+class Flow:
+    """A model on its way from a file to an executable."""
+
+    steps: Steps
+    mod: tvm.IRModule
+    qmod: tvm.IRModule
+    compiled: Compiled
+
+
+def _import_model(model: str, shapes: Mapping[str, tuple[int, ...]], steps: Steps) -> tvm.IRModule:
+    with steps.step("import", f"importing {model}"):
+        from vta_byoc.frontend import load_model
+
+        return load_model(model, shapes=shapes)
+
+
+def _quantize(mod: tvm.IRModule, calibration: str | None, steps: Steps) -> tvm.IRModule:
+    source = calibration or "noise; --calibration gives representative samples"
+    with steps.step("quantize", f"quantizing with {source}"):
+        from vta_byoc.quantize import default_calibration, load_calibration, quantize
+
+        if calibration is None:
+            samples = default_calibration(mod, seed=NOISE_SEED)
+        else:
+            samples = load_calibration(calibration, mod)
+
+        def progress(done: int, total: int | None) -> None:
+            steps.detail(f"quantizing with {source}: sample {done} of {total}")
+
+        return quantize(mod, calibration=samples, progress=progress)
+
+
+def _compile(
+    qmod: tvm.IRModule, config: VTAConfig, device: str, steps: Steps, target: Any = None
+) -> Compiled:
+    with steps.step("compile", f"compiling for VTA {config.name}"):
+        from vta_byoc.pipeline import compile_module
+
+        return compile_module(qmod, config, device, target)
+
+
+# ---------------------------------------------------------------- run
+@click.command(short_help="Quantize, compile and run a model; report what ran where.")
+@click.argument("model")
+@config_option
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="[NAME=]FILE.npy",
+    help="Array for an input, in the model's order unless named; repeat for more inputs. "
+    "Default: standard normal noise.",
+)
+@shape_option
+@calibration_option
+@click.option(
+    "--device",
+    type=click.Choice(["sim", "null"]),
+    default="sim",
+    show_default=True,
+    help="sim: the functional simulator; null: a dry run that computes nothing.",
+)
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Run the integer reference too and compare every output and every tensor that VTA "
+    "stores, bit for bit; exit code 1 if one differs.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
+@click.option("--output", metavar="FILE.npz", help="Save the outputs by name.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Of the noise that replaces missing inputs.",
+)
+@debug_option
+@click.pass_context
+def run(
+    ctx: click.Context,
+    model: str,
+    config: str,
+    inputs: tuple[str, ...],
+    shapes: tuple[str, ...],
+    calibration: str | None,
+    device: str,
+    check: bool,
+    as_json: bool,
+    output: str | None,
+    seed: int,
+) -> None:
+    """Import, quantize, compile and run MODEL (.onnx, float32), and report what ran where, why,
+    and what it cost.
+
+    \b
+    Examples:
+      vta-byoc run resnet18.onnx --check
+      vta-byoc run resnet18.onnx --config pynq --input image.npy --output logits.npz
+      vta-byoc run two_inputs.onnx --input a=a.npy --input b=b.npy --json > report.json
+    """
+    from vta_byoc.cli import files
+    from vta_byoc.cli.inputs import bind_inputs, parse_shapes, read_arrays, read_config
+    from vta_byoc.cli.progress import Steps
+    from vta_byoc.report import RunReport, check_text, print_run
+
+    if check and device == "null":
+        raise VTAError('--check with --device null; it computes nothing; use "--device sim"')
+    machine, steps = read_config(config), Steps()
+    given, wanted = read_arrays(inputs), parse_shapes(shapes)
+    if output is not None:
+        files.check_writable(Path(output), ".npz")
+    mod = _import_model(model, wanted, steps)
+    bound = bind_inputs(_input_shapes(mod), given, seed)
+    qmod = _quantize(mod, calibration, steps)
+    compiled = _compile(qmod, machine, device, steps)
+    arrays = {name: value.array for name, value in bound.items()}
+    profile = _execute(compiled, arrays, check, steps)
+    outputs = dict(zip(_output_names(mod), profile.outputs, strict=True))
+    checks = _check(qmod, compiled, arrays, outputs, profile, steps) if check else None
+    if output is not None:
+        _save(Path(output), outputs)
+    report = RunReport(model, config, compiled, bound, outputs, profile, steps.seconds, checks)
+    if as_json:
+        click.echo(json.dumps(report.to_json(), indent=2))
+        if report.bit_exact is False:
+            click.echo(check_text(report.checks or ()), err=True)
+    else:
+        print_run(report, _console())
+    if report.bit_exact is False:
+        ctx.exit(CHECK_FAILED)
+
+
+def _input_shapes(mod: tvm.IRModule) -> dict[str, tuple[int, ...]]:
+    from vta_byoc.calibrate import input_shapes
+
+    return input_shapes(mod)
+
+
+def _output_names(mod: tvm.IRModule) -> list[str]:
+    from vta_byoc.frontend import output_names
+
+    return output_names(mod)
+
+
+def _execute(
+    compiled: Compiled, arrays: Mapping[str, np.ndarray], arenas: bool, steps: Steps
+) -> Profile:
+    with steps.step("run", f"running on device {compiled.device}"):
+        from vta_byoc.runtime import profile
+
+        return profile(compiled.exe, arrays, arenas=arenas)
+
+
+def _check(
+    qmod: tvm.IRModule,
+    compiled: Compiled,
+    arrays: Mapping[str, np.ndarray],
+    outputs: Mapping[str, np.ndarray],
+    profile: Profile,
+    steps: Steps,
+) -> list[TensorCheck]:
+    with steps.step("reference", "running the integer reference"):
+        from vta_byoc.check import compare_outputs, compare_stored, run_reference
+
+        reference = run_reference(qmod, compiled.programs, arrays)
+    stored = compare_stored(profile, compiled.programs, reference)
+    return stored + compare_outputs(list(outputs), list(outputs.values()), reference)
+
+
+def _save(path: Path, outputs: Mapping[str, np.ndarray]) -> None:
+    import numpy as np
+
+    from vta_byoc.cli import files
+
+    with files.replacing(path) as temporary:
+        np.savez(temporary, **outputs)  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- compile
+@click.command("compile", short_help="Export a model as a library that TVM's runtime loads.")
+@click.argument("model")
+@click.option("-o", "--output", required=True, metavar="FILE.so", help="The library to write.")
+@config_option
+@shape_option
+@calibration_option
+@click.option(
+    "--target",
+    type=click.Choice(TARGETS),
+    default=TARGETS[0],
+    show_default=True,
+    help="Processor of the library: x86-64-v3 is every x86-64 since 2015, native this one.",
+)
+@debug_option
+def compile_library(
+    model: str,
+    output: str,
+    config: str,
+    shapes: tuple[str, ...],
+    calibration: str | None,
+    target: str,
+) -> None:
+    """Quantize and compile MODEL (.onnx, float32) to a shared library with the simulator in it.
+
+    It runs where TVM's runtime is: tvm.runtime.load_module, relax.VirtualMachine.
+
+    \b
+    Examples:
+      vta-byoc compile resnet18.onnx -o resnet18.so
+      vta-byoc compile resnet18.onnx -o resnet18.so --config pynq --calibration images.npz
+    """
+    from vta_byoc.cli import files
+    from vta_byoc.cli.inputs import parse_shapes, read_config
+    from vta_byoc.cli.progress import Steps
+    from vta_byoc.report import print_compiled
+
+    path = Path(output)
+    machine, wanted, steps = read_config(config), parse_shapes(shapes), Steps()
+    files.check_writable(path, ".so")
+    compiler = files.find_compiler()
+    mod = _import_model(model, wanted, steps)
+    qmod = _quantize(mod, calibration, steps)
+    compiled = _compile(qmod, machine, "sim", steps, _host_target(target))
+    with steps.step("export", f"linking {path}"), files.replacing(path) as temporary:
+        _export(compiled, temporary, compiler)
+    console = _console()
+    print_compiled(compiled, steps.seconds, console)
+    console.print(f"{path} written: {path.stat().st_size / 1e6:,.1f} MB", markup=False)
+
+
+def _host_target(name: str) -> tvm.target.Target:
+    from vta_byoc.hw.target import export_target, native_target
+
+    return native_target() if name == "native" else export_target()
+
+
+def _export(compiled: Compiled, path: Path, compiler: str) -> None:
+    try:
+        compiled.exe.export_library(str(path), cc=compiler)
+    except RuntimeError as error:
+        lines = str(error).strip().splitlines() or ["no message"]
+        raise VTAError(
+            f'linking with "{compiler}" failed: {" ".join(lines[:4])}; a C compiler that links '
+            "shared libraries is needed; set CC to one"
+        ) from error
+
+
+# ---------------------------------------------------------------- disasm
+@click.command(short_help="Print the instructions that a model becomes.")
+@click.argument("model")
+@config_option
+@shape_option
+@calibration_option
+@click.option("--layer", metavar="NAME", help="Only the instructions of one operator.")
+@click.option("-o", "--output", metavar="FILE", help="Write to a file instead of stdout.")
+@debug_option
+def disasm(
+    model: str,
+    config: str,
+    shapes: tuple[str, ...],
+    calibration: str | None,
+    layer: str | None,
+    output: str | None,
+) -> None:
+    """Print the disassembly of every region of MODEL: symbols, then instructions by layer.
+
+    \b
+    Examples:
+      vta-byoc disasm resnet18.onnx -o resnet18.txt
+      vta-byoc disasm resnet18.onnx --layer layer1_0_conv1 | less
+    """
+    from vta_byoc.cli import files
+    from vta_byoc.cli.inputs import parse_shapes, read_config
+    from vta_byoc.cli.progress import Steps
+
+    machine, wanted, steps = read_config(config), parse_shapes(shapes), Steps()
+    if output is not None:
+        files.check_writable(Path(output))
+    mod = _import_model(model, wanted, steps)
+    qmod = _quantize(mod, calibration, steps)
+    compiled = _compile(qmod, machine, "null", steps)
+    text = _listing(compiled.programs, layer)
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    with files.replacing(Path(output)) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def _listing(programs: Mapping[str, Program], layer: str | None) -> str:
+    from vta_byoc.cli.listing import layer_listing, listing
+
+    return listing(programs) if layer is None else layer_listing(programs, layer)
+
+
+# ---------------------------------------------------------------- configs
+@click.command(short_help="List the machines that have a name.")
+@debug_option
+def configs() -> None:
+    """List the presets that --config takes: geometry, buffers, clock, memory port."""
+    from vta_byoc.hw.config import VTAConfig
+    from vta_byoc.report import print_configs
+
+    presets = {name: VTAConfig.preset(name) for name in VTAConfig.presets()}
+    print_configs(presets, _console())
+
+
+def _console() -> Console:
+    """Stdout; as wide as the terminal, or PIPE_WIDTH."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal and shutil.get_terminal_size((0, 0)).columns == 0:
+        console = Console(highlight=False, width=PIPE_WIDTH, file=sys.stdout)
+    return console

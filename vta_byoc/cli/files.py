@@ -1,0 +1,97 @@
+"""Output files: checked before the long work, and complete or absent after it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from vta_byoc.hw.errors import VTAError
+
+# TVM's own order of preference (tvm.support.cc).
+COMPILERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
+
+
+def check_writable(path: Path, suffix: str = "") -> None:
+    """Refuse a path that no file can be written to.
+
+    Args:
+        path: the file to be written later; nothing is left there.
+        suffix: the extension it must have, "" for any.
+
+    Raises:
+        VTAError: what is in the way.
+    """
+    if path.is_dir():
+        raise VTAError(f'output "{path}" is a directory; a file name is needed; add one to it')
+    if suffix and path.suffix != suffix:
+        raise VTAError(
+            f'output "{path}" has the extension "{path.suffix}"; {suffix} is written; '
+            f'name it "{path.with_suffix(suffix)}"'
+        )
+    if path.exists() and not path.is_file():
+        raise VTAError(f'output "{path}" is not a regular file; choose another path')
+    if not path.parent.is_dir():
+        raise VTAError(
+            f'output "{path}": the directory "{path.parent}" does not exist; create it or choose '
+            "another path"
+        )
+    try:
+        # Permission bits say little (root, read-only file systems): try it.
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise VTAError(
+            f'output "{path}" cannot be written: {error.strerror} in "{path.parent}"; choose a '
+            "directory you may write to"
+        ) from error
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A path to write to that takes the place of `path` when the block succeeds.
+
+    It is in the same directory and has the same extension; it is removed when the block fails.
+    """
+    handle, name = tempfile.mkstemp(path.suffix, f".{path.stem[:40]}-", path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def find_compiler() -> str:
+    """The C compiler that links exported libraries: CXX or CC, or the first of COMPILERS.
+
+    Raises:
+        VTAError: there is none.
+    """
+    for variable in ("CXX", "CC"):
+        command = os.environ.get(variable)
+        if command:
+            if shutil.which(command):
+                return command
+            raise VTAError(
+                f'{variable} is "{command}"; it names no program; exporting a library needs a C '
+                f"compiler to link it; correct {variable} or unset it"
+            )
+    found = next((path for path in map(shutil.which, COMPILERS) if path), None)
+    if found is None:
+        raise VTAError(
+            f"no C compiler on PATH ({', '.join(COMPILERS)}); exporting a library needs one to "
+            "link it; install gcc or clang (Debian, Ubuntu: apt-get install g++) or set CC"
+        )
+    return found

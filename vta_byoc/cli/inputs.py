@@ -1,0 +1,154 @@
+"""What the options of the command line name: machines, shapes, arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.errors import VTAError
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input of a run: its array and where it came from."""
+
+    array: np.ndarray
+    source: str
+
+
+def read_config(name: str) -> VTAConfig:
+    """A preset by name, or a JSON file."""
+    path = Path(name)
+    is_file = path.suffix or path.name != name or path.exists()
+    return VTAConfig.from_json(path) if is_file and not _is_preset(name) else VTAConfig.preset(name)
+
+
+def _is_preset(name: str) -> bool:
+    return name in VTAConfig.presets()
+
+
+def parse_shapes(values: Sequence[str]) -> dict[str, Shape]:
+    """`NAME=1,3,224,224`, repeated, as input name -> shape."""
+    shapes: dict[str, Shape] = {}
+    for value in values:
+        name, _, text = value.rpartition("=")
+        dims = text.split(",")
+        if not name or not all(dim.strip().isdecimal() for dim in dims):
+            raise VTAError(
+                f'--shape "{value}" is not NAME=SIZE,SIZE,...; sizes are positive integers; '
+                "write for example --shape data=1,3,224,224"
+            )
+        if name in shapes:
+            raise VTAError(f'--shape names "{name}" twice; give every input one shape')
+        shapes[name] = tuple(int(dim) for dim in dims)
+    return shapes
+
+
+def read_arrays(values: Sequence[str]) -> list[tuple[str, str, np.ndarray]]:
+    """`FILE.npy` or `NAME=FILE.npy` as (name or "", path, array)."""
+    arrays = []
+    for value in values:
+        name, _, path = value.partition("=")
+        if not path or Path(value).is_file():
+            name, path = "", value
+        arrays.append((name, path, _read_npy(Path(path))))
+    return arrays
+
+
+def _read_npy(path: Path) -> np.ndarray:
+    if not path.is_file():
+        kind = "is a directory" if path.is_dir() else "does not exist"
+        raise VTAError(f'input file "{path}" {kind}; a .npy file is needed; check the path')
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise VTAError(
+            f'input file "{path}" is not a .npy file of numbers; save it with '
+            "numpy.save(path, array)"
+        ) from error
+    if not isinstance(array, np.ndarray):
+        raise VTAError(
+            f'input file "{path}" is an .npz archive; --input takes one array per file; save '
+            "each with numpy.save and give NAME=FILE.npy for each"
+        )
+    return array
+
+
+def bind_inputs(
+    shapes: Mapping[str, Shape], given: Sequence[tuple[str, str, np.ndarray]], seed: int
+) -> dict[str, Input]:
+    """The inputs of a run, in the model's order; standard normal noise when none is given.
+
+    Args:
+        shapes: input name -> shape; every input is float32.
+        given: from `read_arrays`; arrays without a name fill the inputs in order.
+        seed: of the noise, drawn input by input from one `numpy.random.default_rng(seed)`.
+    """
+    if not given:
+        rng = np.random.default_rng(seed)
+        noise = {n: rng.standard_normal(shape, np.float32) for n, shape in shapes.items()}
+        return {name: Input(array, f"random, seed {seed}") for name, array in noise.items()}
+    bound = _by_name(shapes, given)
+    for name, shape in shapes.items():
+        _check(name, shape, bound[name])
+    return {name: bound[name] for name in shapes}
+
+
+def _by_name(
+    shapes: Mapping[str, Shape], given: Sequence[tuple[str, str, np.ndarray]]
+) -> dict[str, Input]:
+    known = _quoted(shapes)
+    named = {name for name, _, _ in given if name}
+    unnamed = iter(name for name in shapes if name not in named)
+    bound: dict[str, Input] = {}
+    for name, path, array in given:
+        target = name or next(unnamed, "")
+        if not target:
+            raise VTAError(
+                f'input file "{path}" is one too many; the model has {len(shapes)} inputs: '
+                f"{known}; give one file for each"
+            )
+        if target not in shapes:
+            raise VTAError(
+                f'--input names "{target}"; the inputs of the model are {known}; '
+                "use one of these names"
+            )
+        if target in bound:
+            raise VTAError(f'--input names "{target}" twice; give one file for each input')
+        bound[target] = Input(array, path)
+    missing = [name for name in shapes if name not in bound]
+    if missing:
+        raise VTAError(
+            f"no array for the inputs {_quoted(missing)}; the inputs of the model are {known}; "
+            "give --input NAME=FILE.npy for each, or none for random ones"
+        )
+    return bound
+
+
+def _check(name: str, shape: Shape, value: Input) -> None:
+    array, where = value.array, f'input "{name}" from "{value.source}"'
+    if array.dtype != np.float32:
+        raise VTAError(
+            f"{where} has dtype {array.dtype}; the model takes float32; "
+            'convert it with .astype("float32")'
+        )
+    if array.shape != shape:
+        raise VTAError(
+            f"{where} has shape {array.shape}; the model takes {shape}; reshape or crop the array"
+        )
+    bad = int(array.size - np.count_nonzero(np.isfinite(array)))
+    if bad:
+        raise VTAError(
+            f"{where} has {bad} values that are NaN or infinite; every value must be finite; "
+            "repair the array"
+        )
+
+
+def _quoted(names: Sequence[str] | Mapping[str, object]) -> str:
+    return ", ".join(f'"{name}"' for name in names)

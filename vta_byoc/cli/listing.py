@@ -1,0 +1,51 @@
+"""Disassembly of whole models and of single layers, as text."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+
+from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.program import Layer, Program
+
+
+def listing(programs: Mapping[str, Program]) -> str:
+    """Every region: a title, symbols, instructions under their layers."""
+    if not programs:
+        return "; no region: every operator runs on the CPU\n"
+    return "\n".join(f"; {name}\n{program.disassemble()}" for name, program in programs.items())
+
+
+def layer_listing(programs: Mapping[str, Program], name: str) -> str:
+    """One layer: the symbols that it addresses, then its instructions.
+
+    Raises:
+        VTAError: no layer of that name runs on VTA.
+    """
+    for region, program in programs.items():
+        for layer in program.layers:
+            if layer.name == name:
+                return "\n".join([f"; {region}", *_lines(program, layer)]) + "\n"
+    known = [layer.name for program in programs.values() for layer in program.layers]
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.4) or known[:3]
+    hint = f"for example {', '.join(close)}" if close else "the model has none"
+    raise VTAError(
+        f'no layer "{name}" on VTA; {len(known)} operators are, {hint}; `vta-byoc run` lists all'
+    )
+
+
+def _lines(program: Program, layer: Layer) -> Iterator[str]:
+    indices = range(layer.begin, layer.end)
+    used = {rel.symbol for rel in program.relocations if rel.index in indices}
+    for line in program.disassemble().splitlines():
+        words = line.split()
+        if line.startswith("; vta"):
+            yield line
+        elif line.startswith("; "):
+            if words[2] in used:
+                yield line
+        elif line.startswith("  "):
+            if int(words[0]) in indices:
+                yield line
+        elif line == f"{layer.name}:":
+            yield line

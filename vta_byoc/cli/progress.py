@@ -1,0 +1,51 @@
+"""Timed steps, shown on stderr while they run."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.status import Status
+
+
+class Steps:
+    """Runs named steps one after the other; stdout stays free for the result.
+
+    On a terminal the step that runs is a line with a spinner, which disappears; otherwise it is
+    one plain line per step.
+
+    Attributes:
+        seconds: wall-clock time of every step that is done, by name.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._console = Console(stderr=True, highlight=False)
+        self._status: Status | None = None
+
+    @contextlib.contextmanager
+    def step(self, name: str, text: str) -> Iterator[None]:
+        """Time the block as `name` and show `text` while it runs."""
+        # TVM and its importers print now and then.
+        with self._shown(text), contextlib.redirect_stdout(sys.stderr):
+            begin = time.perf_counter()
+            yield
+            self.seconds[name] = time.perf_counter() - begin
+
+    def detail(self, text: str) -> None:
+        """Say more about the step that runs; a terminal only."""
+        if self._status is not None:
+            self._status.update(text)
+
+    @contextlib.contextmanager
+    def _shown(self, text: str) -> Iterator[None]:
+        if not self._console.is_terminal:
+            self._console.print(text, markup=False, soft_wrap=True)
+            yield
+            return
+        with self._console.status(text) as self._status:
+            yield
+        self._status = None

@@ -1,0 +1,159 @@
+"""Expressions to steps of the vector ALU.
+
+The ALU works in place, ``acc[dst] = acc[dst] op operand``: a value that a step has changed is
+gone, and an expression that would read it again is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tvm import tirx
+from tvm.ir import Expr, TensorLoad
+
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.isa import AluOp
+
+from .linear import CodegenError, Linear
+
+BINARY = {
+    tirx.Min: AluOp.MIN,
+    tirx.Max: AluOp.MAX,
+    tirx.Add: AluOp.ADD,
+    tirx.Mul: AluOp.MUL,
+    tirx.RShift: AluOp.SHR,
+}
+
+
+@dataclass(frozen=True)
+class Access:
+    """One buffer reference: per-dimension linear forms of its indices."""
+
+    buffer: tirx.Var
+    dims: tuple[Linear, ...]
+    flat: Linear
+
+    @property
+    def scope(self) -> str:
+        return str(self.buffer.scope())
+
+
+@dataclass(frozen=True)
+class AluStep:
+    """``acc[dst] = acc[dst] op operand``: the operand is an immediate or another access."""
+
+    op: AluOp
+    dst: Access
+    imm: int | None = None
+    src: Access | None = None
+
+
+class AluExpression:
+    """Turns the value of block ``name`` into ``steps``.
+
+    ``access`` resolves a tensor read; ``into`` is the block's destination where it may be an
+    operand of its own value.
+    """
+
+    def __init__(
+        self,
+        config: VTAConfig,
+        name: str,
+        access: Callable[[TensorLoad], Access],
+        into: Access | None = None,
+    ):
+        self.steps: list[AluStep] = []
+        self._config = config
+        self._name = name
+        self._access = access
+        self._into = into
+
+    def evaluate(self, value: Expr) -> Access:
+        """Append the steps of ``value``; returns the access that then holds it."""
+        if isinstance(value, TensorLoad):
+            return self._unchanged(self._access(value), 0)
+        if isinstance(value, tirx.LShift) and isinstance(value.b, tirx.IntImm):
+            acc = self.evaluate(value.a)
+            self._shift(acc, -int(value.b.value))
+            return acc
+        if isinstance(value, tirx.Sub) and isinstance(value.b, tirx.IntImm):
+            acc = self.evaluate(value.a)
+            self.immediate(AluOp.ADD, acc, -int(value.b.value))
+            return acc
+        return self._binary(value, self._operation(value))
+
+    def immediate(self, op: AluOp, acc: Access, imm: int) -> None:
+        """Append ``acc op= imm``."""
+        if op == AluOp.SHR:
+            self._shift(acc, imm)
+            return
+        if not -(1 << 15) <= imm < 1 << 15:
+            raise CodegenError(
+                f"block {self._name}: {op.name} by {imm}; an immediate holds -32768 to 32767; "
+                "fold the constant into the bias or load it as a tensor"
+            )
+        self.steps.append(AluStep(op, acc, imm=imm))
+
+    def _operation(self, value: Expr) -> AluOp:
+        op = next((o for kind, o in BINARY.items() if isinstance(value, kind)), None)
+        if op is None:
+            raise CodegenError(
+                f"block {self._name} computes {value}; the ALU has MIN, MAX, ADD, SHR and MUL on "
+                "int32; rewrite it with those or leave it to the CPU"
+            )
+        if op == AluOp.MUL and not self._config.capabilities.mul:
+            raise CodegenError(
+                f"block {self._name} multiplies; this machine has no MUL (CAPABILITIES.mul is "
+                "false); use shifts or leave it to the CPU"
+            )
+        return op
+
+    def _binary(self, value: Expr, op: AluOp) -> Access:
+        left, right = value.a, value.b
+        if isinstance(left, tirx.IntImm) and op != AluOp.SHR:
+            left, right = right, left
+        acc = self.evaluate(left)
+        if isinstance(right, tirx.IntImm):
+            self.immediate(op, acc, int(right.value))
+            return acc
+        before = len(self.steps)
+        other = self.evaluate(right)
+        self._unchanged(acc, before)
+        if op != AluOp.SHR and self._keep_right(acc, other):
+            acc, other = other, acc
+        self.steps.append(AluStep(op, acc, src=other))
+        return acc
+
+    def _unchanged(self, access: Access, since: int) -> Access:
+        """``access``, which no step from number ``since`` on may have changed."""
+        if any(step.dst == access for step in self.steps[since:]):
+            raise CodegenError(
+                f"block {self._name} reads {access.buffer.name} again after changing it in place; "
+                "the ALU overwrites its first operand; stage a second copy"
+            )
+        return access
+
+    def _keep_right(self, left: Access, right: Access) -> bool:
+        """Whether the right operand is the one to overwrite.
+
+        The destination itself comes first; an operand that varies over fewer loops than the other
+        is read again and must stay.
+        """
+        if self._into in (left, right):
+            return right == self._into
+        return {v for v, _ in left.flat.terms} < {v for v, _ in right.flat.terms}
+
+    def _shift(self, acc: Access, amount: int) -> None:
+        """Right by ``amount``, left when negative; split at the machine's largest amount."""
+        if not -31 <= amount <= 31:
+            raise CodegenError(
+                f"block {self._name} shifts by {amount}; int32 shifts are -31 to 31; "
+                "shift by less"
+            )
+        limit, sign = self._config.capabilities.max_shift, 1 if amount >= 0 else -1
+        rest = abs(amount)
+        while rest:
+            part = min(rest, limit)
+            self.steps.append(AluStep(AluOp.SHR, acc, imm=sign * part))
+            rest -= part

@@ -1,0 +1,338 @@
+"""Leaves of a scheduled PrimFunc: a loop chain around one block, classified by what it touches.
+
+The scopes a block reads and writes decide what a leaf is; the pragma on its loops states what the
+author meant.  The two must agree.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tvm import tirx
+from tvm.ir import Call, Expr, TensorLoad
+from tvm.s_tir import SBlockRealize
+
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.isa import AluOp, MemType
+
+from .alu import Access, AluExpression, AluStep
+from .linear import Bound, CodegenError, VarTable, bounds_of
+
+INP, WGT, ACC = "local.inp_buffer", "local.wgt_buffer", "local.acc_buffer"
+SRAM_SCOPES = (INP, WGT, ACC)
+PRAGMA_KEY = "vta.pragma"
+PRAGMAS = ("dma_copy", "gemm", "alu")
+DTYPES = {INP: "int8", WGT: "int8", ACC: "int32"}
+
+
+def element_scalars(config: VTAConfig, scope: str) -> int:
+    """Scalars of one SRAM element of ``scope``."""
+    if scope == WGT:
+        return config.block * config.block
+    return config.batch * config.block
+
+
+def in_dram(scope: str) -> bool:
+    """Whether a buffer of ``scope`` lives in DRAM (``global`` or one of ``global.vta.*``)."""
+    return scope.partition(".")[0] == "global"
+
+
+@dataclass
+class Leaf:
+    """A classified loop nest.
+
+    ``kind`` is load, store, gemm, reset or alu; ``loops`` are (variable, extent) from the outside;
+    ``where`` bounds its domain, ``pad`` the part of a load that comes from DRAM (the rest is zero;
+    all of it where ``src`` is None); ``clear``: the destination is set to zero before the steps.
+    """
+
+    kind: str
+    name: str
+    loops: list[tuple[int, int]]
+    dst: Access
+    src: Access | None = None
+    wgt: Access | None = None
+    steps: list[AluStep] = field(default_factory=list)
+    where: list[Bound] = field(default_factory=list)
+    pad: list[Bound] = field(default_factory=list)
+    mem: MemType | None = None
+    clear: bool = False
+
+    @property
+    def does(self) -> set[str]:
+        """The pragmas that this nest really is."""
+        if self.kind == "load":
+            return {"dma_copy"}
+        if self.kind == "store":
+            return {"dma_copy", "alu"} if self.steps else {"dma_copy"}
+        return {"gemm"} if self.kind in ("gemm", "reset") else {"alu"}
+
+
+class Classifier:
+    """Turns a block and the loops around it into a :class:`Leaf`, or says why it is none."""
+
+    def __init__(
+        self, config: VTAConfig, table: VarTable, shapes: Mapping[tirx.Var, Sequence[int]]
+    ):
+        self.config = config
+        self.table = table
+        self.shapes = shapes
+
+    def classify(self, loops: list[tirx.For], real: SBlockRealize) -> Leaf:
+        """The leaf of ``loops`` (outermost first) around ``real``."""
+        block = real.block
+        name = str(block.name_hint)
+        body = block.body
+        if not isinstance(body, tirx.BufferStore):
+            raise CodegenError(
+                f"block {name} holds {type(body).__name__}; a leaf stores one value; "
+                "split it into blocks"
+            )
+        pairs = [(self.table.bind(f.loop_var, int(f.extent)), int(f.extent)) for f in loops]
+        leaf = self._by_scopes(name, pairs, body)
+        leaf.where = bounds_of(real.predicate, self.table)
+        self._check_pragma(leaf, loops)
+        return leaf
+
+    # ---------------------------------------------------------------- pragmas
+    def _check_pragma(self, leaf: Leaf, loops: list[tirx.For]) -> None:
+        texts = [str(f.annotations[PRAGMA_KEY]) for f in loops if PRAGMA_KEY in f.annotations]
+        stated = {p.strip() for p in ",".join(texts).split(",") if p.strip()}
+        unknown = stated - set(PRAGMAS)
+        if unknown:
+            raise CodegenError(
+                f"block {leaf.name} carries pragma {', '.join(sorted(unknown))}; known pragmas are "
+                f"{', '.join(PRAGMAS)}"
+            )
+        if stated == leaf.does:
+            return
+        fix = f'annotate a loop of it with "{PRAGMA_KEY}" = "{",".join(sorted(leaf.does))}"'
+        raise CodegenError(
+            f"block {leaf.name} carries pragma {','.join(sorted(stated)) or 'none'} but is "
+            f"{','.join(sorted(leaf.does))} ({self._describe(leaf)}); {fix} or change the nest"
+        )
+
+    def _describe(self, leaf: Leaf) -> str:
+        reads = [a.scope for a in (leaf.src, leaf.wgt) if a is not None]
+        ops = [s.op.name for s in leaf.steps]
+        return f"reads {'+'.join(reads) or 'nothing'}, writes {leaf.dst.scope}" + (
+            f", {' '.join(ops)}" if ops else ""
+        )
+
+    # ---------------------------------------------------------------- classification
+    def _by_scopes(self, name: str, loops: list[tuple[int, int]], body: tirx.BufferStore) -> Leaf:
+        dst = self._access(body.buffer, body.indices)
+        reads = _loads(body.value)
+        scopes = {self._scope_of(r) for r in reads}
+        if in_dram(dst.scope):
+            if scopes != {ACC}:
+                source = " and ".join(sorted(scopes)) or "a constant"
+                raise CodegenError(
+                    f"block {name} stores to DRAM from {source}; STORE reads {ACC} only; "
+                    "stage the value there"
+                )
+            return self._store(name, loops, dst, body.value)
+        self._check_sram(name, dst)
+        if scopes and all(in_dram(scope) for scope in scopes):
+            return self._load(name, loops, dst, body.value)
+        if dst.scope != ACC and not reads:
+            return self._all_padding(name, loops, dst, body.value)
+        if dst.scope != ACC:
+            raise CodegenError(
+                f"block {name} computes into {dst.scope}; GEMM and ALU write {ACC} only; "
+                f"set_scope of its result to {ACC}"
+            )
+        if not reads:
+            return self._constant(name, loops, dst, body.value)
+        if INP in scopes or WGT in scopes:
+            return self._gemm(name, loops, dst, body.value)
+        if scopes != {ACC}:
+            raise CodegenError(
+                f"block {name} reads {' and '.join(sorted(scopes))}; the ALU reads {ACC} only; "
+                f"cache_read the operand into {ACC}"
+            )
+        return self._alu(name, loops, dst, body.value)
+
+    def _check_sram(self, name: str, dst: Access) -> None:
+        if dst.scope not in SRAM_SCOPES:
+            raise CodegenError(
+                f"block {name} writes scope {dst.scope}; VTA has {', '.join(SRAM_SCOPES)}; "
+                "set_scope to one of them"
+            )
+        if str(dst.buffer.dtype) != DTYPES[dst.scope]:
+            raise CodegenError(
+                f"block {name} writes {dst.buffer.dtype} to {dst.scope}; it holds "
+                f"{DTYPES[dst.scope]}; cast in the compute"
+            )
+
+    @staticmethod
+    def _scope_of(load: TensorLoad) -> str:
+        return str(load.source.scope())
+
+    def _access(self, buffer: tirx.Var, indices: Sequence[Expr]) -> Access:
+        shape = [int(s) for s in self.shapes.get(buffer, buffer.shape)]
+        flat = self.table.flat(indices, shape)
+        try:
+            dims = tuple(self.table.linear(i) for i in indices)
+        except CodegenError:
+            dims = ()
+        return Access(buffer, dims, flat)
+
+    def _load_access(self, load: TensorLoad) -> Access:
+        return self._access(load.source, load.indices)
+
+    def _store(
+        self, name: str, loops: list[tuple[int, int]], dst: Access, value: Expr
+    ) -> Leaf:
+        if str(dst.buffer.dtype) != "int8":
+            raise CodegenError(
+                f"block {name} stores {dst.buffer.dtype}; STORE writes int8; "
+                "saturate and cast first"
+            )
+        expression = AluExpression(self.config, name, self._load_access)
+        src = expression.evaluate(_uncast(value))
+        steps = expression.steps
+        return Leaf("store", name, loops, dst, src=src, steps=steps, mem=MemType.OUT)
+
+    def _load(
+        self, name: str, loops: list[tuple[int, int]], dst: Access, value: Expr
+    ) -> Leaf:
+        pad: list[Bound] = []
+        value = _uncast(value)
+        if isinstance(value, Call) and value.op.name == "prim.if_then_else":
+            cond, value, other = value.args
+            pad = bounds_of(cond, self.table)
+            if not isinstance(other, tirx.IntImm) or int(other.value) != 0:
+                raise CodegenError(
+                    f"block {name} pads with {other}; the DMA pads zeros only; pad with 0"
+                )
+        value = _uncast(value)
+        if not isinstance(value, TensorLoad):
+            raise CodegenError(
+                f"block {name} computes {value} while loading; a DMA only copies; "
+                "compute in a block of its own"
+            )
+        src = self._load_access(value)
+        mem = self._load_type(name, dst.scope, str(src.buffer.dtype))
+        return Leaf("load", name, loops, dst, src=src, pad=pad, mem=mem)
+
+    def _all_padding(
+        self, name: str, loops: list[tuple[int, int]], dst: Access, value: Expr
+    ) -> Leaf:
+        """A load that never meets its tensor: TVM has simplified it to its padding."""
+        if not isinstance(value, tirx.IntImm) or int(value.value) != 0:
+            raise CodegenError(
+                f"block {name} fills {dst.scope} with {value}; the DMA pads zeros only; pad with 0"
+            )
+        mem = MemType.INP if dst.scope == INP else MemType.WGT
+        return Leaf("load", name, loops, dst, mem=mem)
+
+    def _load_type(self, name: str, scope: str, dtype: str) -> MemType:
+        kinds = {
+            (INP, "int8"): MemType.INP,
+            (WGT, "int8"): MemType.WGT,
+            (ACC, "int32"): MemType.ACC,
+            (ACC, "int8"): MemType.ACC_8BIT,
+        }
+        mem = kinds.get((scope, dtype))
+        if mem is None:
+            raise CodegenError(
+                f"block {name} loads {dtype} into {scope}; INP and WGT take int8, ACC int32 or int8"
+            )
+        if mem == MemType.ACC_8BIT and not self.config.capabilities.acc_8bit:
+            raise CodegenError(
+                f"block {name} loads int8 into {scope}; this machine has no ACC_8BIT load "
+                "(CAPABILITIES.acc_8bit is false); keep the operand int32 in DRAM"
+            )
+        return mem
+
+    def _constant(
+        self, name: str, loops: list[tuple[int, int]], dst: Access, value: Expr
+    ) -> Leaf:
+        if not isinstance(value, tirx.IntImm):
+            raise CodegenError(f"block {name} fills {dst.scope} with {value}; use an integer")
+        fill = int(value.value)
+        if not fill:
+            return Leaf("reset", name, loops, dst)
+        _check_once(name, loops, dst)
+        expression = AluExpression(self.config, name, self._load_access)
+        expression.immediate(AluOp.ADD, dst, fill)
+        return Leaf("alu", name, loops, dst, steps=expression.steps, clear=True)
+
+    def _gemm(
+        self, name: str, loops: list[tuple[int, int]], dst: Access, value: Expr
+    ) -> Leaf:
+        bad = CodegenError(
+            f"block {name} computes {value}; GEMM is acc += int32(inp) * int32(wgt); "
+            "write the reduction so"
+        )
+        if not isinstance(value, tirx.Add) or not isinstance(value.b, tirx.Mul):
+            raise bad
+        factors = [_uncast(value.b.a), _uncast(value.b.b)]
+        if not all(isinstance(f, TensorLoad) for f in (value.a, *factors)):
+            raise bad
+        by_scope = {self._scope_of(f): self._load_access(f) for f in factors}
+        if set(by_scope) != {INP, WGT} or self._load_access(value.a) != dst:
+            raise bad
+        return Leaf("gemm", name, loops, dst, src=by_scope[INP], wgt=by_scope[WGT])
+
+    def _alu(
+        self, name: str, loops: list[tuple[int, int]], dst: Access, value: Expr
+    ) -> Leaf:
+        expression = AluExpression(self.config, name, self._load_access, into=dst)
+        result = expression.evaluate(value)
+        steps = expression.steps
+        if result == dst:
+            _check_reduction(name, loops, dst, steps)
+            return Leaf("alu", name, loops, dst, src=result, steps=steps)
+        if dst in [self._load_access(r) for r in _loads(value)]:
+            raise CodegenError(
+                f"block {name} reads its destination {dst.buffer.name} as second operand of "
+                f"{value}; the ALU overwrites its first operand; swap them or stage a copy"
+            )
+        # no move instruction: clear the destination and add; the result then grows there
+        _check_once(name, loops, dst)
+        moved = [dataclasses.replace(s, dst=dst) if s.dst == result else s for s in steps]
+        steps = [AluStep(AluOp.ADD, dst, src=result), *moved]
+        return Leaf("alu", name, loops, dst, src=result, steps=steps, clear=True)
+
+
+def _repeats(loops: Sequence[tuple[int, int]], dst: Access) -> bool:
+    """Whether a loop leaves ``dst`` where it is."""
+    return any(extent > 1 and not dst.flat.coef(var) for var, extent in loops)
+
+
+def _check_once(name: str, loops: Sequence[tuple[int, int]], dst: Access) -> None:
+    if _repeats(loops, dst):
+        raise CodegenError(
+            f"block {name} writes {dst.buffer.name} anew in a loop that does not move it; only the "
+            "last turn would count; drop the loop or reduce into the destination"
+        )
+
+
+def _check_reduction(
+    name: str, loops: Sequence[tuple[int, int]], dst: Access, steps: Sequence[AluStep]
+) -> None:
+    """Steps run one after the other over the whole nest, which one operation alone survives."""
+    ops = sorted({step.op.name for step in steps if step.dst == dst})
+    if len(ops) > 1 and _repeats(loops, dst):
+        raise CodegenError(
+            f"block {name} reduces into {dst.buffer.name} with {' and '.join(ops)}; the ALU runs "
+            "one operation over the whole nest; stage the other in a block of its own"
+        )
+
+
+def _uncast(expr: Expr) -> Expr:
+    return expr.value if isinstance(expr, tirx.Cast) else expr
+
+
+def _loads(expr: Expr) -> list[TensorLoad]:
+    """Every tensor read of an expression."""
+    if isinstance(expr, TensorLoad):
+        return [expr]
+    if isinstance(expr, Call):
+        return [r for a in expr.args for r in _loads(a)]
+    parts = [getattr(expr, n, None) for n in ("a", "b", "value")]
+    return [r for p in parts if isinstance(p, Expr) for r in _loads(p)]

@@ -1,0 +1,188 @@
+"""The instruction stream: what each instruction reads and writes, and the tokens that order it.
+
+Three queues run at their own pace.  Tokens are derived from read and write intervals over SRAM and
+DRAM: where an instruction depends on one of another queue, that producer pushes and it pops.  Each
+queue remembers what it already knows to be finished (a vector clock), so an edge is added only
+when it tells something new; indices rise strictly, hence the k-th push meets the k-th pop.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from vta_byoc.hw.isa import MemType, Opcode, Queue
+
+from .linear import CodegenError
+
+Interval = tuple[str, int, int]
+QUEUES = (Queue.LOAD, Queue.COMPUTE, Queue.STORE)
+
+
+@dataclass
+class Insn:
+    """One instruction before linking.
+
+    ``reads`` and ``writes`` are (space, low, high): SRAM spaces in elements, DRAM symbols in bytes.
+    ``symbol`` and ``addend`` (elements) give the DRAM address.
+    """
+
+    opcode: Opcode
+    queue: Queue
+    fields: dict[str, int]
+    reads: list[Interval] = field(default_factory=list)
+    writes: list[Interval] = field(default_factory=list)
+    symbol: str | None = None
+    addend: int = 0
+    layer: int = 0
+
+    def push(self, to: Queue) -> None:
+        self.fields["push_next" if to > self.queue else "push_prev"] = 1
+
+    def pop(self, source: Queue) -> None:
+        self.fields["pop_next" if source > self.queue else "pop_prev"] = 1
+
+
+def no_op(layer: int) -> Insn:
+    """A compute-queue instruction that moves tokens only."""
+    return Insn(Opcode.LOAD, Queue.COMPUTE, {"mem_type": int(MemType.UOP)}, layer=layer)
+
+
+@dataclass
+class _Access:
+    low: int
+    high: int
+    index: int
+
+
+class _History:
+    """Intervals that each queue touched in one space; an access supersedes those it covers."""
+
+    def __init__(self) -> None:
+        self.lists: dict[tuple[Queue, bool], list[_Access]] = {}
+
+    def add(self, queue: Queue, write: bool, low: int, high: int, index: int) -> None:
+        entries = self.lists.setdefault((queue, write), [])
+        entries[:] = [e for e in entries if not (low <= e.low and e.high <= high)]
+        entries.append(_Access(low, high, index))
+
+    def latest(self, queue: Queue, write: bool, low: int, high: int) -> int:
+        """Highest index in ``queue`` that touched [low, high); -1 when none did."""
+        entries = self.lists.get((queue, write), ())
+        return max((e.index for e in entries if e.low < high and low < e.high), default=-1)
+
+
+class TokenAssigner:
+    """Feeds instructions in program order; ``out`` holds them with tokens and needed no-ops."""
+
+    def __init__(self, max_tokens: int):
+        self.out: list[Insn] = []
+        self._max_tokens = max_tokens
+        self._queues: dict[Queue, list[Insn]] = {q: [] for q in QUEUES}
+        self._clock: dict[Queue, list[int]] = {q: [-1, -1, -1] for q in QUEUES}
+        self._seen: dict[Queue, list[tuple[int, ...]]] = {q: [] for q in QUEUES}
+        self._spaces: dict[str, _History] = {}
+        self._edges: dict[tuple[Queue, Queue], list[tuple[int, int]]] = {}
+
+    def add(self, insn: Insn) -> None:
+        """Append ``insn`` with the tokens that its hazards need."""
+        self._require(self._hazards(insn), insn)
+        self._issue(insn)
+        for space, low, high in insn.reads:
+            self._space(space).add(insn.queue, False, low, high, self._last(insn.queue))
+        for space, low, high in insn.writes:
+            self._space(space).add(insn.queue, True, low, high, self._last(insn.queue))
+
+    def finish(self, layer: int) -> None:
+        """Wait for every queue, then FINISH (which itself waits for nothing)."""
+        barrier = no_op(layer)
+        ends = {q: self._last(q) for q in (Queue.LOAD, Queue.STORE)}
+        self._require({q: i for q, i in ends.items() if i >= 0}, barrier)
+        self._issue(barrier)
+        self._issue(Insn(Opcode.FINISH, Queue.COMPUTE, {}, layer=layer))
+        self._check_outstanding()
+
+    # ---------------------------------------------------------------- hazards
+    def _space(self, name: str) -> _History:
+        return self._spaces.setdefault(name, _History())
+
+    def _last(self, queue: Queue) -> int:
+        return len(self._queues[queue]) - 1
+
+    def _hazards(self, insn: Insn) -> dict[Queue, int]:
+        needs = {q: -1 for q in QUEUES if q != insn.queue}
+        for queue in needs:
+            for space, low, high in insn.reads:
+                needs[queue] = max(needs[queue], self._space(space).latest(queue, True, low, high))
+            for space, low, high in insn.writes:
+                history = self._space(space)
+                for write in (False, True):
+                    needs[queue] = max(needs[queue], history.latest(queue, write, low, high))
+        return {q: i for q, i in needs.items() if i >= 0}
+
+    # ---------------------------------------------------------------- tokens
+    def _require(self, needs: dict[Queue, int], insn: Insn) -> None:
+        """Make ``insn`` wait for an instruction of each queue in ``needs``.
+
+        Load and store queues have no tokens between them: what one needs of the other it takes from
+        the compute queue, in the one token that an instruction can pop there.
+        """
+        known = self._clock[insn.queue]
+        needs = {producer: index for producer, index in needs.items() if index > known[producer]}
+        far = [q for q in needs if Queue.COMPUTE not in (q, insn.queue)]
+        for producer in far:
+            after = self._compute_after(producer, needs.pop(producer), insn.layer)
+            needs[Queue.COMPUTE] = max(after, needs.get(Queue.COMPUTE, -1))
+        for producer, index in needs.items():
+            self._edge(producer, index, insn)
+
+    def _compute_after(self, producer: Queue, index: int, layer: int) -> int:
+        """Index of a compute instruction that runs after ``index`` of ``producer``."""
+        if self._clock[Queue.COMPUTE][producer] < index:
+            relay = no_op(layer)
+            self._edge(producer, index, relay)
+            self._issue(relay)
+            return self._last(Queue.COMPUTE)
+        seen = self._seen[Queue.COMPUTE]
+        return bisect.bisect_left(seen, index, key=lambda clock: clock[producer])
+
+    def _edge(self, producer: Queue, index: int, insn: Insn) -> None:
+        if self._clock[insn.queue][producer] >= index:
+            return
+        self._queues[producer][index].push(insn.queue)
+        insn.pop(producer)
+        edges = self._edges.setdefault((producer, insn.queue), [])
+        edges.append((index, len(self._queues[insn.queue])))
+        mine, theirs = self._clock[insn.queue], self._seen[producer][index]
+        self._clock[insn.queue] = [max(a, b) for a, b in zip(mine, theirs, strict=True)]
+
+    def _issue(self, insn: Insn) -> None:
+        self._queues[insn.queue].append(insn)
+        self._clock[insn.queue][insn.queue] = self._last(insn.queue)
+        self._seen[insn.queue].append(tuple(self._clock[insn.queue]))
+        self.out.append(insn)
+
+    def _check_outstanding(self) -> None:
+        """At most ``max_tokens`` pushed and not certainly popped, on every pair."""
+        for (producer, consumer), edges in self._edges.items():
+            pops = [pop for _, pop in edges]
+            for k, (push, _) in enumerate(edges):
+                done = bisect.bisect_right(pops, self._seen[producer][push][consumer])
+                if k + 1 - done > self._max_tokens:
+                    raise CodegenError(
+                        f"{k + 1 - done} tokens from {producer.name} to {consumer.name} may be "
+                        f"outstanding; the machine counts to {self._max_tokens}; "
+                        "use smaller tiles or fewer SRAM slots"
+                    )
+
+
+def layer_spans(insns: Iterable[Insn]) -> list[tuple[int, int, int]]:
+    """(layer, begin, end) of each run of instructions of one layer, in stream order."""
+    spans: list[tuple[int, int, int]] = []
+    for i, insn in enumerate(insns):
+        if spans and spans[-1][0] == insn.layer:
+            spans[-1] = (insn.layer, spans[-1][1], i + 1)
+        else:
+            spans.append((insn.layer, i, i + 1))
+    return spans

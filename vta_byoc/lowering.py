@@ -1,0 +1,190 @@
+"""Regions to Programs inside a Relax module that any TVM runtime can run.
+
+Each call to a region becomes: inputs laid out as the head of the program's arena, one call of the
+driver (instructions, inputs, image -> arena, counters), and a slice of the arena per result.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.ir import TupleGetItem
+
+from vta_byoc.bindings import (
+    SEPARATOR,
+    FunctionWriter,
+    is_constant,
+    static_shape,
+    straight_bindings,
+    substituted,
+)
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.faults import COUNTER_SLOTS
+from vta_byoc.hw.interpreter import symbol
+from vta_byoc.hw.program import Program
+from vta_byoc.hw.simulator import Driver
+
+from .codegen import BEST, FoldMode, ProgramBuilder
+from .region import Region, region_functions
+from .strategy import schedule_for
+from .vdevice import scope_align, scopes_of
+
+REGIONS_ATTR = "vta.regions"
+
+
+def compile_region(
+    mod: tvm.IRModule,
+    func: relax.Function,
+    constants: Mapping[int, np.ndarray],
+    config: VTAConfig,
+    fold: FoldMode = BEST,
+) -> Program:
+    """The Program of region ``func``; ``constants`` are parameters known now, by position.
+
+    Symbols are named after the region's tensors, layers after the tensors they produce.
+    """
+    region, scopes = Region.of(func), scopes_of(func)
+    builder = ProgramBuilder(config, fold)
+
+    def place(name: str) -> tuple[str, int]:
+        scope = scopes[name].scope
+        return scope, scope_align(config, scope, region.tensors[name][1])
+
+    for position, name in enumerate(region.params):
+        if position in constants:
+            builder.constant(name, constants[position], *place(name))
+        else:
+            builder.symbol(name, "input", *region.tensors[name], *place(name))
+    for step in region.steps:
+        kind = "output" if step.output in region.outputs else "temp"
+        builder.symbol(step.output, kind, *region.tensors[step.output], *place(step.output))
+    for step in region.steps:
+        scheduled = schedule_for(mod[step.compute], config)
+        builder.layer(step.output, scheduled, [*step.args, step.output])
+    return builder.finish()
+
+
+@dataclass
+class LoweredRegions:
+    """What :func:`lower_regions` compiled, by region name, in execution order."""
+
+    programs: dict[str, Program] = field(default_factory=dict)
+
+
+def lower_regions(
+    config: VTAConfig, driver: Driver, target: tvm.target.Target, record: LoweredRegions
+) -> tvm.transform.Pass:
+    """Compile every region and replace its calls by calls of ``driver``; fills ``record``."""
+
+    @tvm.transform.module_pass(opt_level=0, name="vta.LowerRegions")
+    def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        regions = region_functions(mod)
+        if not regions:
+            return mod
+        lowerer = _Lowerer(mod, config, driver, record)
+        main = lowerer.rewrite(mod["main"])
+        gone = {gv.name_hint for gv in regions}
+        kept = {gv: f for gv, f in mod.functions.items() if gv.name_hint not in gone}
+        result = tvm.IRModule(kept, attrs=mod.attrs)
+        result.update_func(result.get_global_var("main"), main)
+        result = relax.transform.DeadCodeElimination(["main"])(
+            relax.transform.Normalize()(result)
+        )
+        modules = [*(mod.attrs or {}).get("external_mods", []), driver.module(config, target)]
+        result = result.with_attr("external_mods", modules)
+        return result.with_attr(REGIONS_ATTR, json.dumps(list(record.programs)))
+
+    return run
+
+
+class _Lowerer:
+    def __init__(
+        self, mod: tvm.IRModule, config: VTAConfig, driver: Driver, record: LoweredRegions
+    ):
+        self._mod = mod
+        self._config = config
+        self._driver = driver
+        self._record = record
+        self._writer = FunctionWriter()
+        self._env: dict[relax.Var, relax.Expr] = {}
+        self._results: dict[relax.Var, list[relax.Var]] = {}
+
+    def rewrite(self, main: relax.Function) -> relax.Function:
+        """``main`` with every region call lowered."""
+        regions = {gv.name_hint: func for gv, func in region_functions(self._mod).items()}
+        for binding in straight_bindings(main):
+            var, value = binding.var, binding.value
+            if isinstance(value, relax.Call) and getattr(value.op, "name_hint", "") in regions:
+                self._results[var] = self._region(regions[value.op.name_hint], value)
+                if not isinstance(var.ty, relax.TupleType):
+                    self._env[var] = self._results[var][0]
+            elif isinstance(value, TupleGetItem) and value.tuple_value in self._results:
+                self._env[var] = self._results[value.tuple_value][value.index]
+            else:
+                self._env[var] = self._writer.emit(substituted(value, self._env), str(var.name))
+        return self._writer.finish(main, substituted(main.body.body, self._env))
+
+    def _region(self, func: relax.Function, call: relax.Call) -> list[relax.Var]:
+        constants = {
+            i: arg.value.numpy() for i, arg in enumerate(call.args) if is_constant(arg)
+        }
+        program = compile_region(self._mod, func, constants, self._config)
+        name = f"region{len(self._record.programs)}"
+        self._record.programs[name] = program
+        arena = self._run(name, program, self._inputs(name, program, func, call))
+        return [self._output(program, n, arena) for n in Region.of(func).outputs]
+
+    def _inputs(
+        self, name: str, program: Program, func: relax.Function, call: relax.Call
+    ) -> relax.Expr:
+        """The first ``input_bytes`` of the arena as one int8 vector."""
+        params = dict(zip(Region.of(func).params, call.args, strict=True))
+        parts: list[relax.Expr] = []
+        end = 0
+        for tensor in program.of_kind("input"):
+            value = substituted(params[tensor.name], self._env)
+            self._gap(parts, tensor.offset - end)
+            flat = relax.op.reshape(value, (tensor.nbytes,))
+            parts.append(self._emit(flat, f"{tensor.name}{SEPARATOR}bytes"))
+            end = tensor.offset + tensor.nbytes
+        self._gap(parts, program.input_bytes - end)
+        if len(parts) == 1:
+            return parts[0]
+        return self._emit(relax.op.concat(parts, axis=0), f"{name}{SEPARATOR}inputs")
+
+    @staticmethod
+    def _gap(parts: list[relax.Expr], count: int) -> None:
+        if count:
+            parts.append(relax.const(np.zeros(count, np.int8)))
+
+    def _emit(self, expr: relax.Expr, name: str) -> relax.Var:
+        return self._writer.emit(expr, name)
+
+    def _run(self, name: str, program: Program, inputs: relax.Expr) -> relax.Var:
+        args = [relax.const(program.insns), inputs, relax.const(program.image)]
+        types = [
+            relax.TensorType((program.arena_bytes,), "int8"),
+            relax.TensorType((COUNTER_SLOTS,), "int64"),
+        ]
+        call = relax.call_dps_packed(symbol(self._config), args, out_ty=types)
+        return self._emit(call, f"{name}{SEPARATOR}run")
+
+    def _output(self, program: Program, name: str, run: relax.Var) -> relax.Var:
+        tensor = program.symbol(name)
+        arena = self._emit(TupleGetItem(run, 0), f"{name}{SEPARATOR}arena")
+        end = tensor.offset + tensor.nbytes
+        part = relax.op.strided_slice(arena, [0], [tensor.offset], [end])
+        flat = self._emit(part, f"{name}{SEPARATOR}bytes")
+        return self._emit(relax.op.reshape(flat, tensor.shape), name)
+
+
+def main_shapes(mod: tvm.IRModule) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Shape and dtype of each parameter of ``main`` by name."""
+    return {
+        str(p.name): (static_shape(p), str(p.ty.dtype)) for p in mod["main"].params
+    }

@@ -1,0 +1,107 @@
+"""Regions: functions of packed composites that one Program runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import tvm
+from tvm import relax
+from tvm.ir import Tuple, TupleGetItem
+
+from vta_byoc.bindings import static_shape
+
+from .graph_pack import SOURCE_ATTR
+
+CODEGEN = "vta"
+
+
+def region_functions(mod: tvm.IRModule) -> dict[tvm.ir.GlobalVar, relax.Function]:
+    """The functions of ``mod`` that VTA runs, by global variable."""
+    return {
+        gv: func
+        for gv, func in mod.functions.items()
+        if isinstance(func, relax.Function)
+        and func.attrs
+        and str(func.attrs.get("Codegen", "")) == CODEGEN
+    }
+
+
+@dataclass(frozen=True)
+class Step:
+    """One composite of a region: its packed compute, argument tensors, result tensor."""
+
+    composite: str
+    compute: tvm.ir.GlobalVar
+    args: tuple[str, ...]
+    output: str
+
+
+@dataclass(frozen=True)
+class Region:
+    """A region read from its function.
+
+    ``tensors`` gives (shape, dtype) of parameters, values and results by name, in order of
+    definition; ``params`` and ``outputs`` are names.
+    """
+
+    tensors: Mapping[str, tuple[tuple[int, ...], str]]
+    params: tuple[str, ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[str, ...]
+
+    @classmethod
+    def of(cls, func: relax.Function) -> Region:
+        """Read a function that MergeCompositeFunctions made."""
+        return _Reader(func).region
+
+
+class _Reader:
+    def __init__(self, func: relax.Function):
+        self._names: dict[relax.Var, str] = {}
+        self._local: dict[relax.Var, relax.Function] = {}
+        self._tuples: dict[relax.Var, relax.Expr] = {}
+        self._tensors: dict[str, tuple[tuple[int, ...], str]] = {}
+        params = [self._declare(p, str(p.name)) for p in func.params]
+        steps = []
+        for block in func.body.blocks:
+            for binding in block.bindings:
+                step = self._binding(binding.var, binding.value)
+                if step is not None:
+                    steps.append(step)
+        outputs = dict.fromkeys(self._results(func.body.body))
+        self.region = Region(self._tensors, tuple(params), tuple(steps), tuple(outputs))
+
+    def _declare(self, var: relax.Var, name: str) -> str:
+        unique, count = name, 1
+        while unique in self._tensors:
+            count += 1
+            unique = f"{name}__{count}"
+        self._names[var] = unique
+        self._tensors[unique] = (static_shape(var), str(var.ty.dtype))
+        return unique
+
+    def _binding(self, var: relax.Var, value: relax.Expr) -> Step | None:
+        if isinstance(value, relax.Function):
+            self._local[var] = value
+            return None
+        if isinstance(value, relax.Call) and value.op in self._local:
+            inner = self._local[value.op]
+            compute = inner.body.blocks[0].bindings[0].value.args[0]
+            args = tuple(self._names[a] for a in value.args)
+            name = self._declare(var, str(inner.attrs[SOURCE_ATTR]))
+            return Step(str(inner.attrs["Composite"]), compute, args, name)
+        if isinstance(value, relax.Var):
+            self._names[var] = self._names[value]
+            return None
+        if isinstance(value, Tuple):
+            self._tuples[var] = value
+            return None
+        raise AssertionError(f"a region holds {value}")
+
+    def _results(self, body: relax.Expr) -> list[str]:
+        body = self._tuples.get(body, body) if isinstance(body, relax.Var) else body
+        if isinstance(body, Tuple):
+            return [n for field in body.fields for n in self._results(field)]
+        assert not isinstance(body, TupleGetItem)
+        return [self._names[body]]
