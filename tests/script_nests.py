@@ -90,3 +90,71 @@ def program(
         builder.symbol(name, kind, [int(s) for s in param.shape], str(param.dtype))
     builder.layer("layer", func, names)
     return builder.finish()
+
+
+# ---------------------------------------------------------------- sound functions to break
+LOAD = nest("load", "dma_copy", "i:4 k:16", "a[i, 0, k] = x[i, 0, k]")
+STORE = nest("store", "dma_copy", "i:4 k:16", 'y[i, 0, k] = T.Cast("int8", a[i, 0, k])')
+X = "x:int32:4,1,16"
+X8 = "x:int8:4,1,16"
+Y = "y:int8:4,1,16"
+A = "a:acc:4,1,16"
+
+
+def load(pragma: str = "dma_copy", value: str = "x[i, 0, k]", to: str = "a[i, 0, k]") -> str:
+    return nest("load", pragma, "i:4 k:16", f"{to} = {value}")
+
+
+def store(value: str, pragma: str = "alu,dma_copy", loops: str = "i:4 k:16") -> str:
+    return nest("store", pragma, loops, f'y[i, 0, k] = T.Cast("int8", {value})')
+
+
+def alu(statement: str, loops: str = "i:4 k:16", pragma: str = "alu") -> str:
+    return nest("compute", pragma, loops, statement)
+
+
+def stored(value: str, params: str = f"{X} {Y}", buffers: str = A) -> str:
+    """x into a, ``value`` stored."""
+    return function(params, buffers, LOAD, store(value))
+
+
+def computed(statement: str, loops: str = "i:4 k:16", b: str = "b:acc:4,1,16") -> str:
+    """x into a, ``statement`` from a into b, b stored."""
+    last = store("b[i, 0, k]", "dma_copy")
+    return function(f"{X} {Y}", f"{A} {b}", LOAD, alu(statement, loops), last)
+
+
+INDENTED = ["    " + line for text in (LOAD, STORE) for line in text.splitlines()]
+GEMM_LOOPS = "i:4 o:16 k:16R"
+MAC = 'a[i, 0, o] = a[i, 0, o] + T.Cast("int32", d[i, 0, k]) * T.Cast("int32", w[0, o, k])'
+
+
+def gemm(statement: str = MAC, pragma: str = "gemm", loops: str = GEMM_LOOPS) -> str:
+    """x and w staged, a cleared, ``statement``, a stored."""
+    return function(
+        f"{X8} f:int8:1,16,16 {Y}",
+        f"d:inp:4,1,16 w:wgt:1,16,16 {A}",
+        nest("load_d", "dma_copy", "i:4 k:16", "d[i, 0, k] = x[i, 0, k]"),
+        nest("load_w", "dma_copy", "o:16 k:16", "w[0, o, k] = f[0, o, k]"),
+        nest("clear", "gemm", "i:4 k:16", "a[i, 0, k] = 0"),
+        nest("mac", pragma, loops, statement),
+        STORE,
+    )
+
+
+def gemm_of(load_d: str, load_w: str = "", x: str = X8) -> str:
+    """The GEMM with other loads."""
+    load_w = load_w or nest("load_w", "dma_copy", "o:16 k:16", "w[0, o, k] = f[0, o, k]")
+    return function(
+        f"{x} f:int8:1,16,16 {Y}",
+        f"d:inp:4,1,16 w:wgt:1,16,16 {A}",
+        load_d,
+        load_w,
+        nest("clear", "gemm", "i:4 k:16", "a[i, 0, k] = 0"),
+        nest("mac", "gemm", GEMM_LOOPS, MAC),
+        STORE,
+    )
+
+
+EARLY = nest("early", "alu,dma_copy", "i:4 k:16", 'y[i, 0, k] = T.Cast("int8", a[i, 0, k] + 1)')
+LOAD_D = nest("load_d", "dma_copy", "i:4 k:16", "d[i, 0, k] = x[i, 0, k]")

@@ -34,6 +34,7 @@ ALU = {
     AluOp.ADD: np.add,
     AluOp.MUL: np.multiply,
 }
+WIDE = ("acc", "uop")
 Span = tuple[str, np.ndarray]
 
 
@@ -48,6 +49,7 @@ class Effect:
 def neighbours(insn: Instruction, queue: Queue, what: str) -> list[Queue]:
     """The queues that ``insn`` pops from or pushes to (``what``: "pop" or "push")."""
     found = []
+    assert not (insn[f"{what}_prev"] and queue == Queue.LOAD), "LOAD has no previous queue"
     if insn[f"{what}_prev"]:
         found.append(QUEUES[queue - 1])
     if insn[f"{what}_next"]:
@@ -56,15 +58,25 @@ def neighbours(insn: Instruction, queue: Queue, what: str) -> list[Queue]:
 
 
 class Machine:
-    """One run of one program; SRAM starts as noise."""
+    """One run of one program; SRAM starts as noise.
 
-    def __init__(self, program: Program, inputs: dict[str, np.ndarray], seed: int = 0):
+    ``saturated``: a STORE may not truncate.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        inputs: dict[str, np.ndarray],
+        seed: int = 0,
+        *,
+        saturated: bool = True,
+    ):
         cfg = program.config
         rng = np.random.default_rng(seed)
         self.program = program
         self.config = cfg
         self.arena = program.new_arena(inputs)
-        self.rows, self.lanes = cfg.batch, cfg.block
+        self.saturated = saturated
         shapes = {
             "inp": (cfg.inp_depth, cfg.batch, cfg.block),
             "wgt": (cfg.wgt_depth, cfg.block, cfg.block),
@@ -72,14 +84,13 @@ class Machine:
             "uop": (cfg.uop_depth, 3),
         }
         self.sram = {
-            name: rng.integers(-128, 128, shape).astype(np.int32 if name in ("acc", "uop") else np.int8)
+            name: rng.integers(-128, 128, shape).astype("int32" if name in WIDE else "int8")
             for name, shape in shapes.items()
         }
         self.defined = {name: np.zeros(shape[0], bool) for name, shape in shapes.items()}
         self.computed = np.zeros(cfg.acc_depth, bool)
         isa = ISA.of(cfg)
         self.insns = [isa.decode(*words) for words in program.insns.tolist()]
-        self.uop_words = isa
         self.symbols = {r.index: program.symbol(r.symbol) for r in program.relocations}
 
     # ---------------------------------------------------------------- addresses
@@ -167,7 +178,8 @@ class Machine:
         assert self.computed[source].all(), f"{number}: STORE of what GEMM and ALU did not write"
         elem = dram_elem_bytes(self.config, MemType.OUT)
         values = self.sram["acc"][source]
-        assert ((values >= -128) & (values <= 127)).all(), f"{number}: STORE of unsaturated values"
+        fits = ((values >= -128) & (values <= 127)).all()
+        assert fits or not self.saturated, f"{number}: STORE of unsaturated values"
         self.arena[self._bytes(where, elem)] = values.astype(np.int8).reshape(-1)
         return Effect([("acc", source.reshape(-1))], [self._dram_span(where, elem)])
 

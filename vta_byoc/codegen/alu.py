@@ -69,19 +69,27 @@ class AluExpression:
         self._access = access
         self._into = into
 
-    def evaluate(self, value: Expr) -> Access:
-        """Append the steps of ``value``; returns the access that then holds it."""
+    def evaluate(self, value: Expr, home: Access | None = None) -> Access:
+        """Append the steps of ``value``; returns the access that then holds it.
+
+        That is one of its operands, or ``home``, which is zero and no operand, where it is given:
+        the first operand is added to it and stays as it is.
+        """
         if isinstance(value, TensorLoad):
-            return self._unchanged(self._access(value), 0)
+            operand = self._unchanged(self._access(value), 0)
+            if home is None:
+                return operand
+            self.steps.append(AluStep(AluOp.ADD, home, src=operand))
+            return home
         if isinstance(value, tirx.LShift) and isinstance(value.b, tirx.IntImm):
-            acc = self.evaluate(value.a)
+            acc = self.evaluate(value.a, home)
             self._shift(acc, -int(value.b.value))
             return acc
         if isinstance(value, tirx.Sub) and isinstance(value.b, tirx.IntImm):
-            acc = self.evaluate(value.a)
+            acc = self.evaluate(value.a, home)
             self.immediate(AluOp.ADD, acc, -int(value.b.value))
             return acc
-        return self._binary(value, self._operation(value))
+        return self._binary(value, self._operation(value), home)
 
     def immediate(self, op: AluOp, acc: Access, imm: int) -> None:
         """Append ``acc op= imm``."""
@@ -94,6 +102,16 @@ class AluExpression:
                 "fold the constant into the bias or load it as a tensor"
             )
         self.steps.append(AluStep(op, acc, imm=imm))
+
+    def fill(self, acc: Access, value: int) -> None:
+        """Append what makes a cleared ``acc`` any int32 ``value``: two halves of 16 bits."""
+        low = _int16(value)
+        high = _int16((value - low) >> 16)
+        if high:
+            self.immediate(AluOp.ADD, acc, high)
+            self._shift(acc, -16)
+        if low:
+            self.immediate(AluOp.ADD, acc, low)
 
     def _operation(self, value: Expr) -> AluOp:
         op = next((o for kind, o in BINARY.items() if isinstance(value, kind)), None)
@@ -109,18 +127,20 @@ class AluExpression:
             )
         return op
 
-    def _binary(self, value: Expr, op: AluOp) -> Access:
+    def _binary(self, value: Expr, op: AluOp, home: Access | None) -> Access:
         left, right = value.a, value.b
-        if isinstance(left, tirx.IntImm) and op != AluOp.SHR:
+        # constants to the right; what is computed at home need not change an operand
+        computed = home is not None and isinstance(left, TensorLoad)
+        if op != AluOp.SHR and (isinstance(left, tirx.IntImm) or (computed and _deep(right))):
             left, right = right, left
-        acc = self.evaluate(left)
+        acc = self.evaluate(left, home)
         if isinstance(right, tirx.IntImm):
             self.immediate(op, acc, int(right.value))
             return acc
         before = len(self.steps)
         other = self.evaluate(right)
         self._unchanged(acc, before)
-        if op != AluOp.SHR and self._keep_right(acc, other):
+        if op != AluOp.SHR and home is None and self._keep_right(acc, other):
             acc, other = other, acc
         self.steps.append(AluStep(op, acc, src=other))
         return acc
@@ -157,3 +177,12 @@ class AluExpression:
             part = min(rest, limit)
             self.steps.append(AluStep(AluOp.SHR, acc, imm=sign * part))
             rest -= part
+
+
+def _deep(value: Expr) -> bool:
+    return not isinstance(value, (TensorLoad, tirx.IntImm))
+
+
+def _int16(value: int) -> int:
+    """The low 16 bits of ``value`` as a signed number."""
+    return (value + (1 << 15)) % (1 << 16) - (1 << 15)

@@ -95,6 +95,11 @@ class ProgramBuilder:
         symbol = next((s for s in self._symbols if s.name == arg), None)
         if symbol is None:
             raise CodegenError(f"layer {layer}: symbol {arg} is not declared; declare it first")
+        if not hasattr(param, "shape"):
+            raise CodegenError(
+                f"layer {layer}: parameter {param.name} is a scalar; VTA functions take tensors; "
+                "specialise it"
+            )
         want = (int(np.prod([int(d) for d in param.shape], dtype=np.int64)), str(param.dtype))
         have = (int(np.prod(symbol.shape, dtype=np.int64)), symbol.dtype)
         if want != have:

@@ -105,8 +105,9 @@ class Execution:
         if total != unit:
             rows = self.config.block if access.scope == WGT else self.config.batch
             raise CodegenError(
-                f"block {self.leaf.name}: lane loops cover {total} of {unit} scalars of a "
-                f"{access.scope} element ({rows}x{self.config.block}); process whole elements"
+                f"block {self.leaf.name}: lane loops cover {total} scalars; an element of "
+                f"{access.scope} has {unit} ({rows}x{self.config.block}); split the loops at whole "
+                "elements"
             )
 
     def check_gemm_lanes(self, dst: Access, src: Access, wgt: Access) -> None:

@@ -6,16 +6,16 @@ author meant.  The two must agree.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tvm import tirx
 from tvm.ir import Call, Expr, TensorLoad
 from tvm.s_tir import SBlockRealize
+from tvm_ffi import structural_walk
 
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.hw.isa import AluOp, MemType
+from vta_byoc.hw.isa import MemType
 
 from .alu import Access, AluExpression, AluStep
 from .linear import Bound, CodegenError, VarTable, bounds_of
@@ -258,7 +258,7 @@ class Classifier:
             return Leaf("reset", name, loops, dst)
         _check_once(name, loops, dst)
         expression = AluExpression(self.config, name, self._load_access)
-        expression.immediate(AluOp.ADD, dst, fill)
+        expression.fill(dst, fill)
         return Leaf("alu", name, loops, dst, steps=expression.steps, clear=True)
 
     def _gemm(
@@ -282,21 +282,19 @@ class Classifier:
         self, name: str, loops: list[tuple[int, int]], dst: Access, value: Expr
     ) -> Leaf:
         expression = AluExpression(self.config, name, self._load_access, into=dst)
-        result = expression.evaluate(value)
-        steps = expression.steps
-        if result == dst:
-            _check_reduction(name, loops, dst, steps)
-            return Leaf("alu", name, loops, dst, src=result, steps=steps)
-        if dst in [self._load_access(r) for r in _loads(value)]:
+        if dst not in [self._load_access(r) for r in _loads(value)]:
+            # no move instruction: the destination is cleared and the first operand added
+            _check_once(name, loops, dst)
+            expression.evaluate(value, home=dst)
+            src = expression.steps[0].src
+            return Leaf("alu", name, loops, dst, src=src, steps=expression.steps, clear=True)
+        if expression.evaluate(value) != dst:
             raise CodegenError(
                 f"block {name} reads its destination {dst.buffer.name} as second operand of "
                 f"{value}; the ALU overwrites its first operand; swap them or stage a copy"
             )
-        # no move instruction: clear the destination and add; the result then grows there
-        _check_once(name, loops, dst)
-        moved = [dataclasses.replace(s, dst=dst) if s.dst == result else s for s in steps]
-        steps = [AluStep(AluOp.ADD, dst, src=result), *moved]
-        return Leaf("alu", name, loops, dst, src=result, steps=steps, clear=True)
+        _check_reduction(name, loops, dst, expression.steps)
+        return Leaf("alu", name, loops, dst, src=dst, steps=expression.steps)
 
 
 def _repeats(loops: Sequence[tuple[int, int]], dst: Access) -> bool:
@@ -330,9 +328,6 @@ def _uncast(expr: Expr) -> Expr:
 
 def _loads(expr: Expr) -> list[TensorLoad]:
     """Every tensor read of an expression."""
-    if isinstance(expr, TensorLoad):
-        return [expr]
-    if isinstance(expr, Call):
-        return [r for a in expr.args for r in _loads(a)]
-    parts = [getattr(expr, n, None) for n in ("a", "b", "value")]
-    return [r for p in parts if isinstance(p, Expr) for r in _loads(p)]
+    found: list[TensorLoad] = []
+    structural_walk(expr, (TensorLoad, found.append))
+    return found

@@ -36,8 +36,9 @@ class FoldMode:
     """How loops become hardware loops and kernels.
 
     ``best`` picks the two loops that leave the smallest kernel and shares equal kernels.  The
-    published tutorials instead took the two outermost loops, left the reset's loops unfused and
-    kept one kernel per site: that mode reproduces their micro-op bytes.
+    published tutorials instead took the two outermost loops, whatever distance that leaves between
+    equal destinations, left the reset's loops unfused and kept one kernel per site: that mode
+    reproduces their micro-op bytes.
     """
 
     name: str = "best"

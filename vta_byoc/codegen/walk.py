@@ -230,11 +230,24 @@ def leaf_chain(stmt: tirx.Stmt) -> tuple[list[tirx.For], SBlockRealize] | None:
     while isinstance(stmt, tirx.For) and stmt.thread_binding is None:
         loops.append(stmt)
         stmt = stmt.body
-    if not isinstance(stmt, SBlockRealize) or stmt.block.alloc_buffers:
+    if not isinstance(stmt, SBlockRealize):
+        return None
+    if stmt.block.alloc_buffers:
+        _refuse_unread(stmt)
         return None
     if isinstance(stmt.block.body, (tirx.For, tirx.SeqStmt, SBlockRealize)):
         return None
     return loops, stmt
+
+
+def _refuse_unread(real: SBlockRealize) -> None:
+    """TVM allocates a buffer inside the block that writes it when no other block reads it."""
+    body = real.block.body
+    if isinstance(body, tirx.BufferStore) and body.buffer in list(real.block.alloc_buffers):
+        raise CodegenError(
+            f"block {real.block.name_hint} writes {body.buffer.name}, which no other block reads; "
+            "remove the nest or use its result"
+        )
 
 
 def tile_shapes(func: tirx.PrimFunc, table: VarTable) -> dict[tirx.Var, list[int]]:
