@@ -76,3 +76,24 @@ def with_changed_weight(mod: tvm.IRModule, layer: str) -> tvm.IRModule:
                 value = relax.Call(value.op, [value.args[0], relax.const(weight)], value.attrs)
         env[var] = writer.emit(value, str(var.name))
     return with_main(mod, writer.finish(main, substituted(main.body.body, env)))
+
+
+def twin_net() -> IntegerNet:
+    """Two residual additions of equal shape and equal shifts."""
+    net = IntegerNet(x=(1, 16, 6, 6))
+    a = net.conv(net.params[0], 16, name="first")
+    one = net.residual(a, net.params[0], name="one")
+    b = net.conv(one, 16, name="second")
+    net.result = net.residual(b, one, name="two")
+    return net
+
+
+def test_equal_operators_keep_their_names() -> None:
+    net = twin_net()
+    mod = net.module(net.result)
+    compiled = compile_module(mod, VTAConfig())
+    names = ["first", "one", "second", "two"]
+    assert [(p.name, p.device) for p in compiled.placement] == [(n, "vta") for n in names]
+    checks = compare_layers(mod, compiled, net.inputs())
+    assert sorted(c.name for c in checks) == sorted(names)
+    assert all(c.equal for c in checks), [str(c) for c in checks]

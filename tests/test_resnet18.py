@@ -13,13 +13,13 @@ from tvm import relax, tirx
 from models import resnet18
 from models._build import calibration_inputs, sample_inputs
 from vta_byoc import VTAConfig, load_model, quantize
-from vta_byoc.check import compare_outputs, compare_stored, run_reference
+from vta_byoc.check import compare_outputs, compare_stored, reference_runner
 from vta_byoc.frontend import output_names
 from vta_byoc.graph_pack import pack_counts
 from vta_byoc.hw import simulator
 from vta_byoc.hw.counters import dram_bytes
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.hw.isa import ISA, Opcode
+from vta_byoc.hw.isa import DEP_FIELDS, ISA, AluOp, Instruction, Opcode, format_instruction
 from vta_byoc.hw.program import Program
 from vta_byoc.hw.target import native_target
 from vta_byoc.lowering import LoweredRegions, lower_regions
@@ -64,9 +64,10 @@ def test_every_tensor_equals_the_reference(
     qmod: tvm.IRModule, compiled: Compiled, program: Program
 ) -> None:
     """Logits and all 27 tensors that the region stores, over 11 inputs."""
+    reference_of = reference_runner(qmod, compiled.programs)
     seen = set()
     for name, image in images():
-        reference = run_reference(qmod, compiled.programs, image)
+        reference = reference_of(image)
         run = profile(compiled.exe, image, arenas=True)
         checks = compare_outputs(output_names(qmod), run.outputs, reference)
         checks += compare_stored(run, compiled.programs, reference)
@@ -134,11 +135,11 @@ def outcome(program: Program, inputs: dict[str, np.ndarray]) -> bytes | str:
 
 
 @pytest.fixture(scope="module")
-def region_inputs(program: Program) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(3)
-    return {
-        s.name: rng.integers(0, 128, s.shape).astype(s.dtype) for s in program.of_kind("input")
-    }
+def region_inputs(compiled: Compiled, program: Program) -> dict[str, np.ndarray]:
+    """What the region gets for a real image."""
+    (run,) = profile(compiled.exe, next(images())[1], arenas=True).regions
+    assert run.arena is not None
+    return {s.name: program.view(run.arena, s.name).copy() for s in program.of_kind("input")}
 
 
 def test_a_flipped_weight_changes_the_result(
@@ -195,7 +196,7 @@ def test_a_flipped_instruction_byte_changes_the_result_or_is_reported(
     want = outcome(program, region_inputs)
     rng = np.random.default_rng(6)
     isa = ISA.of(program.config)
-    live = changed = 0
+    live = lost = 0
     while live < 150:
         at, word, bit = int(rng.integers(len(program.insns))), *map(int, rng.integers(0, [2, 64]))
         insns = program.insns.copy()
@@ -213,15 +214,25 @@ def test_a_flipped_instruction_byte_changes_the_result_or_is_reported(
         insns[at, word] ^= np.uint64(1) << np.uint64(bit)
         live += 1
         result = outcome(flipped(program, insns=insns), region_inputs)
-        changed += result != want
+        lost += result == want
         if result == want:
-            assert (insn.opcode, field.name if field else "") in CAN_BE_LOST, (at, str(insn))
-    assert changed >= 135
+            name = field.name if field else "reserved"
+            assert can_be_lost(insn, name), (at, name, format_instruction(insn))
+    print(f"{live} live bits flipped, {lost} of them without effect")
+    assert lost <= live // 8
 
 
-CAN_BE_LOST = {
-    # rows below a tile that nothing reads
-    *((Opcode.LOAD, name) for name in ("y_size", "y_pad_1")),
-    # a bound or operation whose effect the next one saturates away, a kernel equal to another
-    *((Opcode.ALU, name) for name in ("imm", "alu_opcode", "uop_bgn", "uop_end")),
-}
+def can_be_lost(insn: Instruction, field: str) -> bool:
+    """Whether a change of a live field may leave every stored tensor as it was.
+
+    How much an instruction does may change unnoticed: more rows, steps or padding may fall on SRAM
+    that is written again before it is read, and a clamp may find all values inside its bounds.
+    Where it reads and writes, what it is and whom it waits for may not.
+    """
+    if field in AMOUNTS:
+        return True
+    clamps = insn.opcode == Opcode.ALU and insn["alu_opcode"] in (AluOp.MIN, AluOp.MAX)
+    return clamps and field not in (*DEP_FIELDS, "opcode")
+
+
+AMOUNTS = ("x_size", "y_size", "y_pad_1", "x_pad_1", "iter_out", "iter_in", "uop_bgn", "uop_end")

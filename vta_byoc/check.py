@@ -6,7 +6,7 @@ packed.  Every result of the model is compared, and every tensor that a region s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ import tvm
 from tvm import relax
 from tvm.ir import Tuple
 
-from vta_byoc.bindings import SEPARATOR, FunctionWriter, straight_bindings, substituted, with_main
+from vta_byoc.bindings import FunctionWriter, straight_bindings, substituted, with_main
 from vta_byoc.hw.program import Program
 
 from .pipeline import Compiled
@@ -74,18 +74,24 @@ class Reference:
     tensors: Mapping[str, np.ndarray]
 
 
-def run_reference(qmod: tvm.IRModule, programs: Mapping[str, Program], inputs: Inputs) -> Reference:
-    """Run the quantized module on the host, keeping what the regions of ``programs`` store.
+def reference_runner(
+    qmod: tvm.IRModule, programs: Mapping[str, Program]
+) -> Callable[[Inputs], Reference]:
+    """Build the quantized module for the host once; the result runs it on inputs.
 
     Args:
         qmod: the result of :func:`vta_byoc.quantize`.
-        programs: region name -> Program, only for the names of what to keep.
-        inputs: as for :func:`vta_byoc.profile`.
+        programs: region name -> Program; the tensors they store are kept beside the outputs.
     """
     names = [name for program in programs.values() for name in stored(program)]
     observed, count = _observing(qmod, names)
-    values = run_vm(relax.VirtualMachine(build_reference(observed), tvm.cpu()), inputs)
-    return Reference(values[:count], dict(zip(names, values[count:], strict=True)))
+    machine = relax.VirtualMachine(build_reference(observed), tvm.cpu())
+
+    def run(inputs: Inputs) -> Reference:
+        values = run_vm(machine, inputs)
+        return Reference(values[:count], dict(zip(names, values[count:], strict=True)))
+
+    return run
 
 
 def stored(program: Program) -> list[str]:
@@ -125,7 +131,7 @@ def compare_layers(qmod: tvm.IRModule, compiled: Compiled, inputs: Inputs) -> li
         inputs: as for :func:`vta_byoc.profile`.
     """
     run = profile(compiled.exe, inputs, arenas=True)
-    reference = run_reference(qmod, compiled.programs, inputs)
+    reference = reference_runner(qmod, compiled.programs)(inputs)
     return compare_stored(run, compiled.programs, reference)
 
 
@@ -146,10 +152,7 @@ def _bits(array: np.ndarray) -> np.ndarray:
 
 
 def _observing(qmod: tvm.IRModule, names: Sequence[str]) -> tuple[tvm.IRModule, int]:
-    """``qmod`` with the variables ``names`` as further results, and how many results it had.
-
-    A region appends ``__2`` to a name that one of its parameters has already.
-    """
+    """``qmod`` with the variables ``names`` as further results, and how many results it had."""
     main, writer = qmod["main"], FunctionWriter()
     env: dict[relax.Var, relax.Expr] = {}
     by_name: dict[str, relax.Expr] = {}
@@ -158,6 +161,8 @@ def _observing(qmod: tvm.IRModule, names: Sequence[str]) -> tuple[tvm.IRModule, 
         by_name[str(binding.var.name)] = env[binding.var]
     body = substituted(main.body.body, env)
     results = list(body.fields) if isinstance(body, Tuple) else [body]
-    kept = [by_name[n if n in by_name else n.split(SEPARATOR)[0]] for n in names]
-    everything = relax.Tuple([*results, *kept])
+    # No guessing: the wrong tensor would be reported as a difference.
+    unknown = [name for name in names if name not in by_name]
+    assert not unknown, f"regions store {unknown}, which the quantized module does not have"
+    everything = relax.Tuple([*results, *(by_name[name] for name in names)])
     return with_main(qmod, writer.finish(main, everything)), len(results)

@@ -23,12 +23,10 @@ from vta_byoc.bindings import (
 )
 from vta_byoc.hw.config import VTAConfig
 
-from .partition import composite_source, composites, parse_composite
+from .partition import SOURCE_ATTR, composite_source, composites, parse_composite
 from .strategy import STRATEGIES, blocks
 
 PACK, UNPACK = "vta_pack", "vta_unpack"
-SOURCE_ATTR = "vta.source"
-"""On a packed composite: the source operator it computes."""
 
 
 def packed_shape(shape: Sequence[int], config: VTAConfig) -> tuple[int, ...]:

@@ -29,6 +29,8 @@ from .tiling import choose_add_tile, choose_conv_tile
 from .workload import AddWorkload, Conv2dWorkload
 
 PLACEMENT_ATTR = "vta.placement"
+SOURCE_ATTR = "vta.source"
+"""On a composite: the source operator it computes."""
 RESCALE_OPS = frozenset(
     f"relax.{op}"
     for op in ("astype", "multiply", "right_shift", "left_shift", "maximum", "minimum")
@@ -298,9 +300,7 @@ def mark(config: VTAConfig) -> tvm.transform.Pass:
     @tvm.transform.module_pass(opt_level=0, name="vta.Mark")
     def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
         rejected: dict[str, str] = {}
-        patterns: list[tuple[Any, ...]] = [
-            (entry.name, entry.pattern(), {}, _checker(entry, config, rejected)) for entry in TABLE
-        ]
+        patterns = [_fusion_pattern(entry, _checker(entry, config, rejected)) for entry in TABLE]
         marked = relax.transform.FuseOpsByPattern(
             patterns, bind_constants=True, annotate_codegen=False
         )(mod)
@@ -309,6 +309,19 @@ def mark(config: VTAConfig) -> tvm.transform.Pass:
         return marked.with_attr(PLACEMENT_ATTR, text)
 
     return run
+
+
+def _fusion_pattern(entry: PatternEntry, check: Callable[[Any], bool]) -> tuple[Any, ...]:
+    """What FuseOpsByPattern takes; the composite keeps the name of its source operator.
+
+    Equal functions are merged, so without the name two equal operators would become one.
+    """
+    pattern = entry.pattern()
+
+    def attrs(matched: Any) -> dict[str, str]:
+        return {SOURCE_ATTR: source_name(matched["capped"].args[0])}
+
+    return entry.name, pattern, {"capped": pattern.args[0]}, check, attrs
 
 
 def _checker(
@@ -390,7 +403,7 @@ def _vta_record(func: relax.Function, config: VTAConfig) -> Placement:
 
 def composite_source(func: relax.Function) -> str:
     """The source operator of a composite that :func:`mark` made."""
-    return source_name(straight_bindings(func)[0].var)
+    return str(func.attrs[SOURCE_ATTR])
 
 
 def _idle_share(work: Any, config: VTAConfig) -> str:

@@ -11,7 +11,7 @@ from tvm.ir import Tuple, TupleGetItem
 
 from vta_byoc.bindings import static_shape
 
-from .graph_pack import SOURCE_ATTR
+from .partition import SOURCE_ATTR
 
 CODEGEN = "vta"
 
