@@ -13,7 +13,7 @@ CHECK_PYTHON := import sys; v = sys.version_info[:2]; (3, 10) <= v <= (3, 13) or
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint bench venv clean
+.PHONY: help demo test lint bench fuzz venv clean
 
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
@@ -28,9 +28,12 @@ lint: $(READY) ## Run ruff and mypy
 	$(BIN)/python -m pytest -q tests/test_lint.py
 
 bench: $(READY) ## Run every benchmark and print its table
-	@set -e; for script in benchmarks/[!_]*.py; do \
+	@set -e; for script in $(filter-out benchmarks/fuzz.py,$(wildcard benchmarks/[!_]*.py)); do \
 	  echo "== $$script"; $(BIN)/python "$$script"; \
 	done
+
+fuzz: $(READY) ## Hunt for disagreements between the simulators: 1,000,000 random instructions
+	$(BIN)/python benchmarks/fuzz.py
 
 venv: $(READY) ## Create the Python environment (PYTHON=python3.12 picks another Python)
 

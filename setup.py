@@ -32,8 +32,18 @@ setup(
         "vta_byoc.hw",
     ],
     package_dir={"vta_byoc.hw": "hw"},
-    package_data={"vta_byoc": ["py.typed"], "vta_byoc.hw": ["presets/*.json"]},
-    install_requires=[*PINNED, "click", "numpy", "onnx", "packaging", "rich", "tflite"],
+    package_data={"vta_byoc": ["py.typed", "templates/*.html"], "vta_byoc.hw": ["presets/*.json"]},
+    install_requires=[
+        *PINNED,
+        "click",
+        "jinja2",
+        "numpy",
+        "onnx",
+        "packaging",
+        "plotly>=6",
+        "rich",
+        "tflite",
+    ],
     extras_require={
         "dev": [
             "build",

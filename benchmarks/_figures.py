@@ -61,8 +61,15 @@ def _table(name: str, figures: Sequence[Figure]) -> Table:
         numeric = column in ("value", "baseline", "bound", "target")
         table.add_column(column, justify="right" if numeric else "left")
     for f in figures:
-        base = "" if f.baseline is None else f"{f.baseline:,.4g} ({f.baseline_name})"
+        base = "" if f.baseline is None else f"{_number(f.baseline)} ({f.baseline_name})"
         verdict = {None: "", True: "yes", False: "NO"}[f.ok]
-        numbers = [f"{v:,.4g}" if v is not None else "" for v in (f.value, f.bound, f.target)]
+        numbers = [_number(v) for v in (f.value, f.bound, f.target)]
         table.add_row(f.name, numbers[0], f.unit, base, numbers[1], numbers[2], verdict)
     return table
+
+
+def _number(value: float | None) -> str:
+    """Whole numbers and large ones with all their digits, others with four."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if value == int(value) or abs(value) >= 1000 else f"{value:.4g}"

@@ -46,7 +46,7 @@ ALU_RATES = {"chisel": (1, 2), "hls": (2, 2)}
 
 @dataclass(frozen=True)
 class Timing:
-    """Parameters of the timing model (docs/timing.md), in clock cycles unless a name says otherwise.
+    """Parameters of the timing model (docs/timing.md), in cycles unless a name says otherwise.
 
     ``port_bytes`` a cycle; ``fetch_burst`` and ``queue_depth`` are instructions; ``alu_*_cycles``
     are cycles a vector.
@@ -277,7 +277,8 @@ class VTAConfig:
                 f"unknown preset {name!r}; known: {', '.join(cls.presets())}; "
                 "choose one or give a JSON file"
             )
-        text = resources.files(__package__).joinpath("presets").joinpath(f"{name}.json").read_text("utf-8")
+        folder = resources.files(__package__).joinpath("presets")
+        text = folder.joinpath(f"{name}.json").read_text("utf-8")
         return cls.from_dict(json.loads(text), where=f"preset {name}")
 
     def to_dict(self) -> dict[str, Any]:

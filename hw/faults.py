@@ -19,8 +19,8 @@ INDEX_SLOT = STATUS_SLOT + 1
 VALUE_SLOT = STATUS_SLOT + 2
 LIMIT_SLOT = STATUS_SLOT + 3
 
-MAX_STEPS = 1 << 28
-"""Micro-op executions one instruction may ask for: 40 times all of ResNet-18, yet about a second,
+MAX_STEPS = 1 << 26
+"""Micro-op executions one instruction may ask for: ten times all of ResNet-18, yet under a second,
 so that a corrupt loop count is refused and not waited for."""
 
 TOKEN_PAIRS = ("load->compute", "compute->load", "compute->store", "store->compute")

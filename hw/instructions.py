@@ -39,6 +39,7 @@ from .sram import Machine, inp_word, memories, unpack_inp, unpack_wgt, wgt_vecto
 
 HELD_WORDS = 16 * 32
 """Largest WGT element that GEMM holds in registers while its loops run."""
+FAULT_SLOTS = (STATUS_SLOT, VALUE_SLOT, LIMIT_SLOT)
 SLOT = {name: i for i, name in enumerate(COUNTER_NAMES)}
 ALU = {
     AluOp.MIN: lambda a, b, lanes: T.min(a, b),
@@ -314,14 +315,6 @@ def finish(s, pc, n):
 
 
 @T.inline
-def clear(m, s, mem):
-    for element in T.serial(mem.depth):
-        for part in T.serial(mem.parts):
-            mem.put(m, s, element, part, splat(T.int8(0), mem.part_bytes))
-        mem.finish(m, s, element)
-
-
-@T.inline
 def fill_arena(s, inputs, image, n_inputs, n_image):
     for i in T.serial(n_inputs):
         s.arena[i] = inputs[i]
@@ -331,18 +324,37 @@ def fill_arena(s, inputs, image, n_inputs, n_image):
         s.arena[n_inputs + n_image + i] = T.int8(0)
 
 
-def power_on(m: Machine, s: Any) -> None:
-    """Emit zeros into counters, tokens and every SRAM: a program's outcome is its own.
-
-    The instruction index starts at -1: no instruction is to blame.
-    """
-    for buffer in (s.counters, s.tokens, s.fault, s.done):
+def power_on(m: Machine, arena: Expr, arena_bytes: Expr, counters: Expr) -> SimpleNamespace:
+    """The state, all zero but arena and counters: the outcome of a program is its own."""
+    c = m.config
+    s = SimpleNamespace(
+        arena=arena,
+        arena_bytes=arena_bytes,
+        counters=counters,
+        uop=T.alloc_buffer((c.uop_depth,), "uint32"),
+        inp=T.alloc_buffer((c.inp_depth * m.inp_words,), "int32"),
+        wgt=T.alloc_buffer((c.wgt_depth * m.wgt_words,), "int32"),
+        acc=T.alloc_buffer((c.acc_depth * m.acc_words,), "int32"),
+        tokens=T.alloc_buffer((len(TOKEN_PAIRS),), "int32"),
+        fault=T.alloc_buffer((len(FAULT_SLOTS),), "int64"),
+        done=T.alloc_buffer((1,), "int32"),
+    )
+    for buffer in (s.tokens, s.fault, s.done):
         with T.serial(buffer.shape[0]) as i:
             T.buffer_store(buffer, tirx.const(0, str(buffer.dtype)), [i])
     for mem_type, mem in memories(m).items():
         if mem_type != MemType.ACC_8BIT:
-            clear(m, s, mem)
-    T.buffer_store(s.counters, T.int64(-1), [INDEX_SLOT])
+            with T.serial(mem.depth) as element:
+                with T.serial(mem.parts) as part:
+                    mem.put(m, s, element, part, splat(T.int8(0), mem.part_bytes))
+                mem.finish(m, s, element)
+    return s
+
+
+def record(s: Any) -> None:
+    """Emit the fault, or that there is none, into the counters."""
+    for i, slot in enumerate(FAULT_SLOTS):
+        T.buffer_store(s.counters, s.fault[i], [slot])
 
 
 @T.inline
@@ -362,6 +374,8 @@ def run_stream(m, s, insn, n):
         if T.Or(s.done[0] == 1, s.fault[0] != 0):
             s.counters[INDEX_SLOT] = pc
             break
+    refuse(s, s.done[0] == 0, Fault.NO_FINISH)
+    record(s)
 
 
 @T.inline
@@ -380,11 +394,11 @@ def _stopped(fault: Fault) -> str:
     return f"VTA stopped: {static_message(fault)} (hw.simulator.run names the instruction)"
 
 
-def assert_no_fault(s: Any) -> None:
+def assert_no_fault(counters: Expr) -> None:
     """Emit one assertion a fault, so that a caller without Python code still reads the reason."""
     for fault in Fault:
         if fault != Fault.NONE:
-            with T.Assert(s.fault[0] != int(fault), _stopped(fault)):
+            with T.Assert(counters[STATUS_SLOT] != int(fault), _stopped(fault)):
                 pass
 
 
@@ -417,44 +431,27 @@ def vta_run(
     insn = T.match_buffer(insn_h, (n, 2), "uint64", align=8)
     inputs = T.match_buffer(inputs_h, (n_inputs,), "int8", align=1)
     image = T.match_buffer(image_h, (n_image,), "int8", align=1)
-    arena = T.match_buffer(arena_h, (n_arena,), "int8")
-    counters = T.match_buffer(counters_h, (COUNTER_SLOTS,), "int64")
-    c = T.meta_var(m.config)
-    uop = T.alloc_buffer((c.uop_depth,), "uint32")
-    inp = T.alloc_buffer((c.inp_depth * m.inp_words,), "int32")
-    wgt = T.alloc_buffer((c.wgt_depth * m.wgt_words,), "int32")
-    acc = T.alloc_buffer((c.acc_depth * m.acc_words,), "int32")
-    tokens = T.alloc_buffer((len(TOKEN_PAIRS),), "int32")
-    fault = T.alloc_buffer((3,), "int64")
-    done = T.alloc_buffer((1,), "int32")
-    s = T.meta_var(
-        SimpleNamespace(
-            arena=arena,
-            arena_bytes=n_arena,
-            counters=counters,
-            uop=uop,
-            inp=inp,
-            wgt=wgt,
-            acc=acc,
-            tokens=tokens,
-            fault=fault,
-            done=done,
-        )
-    )
-    power_on(m, s)
-    refuse(s, n_inputs + n_image > n_arena, Fault.ARENA_SIZE, n_inputs + n_image, n_arena)
-    if fault[0] == 0:
-        fill_arena(s, inputs, image, n_inputs, n_image)
-        run_stream(m, s, insn, n)
-        refuse(s, done[0] == 0, Fault.NO_FINISH)
-    counters[STATUS_SLOT] = fault[0]
-    counters[VALUE_SLOT] = fault[1]
-    counters[LIMIT_SLOT] = fault[2]
+    arena = T.match_buffer(arena_h, (n_arena,), "int8", align=1)
+    counters = T.match_buffer(counters_h, (COUNTER_SLOTS,), "int64", align=8)
     if uop_h is not None:
+        c = T.meta_var(m.config)
         uop_out = T.match_buffer(uop_h, (c.uop_depth,), "uint32")
         inp_out = T.match_buffer(inp_h, (c.inp_depth, c.batch, c.block), "int8")
         wgt_out = T.match_buffer(wgt_h, (c.wgt_depth, c.block, c.block), "int8")
         acc_out = T.match_buffer(acc_h, (c.acc_depth, c.batch, c.block), "int32")
-        read_back(m, s, uop_out, inp_out, wgt_out, acc_out)
+    for i in T.serial(COUNTER_SLOTS):
+        counters[i] = T.int64(0)
+    counters[INDEX_SLOT] = T.int64(-1)
+    if n_inputs + n_image > n_arena:
+        counters[STATUS_SLOT] = T.int64(int(Fault.ARENA_SIZE))
+        counters[VALUE_SLOT] = n_inputs + n_image
+        counters[LIMIT_SLOT] = n_arena
     else:
-        assert_no_fault(s)
+        # SRAM lives in this branch: what an assertion leaves behind is never freed.
+        s = T.meta_var(power_on(m, arena, n_arena, counters))
+        fill_arena(s, inputs, image, n_inputs, n_image)
+        run_stream(m, s, insn, n)
+        if uop_h is not None:
+            read_back(m, s, uop_out, inp_out, wgt_out, acc_out)
+    if uop_h is None:
+        assert_no_fault(counters)

@@ -19,9 +19,9 @@ from .isa import ISA, Instruction, Opcode, Queue
 from .numpy_model import NumpyModel
 from .program import Layer, Program
 from .result import RunResult
-from .rules import disassembly, named
+from .rules import named
 from .strict import StrictMemory
-from .tokens import PAIRS, bad_flags, pairs_of, waiting
+from .tokens import PAIRS, Pair, bad_flags, pairs_of, waiting
 
 Heads = Mapping[Queue, int]
 _RANKS: Mapping[str, Mapping[Queue, int]] = {
@@ -150,9 +150,11 @@ class _Machine:
     def run(self, choose: Chooser) -> RunResult:
         """To FINISH, or to the first thing that is wrong."""
         while heads := self._heads():
-            ready = {q: i for q, i in heads.items() if self._ready(i)}
+            lacking = {q: self._lacking(i) for q, i in heads.items()}
+            ready = {q: i for q, i in heads.items() if not lacking[q]}
             if not ready:
-                raise VTAError(waiting(heads, self._named))
+                stuck = {q: (i, lacking[q]) for q, i in heads.items()}
+                raise VTAError(f"deadlock: {waiting(stuck, self._named)}")
             index = ready[choose(ready)]
             self._step(index)
             if self._insns[index].opcode == Opcode.FINISH:
@@ -164,10 +166,12 @@ class _Machine:
 
     def _heads(self) -> dict[Queue, int]:
         """The next instruction of every queue that is not done."""
-        return {q: line[self._next[q]] for q, line in self._lines.items() if len(line) > self._next[q]}
+        at = self._next
+        return {q: line[at[q]] for q, line in self._lines.items() if at[q] < len(line)}
 
-    def _ready(self, index: int) -> bool:
-        return all(self._tokens[pair] for pair in pairs_of(self._insns[index], "pop"))
+    def _lacking(self, index: int) -> list[Pair]:
+        """The pairs that have no token for instruction ``index``."""
+        return [p for p in pairs_of(self._insns[index], "pop") if not self._tokens[p]]
 
     def _step(self, index: int) -> None:
         insn = self._insns[index]
@@ -183,7 +187,7 @@ class _Machine:
             self._push(index, pair)
         self._next[insn.queue] += 1
 
-    def _push(self, index: int, pair: tuple[Queue, Queue]) -> None:
+    def _push(self, index: int, pair: Pair) -> None:
         limit = self._config.capabilities.max_tokens
         if self._tokens[pair] == limit:
             raise self._error(index, fault_message(Fault.TOKEN_OVERFLOW, PAIRS.index(pair), limit))

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from .timing_result import TimingResult
+
 
 @dataclass(frozen=True)
 class RunResult:
@@ -15,10 +17,11 @@ class RunResult:
     ``counters`` the seven counters by name.  ``sram`` holds the on-chip memories as the machine
     defines them: ``uop`` (depth,) uint32, ``inp`` (depth, batch, block) int8, ``wgt`` (depth,
     block, block) int8 with output lanes first, ``acc`` (depth, batch, block) int32; it is empty
-    for a device that cannot show them.
+    for a device that cannot show them.  ``timing`` is that of device "tsim".
     """
 
     arena: np.ndarray
     counters: dict[str, int]
     outputs: dict[str, np.ndarray] = field(default_factory=dict)
     sram: dict[str, np.ndarray] = field(default_factory=dict)
+    timing: TimingResult | None = None

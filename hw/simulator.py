@@ -2,8 +2,9 @@
 """Running programs without a board: the Python interface and the drivers behind it.
 
 A driver gives a runtime module whose function :func:`interpreter.symbol` has the signature that
-every device shares (see ``hw/interpreter.py``).  "sim" executes the program; "null" executes
-nothing, for dry runs: its outputs are zeros.
+every device shares (see ``hw/interpreter.py``).  "sim" executes the program; "tsim" does
+too, and its cycles are those of the timing model; "null" executes nothing, for dry runs: its
+outputs are zeros.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from .isa import ISA, format_instruction
 from .program import Layer, Program, Symbol
 from .result import RunResult
 from .target import as_target
+from .timing import simulate
 
 
 # ---------------------------------------------------------------- drivers
@@ -74,7 +76,9 @@ class NullDevice:
         return _build_null(symbol(config), str(as_target(target)))
 
 
-DRIVERS: Mapping[str, Driver] = {d.name: d for d in (Simulator(), NullDevice())}
+DRIVERS: Mapping[str, Driver] = {
+    d.name: d for d in (Simulator(), Simulator(name="tsim"), NullDevice())
+}
 
 
 def driver(name: str) -> Driver:
@@ -123,7 +127,8 @@ def run(
     """Run a program on ``inputs`` by symbol name; outputs come back by symbol name.
 
     A program that faults raises VTAError with the instruction, its text and the reason.  On
-    device "null" the counters are those of the decoded stream.
+    device "null" the counters are those of the decoded stream; on "tsim" the result has a timing,
+    which does not depend on the inputs.
     """
     packed = pack_inputs(program, inputs)
     if driver(device).name == "null":
@@ -138,7 +143,9 @@ def run(
         dot,
         program.layers,
     )
-    return RunResult(result.arena, result.counters, _outputs(program, result.arena), result.sram)
+    outputs = _outputs(program, result.arena)
+    timing = simulate(program) if device == "tsim" else None
+    return RunResult(result.arena, result.counters, outputs, result.sram, timing)
 
 
 def run_stream(

@@ -39,7 +39,8 @@ class StrictMemory:
         c = config
         self._config = config
         self._program = program
-        self._symbols = {r.index: program.symbol(r.symbol) for r in _relocations(program)}
+        relocations = program.relocations if program else ()
+        self._named = {r.index: r.symbol for r in relocations}
         self._arena_bytes = arena_bytes
         self._sram = {
             "uop": np.zeros(c.uop_depth, bool),
@@ -91,12 +92,12 @@ class StrictMemory:
     def _symbol(self, index: int, insn: Instruction) -> Symbol | None:
         if self._program is None:
             return None
-        if index not in self._symbols:
+        if index not in self._named:
             raise VTAError(
                 "the transfer has no relocation; each transfer must address a symbol; link the "
                 "program again"
             )
-        return self._symbols[index]
+        return self._program.symbol(self._named[index])
 
     def _row(self, insn: Instruction, symbol: Symbol | None, low: int, high: int) -> None:
         if symbol is not None and not symbol.offset <= low <= high <= symbol.offset + symbol.nbytes:
@@ -142,7 +143,8 @@ class StrictMemory:
             self._sram["acc"][dst] = True
 
     def _bounds(self, insn: Instruction, model: NumpyModel) -> None:
-        uops = [model.isa.decode_uop(w) for w in model.uop[insn["uop_bgn"] : insn["uop_end"]].tolist()]
+        words = model.uop[insn["uop_bgn"] : insn["uop_end"]].tolist()
+        uops = [model.isa.decode_uop(word) for word in words]
         for name, depth in model.operands(insn).items():
             reach = (insn["iter_out"] - 1) * insn[f"{name}_factor_out"]
             reach += (insn["iter_in"] - 1) * insn[f"{name}_factor_in"]
@@ -158,7 +160,3 @@ class StrictMemory:
                     f"{space.upper()} element {element} is read but nothing wrote it; SRAM is "
                     "undefined when a program starts; load or compute it first"
                 )
-
-
-def _relocations(program: Program | None) -> tuple:
-    return program.relocations if program else ()

@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from vta_byoc.codegen import ProgramBuilder
+from vta_byoc.hw.program import Program
+from vta_byoc.hw.verifier import verify
+
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -31,3 +35,19 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_text(encoding="utf-8")
 
     return compare
+
+
+@pytest.fixture(autouse=True)
+def verified(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every program that a test builds passes the static verifier."""
+    if request.node.get_closest_marker("unverified"):
+        return
+    finish = ProgramBuilder.finish
+
+    def verified_finish(builder: ProgramBuilder) -> Program:
+        program = finish(builder)
+        violations = verify(program)
+        assert not violations, "\n".join(map(str, violations))
+        return program
+
+    monkeypatch.setattr(ProgramBuilder, "finish", verified_finish)

@@ -23,6 +23,7 @@ from vta_byoc import _pins
 from vta_byoc.hw.errors import VTAError
 
 ROOT = Path(__file__).resolve().parents[1]
+PACKED = r"vta_byoc/(.+\.py|py\.typed|templates/.+\.html)"
 GOOD = {"apache-tvm": "0.27.0", "apache-tvm-ffi": "0.1.14.post1"}
 FIX = (
     'run: python -m pip install "apache-tvm[rpc]>=0.27,<0.28" '
@@ -67,7 +68,7 @@ class TestWheel:
 
     def test_holds_every_source_file_and_nothing_else(self, wheel: Path) -> None:
         sources = {path.relative_to(ROOT).as_posix() for path in repository_files()}
-        wanted = {name for name in sources if re.fullmatch(r"vta_byoc/(.+\.py|py\.typed)", name)}
+        wanted = {name for name in sources if re.fullmatch(PACKED, name)}
         wanted |= {
             f"vta_byoc/{name}"
             for name in sources

@@ -45,7 +45,7 @@ def matmul_program() -> Program:
         (Opcode.FINISH, {}),
     ]
     relocations = [Relocation(i, n, 0) for i, n in ((0, "u"), (1, "x"), (2, "w"), (5, "y"))]
-    constants = {
+    constants: dict[str, np.ndarray] = {
         "w": np.arange(256, dtype=np.uint8).view(np.int8).reshape(16, 16),
         "u": np.zeros(1, np.uint32),
     }
@@ -80,9 +80,8 @@ def test_every_driver_has_the_same_signature(name: str) -> None:
         program.config, module, program.insns, head, program.image, program.arena_bytes
     )
     sim = simulator.run(program, {"x": X})
-    wanted = (
-        sim if name == "sim" else RunResult(np.zeros_like(arena), dict.fromkeys(sim.counters, 0))
-    )
+    nothing = RunResult(np.zeros_like(arena), dict.fromkeys(sim.counters, 0))
+    wanted = nothing if name == "null" else sim
     np.testing.assert_array_equal(arena, wanted.arena)
     assert simulator.named_counters(counters) == wanted.counters
 
@@ -102,7 +101,7 @@ def test_every_driver_has_the_same_signature(name: str) -> None:
             "input 'x' is int32 (1, 16); the program takes int8 (1, 16); convert it",
         ),
         ({"x": X[0]}, "sim", "input 'x' is int8 (16,); the program takes int8 (1, 16); convert it"),
-        ({"x": X}, "fpga", "unknown device 'fpga'; known: sim, null; choose one"),
+        ({"x": X}, "fpga", "unknown device 'fpga'; known: sim, tsim, null; choose one"),
     ],
 )
 def test_bad_arguments(inputs: dict[str, np.ndarray], device: str, message: str) -> None:
@@ -224,3 +223,22 @@ def test_a_fault_raises_inside_an_executable() -> None:
     )
     with pytest.raises(RuntimeError, match=re.escape(text)):
         relax.VirtualMachine(executable, tvm.cpu())["main"](head)
+
+
+def test_tsim_gives_the_results_of_sim_and_its_cycles() -> None:
+    from integer_models import residual_net
+
+    from vta_byoc.hw.timing import simulate as time_program
+    from vta_byoc.pipeline import compile_module
+
+    net = residual_net()
+    (program,) = compile_module(net.module(net.result), VTAConfig()).programs.values()
+    rng = np.random.default_rng(0)
+    inputs = {
+        s.name: rng.integers(-128, 128, s.shape).astype("int8") for s in program.of_kind("input")
+    }
+    plain, timed = (simulator.run(program, inputs, device=d) for d in ("sim", "tsim"))
+    np.testing.assert_array_equal(plain.arena, timed.arena)
+    assert plain.timing is None
+    assert timed.timing is not None
+    assert timed.timing.cycles == time_program(program).cycles > 0

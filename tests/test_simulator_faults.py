@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+import resource
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
+import tvm
 from simulator_cases import MACHINES, PYNQ
 
 from vta_byoc.hw import interpreter, numpy_model, simulator
 from vta_byoc.hw.config import Capabilities, VTAConfig
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.hw.faults import MAX_STEPS, MESSAGES, Fault
+from vta_byoc.hw.faults import COUNTER_SLOTS, MAX_STEPS, MESSAGES, Fault
 from vta_byoc.hw.isa import ISA, AluOp, MemType, Opcode
 
 Words = Sequence[tuple[int, int]]
@@ -234,3 +236,17 @@ def test_a_fault_leaves_earlier_instructions_done_and_its_own_undone() -> None:
     )
     assert simulator.named_counters(counters)["inp_load_nbytes"] == 16
     assert sram["inp"].sum() == 16
+
+
+def test_faults_leave_no_memory_behind() -> None:
+    function = interpreter.build_interpreter(PYNQ)[interpreter.symbol(PYNQ)]
+    given = [tvm.runtime.tensor(np.zeros(n, t)) for n, t in (((1, 2), np.uint64), (8, np.int8))]
+    result = [tvm.runtime.empty((8,), "int8"), tvm.runtime.empty((COUNTER_SLOTS,), "int64")]
+    empty = tvm.runtime.empty((0,), "int8")
+    peaks = []
+    for _ in range(3):
+        for _ in range(100):
+            with pytest.raises(RuntimeError, match="the stream ends without FINISH"):
+                function(*given, empty, *result)
+        peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    assert peaks[-1] - peaks[0] < 20_000  # KiB; one SRAM a fault would be 100 MB

@@ -28,6 +28,7 @@ from vta_byoc.hw.faults import COUNTER_SLOTS
 from vta_byoc.hw.interpreter import symbol
 from vta_byoc.hw.program import Program
 from vta_byoc.hw.simulator import Driver
+from vta_byoc.hw.verifier import check
 
 from .codegen import BEST, FoldMode, ProgramBuilder
 from .region import Region, region_functions
@@ -66,7 +67,9 @@ def compile_region(
     for step in region.steps:
         scheduled = schedule_for(mod[step.compute], config)
         builder.layer(step.output, scheduled, [*step.args, step.output])
-    return builder.finish()
+    program = builder.finish()
+    check(program)  # a program that could hang or race is never handed out
+    return program
 
 
 @dataclass

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,11 +17,13 @@ from rich.text import Text
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import COUNTER_NAMES, count_stream, dram_bytes
+from vta_byoc.hw.isa import Queue
 from vta_byoc.hw.program import Program
 
 if TYPE_CHECKING:
     from vta_byoc.check import TensorCheck
     from vta_byoc.cli.inputs import Input
+    from vta_byoc.hw.timing_result import TimingResult
     from vta_byoc.partition import Placement
     from vta_byoc.pipeline import Compiled
     from vta_byoc.runtime import Profile
@@ -70,10 +74,21 @@ class RunReport:
         """Whether every compared tensor is equal; None if none was compared."""
         return None if self.checks is None else all(check.equal for check in self.checks)
 
+    @cached_property
+    def timings(self) -> dict[str, TimingResult]:
+        """Cycles of each region; empty unless the device models time."""
+        if self.compiled.device != "tsim":
+            return {}
+        from vta_byoc.timing_report import time_programs
+
+        return time_programs(self.compiled.programs)
+
     def to_json(self) -> dict[str, Any]:
         """The object of `--json`; docs/cli.md explains its keys, which do not change."""
         seconds = {step: self.seconds.get(step) for step in STEPS}
+        timing = {"timing": timing_json(self.timings)} if self.timings else {}
         return {
+            **timing,
             "model": self.model,
             "config": self.config,
             "device": self.compiled.device,
@@ -90,6 +105,26 @@ class RunReport:
             "placement": placement_json(self.compiled.placement),
             "seconds": {s: None if v is None else round(v, 3) for s, v in seconds.items()},
         }
+
+
+def timing_json(timings: Mapping[str, TimingResult]) -> dict[str, Any]:
+    """Cycles of all regions and of each, with what every queue spent them on."""
+    return {
+        "cycles": sum(t.cycles for t in timings.values()),
+        "milliseconds": sum(t.milliseconds for t in timings.values()),
+        "parameters": dataclasses.asdict(next(iter(timings.values())).timing),
+        "regions": {
+            name: {
+                "cycles": t.cycles,
+                "queues": {
+                    queue.name.lower(): {"busy": spent.busy, "stalls": dict(spent.stalls)}
+                    for queue, spent in t.queues.items()
+                },
+                "layers": {layer.name: layer.cycles for layer in t.layers},
+            }
+            for name, t in timings.items()
+        },
+    }
 
 
 def placement_json(placement: Sequence[Placement]) -> dict[str, Any]:
@@ -118,7 +153,7 @@ def print_run(report: RunReport, console: Console) -> None:
     """What ran where and what it cost."""
     compiled = report.compiled
     _print_title(report, console)
-    print_placement(compiled.placement, compiled.programs, console)
+    print_placement(compiled.placement, compiled.programs, console, report.timings)
     if compiled.programs:
         console.print(_regions_table(report))
         console.print()
@@ -141,18 +176,28 @@ def _print_title(report: RunReport, console: Console) -> None:
 
 
 def print_placement(
-    placement: Sequence[Placement], programs: Mapping[str, Program], console: Console
+    placement: Sequence[Placement],
+    programs: Mapping[str, Program],
+    console: Console,
+    timings: Mapping[str, TimingResult] | None = None,
 ) -> None:
-    """One row for each operator, and the reasons below: each is written once."""
+    """One row for each operator, and the reasons below: each is written once.
+
+    With `timings` of the regions, each layer's cycles too.
+    """
     costs, notes = layer_counters(programs), Notes()
+    cycles = {x.name: x.cycles for t in (timings or {}).values() for x in t.layers}
     table = _table()
     table.add_column("operator", no_wrap=True, overflow="ellipsis", min_width=10)
     table.add_column("kind", no_wrap=True, overflow="ellipsis", min_width=6)
     table.add_column("runs on", no_wrap=True)
-    for title in ("MACs (M)", "GEMM micro-ops", "DRAM (kB)", "note"):
+    measured = ("cycles",) if cycles else ()
+    for title in ("MACs (M)", "GEMM micro-ops", "DRAM (kB)", *measured, "note"):
         table.add_column(title, justify="right", no_wrap=True)
     for op in placement:
-        table.add_row(*_placement_row(op, costs.get(op.name), notes))
+        *row, note = _placement_row(op, costs.get(op.name), notes)
+        time = (f"{cycles[op.name]:,}" if op.name in cycles else "",) if cycles else ()
+        table.add_row(*row, *time, note)
     console.print(table)
     console.print()
     if notes:
@@ -215,11 +260,23 @@ def _run_lines(report: RunReport) -> Iterable[tuple[str, str]]:
     yield from summary_lines(report.compiled)
     if report.regions:
         yield "DRAM", f"{_megabytes(dram_bytes(report.counters))} moved by VTA"
+    for name, timing in report.timings.items():
+        yield "cycles", f"{name}: {timing_text(timing)}"
     yield "seconds", _seconds(report.seconds)
     for name, array in report.outputs.items():
         yield "output", f"{name} {_shape(array)}: {_values(array)}"
     if report.checks is not None:
         yield "check", check_text(report.checks)
+
+
+def timing_text(timing: TimingResult) -> str:
+    """Total cycles, and what the compute queue spent them on."""
+    compute = timing.queues[Queue.COMPUTE]
+    spent = {"busy": compute.busy, **compute.stalls, "drained": compute.drained}
+    shares = {what: 100 * count / timing.cycles for what, count in spent.items()}
+    parts = [f"{share:.1f} % {what}" for what, share in shares.items() if share >= 0.05]
+    clock = f"{timing.milliseconds:,.2f} ms at {timing.timing.clock_mhz} MHz"
+    return f"{timing.cycles:,}, {clock}; compute queue {', '.join(parts)}"
 
 
 def summary_lines(compiled: Compiled) -> Iterable[tuple[str, str]]:

@@ -130,10 +130,11 @@ def _compile(
 @calibration_option
 @click.option(
     "--device",
-    type=click.Choice(["sim", "null"]),
+    type=click.Choice(["sim", "tsim", "null"]),
     default="sim",
     show_default=True,
-    help="sim: the functional simulator; null: a dry run that computes nothing.",
+    help="sim: the functional simulator; tsim: the same with cycles from the timing model; "
+    "null: a dry run that computes nothing.",
 )
 @click.option(
     "--check",
@@ -236,9 +237,9 @@ def _check(
     steps: Steps,
 ) -> list[TensorCheck]:
     with steps.step("reference", "running the integer reference"):
-        from vta_byoc.check import compare_outputs, compare_stored, run_reference
+        from vta_byoc.check import compare_outputs, compare_stored, reference_runner
 
-        reference = run_reference(qmod, compiled.programs, arrays)
+        reference = reference_runner(qmod, compiled.programs)(arrays)
     stored = compare_stored(profile, compiled.programs, reference)
     return stored + compare_outputs(list(outputs), list(outputs.values()), reference)
 

@@ -1,0 +1,134 @@
+"""Rules about one GEMM or ALU instruction, given its micro-ops; and which elements it touches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .access import Loops, decode_uops, depths, operands, reserved_uop_bits
+from .config import VTAConfig
+from .faults import MAX_STEPS, Fault, fault_message
+from .isa import AluOp, Instruction, Opcode
+
+_RANGE = {"dst": Fault.DST_RANGE, "src": Fault.SRC_RANGE, "wgt": Fault.WGT_RANGE}
+_TOKEN_BITS = 0b1111 << 3
+
+
+@dataclass(frozen=True)
+class Work:
+    """What an instruction does, whatever the state of the machine.
+
+    ``problems`` are (rule, message); ``reads`` SRAM elements by memory, ``writes`` ACC elements;
+    ``computes``: STORE may read the result.
+    """
+
+    problems: tuple[tuple[str, str], ...] = ()
+    reads: tuple[tuple[str, np.ndarray], ...] = ()
+    writes: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    computes: bool = False
+
+
+class ComputeRules:
+    """Checks instructions of one machine; equal ones with equal micro-ops are checked once."""
+
+    def __init__(self, config: VTAConfig) -> None:
+        self._config = config
+        self._known: dict[tuple[int, int, bytes], Work] = {}
+
+    def range_problem(self, insn: Instruction) -> tuple[str, str] | None:
+        """Whether the micro-op range cannot be read at all."""
+        begin, end, depth = insn["uop_bgn"], insn["uop_end"], self._config.uop_depth
+        if begin > end or end > depth:
+            return "uop-bounds", fault_message(Fault.UOP_RANGE, end, depth)
+        return None
+
+    def work(self, words: tuple[int, int], insn: Instruction, uops: np.ndarray) -> Work:
+        """The work of ``insn`` with micro-ops ``uops``, (uop_end - uop_bgn,) uint32."""
+        key = (words[0] & ~_TOKEN_BITS, words[1], uops.tobytes())
+        if key not in self._known:
+            self._known[key] = self._examine(insn, uops)
+        return self._known[key]
+
+    def _examine(self, insn: Instruction, uops: np.ndarray) -> Work:
+        problems = self._alu_words(insn) if insn.opcode == Opcode.ALU else []
+        loops = Loops(insn, decode_uops(self._config, uops))
+        if loops.steps == 0:
+            return Work(tuple(problems))
+        if loops.steps > MAX_STEPS:
+            message = fault_message(Fault.STEPS, loops.steps, MAX_STEPS)
+            return Work((*problems, ("loop-steps", message)))
+        bits = reserved_uop_bits(self._config, uops)
+        if bits:
+            problems.append(("reserved-bits", fault_message(Fault.UOP_RESERVED, bits, 0)))
+        beyond = self._bounds(insn, loops)
+        problems += beyond or self._distances(insn, loops)
+        return self._touched(insn, loops, problems)
+
+    def _alu_words(self, insn: Instruction) -> list[tuple[str, str]]:
+        caps, code, found = self._config.capabilities, insn["alu_opcode"], []
+        if insn["reset"]:
+            found.append(("alu-reset", fault_message(Fault.ALU_RESET, 1, 0)))
+        if code not in set(AluOp):
+            found.append(("alu-opcode", fault_message(Fault.ALU_OPCODE, code, 0)))
+        if code == AluOp.MUL and not caps.mul:
+            found.append(("mul", fault_message(Fault.NO_MUL, code, 0)))
+        if code == AluOp.SHR and insn["use_imm"] and abs(insn["imm"]) > caps.max_shift:
+            found.append(
+                (
+                    "shift",
+                    f"a shift by {insn['imm']}; this machine shifts by {-caps.max_shift} to "
+                    f"{caps.max_shift} (CAPABILITIES.max_shift); split it",
+                )
+            )
+        return found
+
+    def _bounds(self, insn: Instruction, loops: Loops) -> list[tuple[str, str]]:
+        found, size = [], depths(self._config)
+        for name, space in operands(self._config, insn).items():
+            last = loops.last(name)
+            if last >= size[space]:
+                found.append(("sram-bounds", fault_message(_RANGE[name], last, size[space])))
+        return found
+
+    def _distances(self, insn: Instruction, loops: Loops) -> list[tuple[str, str]]:
+        distance = self._config.capabilities.dst_distance
+        if insn.opcode == Opcode.ALU:
+            return self._alu_distance(insn, loops) if distance > 1 else []
+        close = None if insn["reset"] else loops.repeat("dst", distance)
+        if close is None:
+            return []
+        return [
+            (
+                "dst-distance",
+                f"ACC element {close[0]} is written again after {close[1]} micro-op steps; equal "
+                f"destinations must be {distance} apart (CAPABILITIES.dst_distance); reorder the "
+                "loops or split the instruction",
+            )
+        ]
+
+    @staticmethod
+    def _alu_distance(insn: Instruction, loops: Loops) -> list[tuple[str, str]]:
+        again = loops.repeat("dst", 2)
+        element = again[0] if again else None
+        if element is None and not insn["use_imm"]:
+            element = loops.follows("dst", "src")
+        if element is None:
+            return []
+        return [
+            (
+                "alu-distance",
+                f"ACC element {element} is read one step after it was written; the ALU has no "
+                "interlock; reorder the loops or split the instruction",
+            )
+        ]
+
+    def _touched(self, insn: Instruction, loops: Loops, problems: list[tuple[str, str]]) -> Work:
+        size = depths(self._config)
+        sets = [
+            (space, loops.touched(name, size[space]))
+            for name, space in operands(self._config, insn).items()
+        ]
+        writes = sets[0][1]
+        reset = insn.opcode == Opcode.GEMM and bool(insn["reset"])
+        return Work(tuple(problems), () if reset else tuple(sets), writes, not reset)

@@ -1,0 +1,465 @@
+"""The page of `vta-byoc report` and the timeline of `vta-byoc trace`."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import json
+import os
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as plotly
+import pytest
+from cli_runs import cli, quantize_once, refused, small_model
+from conv_cases import NetBuilder
+
+from vta_byoc.cli import commands
+from vta_byoc.figure_text import quantity, short
+from vta_byoc.figures import DRAM_TITLES, figures
+from vta_byoc.html_report import html_report
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.isa import ISA, Instruction, MemType, Opcode, Queue
+from vta_byoc.hw.program import Program
+from vta_byoc.hw.timing import simulate
+from vta_byoc.hw.timing_result import STALLS
+from vta_byoc.layer_facts import BUSY, SRAMS, ModelFacts, model_facts
+from vta_byoc.partition import Placement
+from vta_byoc.roofline import LABELS
+from vta_byoc.tiling import ConvTile
+from vta_byoc.trace import chrome_trace
+from vta_byoc.trace_layer import trace_layer
+from vta_byoc.workload import AddWorkload, Conv2dWorkload
+
+PYNQ = VTAConfig.preset("pynq")
+LIMIT = 6_000_000
+LANES = "3 of 16 input lanes would work; at least a quarter must"
+HOSTILE = "</script><script>alert('<b>&amp;')</script>"
+WORK = Conv2dWorkload(1, 32, 32, 8, 8, (3, 3), (1, 1), (1, 1, 1, 1), shift=9)
+
+
+@functools.cache
+def net() -> Program:
+    """Two convolutions, the first tiled, and an addition."""
+    builder = NetBuilder(PYNQ)
+    builder.input("x", 1, 32, 8, 8)
+    builder.conv("conv1", "x", WORK, ConvTile(1, 4, 8, 1))
+    builder.conv("conv2", "conv1", WORK)
+    builder.add("sum", "conv2", "x", AddWorkload(1, 32, 8, 8), kind="output")
+    return builder.finish("sum").program
+
+
+PLACEMENT = (
+    Placement("stem", "relax.nn.conv2d", "cpu", LANES, 200_000),
+    Placement("conv1", "relax.nn.conv2d", "vta", "pattern vta.conv2d", WORK.macs),
+    Placement("conv2", "relax.nn.conv2d", "vta", "pattern vta.conv2d", WORK.macs),
+    Placement("sum", "relax.add", "vta", "pattern vta.add", 0),
+    *(Placement(f"cpu{i}", "relax.exp", "cpu", "no pattern takes relax.exp", 0) for i in range(8)),
+)
+
+
+@functools.cache
+def facts() -> ModelFacts:
+    return model_facts(PYNQ, {"region0": net(), "region1": net()}, PLACEMENT)
+
+
+def many(count: int, name: str = "backbone_stage{}_block_spatial_convolution") -> ModelFacts:
+    """A model of ``count`` layers in three regions."""
+    source = itertools.islice(itertools.cycle(facts().layers), count)
+    layers = [
+        dataclasses.replace(layer, name=name.format(i), region=f"region{3 * i // count}")
+        for i, layer in enumerate(source)
+    ]
+    return dataclasses.replace(facts(), layers=layers)
+
+
+# ---------------------------------------------------------------- the numbers
+class TestFacts:
+    def test_cycles_are_those_of_the_timing_result(self) -> None:
+        for region, layers in itertools.groupby(facts().layers, key=lambda layer: layer.region):
+            result = simulate(net())
+            for layer, wanted in zip(layers, result.layers, strict=True):
+                assert (layer.name, layer.cycles, region) == (wanted.name, wanted.cycles, region)
+                for queue, spent in layer.spent.items():
+                    time = wanted.queues[queue]
+                    assert sum(spent[what] for what in BUSY) == time.busy
+                    assert spent["startup"] == time.startup
+                    assert {reason: spent[reason] for reason in STALLS} == time.stalls
+
+    def test_every_cycle_of_every_queue_is_there(self) -> None:
+        assert facts().cycles == 2 * simulate(net()).cycles
+        for queue in Queue:
+            assert sum(facts().queue(queue).values()) == facts().cycles
+
+    def test_work_is_what_the_instructions_ask_for(self) -> None:
+        timing = facts().timing
+        for layer in facts().layers:
+            spent = layer.spent[Queue.COMPUTE]
+            assert spent["GEMM"] == layer.counters["gemm_counter"]
+            alu = layer.counters["alu_counter"]
+            assert timing.alu_imm_cycles * alu <= spent["ALU"] <= timing.alu_tensor_cycles * alu
+            assert layer.spent[Queue.STORE]["GEMM"] == 0
+
+    def test_bytes_are_those_of_the_port(self) -> None:
+        moved, dram = simulate(net()).port_bytes, facts().dram
+        assert dram["wgt"] + dram["inp"] == 2 * moved["load"]
+        assert dram["acc"] + dram["uop"] == 2 * moved["compute"]
+        assert dram["out"] == 2 * moved["store"]
+        assert dram["insn"] == 2 * moved["fetch"]
+
+    def test_counters(self) -> None:
+        assert facts().counters == {n: 2 * count for n, count in net().counters().items()}
+
+    def test_macs(self) -> None:
+        assert facts().peak == 256
+        conv, add = facts().layers[0], facts().layers[2]
+        assert conv.achieved == WORK.macs / conv.cycles
+        assert conv.intensity == WORK.macs / sum(conv.dram.values())
+        assert (add.macs, add.achieved, add.intensity) == (0, 0, 0)
+
+    def test_buffers_step_by_step(self) -> None:
+        wanted = touched_slowly(net())
+        for layer, spaces in zip(facts().layers, wanted, strict=False):
+            for name, use in layer.sram.items():
+                assert use.used == len(spaces[name])
+                assert use.high == max(spaces[name], default=-1) + 1
+                assert use.depth == getattr(PYNQ, f"{name}_depth")
+        assert facts().layers[2].sram["inp"].used == facts().layers[2].sram["wgt"].used == 0
+
+
+def touched_slowly(program: Program) -> list[dict[str, set[int]]]:
+    """The SRAM elements of each layer, micro-op by micro-op."""
+    isa, uops = ISA.of(program.config), [0] * program.config.uop_depth
+    image = program.image.view(np.uint32)
+    spaces = {MemType.OUT: "acc", MemType.ACC_8BIT: "acc"}
+    layers = []
+    for layer in program.layers:
+        found: dict[str, set[int]] = {name: set() for name in SRAMS}
+        for words in program.insns[layer.begin : layer.end].tolist():
+            insn = isa.decode(*words)
+            if insn.opcode in (Opcode.LOAD, Opcode.STORE):
+                mem = MemType(insn["mem_type"])
+                width = insn["x_pad_0"] + insn["x_size"] + insn["x_pad_1"]
+                height = insn["y_pad_0"] + insn["y_size"] + insn["y_pad_1"]
+                count = width * height if insn["x_size"] and insn["y_size"] else 0
+                at = range(insn["sram_base"], insn["sram_base"] + count)
+                found[spaces.get(mem, mem.name.lower())] |= set(at)
+                if mem == MemType.UOP:
+                    first = insn["dram_base"] - program.input_bytes // 4
+                    for i in range(count):
+                        uops[insn["sram_base"] + i] = int(image[first + i])
+            elif insn.opcode != Opcode.FINISH:
+                found["uop"] |= set(range(insn["uop_bgn"], insn["uop_end"]))
+                for fields in map(isa.decode_uop, uops[insn["uop_bgn"] : insn["uop_end"]]):
+                    found["acc"] |= addressed(insn, fields, "dst")
+                    if insn.opcode == Opcode.GEMM and not insn["reset"]:
+                        found["inp"] |= addressed(insn, fields, "src")
+                        found["wgt"] |= addressed(insn, fields, "wgt")
+                    elif insn.opcode == Opcode.ALU and not insn["use_imm"]:
+                        found["acc"] |= addressed(insn, fields, "src")
+        layers.append(found)
+    return layers
+
+
+def addressed(insn: Instruction, uop: dict[str, int], operand: str) -> set[int]:
+    """What one micro-op addresses over both loops."""
+    out, inner = insn[f"{operand}_factor_out"], insn[f"{operand}_factor_in"]
+    loops = itertools.product(range(insn["iter_out"]), range(insn["iter_in"]))
+    return {uop[operand] + i * out + j * inner for i, j in loops}
+
+
+# ---------------------------------------------------------------- the figures
+class TestFigures:
+    def test_are_valid(self) -> None:
+        made = figures(facts())
+        assert list(made) == ["placement", "queues", "layers", "roofline"]
+        for figure in made.values():
+            plotly.Figure(figure["data"], figure["layout"])  # refuses what Plotly does not know
+
+    def test_placement(self) -> None:
+        vta, cpu = figures(facts())["placement"]["data"]
+        assert (vta["x"], vta["base"]) == ([WORK.macs] * 2, [0, WORK.macs])
+        assert (cpu["x"], cpu["base"]) == ([200_000], [2 * WORK.macs])
+
+    def test_queues(self) -> None:
+        for bar in figures(facts())["queues"]["data"]:
+            assert bar["x"] == [facts().queue(queue)[bar["name"]] for queue in Queue]
+
+    def test_layers(self) -> None:
+        figure, layers = figures(facts())["layers"], facts().layers
+        by_title = {title: kind for kind, title in DRAM_TITLES.items()}
+        seen = 0
+        for bar in (trace for trace in figure["data"] if trace["type"] == "bar"):
+            assert bar["y"] == list(range(len(layers)))
+            if bar["meta"]["total"] == "dram":
+                assert bar["x"] == [layer.dram[by_title[bar["name"]]] for layer in layers]
+                seen += sum(bar["x"])
+            else:
+                queue = Queue[bar["meta"]["queue"].upper()]
+                assert bar["x"] == [layer.spent[queue][bar["name"]] for layer in layers]
+                assert bar["visible"] == (queue == Queue.COMPUTE)
+                seen += sum(bar["x"])
+        spent = (sum(layer.spent[queue].values()) for layer in layers for queue in Queue)
+        assert seen == sum(facts().dram.values()) + sum(spent)  # nothing left out
+        (heat,) = (trace for trace in figure["data"] if trace["type"] == "heatmap")
+        assert heat["z"] == [[x.sram[name].share for name in SRAMS] for x in layers]
+        assert [line["y0"] for line in figure["layout"]["shapes"]] == [2.5]  # region1 begins
+
+    def test_roofline(self) -> None:
+        figure = figures(facts())["roofline"]
+        roof, points = figure["data"]
+        assert (roof["x"][1], roof["y"][1:]) == (256 / 8, [256, 256])
+        assert roof["y"][0] == 8 * roof["x"][0]
+        layers = [layer for layer in facts().layers if layer.macs]
+        assert points["x"] == [layer.intensity for layer in layers]
+        assert points["y"] == [layer.achieved for layer in layers]
+        assert all(y <= min(256, 8 * x) for x, y in zip(points["x"], points["y"], strict=True))
+        names = [note["text"] for note in figure["layout"]["annotations"][2:]]
+        assert names == ["conv1 and 1 more", "conv2 and 1 more"]
+
+    @pytest.mark.parametrize("count", [1, 3, 30, 150])
+    def test_rows_have_room(self, count: int) -> None:
+        made = figures(many(count))
+        layout = made["layers"]["layout"]
+        assert 16 <= (layout["height"] - 46) / count <= 32
+        assert len(layout["yaxis"]["ticktext"]) == count
+        assert max(map(len, layout["yaxis"]["ticktext"])) * 7 < layout["margin"]["l"] < 300
+        assert len(made["roofline"]["layout"]["annotations"]) <= LABELS + 2
+
+    def test_equal_names_have_a_row_each(self) -> None:
+        figure = figures(many(6, "conv"))["layers"]
+        assert figure["layout"]["yaxis"]["tickvals"] == list(range(6))
+
+
+def test_texts() -> None:
+    assert [quantity(n, "B") for n in (0, 7, 999, 1000, 534502, 83145, 999_990, 2_493_392)] == [
+        "0 B",
+        "7 B",
+        "999 B",
+        "1.00 kB",
+        "535 kB",
+        "83.1 kB",
+        "1.00 MB",
+        "2.49 MB",
+    ]
+    assert short("layer1_0_conv1", 14) == "layer1_0_conv1"
+    assert short("layer1_0_downsample_conv", 11) == "layer…_conv"
+
+
+# ---------------------------------------------------------------- the page
+class Page(HTMLParser):
+    """What a browser would read: tags with attributes, text outside of scripts."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.raw: list[str] = []
+        self.text: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        inside = self.tags[-1][0] if self.tags else ""
+        if data.strip():
+            (self.raw if inside in ("script", "style") else self.text).append(data.strip())
+
+
+@functools.cache
+def page() -> Page:
+    return Page(html_report(facts(), "models/net.onnx", "pynq"))
+
+
+class TestPage:
+    def test_holds_every_layer_and_operator(self) -> None:
+        for name in (*(x.name for x in facts().layers), *(op.name for op in PLACEMENT)):
+            assert name in page().text
+
+    def test_numbers(self) -> None:
+        text = page().text
+        assert f"{facts().cycles:,}" in text
+        for layer in facts().layers:
+            assert f"{layer.cycles:,}" in text and f"{layer.dram_bytes:,}" in text
+        for number in facts().counters.values():
+            assert f"{number:,}" in text
+
+    def test_states_machine_and_timing(self) -> None:
+        text = page().text
+        for name, value in dataclasses.asdict(facts().timing).items():
+            assert text[text.index(name) + 1] == f"{value:,}"
+        assert "2,048 elements, 32 KiB" in text
+
+    def test_says_each_reason_once(self) -> None:
+        assert page().text.count("no pattern takes relax.exp") == 1 + 8  # the last, in the list
+        assert "cpu0, cpu1, cpu2, cpu3, cpu4, cpu5 and 2 more" in page().text
+
+    def test_loads_nothing(self) -> None:
+        for tag, attrs in page().tags:
+            assert tag not in ("link", "img", "iframe", "base", "object")
+            assert not {"src", "href", "srcset", "action"} & set(attrs), tag
+        style = next(raw for raw in page().raw if ":root" in raw)
+        assert "@import" not in style and "url(" not in style
+
+    def test_holds_the_figures(self) -> None:
+        data = next(raw for raw in page().raw if raw.startswith('{"placement"'))
+        assert json.loads(data) == json.loads(json.dumps(figures(facts())))
+        places = [attrs["id"] for _, attrs in page().tags if attrs.get("class") == "plot"]
+        assert places == list(figures(facts()))
+
+    def test_is_deterministic(self) -> None:
+        again = model_facts(PYNQ, {"region0": net(), "region1": net()}, PLACEMENT)
+        first, second = (html_report(f, "net.onnx", "pynq") for f in (facts(), again))
+        assert first == second
+
+    def test_size_with_150_layers(self) -> None:
+        html = html_report(many(150), "net.onnx", "pynq")
+        assert len(html.encode()) < LIMIT
+
+    def test_names_are_text(self) -> None:
+        placement = [dataclasses.replace(op, name=HOSTILE) for op in PLACEMENT[:1]]
+        bad = dataclasses.replace(many(3, HOSTILE), placement=placement)
+        found = Page(html_report(bad, HOSTILE, HOSTILE))
+        assert [tag for tag, _ in found.tags].count("script") == 3
+        assert {attrs.get("type") for tag, attrs in found.tags if tag == "script"} == {
+            None,
+            "application/json",
+        }
+        assert HOSTILE in found.text
+
+    def test_without_vta(self) -> None:
+        nothing = model_facts(PYNQ, {}, PLACEMENT[:1])
+        found = Page(html_report(nothing, "net.onnx", "pynq"))
+        assert "Layer by layer" not in found.text and LANES in found.text
+        assert any("There is no time on VTA to show." in text for text in found.text)
+
+    def test_without_operators(self) -> None:
+        empty = model_facts(PYNQ, {}, ())
+        assert figures(empty) == {}
+        assert "What runs where" in Page(html_report(empty, "net.onnx", "pynq")).text
+
+
+# ---------------------------------------------------------------- timelines
+class TestTraceLayer:
+    def test_is_a_part_of_the_whole(self) -> None:
+        whole = chrome_trace(net(), simulate(net()), "region0, conv2")["traceEvents"]
+        part = trace_layer({"region0": net()}, "conv2")["traceEvents"]
+        layer = net().layers[1]
+        assert all(event in whole for event in part)
+        insns = [e["args"]["insn"] for e in part if e["ph"] == "X" and "text" in e["args"]]
+        assert sorted(insns) == list(range(layer.begin, layer.end))
+        assert {e["args"]["layer"] for e in part if "layer" in e.get("args", {})} == {"conv2"}
+        assert "conv2" in [e["name"] for e in part if e["ph"] == "X"]
+
+    def test_arrows_have_two_ends(self) -> None:
+        part = trace_layer({"region0": net()}, "conv1")["traceEvents"]
+        starts = [e["id"] for e in part if e["ph"] == "s"]
+        assert sorted(starts) == sorted(e["id"] for e in part if e["ph"] == "f")
+        assert len(starts) > 5
+
+
+# ---------------------------------------------------------------- commands
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_model(tmp_path_factory.mktemp("model") / "small.onnx")
+
+
+@pytest.fixture
+def quantized_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "_quantize", quantize_once)
+
+
+@pytest.mark.usefixtures("quantized_once")
+class TestCommands:
+    def test_report(self, model: Path, tmp_path: Path) -> None:
+        path = tmp_path / "report.html"
+        result = cli("report", model, "-o", path, "--config", "pynq", "--json")
+        assert result.exit_code == 0, result.stderr
+        numbers = json.loads(result.stdout)
+        assert (numbers["model"], numbers["report"]) == (str(model), str(path))
+        assert [layer["name"] for layer in numbers["layers"]] == ["first", "second", "join"]
+        for queue in ("load", "compute", "store"):
+            assert sum(numbers["queues"][queue].values()) == numbers["cycles"]
+        text = Page(path.read_text(encoding="utf-8")).text
+        for layer in numbers["layers"]:
+            assert layer["name"] in text and f"{layer['cycles']:,}" in text
+        first = path.read_bytes()
+        result = cli("report", model, "-o", path, "--config", "pynq")
+        assert result.exit_code == 0 and path.read_bytes() == first
+        assert result.stdout == (
+            f"{numbers['cycles']:,} cycles on VTA, {numbers['milliseconds']:,.3f} ms\n"
+            f"{path} written: {quantity(len(first), 'B')}\n"
+        )
+        assert os.listdir(tmp_path) == ["report.html"]
+
+    def test_trace(self, model: Path, tmp_path: Path) -> None:
+        path = tmp_path / "trace.json"
+        result = cli("trace", model, "-o", path)
+        assert result.exit_code == 0, result.stderr
+        whole = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+        assert {"first", "second", "join"} <= {event["name"] for event in whole}
+        result = cli("trace", model, "-o", path, "--layer", "second")
+        assert result.exit_code == 0, result.stderr
+        part = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+        assert 0 < len(part) < len(whole)
+        assert "second" in {e["name"] for e in part} and "first" not in {e["name"] for e in part}
+
+    def test_unknown_layer(self, model: Path, tmp_path: Path) -> None:
+        assert refused("trace", model, "-o", tmp_path / "t.json", "--layer", "secund") == (
+            'no layer "secund" on VTA; 3 operators are, for example second; `vta-byoc run` lists '
+            "all"
+        )
+        assert os.listdir(tmp_path) == []
+
+    def test_a_failed_write_keeps_the_old_page(
+        self, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(*_: Any, **__: Any) -> None:
+            raise OSError(28, "No space left on device")
+
+        path = tmp_path / "report.html"
+        path.write_text("old")
+        monkeypatch.setattr(Path, "write_text", full)
+        assert refused("report", model, "-o", path) == "No space left on device"
+        assert os.listdir(tmp_path) == ["report.html"] and path.read_bytes() == b"old"
+
+
+OUTPUTS = [("report", ".html"), ("trace", ".json")]
+
+
+@pytest.mark.parametrize(("command", "suffix"), OUTPUTS)
+class TestOutput:
+    """The model does not exist: what cannot be written is found out before it is read."""
+
+    def test_path(self, command: str, suffix: str, tmp_path: Path) -> None:
+        nowhere = tmp_path / "no" / f"y{suffix}"
+        assert refused(command, "x.onnx", "-o", nowhere) == (
+            f'output "{nowhere}": the directory "{nowhere.parent}" does not exist; create it or '
+            "choose another path"
+        )
+        assert refused(command, "x.onnx", "-o", tmp_path) == (
+            f'output "{tmp_path}" is a directory; a file name is needed; add one to it'
+        )
+        assert refused(command, "x.onnx", "-o", tmp_path / "y.pdf") == (
+            f'output "{tmp_path}/y.pdf" has the extension ".pdf"; {suffix} is written; '
+            f'name it "{tmp_path}/y{suffix}"'
+        )
+
+    @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a file system of no files")
+    def test_no_permission(self, command: str, suffix: str) -> None:
+        message = refused(command, "x.onnx", "-o", f"/proc/self/y{suffix}")
+        assert message.startswith(f'output "/proc/self/y{suffix}" cannot be written: ')
+        assert message.endswith(' in "/proc/self"; choose a directory you may write to')
+
+    def test_is_required(self, command: str, suffix: str) -> None:
+        assert refused(command, "x.onnx") == (
+            f"Missing option '-o' / '--output'; see vta-byoc {command} --help"
+        )
+
+    def test_help_has_examples(self, command: str, suffix: str) -> None:
+        result = cli(command, "--help")
+        assert result.exit_code == 0
+        assert f"vta-byoc {command} resnet18.onnx -o resnet18{suffix}" in result.stdout

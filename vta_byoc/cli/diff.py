@@ -1,0 +1,205 @@
+"""`vta-byoc diff`: the first instruction and layer where two runs part."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from vta_byoc.cli import commands
+from vta_byoc.cli.program_files import is_program_file
+from vta_byoc.hw.errors import VTAError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from vta_byoc.divergence import Divergence
+    from vta_byoc.hw.program import Program
+
+REFERENCE = "reference"
+
+
+@click.command(short_help="Find the first instruction and layer where two runs differ.")
+@click.argument("model")
+@click.argument("other", required=False)
+@click.option(
+    "--left", default="sim", show_default=True, metavar="NAME", help="The implementation to check."
+)
+@click.option(
+    "--right",
+    metavar="NAME",
+    help="What it is held against: an implementation, or `reference`, the integer model. "
+    "Default: reference; for program files, numpy, or for two of them the same as --left.",
+)
+@click.option(
+    "--program",
+    "replaced",
+    multiple=True,
+    metavar="REGION=FILE",
+    help="A program file that the left side runs instead of a region's program; repeat for more.",
+)
+@commands.config_option
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="[NAME=]FILE.npy",
+    help="Array for an input of the model. Default: noise.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of noise.")
+@commands.shape_option
+@commands.calibration_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
+@commands.debug_option
+@click.pass_context
+def diff(
+    ctx: click.Context,
+    model: str,
+    other: str | None,
+    left: str,
+    right: str | None,
+    replaced: tuple[str, ...],
+    config: str,
+    inputs: tuple[str, ...],
+    seed: int,
+    shapes: tuple[str, ...],
+    calibration: str | None,
+    as_json: bool,
+) -> None:
+    """Run MODEL (.onnx, or a program file) on two implementations and name the first instruction
+    whose effect differs; against the reference, first the layer whose stored tensor differs.
+
+    With OTHER, a second program file, the two programs are compared. Exit code 1 when something
+    differs.
+
+    \b
+    Examples:
+      vta-byoc diff resnet18.onnx                             the simulator, the integer reference
+      vta-byoc diff resnet18.onnx --left sim --right numpy    two implementations
+      vta-byoc diff resnet18.onnx --program region0=mine.vta  a program of yours, the reference
+      vta-byoc diff one.vta two.vta                           two variants of a program
+    """
+    from vta_byoc.hw.implementations import implementation
+
+    implementation(left)
+    if right not in (None, REFERENCE):
+        implementation(right)
+    if is_program_file(model):
+        _only_for_models(replaced, inputs)
+        found = _diff_files(model, other, left, right, seed)
+    elif other is not None:
+        raise VTAError(
+            f'"{model}" is no program file; only two program files can be compared with each '
+            f"other; use --program REGION={other} to run it inside the model"
+        )
+    else:
+        found = _diff_model(
+            model, left, right or REFERENCE, replaced, config, inputs, seed, shapes, calibration
+        )
+    _print(found, as_json)
+    if found is not None:
+        ctx.exit(commands.CHECK_FAILED)
+
+
+def _print(found: Divergence | None, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({"difference": None if found is None else found.to_json()}, indent=2))
+    else:
+        click.echo("no difference" if found is None else str(found))
+
+
+# ---------------------------------------------------------------- program files
+def _only_for_models(replaced: Sequence[str], inputs: Sequence[str]) -> None:
+    for option, values in (("--program", replaced), ("--input", inputs)):
+        if values:
+            raise VTAError(
+                f"{option} with a program file; it is for models; compare two program files with "
+                "each other instead"
+            )
+
+
+def _diff_files(
+    path: str, other: str | None, left: str, right: str | None, seed: int
+) -> Divergence | None:
+    from vta_byoc.divergence import compare_runs
+    from vta_byoc.hw.implementations import implementation
+    from vta_byoc.hw.program_file import load
+
+    if right == REFERENCE:
+        raise VTAError(
+            "--right reference with a program file; the reference is the integer model; give the "
+            "model and --program REGION=FILE"
+        )
+    program = load(path)
+    variant = None if other is None else load(other)
+    second = right or (left if variant is not None else "numpy")
+    return compare_runs(
+        program,
+        _noise(program, seed),
+        implementation(left),
+        implementation(second),
+        variant=variant,
+    )
+
+
+def _noise(program: Program, seed: int) -> dict[str, np.ndarray]:
+    """Every bit of the inputs random."""
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+    return {
+        s.name: np.frombuffer(rng.bytes(s.nbytes), s.dtype).reshape(s.shape)
+        for s in program.of_kind("input")
+    }
+
+
+# ---------------------------------------------------------------- models
+def _diff_model(
+    model: str,
+    left: str,
+    right: str,
+    replaced: Sequence[str],
+    config: str,
+    inputs: tuple[str, ...],
+    seed: int,
+    shapes: tuple[str, ...],
+    calibration: str | None,
+) -> Divergence | None:
+    from vta_byoc.cli.inputs import bind_inputs, parse_shapes, read_arrays, read_config
+    from vta_byoc.cli.progress import Steps
+
+    machine, steps = read_config(config), Steps()
+    given, wanted, programs = read_arrays(inputs), parse_shapes(shapes), _programs(replaced)
+    mod = commands._import_model(model, wanted, steps)
+    bound = bind_inputs(commands._input_shapes(mod), given, seed)
+    arrays = {name: value.array for name, value in bound.items()}
+    qmod = commands._quantize(mod, calibration, steps)
+    compiled = commands._compile(qmod, machine, "sim", steps)
+    with steps.step("diff", f"comparing {left} with {right}"):
+        from vta_byoc.divergence import compare_models, compare_with_reference
+        from vta_byoc.hw.implementations import implementation
+
+        one = implementation(left)
+        if right == REFERENCE:
+            return compare_with_reference(qmod, compiled, arrays, one, programs)
+        return compare_models(compiled, arrays, one, implementation(right), programs)
+
+
+def _programs(values: Sequence[str]) -> Mapping[str, Program]:
+    from vta_byoc.hw.program_file import load
+
+    programs: dict[str, Program] = {}
+    for value in values:
+        name, _, path = value.partition("=")
+        if not name or not path:
+            raise VTAError(
+                f'--program "{value}" is not REGION=FILE; the left side runs FILE instead of that '
+                "region's program; write for example --program region0=mine.vta"
+            )
+        if name in programs:
+            raise VTAError(f'--program names "{name}" twice; give one file for each region')
+        programs[name] = load(Path(path))
+    return programs

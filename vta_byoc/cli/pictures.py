@@ -1,0 +1,137 @@
+"""`vta-byoc report` and `vta-byoc trace`: pictures of a compiled model's time."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vta_byoc.cli import commands
+
+if TYPE_CHECKING:
+    from vta_byoc.cli.progress import Steps
+    from vta_byoc.pipeline import Compiled
+
+
+def _compiled(
+    model: str,
+    config: str,
+    shapes: tuple[str, ...],
+    calibration: str | None,
+    output: Path,
+    suffix: str,
+) -> tuple[Compiled, Steps]:
+    """The compiled model; what is wrong with the options is found out before the long work."""
+    from vta_byoc.cli import files
+    from vta_byoc.cli.inputs import parse_shapes, read_config
+    from vta_byoc.cli.progress import Steps
+
+    machine, wanted, steps = read_config(config), parse_shapes(shapes), Steps()
+    files.check_writable(output, suffix)
+    mod = commands._import_model(model, wanted, steps)
+    qmod = commands._quantize(mod, calibration, steps)
+    return commands._compile(qmod, machine, "null", steps), steps
+
+
+def _write(path: Path, text: str) -> None:
+    from vta_byoc.cli import files
+
+    with files.replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def _written(path: Path) -> str:
+    from vta_byoc.figure_text import quantity
+
+    return f"{path} written: {quantity(path.stat().st_size, 'B')}"
+
+
+# ---------------------------------------------------------------- report
+@click.command(short_help="Write one HTML page: placement, cycles, DRAM bytes, roofline.")
+@click.argument("model")
+@click.option("-o", "--output", required=True, metavar="FILE.html", help="The page to write.")
+@commands.config_option
+@commands.shape_option
+@commands.calibration_option
+@click.option("--json", "as_json", is_flag=True, help="Print the page's numbers as one object.")
+@commands.debug_option
+def report(
+    model: str,
+    output: str,
+    config: str,
+    shapes: tuple[str, ...],
+    calibration: str | None,
+    as_json: bool,
+) -> None:
+    """Compile MODEL (.onnx, float32), simulate its time on VTA and draw where it goes.
+
+    The page needs no network: it can be mailed, archived and opened anywhere.
+
+    \b
+    Examples:
+      vta-byoc report resnet18.onnx -o resnet18.html --config pynq
+      vta-byoc report resnet18.onnx -o resnet18.html --json > resnet18.json
+    """
+    path = Path(output)
+    compiled, steps = _compiled(model, config, shapes, calibration, path, ".html")
+    with steps.step("simulate", "simulating the time"):
+        from vta_byoc.layer_facts import model_facts
+
+        facts = model_facts(compiled.config, compiled.programs, compiled.placement)
+    with steps.step("draw", f"drawing {path}"):
+        from vta_byoc.html_report import html_report
+
+        _write(path, html_report(facts, model, config))
+    if as_json:
+        click.echo(json.dumps({"model": model, "report": output, **facts.to_json()}, indent=2))
+    else:
+        click.echo(f"{facts.cycles:,} cycles on VTA, {facts.milliseconds:,.3f} ms")
+        click.echo(_written(path))
+
+
+# ---------------------------------------------------------------- trace
+@click.command(short_help="Write a timeline for the Perfetto and Chrome trace viewers.")
+@click.argument("model")
+@click.option("-o", "--output", required=True, metavar="FILE.json", help="The trace to write.")
+@commands.config_option
+@commands.shape_option
+@commands.calibration_option
+@click.option("--layer", metavar="NAME", help="Only the instructions of one operator.")
+@commands.debug_option
+def trace(
+    model: str,
+    output: str,
+    config: str,
+    shapes: tuple[str, ...],
+    calibration: str | None,
+    layer: str | None,
+) -> None:
+    """Compile MODEL (.onnx, float32), simulate its time on VTA and write every instruction of it
+    as a timeline: a row for each queue and the memory port, arrows for tokens.
+
+    Open it in the Perfetto viewer or in chrome://tracing; one microsecond there is one cycle.
+    The times are those of the whole model, also with --layer.
+
+    \b
+    Examples:
+      vta-byoc trace resnet18.onnx -o resnet18.json --config pynq
+      vta-byoc trace resnet18.onnx -o conv1.json --layer layer1_0_conv1
+    """
+    path = Path(output)
+    compiled, steps = _compiled(model, config, shapes, calibration, path, ".json")
+    with steps.step("simulate", "simulating the time"):
+        document = _timeline(compiled, layer)
+    with steps.step("write", f"writing {path}"):
+        _write(path, json.dumps(document, separators=(",", ":")) + "\n")
+    click.echo(_written(path))
+
+
+def _timeline(compiled: Compiled, layer: str | None) -> dict[str, Any]:
+    from vta_byoc.trace import trace_programs
+    from vta_byoc.trace_layer import trace_layer
+
+    if layer is not None:
+        return trace_layer(compiled.programs, layer)
+    return trace_programs(compiled.programs)

@@ -1,0 +1,142 @@
+"""`vta-byoc programs` and `vta-byoc verify`: programs as files, and proofs about them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from vta_byoc.cli import commands
+from vta_byoc.hw.errors import VTAError
+
+if TYPE_CHECKING:
+    from vta_byoc.hw.program import Program
+    from vta_byoc.hw.verifier import Violation
+
+SHOWN = 20
+
+
+def is_program_file(path: str) -> bool:
+    """Whether the file starts as a program file does; False where it cannot be read."""
+    from vta_byoc.hw.program_file import MAGIC
+
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False  # what reads the model says why
+
+
+def _compiled_programs(
+    model: str, config: str, shapes: tuple[str, ...], calibration: str | None
+) -> Mapping[str, Program]:
+    from vta_byoc.cli.inputs import parse_shapes, read_config
+    from vta_byoc.cli.progress import Steps
+
+    machine, wanted, steps = read_config(config), parse_shapes(shapes), Steps()
+    qmod = commands._quantize(commands._import_model(model, wanted, steps), calibration, steps)
+    return commands._compile(qmod, machine, "null", steps).programs
+
+
+@click.command(short_help="Save the program of every region of a model.")
+@click.argument("model")
+@click.option("-o", "--output", required=True, metavar="DIR", help="Existing directory to fill.")
+@commands.config_option
+@commands.shape_option
+@commands.calibration_option
+@commands.debug_option
+def programs(
+    model: str, output: str, config: str, shapes: tuple[str, ...], calibration: str | None
+) -> None:
+    """Compile MODEL and write one program file, REGION.vta, for each region into DIR.
+
+    \b
+    Example:
+      vta-byoc programs resnet18.onnx -o build && vta-byoc verify build/region0.vta
+    """
+    from vta_byoc.hw.program_file import save
+
+    folder = Path(output)
+    if not folder.is_dir():
+        raise VTAError(
+            f'"{output}" is not a directory; program files are written into one; make it'
+        )
+    for name, program in _compiled_programs(model, config, shapes, calibration).items():
+        path = folder / f"{name}.vta"
+        save(program, path)
+        layers = "1 layer" if len(program.layers) == 1 else f"{len(program.layers)} layers"
+        click.echo(f"{path}: {layers}, {len(program.insns):,} instructions")
+
+
+@click.command(short_help="Prove a program safe, or list what is wrong with it.")
+@click.argument("file")
+@commands.config_option
+@commands.shape_option
+@commands.calibration_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
+@commands.debug_option
+@click.pass_context
+def verify(
+    ctx: click.Context,
+    file: str,
+    config: str,
+    shapes: tuple[str, ...],
+    calibration: str | None,
+    as_json: bool,
+) -> None:
+    """Check FILE, a program file or a model (.onnx), against every rule of docs/verifier.md.
+
+    Exit code 1 when a rule is broken.
+
+    \b
+    Examples:
+      vta-byoc verify region0.vta
+      vta-byoc verify resnet18.onnx --config pynq
+    """
+    from vta_byoc.hw.program_file import load
+    from vta_byoc.hw.verifier import verify as violations_of
+
+    if is_program_file(file) or Path(file).suffix == ".vta":
+        found = {file: load(file)}
+    else:
+        found = dict(_compiled_programs(file, config, shapes, calibration))
+    results = {name: violations_of(program) for name, program in found.items()}
+    if as_json:
+        click.echo(json.dumps(_json(found, results), indent=2))
+    else:
+        for name, program in found.items():
+            _print(name, program, results[name])
+    if any(results.values()):
+        ctx.exit(commands.CHECK_FAILED)
+
+
+def _json(
+    found: Mapping[str, Program], results: Mapping[str, Sequence[Violation]]
+) -> dict[str, object]:
+    return {
+        "programs": {
+            name: {
+                "instructions": len(found[name].insns),
+                "violations": [dataclasses.asdict(v) for v in violations],
+            }
+            for name, violations in results.items()
+        }
+    }
+
+
+def _print(name: str, program: Program, violations: Sequence[Violation]) -> None:
+    from vta_byoc.hw.rules import RULES
+
+    if not violations:
+        count = f"{len(program.insns):,} instructions"
+        click.echo(f"{name}: {count}, no violation of {len(RULES)} rules")
+        return
+    for violation in violations[:SHOWN]:
+        click.echo(str(violation))
+    rest = len(violations) - SHOWN
+    more = f"; {rest} more not shown, --json has them" if rest > 0 else ""
+    click.echo(f"{name}: {len(violations)} violations{more}")

@@ -1,0 +1,279 @@
+"""One self-contained HTML page about a compiled model: placement, time, traffic, buffers.
+
+Equal input gives equal bytes; the page loads nothing from anywhere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import PurePath
+from typing import Any
+
+import jinja2
+from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
+
+import vta_byoc
+from vta_byoc.figure_text import ON_CPU, ON_VTA, quantity
+from vta_byoc.figures import (
+    DRAINED,
+    DRAM_COLORS,
+    DRAM_TITLES,
+    QUEUE_COLORS,
+    SPENT_COLORS,
+    figures,
+    name_width,
+)
+from vta_byoc.hw.isa import Queue
+from vta_byoc.hw.timing_result import STALLS
+from vta_byoc.layer_facts import BUSY, DRAM, SPENT, LayerFacts, ModelFacts
+
+Rows = list[tuple[str, str]]
+LAYER_COLUMNS = (
+    "layer",
+    "cycles",
+    "busy",
+    "waits",
+    "mostly for",
+    "MACs",
+    "peak",
+    "GEMM",
+    "ALU",
+    "DRAM bytes",
+    "MAC/B",
+    "INP",
+    "WGT",
+    "ACC",
+    "UOP",
+)
+NAMED = 6
+"""Operators named beside a reason; the list of all of them has the rest."""
+
+
+def html_report(facts: ModelFacts, model: str, config: str) -> str:
+    """The page.
+
+    Args:
+        facts: of the compiled model.
+        model: the model file; its name is the title.
+        config: the preset or file that names the machine.
+    """
+    made = figures(facts)
+    return _template().render(
+        title=f"{PurePath(model).name} on VTA {config}",
+        model=PurePath(model).name,
+        config_name=config,
+        geometry=f"BATCH {facts.config.batch}, BLOCK {facts.config.block}",
+        version=vta_byoc.__version__,
+        facts=facts,
+        figures=made,
+        figures_json=_json(made),
+        name_width=name_width(facts.layers),
+        plotly_js=get_plotlyjs(),
+        headline=list(_headline(facts)),
+        placement_text=_placement_text(facts),
+        reasons=_reasons(facts),
+        time_text=_time_text(facts),
+        roofline_text=_roofline_text(facts),
+        on_vta=ON_VTA,
+        on_cpu=ON_CPU,
+        queue_legend=_legend(facts, QUEUE_COLORS),
+        spent_legend=_legend(facts, SPENT_COLORS),
+        dram_legend=[(DRAM_TITLES[k], DRAM_COLORS[k]) for k in DRAM if facts.dram[k]],
+        layer_columns=LAYER_COLUMNS,
+        layer_rows=[_layer_row(layer, facts.peak) for layer in facts.layers],
+        layer_total=_total_row(facts),
+        machine=_machine(facts),
+    )
+
+
+@functools.cache
+def _template() -> jinja2.Template:
+    loader = jinja2.PackageLoader("vta_byoc")
+    environment = jinja2.Environment(
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, keep_trailing_newline=True
+    )
+    return environment.get_template("report.html")
+
+
+def _json(data: Any) -> str:
+    """JSON that may stand inside a script element: no text in it can end the element."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "–"
+
+
+# ---------------------------------------------------------------- sentences
+def _headline(facts: ModelFacts) -> Iterable[tuple[str, str]]:
+    yield "of the MACs on VTA", _percent(facts.macs, facts.macs_total)
+    if not facts.layers:
+        return
+    yield "cycles on VTA", f"{facts.cycles:,}"
+    yield f"at {facts.timing.clock_mhz} MHz", f"{facts.milliseconds:,.3g} ms"
+    yield f"of the peak, {facts.peak} MAC/cycle", _percent(facts.macs, facts.cycles * facts.peak)
+    yield "DRAM traffic", quantity(sum(facts.dram.values()), "B")
+    yield "of the time the memory port is busy", _percent(facts.port_busy, facts.cycles)
+    yield "layers on VTA", str(len(facts.layers))
+
+
+def _placement_text(facts: ModelFacts) -> str:
+    on_vta = sum(op.device == "vta" for op in facts.placement)
+    regions = f" in {_count(len(facts.regions), 'region')}" if facts.regions else ""
+    text = (
+        f"<b>{on_vta}</b> of {_count(len(facts.placement), 'operator')} run on VTA{regions}: "
+        f"<b>{facts.macs:,}</b> of {facts.macs_total:,} MACs."
+    )
+    if not on_vta:
+        return f"{text} There is no time on VTA to show."
+    return f"{text} A piece of the bar is an operator, as wide as its MACs."
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _time_text(facts: ModelFacts) -> str:
+    """What the compute queue does, in one sentence."""
+    if not facts.layers:
+        return ""
+    spent = facts.queue(Queue.COMPUTE)
+    waits = sum(spent[reason] for reason in STALLS)
+    text = (
+        f"Of {facts.cycles:,} cycles the compute queue spends "
+        f"<b>{_percent(spent['GEMM'], facts.cycles)}</b> in GEMM, "
+        f"{_percent(sum(spent[x] for x in BUSY if x != 'GEMM'), facts.cycles)} on everything else "
+        f"and waits for <b>{_percent(waits, facts.cycles)}</b>"
+    )
+    reason = _main_reason(spent)
+    return f"{text}, mostly for: {reason}." if reason else f"{text}."
+
+
+def _main_reason(spent: dict[str, int]) -> str:
+    """The stall reason with the most cycles, "" when there is no stall."""
+    reason = max(STALLS, key=lambda name: spent[name])
+    return reason if spent[reason] else ""
+
+
+def _roofline_text(facts: ModelFacts) -> str:
+    without = sum(not layer.macs for layer in facts.layers)
+    text = "Each point is a layer, its area the cycles. The lines are what the machine allows."
+    if without == 1:
+        text += " One layer multiplies nothing and is not on it."
+    elif without:
+        text += f" {without} layers multiply nothing and are not on it."
+    return text
+
+
+# ---------------------------------------------------------------- tables
+@dataclasses.dataclass(frozen=True)
+class Reason:
+    """Why some operators run on the CPU."""
+
+    text: str
+    names: str
+    macs: str
+
+
+def _reasons(facts: ModelFacts) -> list[Reason]:
+    """Every reason once, those that cost the most MACs first."""
+    by_text: dict[str, list[Any]] = {}
+    for op in facts.placement:
+        if op.device != "vta":
+            by_text.setdefault(op.reason, []).append(op)
+    found = []
+    for text, ops in sorted(by_text.items(), key=lambda item: -sum(op.macs for op in item[1])):
+        names = ", ".join(op.name for op in ops[:NAMED])
+        if len(ops) > NAMED:
+            names += f" and {len(ops) - NAMED} more"
+        macs = sum(op.macs for op in ops)
+        found.append(Reason(text, names, f"{macs:,}" if macs else ""))
+    return found
+
+
+def _legend(facts: ModelFacts, colors: dict[str, str]) -> Rows:
+    """The entries that some queue has cycles for."""
+    spent = [facts.queue(queue) for queue in Queue]
+    return [(name, color) for name, color in colors.items() if any(s[name] for s in spent)]
+
+
+def _layer_row(layer: LayerFacts, peak: int) -> Sequence[str]:
+    spent = layer.spent[Queue.COMPUTE]
+    return [
+        layer.name,
+        f"{layer.cycles:,}",
+        *_shares(spent, layer.cycles),
+        f"{layer.macs:,}" if layer.macs else "",
+        _percent(layer.achieved, peak) if layer.macs else "",
+        *(f"{layer.counters[name]:,}" for name in ("gemm_counter", "alu_counter")),
+        f"{layer.dram_bytes:,}",
+        f"{layer.intensity:,.1f}" if layer.macs else "",
+        *(f"{use.used:,}" for use in layer.sram.values()),
+    ]
+
+
+def _shares(spent: dict[str, int], cycles: int) -> list[str]:
+    """Busy, waiting, main reason of a compute queue."""
+    busy = sum(spent[what] for what in BUSY)
+    waits = sum(spent[reason] for reason in STALLS)
+    return [_percent(busy, cycles), _percent(waits, cycles), _main_reason(spent)]
+
+
+def _total_row(facts: ModelFacts) -> Sequence[str]:
+    counters, spent = facts.counters, facts.queue(Queue.COMPUTE)
+    cycles = sum(spent[what] for what in SPENT)
+    dram = sum(facts.dram.values())
+    return [
+        "all layers",
+        f"{cycles:,}",
+        *_shares(spent, cycles),
+        f"{sum(layer.macs for layer in facts.layers):,}",
+        _percent(facts.macs, cycles * facts.peak),
+        *(f"{counters[name]:,}" for name in ("gemm_counter", "alu_counter")),
+        f"{dram:,}",
+        f"{facts.macs / dram:,.1f}" if dram else "",
+        *[""] * 4,
+    ]
+
+
+def _machine(facts: ModelFacts) -> list[tuple[str, Rows]]:
+    config, timing = facts.config, facts.timing
+    sizes = ("inp", "wgt", "acc", "uop")
+    geometry = [
+        ("BATCH", f"{config.batch}"),
+        ("BLOCK", f"{config.block}"),
+        *((f"{n.upper()} buffer", _buffer(config, n)) for n in sizes),
+        *((name, _value(v)) for name, v in dataclasses.asdict(config.capabilities).items()),
+    ]
+    parameters = [(name, _value(value)) for name, value in dataclasses.asdict(timing).items()]
+    counted = [(name, f"{value:,}") for name, value in facts.counters.items()]
+    counted += [(f"cycles of {name}", f"{r.cycles:,}") for name, r in facts.regions.items()]
+    counted += [(f"port cycles for {name}", f"{n:,}") for name, n in _port(facts).items()]
+    tables = [("configuration", geometry), ("timing parameters", parameters)]
+    return [*tables, ("counters", counted)] if facts.layers else tables
+
+
+def _value(value: int) -> str:
+    return ("no", "yes")[value] if isinstance(value, bool) else f"{value:,}"
+
+
+def _port(facts: ModelFacts) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for result in facts.regions.values():
+        for name, cycles in result.port.items():
+            total[name] = total.get(name, 0) + cycles
+    return total
+
+
+def _buffer(config: Any, name: str) -> str:
+    size, depth = getattr(config, f"log_{name}_buff_size"), getattr(config, f"{name}_depth")
+    return f"{depth:,} elements, {(1 << size) // 1024} KiB"
+
+
+assert set(QUEUE_COLORS) == {*SPENT, DRAINED}
