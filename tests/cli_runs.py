@@ -16,7 +16,8 @@ SHAPE = (1, 16, 8, 8)
 
 
 def cli(*args: Any, **env: str) -> Result:
-    return CliRunner().invoke(app, [str(arg) for arg in args], env=env)
+    wide = {"COLUMNS": "160", **env}
+    return CliRunner().invoke(app, [str(arg) for arg in args], env=wide)
 
 
 def refused(*args: Any, **env: str) -> str:

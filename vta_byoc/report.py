@@ -166,10 +166,11 @@ def _print_title(report: RunReport, console: Console) -> None:
         f"{report.model} on {report.config} ({config.name}), device {device}",
         style="bold",
         markup=False,
+        soft_wrap=True,
     )
     for name, value in report.inputs.items():
         shape = _shape(value.array)
-        console.print(f"input {name} {shape}: {value.source}", markup=False)
+        console.print(f"input {name} {shape}: {value.source}", markup=False, soft_wrap=True)
     if device == "null":
         console.print("dry run: VTA's results are zero, counters are decoded from the programs")
     console.print()
