@@ -116,10 +116,6 @@ class TimingResult:
     def milliseconds(self) -> float:
         return self.cycles / (self.timing.clock_mhz * 1000)
 
-    def bottleneck(self) -> Queue:
-        """The queue that is busy longest."""
-        return max(self.queues, key=lambda q: self.queues[q].busy)
-
 
 def queue_time(insns: Iterable[InsnTime], total: int | None = None) -> QueueTime:
     """Sum over instructions of one queue; with ``total`` the rest of it is ``drained``."""

@@ -19,7 +19,6 @@ from vta_byoc.bindings import (
     SEPARATOR,
     FunctionWriter,
     is_constant,
-    static_shape,
     straight_bindings,
     substituted,
 )
@@ -89,7 +88,7 @@ def lower_regions(
         regions = region_functions(mod)
         if not regions:
             return mod
-        lowerer = _Lowerer(mod, config, driver, record)
+        lowerer = _Lowerer(mod, config, record)
         main = lowerer.rewrite(mod["main"])
         gone = {gv.name_hint for gv in regions}
         kept = {gv: f for gv, f in mod.functions.items() if gv.name_hint not in gone}
@@ -106,12 +105,9 @@ def lower_regions(
 
 
 class _Lowerer:
-    def __init__(
-        self, mod: tvm.IRModule, config: VTAConfig, driver: Driver, record: LoweredRegions
-    ):
+    def __init__(self, mod: tvm.IRModule, config: VTAConfig, record: LoweredRegions):
         self._mod = mod
         self._config = config
-        self._driver = driver
         self._record = record
         self._writer = FunctionWriter()
         self._env: dict[relax.Var, relax.Expr] = {}
@@ -184,10 +180,3 @@ class _Lowerer:
         part = relax.op.strided_slice(arena, [0], [tensor.offset], [end])
         flat = self._emit(part, f"{name}{SEPARATOR}bytes")
         return self._emit(relax.op.reshape(flat, tensor.shape), name)
-
-
-def main_shapes(mod: tvm.IRModule) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Shape and dtype of each parameter of ``main`` by name."""
-    return {
-        str(p.name): (static_shape(p), str(p.ty.dtype)) for p in mod["main"].params
-    }

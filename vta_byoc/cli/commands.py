@@ -7,7 +7,6 @@ import platform
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,16 +69,6 @@ shape_option = click.option(
     metavar="NAME=1,3,224,224",
     help="Shape of an input whose dimensions the model leaves open; repeat for more inputs.",
 )
-
-
-@dataclass
-class Flow:
-    """A model on its way from a file to an executable."""
-
-    steps: Steps
-    mod: tvm.IRModule
-    qmod: tvm.IRModule
-    compiled: Compiled
 
 
 def _import_model(model: str, shapes: Mapping[str, tuple[int, ...]], steps: Steps) -> tvm.IRModule:
