@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 
-from vta_byoc.hw.errors import VTAError
+from vta_byoc.cli.listing import find_layer
 from vta_byoc.hw.program import Layer, Program
 from vta_byoc.hw.timing import simulate
 from vta_byoc.trace import Event, chrome_trace
-
-CLOSE = 3
 
 
 def trace_layer(programs: Mapping[str, Program], name: str) -> Event:
@@ -23,20 +20,6 @@ def trace_layer(programs: Mapping[str, Program], name: str) -> Event:
     program = programs[region]
     document = chrome_trace(program, simulate(program), f"{region}, {name}")
     return {**document, "traceEvents": _part(document["traceEvents"], layer)}
-
-
-def find_layer(programs: Mapping[str, Program], name: str) -> tuple[str, Layer]:
-    """The region and the layer ``name``; VTAError when there is none."""
-    for region, program in programs.items():
-        for layer in program.layers:
-            if layer.name == name:
-                return region, layer
-    known = [layer.name for program in programs.values() for layer in program.layers]
-    close = difflib.get_close_matches(name, known, n=CLOSE, cutoff=0.4) or known[:CLOSE]
-    hint = f"for example {', '.join(close)}" if close else "the model has none"
-    raise VTAError(
-        f'no layer "{name}" on VTA; {len(known)} operators are, {hint}; `vta-byoc run` lists all'
-    )
 
 
 def _part(events: Sequence[Event], layer: Layer) -> list[Event]:

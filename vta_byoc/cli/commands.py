@@ -335,21 +335,36 @@ def disasm(
       vta-byoc disasm resnet18.onnx --layer layer1_0_conv1 | less
     """
     from vta_byoc.cli import files
-    from vta_byoc.cli.inputs import parse_shapes, read_config
-    from vta_byoc.cli.progress import Steps
 
-    machine, wanted, steps = read_config(config), parse_shapes(shapes), Steps()
-    if output is not None:
-        files.check_writable(Path(output))
-    mod = _import_model(model, wanted, steps)
-    qmod = _quantize(mod, calibration, steps)
-    compiled = _compile(qmod, machine, "null", steps)
+    path = None if output is None else Path(output)
+    compiled, _ = compile_dry(model, config, shapes, calibration, path)
     text = _listing(compiled.programs, layer)
     if output is None:
         click.echo(text, nl=False)
         return
     with files.replacing(Path(output)) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def compile_dry(
+    model: str,
+    config: str,
+    shapes: tuple[str, ...],
+    calibration: str | None,
+    output: Path | None = None,
+    suffix: str = "",
+) -> tuple[Compiled, Steps]:
+    """The compiled model; what is wrong with the options is found out before the long work."""
+    from vta_byoc.cli import files
+    from vta_byoc.cli.inputs import parse_shapes, read_config
+    from vta_byoc.cli.progress import Steps
+
+    machine, wanted, steps = read_config(config), parse_shapes(shapes), Steps()
+    if output is not None:
+        files.check_writable(output, suffix)
+    mod = _import_model(model, wanted, steps)
+    qmod = _quantize(mod, calibration, steps)
+    return _compile(qmod, machine, "null", steps), steps
 
 
 def _listing(programs: Mapping[str, Program], layer: str | None) -> str:

@@ -22,10 +22,16 @@ def layer_listing(programs: Mapping[str, Program], name: str) -> str:
     Raises:
         VTAError: no layer of that name runs on VTA.
     """
+    region, layer = find_layer(programs, name)
+    return "\n".join([f"; {region}", *_lines(programs[region], layer)]) + "\n"
+
+
+def find_layer(programs: Mapping[str, Program], name: str) -> tuple[str, Layer]:
+    """The region and the layer ``name``; VTAError when there is none."""
     for region, program in programs.items():
         for layer in program.layers:
             if layer.name == name:
-                return "\n".join([f"; {region}", *_lines(program, layer)]) + "\n"
+                return region, layer
     known = [layer.name for program in programs.values() for layer in program.layers]
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.4) or known[:3]
     hint = f"for example {', '.join(close)}" if close else "the model has none"

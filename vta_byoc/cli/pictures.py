@@ -11,28 +11,7 @@ import click
 from vta_byoc.cli import commands
 
 if TYPE_CHECKING:
-    from vta_byoc.cli.progress import Steps
     from vta_byoc.pipeline import Compiled
-
-
-def _compiled(
-    model: str,
-    config: str,
-    shapes: tuple[str, ...],
-    calibration: str | None,
-    output: Path,
-    suffix: str,
-) -> tuple[Compiled, Steps]:
-    """The compiled model; what is wrong with the options is found out before the long work."""
-    from vta_byoc.cli import files
-    from vta_byoc.cli.inputs import parse_shapes, read_config
-    from vta_byoc.cli.progress import Steps
-
-    machine, wanted, steps = read_config(config), parse_shapes(shapes), Steps()
-    files.check_writable(output, suffix)
-    mod = commands._import_model(model, wanted, steps)
-    qmod = commands._quantize(mod, calibration, steps)
-    return commands._compile(qmod, machine, "null", steps), steps
 
 
 def _write(path: Path, text: str) -> None:
@@ -75,7 +54,7 @@ def report(
       vta-byoc report resnet18.onnx -o resnet18.html --json > resnet18.json
     """
     path = Path(output)
-    compiled, steps = _compiled(model, config, shapes, calibration, path, ".html")
+    compiled, steps = commands.compile_dry(model, config, shapes, calibration, path, ".html")
     with steps.step("simulate", "simulating the time"):
         from vta_byoc.layer_facts import model_facts
 
@@ -120,7 +99,7 @@ def trace(
       vta-byoc trace resnet18.onnx -o conv1.json --layer layer1_0_conv1
     """
     path = Path(output)
-    compiled, steps = _compiled(model, config, shapes, calibration, path, ".json")
+    compiled, steps = commands.compile_dry(model, config, shapes, calibration, path, ".json")
     with steps.step("simulate", "simulating the time"):
         document = _timeline(compiled, layer)
     with steps.step("write", f"writing {path}"):

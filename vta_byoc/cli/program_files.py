@@ -31,17 +31,6 @@ def is_program_file(path: str) -> bool:
         return False  # what reads the model says why
 
 
-def _compiled_programs(
-    model: str, config: str, shapes: tuple[str, ...], calibration: str | None
-) -> Mapping[str, Program]:
-    from vta_byoc.cli.inputs import parse_shapes, read_config
-    from vta_byoc.cli.progress import Steps
-
-    machine, wanted, steps = read_config(config), parse_shapes(shapes), Steps()
-    qmod = commands._quantize(commands._import_model(model, wanted, steps), calibration, steps)
-    return commands._compile(qmod, machine, "null", steps).programs
-
-
 @click.command(short_help="Save the program of every region of a model.")
 @click.argument("model")
 @click.option("-o", "--output", required=True, metavar="DIR", help="Existing directory to fill.")
@@ -65,7 +54,8 @@ def programs(
         raise VTAError(
             f'"{output}" is not a directory; program files are written into one; make it'
         )
-    for name, program in _compiled_programs(model, config, shapes, calibration).items():
+    compiled, _ = commands.compile_dry(model, config, shapes, calibration)
+    for name, program in compiled.programs.items():
         path = folder / f"{name}.vta"
         save(program, path)
         layers = "1 layer" if len(program.layers) == 1 else f"{len(program.layers)} layers"
@@ -103,7 +93,7 @@ def verify(
     if is_program_file(file) or Path(file).suffix == ".vta":
         found = {file: load(file)}
     else:
-        found = dict(_compiled_programs(file, config, shapes, calibration))
+        found = commands.compile_dry(file, config, shapes, calibration)[0].programs
     results = {name: violations_of(program) for name, program in found.items()}
     if as_json:
         click.echo(json.dumps(_json(found, results), indent=2))
