@@ -32,7 +32,7 @@ bench: $(READY) ## Run every benchmark and print its table
 	  echo "== $$script"; $(BIN)/python "$$script"; \
 	done
 
-fuzz: $(READY) ## Hunt for disagreements between the simulators: 1,000,000 random instructions
+fuzz: $(READY) ## Hunt for disagreements between the simulators: 1,000,000 random instructions, nine minutes
 	$(BIN)/python benchmarks/fuzz.py
 
 venv: $(READY) ## Create the Python environment (PYTHON=python3.12 picks another Python)
