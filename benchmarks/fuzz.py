@@ -26,6 +26,7 @@ from vta_byoc.hw.isa import Opcode
 from vta_byoc.hw.order import POLICIES, run_order
 from vta_byoc.hw.program import Program
 from vta_byoc.hw.random_safe import random_safe_program
+from vta_byoc.hw.result import RunResult
 from vta_byoc.hw.verifier import verify
 
 MACHINES = {
@@ -54,15 +55,19 @@ def try_program(machine: str, seed: int) -> Counter[str]:
         raise Disagreement(f"{where}: the verifier flags a correct program: {violations[0]}")
     want = simulator.run(program, inputs)
     model = numpy_model.run_stream(config, program.insns, program.new_arena(inputs))
-    _same(f"{where}: numpy model", want.arena, model.arena)
-    for name, memory in want.sram.items():
-        _same(f"{where}: numpy model, {name}", memory, model.sram[name])
+    _all_equal(f"{where}: numpy model", want, model)
     policy = POLICIES[seed % len(POLICIES)]
-    ordered = run_order(program, inputs, policy, seed)
-    _same(f"{where}: order {policy}", want.arena, ordered.arena)
+    _all_equal(f"{where}: order {policy}", want, run_order(program, inputs, policy, seed))
     if want.counters != program.counters():
         raise Disagreement(f"{where}: counters {want.counters}, decoded {program.counters()}")
     return _contents(program, policy)
+
+
+def _all_equal(what: str, want: RunResult, got: RunResult) -> None:
+    """DRAM and all four on-chip memories."""
+    _same(what, want.arena, got.arena)
+    for name, memory in want.sram.items():
+        _same(f"{what}, {name}", memory, got.sram[name])
 
 
 def _same(what: str, want: np.ndarray, got: np.ndarray) -> None:
