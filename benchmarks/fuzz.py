@@ -96,11 +96,15 @@ def main() -> int:
     parser.add_argument("--instructions", type=int, default=1_000_000, help="how many to run")
     parser.add_argument("--seed", type=int, default=1_000_000, help="first seed")
     options = parser.parse_args()
-    start, total, done = time.perf_counter(), Counter[str](), 0
+    start, total, done, failures = time.perf_counter(), Counter[str](), 0, []
     with Progress(disable=options.json) as progress:
         task = progress.add_task("instructions", total=options.instructions)
         for machine, seed in cases(options.seed):
-            found = try_program(machine, seed)
+            try:
+                found = try_program(machine, seed)
+            except Disagreement as error:
+                failures.append(str(error))
+                break
             total += found
             done += sum(found[op.name] for op in Opcode)
             progress.update(task, completed=done)
@@ -109,9 +113,11 @@ def main() -> int:
     figures = [
         Figure("instructions", done, "instructions"),
         Figure("programs", total["programs"], "programs"),
-        Figure.at_most("disagreements", 0, "programs", 0),
+        Figure.at_most("disagreements", len(failures), "programs", 0),
         Figure("seconds", time.perf_counter() - start, "s"),
     ]
+    for failure in failures:
+        print(f"error: {failure}", file=sys.stderr)
     return report("fuzz", figures, options.json, contents=dict(sorted(total.items())))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections import Counter
 
 import numpy as np
@@ -52,3 +53,18 @@ def test_a_disagreement_names_machine_and_seed(monkeypatch: pytest.MonkeyPatch) 
     assert str(err.value).startswith("machine 1x16, seed 3: numpy model: 1 of ")
     with pytest.raises(fuzz.Disagreement, match="machine 4x8, seed 5: order .*: 2 of 4 values"):
         fuzz._same("machine 4x8, seed 5: order random", np.zeros(4), np.array([0, 1, 0, 1]))
+
+
+def test_the_hunt_counts_and_names_what_it_finds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(machine: str, seed: int) -> Counter[str]:
+        raise fuzz.Disagreement(f"machine {machine}, seed {seed}: found")
+
+    monkeypatch.setattr(fuzz, "try_program", broken)
+    monkeypatch.setattr("sys.argv", ["fuzz.py", "--json", "--seed", "9"])
+    assert fuzz.main() == 1
+    out, err = capsys.readouterr()
+    figures = {f["name"]: f for f in json.loads(out)["figures"]}
+    assert (figures["disagreements"]["value"], figures["disagreements"]["ok"]) == (1, False)
+    assert err == "error: machine 1x16, seed 9: found\n"
