@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from tvm import tirx
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -34,17 +35,12 @@ from vta_byoc.hw.order import POLICIES, run_order
 from vta_byoc.hw.program import Program, Relocation
 from vta_byoc.hw.random_safe import random_safe_program
 from vta_byoc.hw.verifier import verify
-from vta_byoc.strategy import (
-    add_compute,
-    add_schedule,
-    blocks,
-    conv2d_compute,
-    conv2d_schedule,
-    pack_bias,
-    pack_weight,
-)
-from vta_byoc.tiling import AddTile, ConvTile
-from vta_byoc.workload import AddWorkload, Conv2dWorkload
+from vta_byoc.packing import blocks
+from vta_byoc.strategies import conv2d, elementwise
+from vta_byoc.strategies.conv_tiles import conv_space
+from vta_byoc.strategies.grouping import groupings
+from vta_byoc.tiling import Choice
+from vta_byoc.workload import Conv2dWorkload, ElementwiseWorkload, Epilogue, Side, Step
 
 PRESETS = ("sim", "tophub_4x8", "2x16", "1x32")
 RANDOM_RUNS = 3
@@ -67,43 +63,59 @@ def compiled_program(rng: Rng) -> tuple[Program, Inputs]:
         builder.symbol(name, "temp", shape, "int8")
         kernel = int(rng.choice([1, 3]))
         work = Conv2dWorkload(
-            1, channels, channels, size, size, (kernel, kernel), padding=(kernel // 2,) * 4, shift=9
+            1,
+            channels,
+            channels,
+            size,
+            size,
+            (kernel, kernel),
+            padding=(kernel // 2,) * 4,
+            epilogue=Epilogue((Step("add", "channel"), *_rescale(9))),
         )
-        weight = rng.integers(-128, 128, (channels, channels, kernel, kernel)).astype(np.int8)
-        builder.constant(f"{name}_w", pack_weight(weight, cfg))
-        bias = rng.integers(-5000, 5000, channels).astype(np.int32)
-        builder.constant(f"{name}_b", pack_bias(bias, cfg))
-        func = _tiled(rng, conv2d_schedule, conv2d_compute, work, cfg, _conv_tile)
-        builder.layer(name, func, [source, f"{name}_w", f"{name}_b", name])
+        given = {
+            "weight": rng.integers(-128, 128, (channels, channels, kernel, kernel)).astype("int8"),
+            "operand0": rng.integers(-5000, 5000, channels).astype("int32"),
+        }
+        _layer(builder, name, [source], conv2d.constants(work, given, cfg), _conv(rng, work, cfg))
     builder.symbol("y", "output", shape, "int8")
-    total = AddWorkload(1, channels, size, size, 0, 1, 1, 1)
-    func = _tiled(rng, add_schedule, add_compute, total, cfg, _add_tile)
-    builder.layer("y", func, ["a", "b", "y"])
+    sides = (Side(0), Side(1, (Step("shl", 1),)))
+    end = Epilogue((Step("add", 1), *_rescale(1)))
+    total = ElementwiseWorkload(1, channels, size, size, sides, "add", end)
+    tile = dataclasses.replace(elementwise.choose(total, cfg), slots=_slots(rng))
+    func = elementwise.scheduled(total, cfg, tile)
+    _layer(builder, "y", ["a", "b"], elementwise.constants(total, {}, cfg), func)
     return builder.finish(), {"x": rng.integers(-128, 128, shape).astype(np.int8)}
 
 
-def _tiled(
-    rng: Rng,
-    schedule: Callable,
-    compute: Callable,
-    work: Conv2dWorkload | AddWorkload,
-    cfg: VTAConfig,
-    tile: Callable,
-) -> object:
-    """A schedule with a random tile; every tile of these sizes fits SRAM."""
-    return schedule(compute(work, cfg), work, cfg, tile(rng, work, cfg))
+def _rescale(shift: int) -> tuple[Step, ...]:
+    return Step("shr", shift), Step("max", -128), Step("min", 127)
 
 
-def _conv_tile(rng: Rng, work: Conv2dWorkload, cfg: VTAConfig) -> ConvTile:
-    many = blocks(work.in_channels, cfg.block)
-    slots = rng.integers(1, 3, 3).tolist()
-    sizes = [int(rng.integers(1, n + 1)) for n in (many, work.out_height, work.out_width, many)]
-    return ConvTile(*sizes, str(rng.choice(["weights", "inputs"])), *slots)
+def _layer(
+    builder: ProgramBuilder,
+    name: str,
+    operands: list[str],
+    constants: list[np.ndarray],
+    func: tirx.PrimFunc,
+) -> None:
+    """A layer ``name`` that stores the symbol of its name."""
+    named = [builder.constant(f"{name}_{i}", value) for i, value in enumerate(constants)]
+    builder.layer(name, func, [*operands, *named, name])
 
 
-def _add_tile(rng: Rng, work: AddWorkload, cfg: VTAConfig) -> AddTile:
-    tops = (blocks(work.channels, cfg.block), work.height, work.width)
-    return AddTile(*(int(rng.integers(1, n + 1)) for n in tops), int(rng.integers(1, 3)))
+def _conv(rng: Rng, work: Conv2dWorkload, cfg: VTAConfig) -> tirx.PrimFunc:
+    """A convolution with a random tile; every tile of these sizes fits SRAM."""
+    (grouping,) = groupings(work, cfg)
+    space = conv_space(work, grouping, cfg)
+    tile = {name: int(rng.integers(1, axis[-1] + 1)) for name, axis in space.axes.items()}
+    tile |= dict(zip(("kh", "kw"), work.kernel, strict=True))
+    choice = Choice(tile, str(rng.choice(list(space.variants))), _slots(rng))
+    return conv2d.scheduled(work, cfg, grouping, choice)
+
+
+def _slots(rng: Rng) -> tuple[int, int, int]:
+    one, two, three = (int(s) for s in rng.integers(1, 3, 3))
+    return one, two, three
 
 
 def programs(count: int, rng: Rng) -> Iterator[tuple[Program, Inputs, int]]:

@@ -8,6 +8,7 @@ time does not depend on data.
 from __future__ import annotations
 
 import csv
+import dataclasses
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -23,29 +24,31 @@ from tvm import tirx
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks._figures import Figure, arguments, report
+from vta_byoc.bound import bound
 from vta_byoc.codegen import BEST, PUBLISHED, FoldMode, ProgramBuilder
-from vta_byoc.hw.config import ALU_RATES, Timing, VTAConfig
+from vta_byoc.hw.config import ALU_RATES, VTAConfig
 from vta_byoc.hw.isa import Queue
 from vta_byoc.hw.program import Program
 from vta_byoc.hw.timing import simulate
 from vta_byoc.hw.timing_result import STALLS, TimingResult
+from vta_byoc.packing import packed_shape
 from vta_byoc.published import convolution_opt
-from vta_byoc.strategy import (
-    add_compute,
-    add_schedule,
-    blocks,
-    conv2d_compute,
-    conv2d_schedule,
-)
-from vta_byoc.tiling import ConvTile
-from vta_byoc.workload import AddWorkload, Conv2dWorkload
+from vta_byoc.strategies import conv2d, elementwise
+from vta_byoc.strategies.grouping import groupings
+from vta_byoc.tiling import Choice
+from vta_byoc.workload import Conv2dWorkload, ElementwiseWorkload, Epilogue, Side, Step
 
 BOARD = Path(__file__).parent / "reference" / "tophub_vta_pynq.csv"
 BOARD_NAME = "Pynq board, TopHub"
 TWO_SLOTS_TARGET = 480_000
 SECONDS_TARGET = 5.0
-TUTORIAL = Conv2dWorkload(1, 256, 256, 14, 14, (3, 3), (1, 1), (1, 1, 1, 1), shift=8, low=0)
-EPILOGUE = (1, 3)  # ALU operations a vector on a tensor (bias) and on an immediate
+CLAMP = (Step("max", 0), Step("min", 127))
+LAYER = Epilogue((Step("add", "channel"), Step("shr", 9), *CLAMP))
+"""Bias, shift and relu of all layers here."""
+TUTORIAL = Conv2dWorkload(
+    1, 256, 256, 14, 14, (3, 3), (1, 1), (1, 1, 1, 1), epilogue=LAYER
+)
+ONE_SLOT, TWO_SLOTS = (1, 1, 1), (2, 2, 2)
 
 
 # ---------------------------------------------------------------- programs
@@ -67,24 +70,17 @@ def program_of(
     return builder.finish()
 
 
-def conv_program(work: Conv2dWorkload, config: VTAConfig, tile: ConvTile | None = None) -> Program:
-    """One convolution with the compiler's schedule."""
-    func = conv2d_schedule(conv2d_compute(work, config), work, config, tile)
+def conv_program(
+    work: Conv2dWorkload, config: VTAConfig, slots: tuple[int, int, int] | None = None
+) -> Program:
+    """One convolution with the compiler's tile, or with the tutorial's and these ``slots``."""
+    grouping, choice = conv2d.choose(work, config)
+    if slots is not None:
+        tile = {"n": 1, "g": 1, "co": 8, "oh": 7, "ow": 14, "ci": 1, "kh": 3, "kw": 3}
+        (grouping,) = groupings(work, config)
+        choice = Choice(tile, "weights", slots)
+    func = conv2d.scheduled(work, config, grouping, choice)
     return program_of(func, {1: "weight", 2: "bias"}, config)
-
-
-# ---------------------------------------------------------------- bounds
-def machine_bound(work: Conv2dWorkload, config: VTAConfig, timing: Timing) -> int:
-    """Cycles that no schedule of the layer can beat: the compute queue's or the port's."""
-    ci, co = blocks(work.in_channels, config.block), blocks(work.out_channels, config.block)
-    pixels, taps = work.out_height * work.out_width, work.kernel[0] * work.kernel[1]
-    tensors, immediates = EPILOGUE
-    alu = tensors * timing.alu_tensor_cycles + immediates * timing.alu_imm_cycles
-    compute = co * pixels * (ci * taps + 1 + alu)  # 1: the reset
-    seen = pixels if taps == 1 else work.height * work.width
-    nbytes = ci * seen * config.inp_elem_bytes + co * pixels * config.out_elem_bytes
-    nbytes += co * ci * taps * config.wgt_elem_bytes + co * config.acc_elem_bytes
-    return max(compute, nbytes // timing.port_bytes)
 
 
 def utilization(program: Program, result: TimingResult) -> float:
@@ -100,16 +96,16 @@ def tutorial_figures(config: VTAConfig) -> list[Figure]:
     """
     published = program_of(convolution_opt(config), {1: "weight"}, config, PUBLISHED)
     cycles = simulate(published).cycles
-    bound = machine_bound(TUTORIAL, config, config.timing)
+    least = bound(TUTORIAL, config)
     found = {
-        f"convolution_opt_{name}_cycles": simulate(conv_program(TUTORIAL, config, tile)).cycles
-        for name, tile in (
-            ("one_slot", ConvTile(8, 7, 14, 1, "weights", 1, 1, 1)),
-            ("two_slots", ConvTile(8, 7, 14, 1)),
+        f"convolution_opt_{name}_cycles": simulate(conv_program(TUTORIAL, config, slots)).cycles
+        for name, slots in (
+            ("one_slot", ONE_SLOT),
+            ("two_slots", TWO_SLOTS),
             ("chosen_tile", None),
         )
     }
-    base = {"baseline": cycles, "baseline_name": "two virtual threads", "bound": bound}
+    base = {"baseline": cycles, "baseline_name": "two virtual threads", "bound": least}
     figures = [Figure("convolution_opt_published_cycles", cycles, "cycles")]
     for name, value in found.items():
         if "one" in name:
@@ -136,7 +132,7 @@ class Shape:
 def conv(channels: int, out: int, size: int, kernel: int, stride: int) -> Conv2dWorkload:
     pads = (kernel // 2,) * 4
     sizes = (1, channels, out, size, size, (kernel, kernel), (stride, stride))
-    return Conv2dWorkload(*sizes, pads, shift=9, low=0)
+    return Conv2dWorkload(*sizes, pads, epilogue=LAYER)
 
 
 def resnet18_shapes() -> list[Shape]:
@@ -180,7 +176,7 @@ def measured_layers(config: VTAConfig) -> Iterator[dict[str, Any]]:
                 "cycles": result.cycles,
                 "ms": result.milliseconds,
                 "utilization": utilization(program, result),
-                "bound": machine_bound(w, config, timing),
+                "bound": bound(w, dataclasses.replace(config, timing=timing)),
                 "compute_stalls": {reason: stalls[reason] for reason in STALLS if stalls[reason]},
             }
         yield row
@@ -240,26 +236,31 @@ class _Region:
 
     def tensor(self, channels: int, size: int, kind: str) -> str:
         self.count += 1
-        batch, block = self.config.batch, self.config.block
-        shape = (1, blocks(channels, block), size, size, batch, block)
+        shape = packed_shape((1, channels, size, size), self.config)
         return self.builder.symbol(f"t{self.count}", kind, shape, "int8")
 
     def conv(self, x: str, work: Conv2dWorkload) -> str:
-        func = conv2d_schedule(conv2d_compute(work, self.config), work, self.config)
+        (part,) = conv2d.parts(work, self.config)
         y = self.tensor(work.out_channels, work.out_height, "temp")
-        names = [f"{y}_weight", f"{y}_bias"]
-        for name, param in zip(names, func.params[1:3], strict=True):
-            shape = [int(s) for s in param.shape]
-            self.builder.constant(name, np.zeros(shape, str(param.dtype)))
-        self.builder.layer(y, func, [x, *names, y])
+        self.layer(part.func, [x], y)
         return y
 
     def add(self, lhs: str, rhs: str, channels: int, size: int, kind: str) -> str:
-        work = AddWorkload(1, channels, size, size, rounding=1, shift=1, low=0)
+        sides, end = (Side(0), Side(1)), Epilogue((Step("add", 1), Step("shr", 1), *CLAMP))
+        work = ElementwiseWorkload(1, channels, size, size, sides, "add", end)
+        (part,) = elementwise.parts(work, self.config)
         y = self.tensor(channels, size, kind)
-        func = add_schedule(add_compute(work, self.config), work, self.config)
-        self.builder.layer(y, func, [lhs, rhs, y])
+        self.layer(part.func, [lhs, rhs], y)
         return y
+
+    def layer(self, func: tirx.PrimFunc, operands: list[str], result: str) -> None:
+        """A layer whose arguments between operands and result are constants."""
+        names = []
+        for number, param in enumerate(func.params[len(operands) : -1]):
+            shape = [int(s) for s in param.shape]
+            zeros = np.zeros(shape, str(param.dtype))
+            names.append(self.builder.constant(f"{result}_{number}", zeros))
+        self.builder.layer(result, func, [*operands, *names, result])
 
 
 def resnet18_region(config: VTAConfig) -> Program:

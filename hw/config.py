@@ -49,7 +49,8 @@ class Timing:
     """Parameters of the timing model (docs/timing.md), in cycles unless a name says otherwise.
 
     ``port_bytes`` a cycle; ``fetch_burst`` and ``queue_depth`` are instructions; ``alu_*_cycles``
-    are cycles a vector.
+    are cycles a vector.  ``host_copy_bytes``: what the host's processor rearranges in a cycle of
+    the machine; the simulators do not use it, the compiler weighs host copies by it.
     """
 
     clock_mhz: int = 100
@@ -61,6 +62,7 @@ class Timing:
     alu_imm_cycles: int = 1
     alu_tensor_cycles: int = 2
     token_latency: int = 1
+    host_copy_bytes: int = 4
 
     def __post_init__(self) -> None:
         may_be_0 = ("dma_latency", "compute_start", "token_latency")

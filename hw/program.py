@@ -10,7 +10,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,7 +30,8 @@ class Symbol:
     """A named byte range of the arena.
 
     ``shape`` and ``dtype`` describe the tensor in it; ``align`` is in bytes; ``kind`` one of KINDS;
-    ``scope`` is the DRAM memory scope its consumers asked for.
+    ``scope`` is the DRAM memory scope its consumers asked for.  A symbol with a ``parent`` is the
+    part of it from byte ``inside`` on.
     """
 
     name: str
@@ -39,10 +41,12 @@ class Symbol:
     align: int
     scope: str = "global"
     offset: int = -1
+    parent: str = ""
+    inside: int = 0
 
     @property
     def nbytes(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
 @dataclass(frozen=True)
@@ -176,7 +180,7 @@ def place_symbols(symbols: Sequence[Symbol]) -> tuple[list[Symbol], int, int, in
     offset, marks = 0, []
     placed: dict[str, Symbol] = {}
     for kinds in (("input",), ("const", "uop"), ("temp", "output")):
-        group = [s for s in symbols if s.kind in kinds]
+        group = [s for s in symbols if s.kind in kinds and not s.parent]
         for sym in group:
             if sym.name in placed:
                 raise AssertionError(f"symbol {sym.name} declared twice")
@@ -185,7 +189,20 @@ def place_symbols(symbols: Sequence[Symbol]) -> tuple[list[Symbol], int, int, in
             offset += sym.nbytes
         offset = _align(offset, ARENA_ALIGN)
         marks.append(offset)
+    by_name = {s.name: s for s in symbols}
+    for sym in symbols:
+        root, inside = root_of(sym, by_name)
+        placed[sym.name] = dataclasses.replace(sym, offset=placed[root].offset + inside)
     return [placed[s.name] for s in symbols], marks[0], marks[1], marks[2]
+
+
+def root_of(symbol: Symbol, by_name: Mapping[str, Symbol]) -> tuple[str, int]:
+    """The symbol without a parent that ``symbol`` lies in, and its first byte there."""
+    inside = 0
+    while symbol.parent:
+        inside += symbol.inside
+        symbol = by_name[symbol.parent]
+    return symbol.name, inside
 
 
 def link(
@@ -218,10 +235,10 @@ def link(
         if sym.offset % elem:
             raise AssertionError(f"{sym.name} at {sym.offset} is not aligned to {elem} bytes")
         values[rel.index]["dram_base"] = sym.offset // elem + rel.addend
-    words = [isa.encode(op, **v) for (op, _), v in zip(insns, values, strict=True)]
+    words = _encoded(isa, [op for op, _ in insns], values)
     return Program(
         config=config,
-        insns=np.array(words, np.uint64).reshape(-1, 2),
+        insns=words,
         image=image,
         symbols=tuple(placed),
         relocations=tuple(relocations),
@@ -229,3 +246,27 @@ def link(
         input_bytes=input_bytes,
         arena_bytes=total,
     )
+
+
+def _encoded(
+    isa: ISA, opcodes: Sequence[Opcode], values: Sequence[dict[str, int]]
+) -> np.ndarray:
+    """The words (n, 2) uint64 of instructions, field by field for all of an opcode at once."""
+    words = np.zeros((len(opcodes), 2), np.uint64)
+    for opcode in set(opcodes):
+        rows = [i for i, op in enumerate(opcodes) if op == opcode]
+        fields = isa.instructions[opcode]
+        names = {f.name for f in fields}
+        part = np.zeros((len(rows), 2), np.uint64)
+        bad = {i for i in rows if not values[i].keys() <= names}
+        for f in fields:
+            default = int(opcode) if f.name == "opcode" else 0
+            column = np.array([values[i].get(f.name, default) for i in rows], np.int64)
+            beyond = (column < f.low) | (column > f.high)
+            bad |= {rows[k] for k in np.flatnonzero(beyond).tolist()}
+            raw = (column & ((1 << f.width) - 1)).astype(np.uint64)
+            part[:, f.word] |= raw << np.uint64(f.lsb)
+        if bad:
+            isa.encode(opcode, **values[min(bad)])  # says what is wrong
+        words[rows] = part
+    return words

@@ -24,7 +24,7 @@ from .program import Layer, Program, Relocation, Symbol
 
 MAGIC = b"\x93VTA\r\n\x1a\n"
 """Not text, and spoilt by whatever rewrites line ends."""
-VERSION = 1
+VERSION = 2
 _HEAD = struct.Struct("<8sIQ")
 _DIGEST_BYTES = 32
 _START = _HEAD.size + _DIGEST_BYTES
@@ -200,11 +200,19 @@ def _text(value: Any) -> str:
 
 def _symbol(entry: Mapping[str, Any]) -> Symbol:
     shape = tuple(_number(n) for n in entry["shape"])
-    names = {key: _text(entry[key]) for key in ("name", "kind", "scope")}
     if entry["dtype"] not in _DTYPES:
         raise ValueError(f"{entry['dtype']!r} is no dtype of a symbol")
-    align, offset = _number(entry["align"]), _number(entry["offset"])
-    symbol = Symbol(**names, shape=shape, dtype=entry["dtype"], align=align, offset=offset)
+    symbol = Symbol(
+        _text(entry["name"]),
+        _text(entry["kind"]),
+        shape,
+        entry["dtype"],
+        _number(entry["align"]),
+        _text(entry["scope"]),
+        _number(entry["offset"]),
+        _text(entry["parent"]),
+        _number(entry["inside"]),
+    )
     _number(symbol.nbytes)
     return symbol
 

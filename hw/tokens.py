@@ -8,7 +8,7 @@ the most tokens that can ever be outstanding.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .faults import TOKEN_PAIRS, Fault
@@ -25,16 +25,21 @@ PAIRS: tuple[Pair, ...] = (
 """(from, to), in the order of ``faults.TOKEN_PAIRS``."""
 Stuck = Mapping[Queue, tuple[int, Sequence[Pair]]]
 """Queues that wait for ever: their next instruction, and the pairs that have no token for it."""
-_SIDES = (("prev", -1), ("next", 1))
+_FLAGS: Mapping[tuple[str, Queue], Sequence[tuple[str, Pair]]] = {
+    (action, here): [
+        (f"{action}_{side}", (there, here) if action == "pop" else (here, there))
+        for side, step in (("prev", -1), ("next", 1))
+        for there in Queue
+        if there == here + step
+    ]
+    for action in ("pop", "push")
+    for here in Queue
+}
 
 
-def pairs_of(insn: Instruction, action: str) -> Iterator[Pair]:
+def pairs_of(insn: Instruction, action: str) -> list[Pair]:
     """The pairs that ``insn`` pops from or pushes to (``action``); absent queues are left out."""
-    here = insn.queue
-    for side, step in _SIDES:
-        if insn[f"{action}_{side}"] and here + step in set(Queue):
-            there = Queue(here + step)
-            yield (there, here) if action == "pop" else (here, there)
+    return [pair for flag, pair in _FLAGS[action, insn.queue] if insn[flag]]
 
 
 def bad_flags(insn: Instruction) -> bool:
@@ -71,7 +76,13 @@ class _Schedule:
 
     def _run(self) -> None:
         """To the end: after a deadlock as if the missing tokens had come, to see what else is
-        wrong."""
+        wrong.  The first queue that can goes on, so program order is kept while it is legal."""
+        for index, insn in enumerate(self.insns):
+            if insn is None:
+                continue
+            if self._lacking(index):
+                break
+            self._execute(index, insn.queue)
         while heads := self._heads():
             lacking = {q: self._lacking(heads[q]) for q in heads}
             ready = [q for q in heads if not lacking[q]]

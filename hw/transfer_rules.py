@@ -19,7 +19,8 @@ class SymbolMap:
     """The symbols of a program by address, and its relocations by instruction."""
 
     def __init__(self, program: Program) -> None:
-        self._symbols = sorted(program.symbols, key=lambda s: s.offset)
+        whole = [s for s in program.symbols if not s.parent]
+        self._symbols = sorted(whole, key=lambda s: s.offset)
         self._offsets = [s.offset for s in self._symbols]
         self.by_name = {s.name: s for s in program.symbols}
         self.relocations: dict[int, list[Relocation]] = {}
@@ -27,7 +28,7 @@ class SymbolMap:
             self.relocations.setdefault(rel.index, []).append(rel)
 
     def at(self, byte: int) -> Symbol | None:
-        """The symbol that holds arena byte ``byte``."""
+        """The symbol that holds arena byte ``byte`` (the whole one, no part of it)."""
         position = bisect.bisect_right(self._offsets, byte) - 1
         if position < 0:
             return None

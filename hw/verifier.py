@@ -8,11 +8,15 @@ its configuration.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
 
+import numpy as np
+
+from .config import WORD_BITS
 from .errors import VTAError
 from .faults import Fault
-from .isa import ISA, Instruction, Opcode, Queue
+from .isa import ISA, BitField, Instruction, Opcode, Queue
 from .memory_rules import MemoryWalk
 from .program import KINDS, Program, Symbol
 from .rules import RULES, Report, Violation, summary
@@ -27,7 +31,7 @@ def verify(program: Program) -> list[Violation]:
     report = Report(program)
     if not _check_symbols(report):
         return report.violations
-    report.insns = [_decode(report, i) for i in range(len(program.insns))]
+    report.insns = _decoded(report)
     _check_references(report)
     clocks = check_tokens(report)
     _check_finish(report, clocks)
@@ -45,20 +49,40 @@ def check(program: Program) -> None:
         raise VTAError(f"the program is not safe to run: {summary(violations)}")
 
 
-def _decode(report: Report, index: int) -> Instruction | None:
-    word0, word1 = report.program.insns[index].tolist()
-    if word0 & 7 not in set(Opcode):
-        report.fault("opcode", index, Fault.OPCODE, word0 & 7)
-        return None
-    isa = ISA.of(report.program.config)
-    used = [0, 0]
-    for f in isa.instructions[Opcode(word0 & 7)]:
-        used[f.word] |= ((1 << f.width) - 1) << f.lsb
-    reserved = (word0 & ~used[0]) | (word1 & ~used[1])
-    if reserved:
-        report.fault("reserved-bits", index, Fault.RESERVED_BITS, reserved)
-        return None
-    return isa.decode(word0, word1)
+def _decoded(report: Report) -> list[Instruction | None]:
+    """Every instruction, None where the words are none; all of an opcode at once."""
+    words = report.program.insns
+    codes = words[:, 0] & np.uint64(7)
+    found: list[Instruction | None] = [None] * len(words)
+    for index in np.flatnonzero(~np.isin(codes, list(Opcode))).tolist():
+        report.fault("opcode", index, Fault.OPCODE, int(codes[index]))
+    for opcode, fields in ISA.of(report.program.config).instructions.items():
+        rows = np.flatnonzero(codes == opcode)
+        reserved = _reserved(fields, words[rows])
+        for k in np.flatnonzero(reserved).tolist():
+            report.fault("reserved-bits", int(rows[k]), Fault.RESERVED_BITS, int(reserved[k]))
+        columns = [_column(f, words[rows]) for f in fields]
+        names = [f.name for f in fields]
+        for index, bits, *values in zip(rows.tolist(), reserved.tolist(), *columns, strict=True):
+            if not bits:
+                found[index] = Instruction(opcode, dict(zip(names, values, strict=True)))
+    return found
+
+
+def _reserved(fields: Sequence[BitField], words: np.ndarray) -> np.ndarray:
+    """The bits of no field that are set, those of both words together, (n,) uint64."""
+    used = [sum(((1 << f.width) - 1) << f.lsb for f in fields if f.word == w) for w in (0, 1)]
+    unused = np.array([~u & ((1 << WORD_BITS) - 1) for u in used], np.uint64)
+    return np.bitwise_or.reduce(words & unused, axis=1)
+
+
+def _column(f: BitField, words: np.ndarray) -> list[int]:
+    """Field ``f`` of every instruction."""
+    raw = (words[:, f.word] >> np.uint64(f.lsb)) & np.uint64((1 << f.width) - 1)
+    values = raw.astype(np.int64)
+    if f.signed:
+        values[values > f.high] -= 1 << f.width
+    return list(values.tolist())
 
 
 # ---------------------------------------------------------------- symbols
@@ -106,14 +130,37 @@ def _check_apart(report: Report) -> None:
     names = Counter(s.name for s in symbols)
     for name in sorted(n for n, count in names.items() if count > 1):
         report.add("symbol", -1, f"symbol {name} is declared twice; names must differ; rename one")
-    for one, two in pairwise(s for s in symbols if s.nbytes):
-        if two.offset < one.offset + one.nbytes:
-            report.add(
-                "symbol",
-                -1,
-                f"{one.kind} {one.name} and {two.kind} {two.name} overlap at byte {two.offset}; "
-                "symbols must lie apart; link the program again",
+    family: dict[str, list[Symbol]] = {}
+    for sym in symbols:
+        if sym.nbytes:
+            family.setdefault(sym.parent, []).append(sym)
+    for parent, members in family.items():
+        _check_inside(report, parent, members)
+        for one, two in pairwise(members):
+            if two.offset < one.offset + one.nbytes:
+                report.add(
+                    "symbol",
+                    -1,
+                    f"{one.kind} {one.name} and {two.kind} {two.name} overlap at byte "
+                    f"{two.offset}; symbols must lie apart; link the program again",
+                )
+
+
+def _check_inside(report: Report, parent: str, parts: Sequence[Symbol]) -> None:
+    """Parts lie in the symbol that they name as their parent ("" : the arena)."""
+    whole = next((s for s in report.program.symbols if s.name == parent), None)
+    for part in parts if parent else ():
+        ends = (part.offset, part.offset + part.nbytes)
+        if whole is None:
+            text = f"{part.name} is a part of {parent}, which is not declared; declare it"
+        elif whole.offset <= ends[0] and ends[1] <= whole.offset + whole.nbytes:
+            continue
+        else:
+            text = (
+                f"{part.name} lies at bytes {ends[0]} to {ends[1] - 1}; its parent {parent} at "
+                f"{whole.offset} to {whole.offset + whole.nbytes - 1}; link the program again"
             )
+        report.add("symbol", -1, text)
 
 
 # ---------------------------------------------------------------- relocations and layers

@@ -1,72 +1,49 @@
-"""Convolution and add cases for the tests of code generation: numpy references, programs, tiles."""
+"""Convolution and sum cases for the tests: programs with their results, random layers, tiles."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from conv_numpy import (
+    Rng,
+    numpy_conv,
+    numpy_conv_transpose,
+    numpy_elementwise,
+    operand_shape,
+    random_int8,
+    rescale,
+)
 
 from vta_byoc.codegen import BEST, FoldMode, ProgramBuilder
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.program import Program
-from vta_byoc.strategy import (
-    add_compute,
-    add_schedule,
-    blocks,
-    conv2d_compute,
-    conv2d_schedule,
-    pack_activation,
-    pack_bias,
-    pack_weight,
-    unpack_activation,
+from vta_byoc.packing import pack_activation, packed_shape, unpack_activation
+from vta_byoc.strategies import conv2d, conv2d_transpose, elementwise
+from vta_byoc.strategies.base import Part, epilogue_constants
+from vta_byoc.strategies.conv_tiles import conv_space, divisors
+from vta_byoc.strategies.grouping import Grouping, groupings, pack_grouped
+from vta_byoc.tiling import Choice, Space, cost_of
+from vta_byoc.workload import (
+    CHANNEL,
+    FULL,
+    MAP,
+    Conv2dWorkload,
+    ConvTransposeWorkload,
+    ElementwiseWorkload,
+    Epilogue,
+    Side,
+    Step,
 )
-from vta_byoc.tiling import AddTile, ConvTile
-from vta_byoc.workload import AddWorkload, Conv2dWorkload
+
+MOST_STEPS = 300
+"""Larger programs only cost the tests time."""
 
 
-def rescaled(acc: np.ndarray, shift: int, low: int, high: int) -> np.ndarray:
-    """int8 of int64 accumulators: shift (left when negative), clamp."""
-    moved = acc >> shift if shift >= 0 else acc << -shift
-    return np.minimum(np.maximum(moved, low), high).astype(np.int8)
-
-
-def numpy_conv(
-    work: Conv2dWorkload, x: np.ndarray, weight: np.ndarray, bias: np.ndarray
-) -> np.ndarray:
-    """Direct convolution of NCHW ``x`` and OIHW ``weight`` in int64, without packing."""
-    top, left, bottom, right = work.padding
-    wide = np.pad(x.astype(np.int64), ((0, 0), (0, 0), (top, bottom), (left, right)))
-    (sh, sw), (dh, dw) = work.strides, work.dilation
-    oh = (wide.shape[2] - (work.kernel[0] - 1) * dh - 1) // sh + 1
-    ow = (wide.shape[3] - (work.kernel[1] - 1) * dw - 1) // sw + 1
-    acc = np.zeros((x.shape[0], weight.shape[0], oh, ow), np.int64)
-    for kh in range(work.kernel[0]):
-        for kw in range(work.kernel[1]):
-            rows = wide[:, :, kh * dh : kh * dh + (oh - 1) * sh + 1 : sh]
-            seen = rows[:, :, :, kw * dw : kw * dw + (ow - 1) * sw + 1 : sw]
-            acc += np.einsum("nihw,oi->nohw", seen, weight[:, :, kh, kw].astype(np.int64))
-    acc += bias.astype(np.int64)[None, :, None, None]
-    assert abs(acc).max() < 2**31
-    return rescaled(acc, work.shift, work.low, work.high)
-
-
-def numpy_add(work: AddWorkload, lhs: np.ndarray, rhs: np.ndarray) -> np.ndarray:
-    """The sum of two int8 tensors in int64, rescaled."""
-    total = _scaled(lhs, work.left_lhs) + _scaled(rhs, work.left_rhs)
-    return rescaled(total + work.rounding, work.shift, work.low, work.high)
-
-
-def _scaled(x: np.ndarray, left: int) -> np.ndarray:
-    """``x << left`` in int64; to the right it rounds half up."""
-    wide = x.astype(np.int64)
-    return wide << left if left >= 0 else (wide + (1 << (-left - 1))) >> -left
-
-
-def random_int8(rng: np.random.Generator, *shape: int) -> np.ndarray:
-    return rng.integers(-128, 128, shape, dtype=np.int8)
-
-
+# ---------------------------------------------------------------- programs
 @dataclasses.dataclass
 class Case:
     """A Program with its inputs, the NCHW result that numpy expects and where it is."""
@@ -79,14 +56,16 @@ class Case:
     def check(self, arena: np.ndarray) -> None:
         """The output of a run must equal the reference, bit for bit."""
         batch, channels = self.expected.shape[:2]
-        packed = self.program.view(arena, self.output)
+        packed = joined(self.program.view(arena, self.output), str(self.expected.dtype))
         np.testing.assert_array_equal(unpack_activation(packed, batch, channels), self.expected)
 
 
-def packed_shape(config: VTAConfig, n: int, c: int, h: int, w: int) -> tuple[int, ...]:
-    """Shape of a packed activation."""
-    b, k = config.batch, config.block
-    return blocks(n, b), blocks(c, k), h, w, b, k
+def joined(packed: np.ndarray, dtype: str) -> np.ndarray:
+    """A packed int8 result, or the int32 one of four byte planes."""
+    if dtype == "int8":
+        return packed
+    planes = np.ascontiguousarray(np.moveaxis(packed, 0, -1))
+    return planes.view("<i4")[..., 0]
 
 
 class NetBuilder:
@@ -105,43 +84,85 @@ class NetBuilder:
         self.inputs[name] = pack_activation(self.values[name], self.config)
         return self.builder.symbol(name, "input", self.inputs[name].shape, "int8")
 
-    def _output(self, name: str, value: np.ndarray, kind: str) -> str:
-        self.values[name] = value
-        return self.builder.symbol(name, kind, packed_shape(self.config, *value.shape), "int8")
+    def _layer(
+        self,
+        name: str,
+        parts: Sequence[Part],
+        inputs: Sequence[str],
+        constants: Sequence[np.ndarray],
+        expected: np.ndarray,
+        kind: str,
+    ) -> str:
+        names = [f"{name}_{i}" for i in range(len(constants))]
+        for constant, value in zip(names, constants, strict=True):
+            self.builder.constant(constant, value)
+        self.values[name] = expected
+        shape = packed_shape(expected.shape, self.config, str(expected.dtype))
+        self.builder.symbol(name, kind, shape, "int8")
+        args = [*inputs, *names, name]
+        for part in parts:
+            self.builder.layer(name, part.func, [args[i] for i in part.args])
+        return name
+
+    def operands(self, work: Any, kinds: Sequence[str]) -> dict[str, np.ndarray]:
+        """Random tensor operands of steps, by the names that strategies take."""
+        shapes = [operand_shape(kind, work) for kind in kinds]
+        values = [self.rng.integers(-5000, 5000, shape).astype(np.int32) for shape in shapes]
+        return {f"operand{i}": value for i, value in enumerate(values)}
 
     def conv(
         self,
         name: str,
         x: str,
         work: Conv2dWorkload,
-        tile: ConvTile | None = None,
+        tile: Choice | None = None,
         kind: str = "temp",
+        grouping: Grouping | None = None,
     ) -> str:
-        """A convolution of ``x`` with random weights and bias."""
-        rng, cfg = self.rng, self.config
-        weight = random_int8(rng, work.out_channels, work.in_channels, *work.kernel)
-        bias = rng.integers(-5000, 5000, work.out_channels).astype(np.int32)
-        self.builder.constant(f"{name}_w", pack_weight(weight, cfg))
-        self.builder.constant(f"{name}_b", pack_bias(bias, cfg))
-        self._output(name, numpy_conv(work, self.values[x], weight, bias), kind)
-        func = conv2d_schedule(conv2d_compute(work, cfg), work, cfg, tile)
-        self.builder.layer(name, func, [x, f"{name}_w", f"{name}_b", name])
-        return name
+        """A convolution of ``x`` with random weights and operands; tile chosen when None."""
+        grouping = grouping or groupings(work, self.config)[0]
+        if tile is None:
+            grouping, tile = conv2d.choose(work, self.config)
+        weight = random_int8(
+            self.rng, work.out_channels, work.in_channels // work.groups, *work.kernel
+        )
+        operands = self.operands(work, work.epilogue.tensors)
+        expected = numpy_conv(work, self.values[x], weight, *operands.values())
+        packed = [pack_grouped(weight, work.groups, grouping, self.config)]
+        packed += epilogue_constants(work.epilogue.tensors, operands, self.config)
+        parts = conv2d.parts_for(work, self.config, grouping, tile)
+        return self._layer(name, parts, [x], packed, expected, kind)
+
+    def conv_transpose(
+        self, name: str, x: str, work: ConvTransposeWorkload, kind: str = "temp"
+    ) -> str:
+        """A transposed convolution of ``x`` with random weights and operands."""
+        shape = (work.in_channels, work.out_channels // work.groups, *work.kernel)
+        weight = random_int8(self.rng, *shape)
+        operands = self.operands(work, work.epilogue.tensors)
+        expected = numpy_conv_transpose(work, self.values[x], weight, *operands.values())
+        given = {"weight": weight, **operands}
+        packed = conv2d_transpose.constants(work, given, self.config)
+        parts = conv2d_transpose.parts(work, self.config)
+        return self._layer(name, parts, [x], packed, expected, kind)
 
     def add(
         self,
         name: str,
         lhs: str,
         rhs: str,
-        work: AddWorkload,
-        tile: AddTile | None = None,
+        work: ElementwiseWorkload,
+        tile: Choice | None = None,
         kind: str = "temp",
     ) -> str:
-        """A residual add of ``lhs`` and ``rhs``."""
-        self._output(name, numpy_add(work, self.values[lhs], self.values[rhs]), kind)
-        func = add_schedule(add_compute(work, self.config), work, self.config, tile)
-        self.builder.layer(name, func, [lhs, rhs, name])
-        return name
+        """A sum of ``lhs`` and ``rhs``; tile chosen when None."""
+        expected = numpy_elementwise(work, [self.values[lhs], self.values[rhs]])
+        parts = elementwise.parts(work, self.config)
+        if tile is not None:
+            func = elementwise.scheduled(work, self.config, tile)
+            parts = [Part(func, (*range(len(func.params) - 1), -1))]
+        packed = elementwise.constants(work, {}, self.config)
+        return self._layer(name, parts, [lhs, rhs], packed, expected, kind)
 
     def finish(self, output: str) -> Case:
         return Case(self.builder.finish(), self.inputs, self.values[output], output)
@@ -150,85 +171,185 @@ class NetBuilder:
 def conv_case(
     work: Conv2dWorkload,
     config: VTAConfig,
-    tile: ConvTile | None = None,
+    tile: Choice | None = None,
     seed: int = 0,
     fold: FoldMode = BEST,
+    grouping: Grouping | None = None,
 ) -> Case:
     """One convolution as a Program."""
     net = NetBuilder(config, seed, fold)
-    net.input("x", work.batch, work.in_channels, work.height, work.width)
-    return net.finish(net.conv("y", "x", work, tile, "output"))
+    net.input("x", *work.in_shapes[0])
+    return net.finish(net.conv("y", "x", work, tile, "output", grouping))
+
+
+def conv_transpose_case(work: ConvTransposeWorkload, config: VTAConfig, seed: int = 0) -> Case:
+    """One transposed convolution as a Program."""
+    net = NetBuilder(config, seed)
+    net.input("x", *work.in_shapes[0])
+    return net.finish(net.conv_transpose("y", "x", work, "output"))
 
 
 def add_case(
-    work: AddWorkload, config: VTAConfig, tile: AddTile | None = None, seed: int = 0
+    work: ElementwiseWorkload, config: VTAConfig, tile: Choice | None = None, seed: int = 0
 ) -> Case:
-    """One add as a Program."""
+    """One sum as a Program."""
     net = NetBuilder(config, seed)
-    for name in ("lhs", "rhs"):
-        net.input(name, work.batch, work.channels, work.height, work.width)
+    for name, shape in zip(("lhs", "rhs"), work.in_shapes, strict=True):
+        net.input(name, *shape)
     return net.finish(net.add("y", "lhs", "rhs", work, tile, "output"))
 
 
-# ---------------------------------------------------------------- random cases
-def random_work(rng: np.random.Generator, **fixed: Any) -> Conv2dWorkload:
+def add_work(
+    shape: Sequence[int], left: int = 0, right: int = 0, rounding: int = 0, shift: int = 0
+) -> ElementwiseWorkload:
+    """``int8(clamp(((lhs << left) + (rhs << right) + rounding) >> shift))`` of NCHW ``shape``."""
+    sides = tuple(
+        Side(number, (Step("shl", amount),) if amount else ())
+        for number, amount in enumerate((left, right))
+    )
+    steps = [Step("add", rounding)] if rounding else []
+    end = rescale(shift, bias=False).steps
+    return ElementwiseWorkload(*shape, sides, "add", Epilogue((*steps, *end)))
+
+
+# ---------------------------------------------------------------- tiles
+def conv_tile(
+    work: Conv2dWorkload,
+    co: int,
+    oh: int,
+    ow: int,
+    ci: int,
+    variant: str = "weights held",
+    slots: tuple[int, int, int] = (2, 2, 2),
+) -> Choice:
+    """A tile by hand: one image, one set of groups, the whole kernel."""
+    tile = {"n": 1, "g": 1, "co": co, "oh": oh, "ow": ow, "ci": ci}
+    return Choice(tile | dict(zip(("kh", "kw"), work.kernel, strict=True)), variant, slots)
+
+
+def random_tiling(
+    rng: Rng, work: Conv2dWorkload, config: VTAConfig
+) -> tuple[Grouping, Choice] | None:
+    """A random way to join groups and a random tile that fits, or None when no try does."""
+    found = groupings(work, config)
+    grouping = found[int(rng.integers(len(found)))]
+    space = conv_space(work, grouping, config)
+    for _ in range(40):
+        tile = {name: int(rng.integers(1, axis[-1] + 1)) for name, axis in space.axes.items()}
+        for name, taps in zip(("kh", "kw"), work.kernel, strict=True):
+            tile[name] = int(rng.choice(divisors(taps)))
+        slots = tuple(int(s) for s in rng.integers(1, 3, 3))
+        choice = Choice(tile, str(rng.choice(list(space.variants))), (slots[0], slots[1], slots[2]))
+        if _steps(space, tile) <= MOST_STEPS and np.isfinite(cost_of(space, config, choice)):
+            return grouping, choice
+    return None
+
+
+def _steps(space: Space, tile: Mapping[str, int]) -> int:
+    """Steps of the loops over tiles."""
+    return math.prod(-(-axis[-1] // tile[name]) for name, axis in space.axes.items())
+
+
+def random_tile(rng: Rng, work: Conv2dWorkload, config: VTAConfig) -> Choice | None:
+    """A random tile of a convolution without groups."""
+    tiling = random_tiling(rng, work, config)
+    return tiling[1] if tiling else None
+
+
+# ---------------------------------------------------------------- random layers
+MULTIPLIED = (
+    *(Step("max", -32767), Step("min", 32767), Step("mul", CHANNEL)),
+    *(Step("add", 1 << 14), Step("shr", 18)),
+)
+
+
+def random_epilogue(rng: Rng) -> Epilogue:
+    """Steps of every kind; few enough bits that int32 does not overflow."""
+    low, high = sorted(int(v) for v in rng.integers(-128, 128, 2))
+    clamp = (Step("max", low), Step("min", high))
+    shift = Step("shr", int(rng.choice([5, 8, 9, 12, 17])))
+    bias = Step("add", CHANNEL)
+    choices = [
+        (bias, shift, *clamp),
+        (bias, shift, Step("max", 0), Step("min", 6)),
+        (bias, *MULTIPLIED, *clamp),
+        (Step("add", CHANNEL), Step("shl", 1), Step("add", -77), shift, *clamp),
+        (Step("add", MAP), shift, *clamp),
+        (bias, Step("add", FULL), shift, *clamp),
+        (Step("max", CHANNEL), Step("min", MAP), shift, Step("add", FULL)),
+        (),
+    ]
+    weights = np.array([8, 2, 3, 3, 2, 2, 2, 1])
+    steps = choices[int(rng.choice(len(choices), p=weights / weights.sum()))]
+    return Epilogue(steps, "int32" if rng.random() < 0.1 else "int8")
+
+
+def random_work(rng: Rng, **fixed: Any) -> Conv2dWorkload:
     """A convolution whose output has at least one pixel; ``fixed`` fields are taken as given."""
-    kernel = int(rng.integers(1, 8)), int(rng.integers(1, 8))
-    if rng.random() < 0.5:
-        kernel = kernel[0], kernel[0]
-    dilation = (1, 1) if rng.random() < 0.7 else (int(rng.integers(1, 4)), int(rng.integers(1, 4)))
+    values = _random_fields(rng) | {"epilogue": random_epilogue(rng)} | fixed
     stride = int(rng.integers(1, 4))
     strides = (stride, stride) if rng.random() < 0.7 else (stride, int(rng.integers(1, 4)))
-    wide_pad = 24 if rng.random() < 0.1 else 4
-    most, whole = (4, 16) if rng.random() < 0.3 else (50, 1)
-    values: dict[str, Any] = {
-        "batch": int(rng.choice([1, 1, 1, 2, 3, 4])),
-        "in_channels": whole * int(rng.integers(1, most)),
-        "out_channels": whole * int(rng.integers(1, most)),
-        "kernel": kernel,
-        "strides": strides,
-        "dilation": dilation,
-        "padding": tuple(int(p) for p in rng.integers(0, wide_pad, 4))
-        if rng.random() < 0.8
-        else (0, 0, 0, 0),
-        "shift": int(rng.choice([-1, 0, 5, 8, 9, 12, 17])),
-        "low": int(rng.choice([-128, 0])),
-    } | fixed
+    values = {"strides": strides} | values
     work = Conv2dWorkload(height=1, width=1, **values)
-    need = [work.reach[k] - work.padding[k] - work.padding[k + 2] for k in (0, 1)]
+    need = [
+        max(
+            work.reach[k] - work.padding[k] - work.padding[k + 2],
+            1 - min(0, work.padding[k]) - min(0, work.padding[k + 2]),
+        )
+        for k in (0, 1)
+    ]
     height, width = (max(1, n) + int(rng.integers(0, 14)) for n in need)
     return dataclasses.replace(work, height=height, width=width)
 
 
-def random_tile(
-    rng: np.random.Generator, work: Conv2dWorkload, config: VTAConfig
-) -> ConvTile | None:
-    """A random tile that fits SRAM, or None when none of some tries does."""
-    ci, co = blocks(work.in_channels, config.block), blocks(work.out_channels, config.block)
-    for _ in range(20):
-        tile = ConvTile(
-            co=int(rng.integers(1, co + 1)),
-            oh=int(rng.integers(1, work.out_height + 1)),
-            ow=int(rng.integers(1, work.out_width + 1)),
-            ci=int(rng.integers(1, ci + 1)),
-            order=str(rng.choice(["weights", "inputs"])),
-            inp_slots=int(rng.integers(1, 3)),
-            wgt_slots=int(rng.integers(1, 3)),
-            acc_slots=int(rng.integers(1, 3)),
-        )
-        if fits(tile, work, config):
-            return tile
-    return None
+def random_transpose(rng: Rng, **fixed: Any) -> ConvTransposeWorkload:
+    """A transposed convolution whose output has at least one pixel."""
+    values = _random_fields(rng) | {"epilogue": random_epilogue(rng)}
+    strides = int(rng.integers(1, 4)), int(rng.integers(1, 4))
+    extra = [int(rng.integers(0, s)) for s in strides]
+    values |= {"strides": strides, "output_padding": (extra[0], extra[1])} | fixed
+    values["padding"] = tuple(abs(p) % 4 for p in values["padding"])
+    size = {"height": int(rng.integers(1, 9)), "width": int(rng.integers(1, 9))}
+    work = ConvTransposeWorkload(**size, **values)
+    while work.out_height < 1 or work.out_width < 1:
+        work = dataclasses.replace(work, height=work.height + 1, width=work.width + 1)
+    return work
 
 
-def fits(tile: ConvTile, work: Conv2dWorkload, config: VTAConfig) -> bool:
-    """Whether all slots of ``tile`` fit SRAM."""
-    step = 1 if work.skips_rows else work.strides[0]
-    rows = (tile.oh - 1) * step + work.reach[0]
-    cols = (tile.ow - 1) * work.strides[1] + work.reach[1]
-    taps = work.kernel[0] * work.kernel[1]
-    return (
-        tile.inp_slots * tile.ci * rows * cols <= config.inp_depth
-        and tile.wgt_slots * tile.co * tile.ci * taps <= config.wgt_depth
-        and tile.acc_slots * tile.co * (tile.oh * tile.ow + 1) <= config.acc_depth
-    )
+def _random_fields(rng: Rng) -> dict[str, Any]:
+    """What convolutions of both directions have; up to about 50 channels."""
+    kernel = int(rng.integers(1, 8)), int(rng.integers(1, 8))
+    if rng.random() < 0.5:
+        kernel = kernel[0], kernel[0]
+    dilation = (1, 1) if rng.random() < 0.7 else (int(rng.integers(1, 4)), int(rng.integers(1, 4)))
+    most, whole = (4, 16) if rng.random() < 0.3 else (50, 1)
+    channels = {
+        "groups": 1,
+        "in_channels": whole * int(rng.integers(1, most)),
+        "out_channels": whole * int(rng.integers(1, most)),
+    }
+    if rng.random() < 0.4:
+        groups = int(rng.choice([2, 3, 4, 8, 16, 32, 40]))
+        most = 1 + 80 // groups
+        channels = {
+            "groups": groups,
+            "in_channels": groups * int(rng.integers(1, most)),
+            "out_channels": groups * int(rng.integers(1, most)),
+        }
+        if rng.random() < 0.5:
+            channels["in_channels"] = channels["out_channels"] = groups
+    return {
+        "batch": int(rng.choice([1, 1, 1, 2, 3, 4])),
+        "kernel": kernel,
+        "dilation": dilation,
+        "padding": _random_padding(rng),
+        **channels,
+    }
+
+
+def _random_padding(rng: Rng) -> tuple[int, int, int, int]:
+    if rng.random() < 0.2:
+        return (0, 0, 0, 0)
+    low, high = (-2 if rng.random() < 0.2 else 0), (24 if rng.random() < 0.1 else 4)
+    top, left, bottom, right = (int(p) for p in rng.integers(low, high, 4))
+    return (top, left, bottom, right)

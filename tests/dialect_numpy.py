@@ -22,13 +22,13 @@ def run(mod: tvm.IRModule, *inputs: np.ndarray) -> dict[str, np.ndarray]:
     main = mod["main"]
     env: dict[Any, Any] = dict(zip(main.params, inputs, strict=True))
     for binding in straight_bindings(main):
-        value = _value(binding.value, env)
+        value = value_of(binding.value, env)
         if isinstance(binding.var.ty, relax.TensorType):
             value = _fitted(np.asarray(value), str(binding.var.ty.dtype))
             assert value.shape == static_shape(binding.var), binding.var.name
         env[binding.var] = value
     named = {var.name: value for var, value in env.items()}
-    return {**named, "result": _value(main.body.body, env)}
+    return {**named, "result": value_of(main.body.body, env)}
 
 
 def _fitted(value: np.ndarray, dtype: str) -> np.ndarray:
@@ -38,17 +38,18 @@ def _fitted(value: np.ndarray, dtype: str) -> np.ndarray:
     return value.astype(dtype)
 
 
-def _value(expr: Any, env: dict[Any, Any]) -> Any:
+def value_of(expr: Any, env: dict[Any, Any]) -> Any:
+    """The value of an expression whose variables ``env`` has."""
     if isinstance(expr, GenericConst):
         return expr.value.numpy()
     if isinstance(expr, relax.ShapeExpr):
         return tuple(int(dim) for dim in expr.values)
     if isinstance(expr, Tuple):
-        return [_value(field, env) for field in expr.fields]
+        return [value_of(field, env) for field in expr.fields]
     if isinstance(expr, TupleGetItem):
-        return _value(expr.tuple_value, env)[expr.index]
+        return value_of(expr.tuple_value, env)[expr.index]
     if isinstance(expr, relax.Call):
-        args = [_value(arg, env) for arg in expr.args]
+        args = [value_of(arg, env) for arg in expr.args]
         wide = [_wide(arg) for arg in args]
         return OPS[op_name(expr).removeprefix("relax.")](expr.attrs, *wide)
     return env[expr] if isinstance(expr, relax.Var) else expr.value
@@ -79,6 +80,40 @@ def _conv2d(attrs: Any, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     return out
 
 
+def _conv1d(attrs: Any, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    left, right = (int(pad) for pad in attrs.padding)
+    (stride,), (dilation,), size = attrs.strides, attrs.dilation, w.shape[2]
+    x = np.pad(x, [(0, 0), (0, 0), (left, right)])
+    width = (x.shape[2] - (size - 1) * dilation - 1) // stride + 1
+    groups = int(attrs.groups)
+    out = np.zeros((x.shape[0], w.shape[0], width), x.dtype)
+    for o in range(w.shape[0]):
+        first = o // (w.shape[0] // groups) * w.shape[1]
+        for column in range(width):
+            window = x[:, first : first + w.shape[1], column * stride :: dilation][:, :, :size]
+            out[:, o, column] = (window * w[o]).sum(axis=(1, 2))
+    return out
+
+
+def _conv2d_transpose(attrs: Any, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Every input element adds its multiple of the kernel to the result, which is then cropped."""
+    top, left, bottom, right = (int(pad) for pad in attrs.padding)
+    (sh, sw), (dh, dw), (oh, ow) = attrs.strides, attrs.dilation, attrs.output_padding
+    batch, channels, height, width = x.shape
+    _, per_group, kh, kw = w.shape
+    groups = int(attrs.groups)
+    rows, columns = (height - 1) * sh + (kh - 1) * dh + 1, (width - 1) * sw + (kw - 1) * dw + 1
+    out = np.zeros((batch, groups * per_group, rows + oh, columns + ow), x.dtype)
+    for i in range(channels):
+        first = i // (channels // groups) * per_group
+        for r in range(kh):
+            for s in range(kw):
+                target = out[:, first : first + per_group, r * dh :: sh, s * dw :: sw]
+                product = x[:, i : i + 1] * w[i, :, r, s].reshape(1, -1, 1, 1)
+                target[:, :, :height, :width] += product
+    return out[:, :, top : rows + oh - bottom, left : columns + ow - right]
+
+
 def _max_pool2d(attrs: Any, x: np.ndarray) -> np.ndarray:
     top, left, bottom, right = (int(pad) for pad in attrs.padding)
     x = np.pad(x, [(0, 0), (0, 0), (top, bottom), (left, right)], constant_values=-128)
@@ -87,10 +122,44 @@ def _max_pool2d(attrs: Any, x: np.ndarray) -> np.ndarray:
     return windows[:, :, ::sh, ::sw].max(axis=(4, 5))
 
 
-def _slice(x: np.ndarray, axes: list[int], begin: list[int], end: list[int]) -> np.ndarray:
-    for axis, first, last in zip(axes, begin, end, strict=True):
-        x = x.take(range(first, last), axis=axis)
+def _avg_pool2d(attrs: Any, x: np.ndarray) -> np.ndarray:
+    """Window by window, in float; ceil mode adds a window that begins before the end padding."""
+    top, left, bottom, right = (int(pad) for pad in attrs.padding)
+    height, width = x.shape[2:]
+    sizes = []
+    for axis, whole in enumerate((height + top + bottom, width + left + right)):
+        extent = (int(attrs.pool_size[axis]) - 1) * int(attrs.dilation[axis]) + 1
+        steps = (whole - extent) / int(attrs.strides[axis])
+        last = int(np.ceil(steps) if attrs.ceil_mode else np.floor(steps))
+        end = x.shape[2 + axis] + (top, left)[axis]
+        sizes.append(last + (last * int(attrs.strides[axis]) < end))
+    out = np.zeros((*x.shape[:2], *sizes), x.dtype)
+    for row, column in np.ndindex(*sizes):
+        ys, xs = (
+            np.arange(int(size)) * int(d) + place * int(stride) - edge
+            for size, d, place, stride, edge in zip(
+                attrs.pool_size, attrs.dilation, (row, column), attrs.strides, (top, left),
+                strict=True,
+            )
+        )  # fmt: skip
+        inside = x[:, :, ys[(ys >= 0) & (ys < height)]][:, :, :, xs[(xs >= 0) & (xs < width)]]
+        whole = ys.size * xs.size
+        count = whole if attrs.count_include_pad else max(inside.shape[2] * inside.shape[3], 1)
+        out[:, :, row, column] = inside.sum(axis=(2, 3)) / count
+    return out
+
+
+def _slice(
+    x: np.ndarray, axes: list[int], begin: list[int], end: list[int], strides: Any = None
+) -> np.ndarray:
+    for axis, first, last, step in zip(axes, begin, end, strides or [1] * len(axes), strict=True):
+        x = x.take(range(first, last, step), axis=axis)
     return x
+
+
+def _pad(attrs: Any, x: np.ndarray) -> np.ndarray:
+    widths = np.reshape([int(width) for width in attrs.pad_width], (-1, 2))
+    return np.pad(x, widths, constant_values=float(attrs.pad_value))
 
 
 def _axes(attrs: Any) -> tuple[int, ...]:
@@ -100,9 +169,12 @@ def _axes(attrs: Any) -> tuple[int, ...]:
 OPS: dict[str, Callable[..., Any]] = {
     "quantize": lambda a, x, scale, zero: np.clip(np.rint(x / scale), -128, 127),
     "dequantize": lambda a, x, scale, zero: np.float32(x) * scale,
+    "nn.conv1d": _conv1d,
     "nn.conv2d": _conv2d,
+    "nn.conv2d_transpose": _conv2d_transpose,
     "matmul": lambda a, x, w: x @ w,
     "add": lambda a, x, y: x + y,
+    "subtract": lambda a, x, y: x - y,
     "multiply": lambda a, x, y: x * y,
     "left_shift": lambda a, x, y: x * 2**y,
     "right_shift": lambda a, x, y: np.floor_divide(x, 2**y),
@@ -113,11 +185,21 @@ OPS: dict[str, Callable[..., Any]] = {
     "nn.max_pool2d": _max_pool2d,
     "reshape": lambda a, x, shape: x.reshape(shape),
     "concat": lambda a, parts: np.concatenate(parts, axis=int(a.axis)),
-    "permute_dims": lambda a, x: x.transpose(_axes(a)),
+    "permute_dims": lambda a, x: x.transpose([int(axis) for axis in a.axes]),
     "split": lambda a, x: np.split(x, int(a.indices_or_sections), axis=int(a.axis)),
-    "strided_slice": lambda a, x, axes, begin, end: _slice(x, axes, begin, end),
+    "strided_slice": lambda a, x, *where: _slice(x, *where),
+    "repeat": lambda a, x: np.repeat(x, int(a.repeats), axis=int(a.axis)),
+    "nn.pad": _pad,
+    "expand_dims": lambda a, x: np.expand_dims(x, _axes(a)),
     # Float islands of the tests.
     "abs": lambda a, x: np.abs(x),
     "nn.relu": lambda a, x: np.maximum(x, 0),
+    "clip": lambda a, x, low, high: np.clip(x, low, high),
+    "nn.avg_pool2d": _avg_pool2d,
+    "nn.leakyrelu": lambda a, x: np.where(x > 0, x, x * np.float32(a.alpha)),
+    "nn.prelu": lambda a, x, s: np.where(x > 0, x, x * s.reshape(-1, *[1] * (3 - int(a.axis)))),
+    "divide": lambda a, x, y: x / y,
+    "negative": lambda a, x: -x,
+    "tanh": lambda a, x: np.tanh(x),
     "mean": lambda a, x: x.mean(axis=_axes(a), keepdims=bool(a.keepdims)),
 }

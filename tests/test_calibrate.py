@@ -275,3 +275,15 @@ def test_missing_npz(tmp_path):
     path = tmp_path / "none.npz"
     text = f'calibration file "{path}" does not exist; an .npz file is needed; check the path'
     unreadable(text, path)
+
+
+def test_a_tensor_without_elements():
+    g = Graph((1, 2, 4, 4))
+    empty = g.op("strided_slice", g.params[0], [2], [0], [0], name="empty")
+    mod = g.module(g.op("nn.conv2d", empty, g.normal(3, 2, 1, 1)))
+    with pytest.raises(VTAError) as caught:
+        quantize(mod, calibration=[np.zeros((1, 2, 4, 4), "float32")])
+    assert str(caught.value) == (
+        'tensor "empty" has the shape (1, 2, 0, 4); every dimension must be at least 1; '
+        "correct the shapes or slices of the model"
+    )

@@ -48,14 +48,20 @@ class TestRun:
             "data": {"shape": list(SHAPE), "dtype": "float32", "source": "random, seed 0"}
         }
         assert list(report["counters"]) == list(COUNTER_NAMES)
-        assert report["counters"]["gemm_counter"] == 2 * 8 * 8 * 9
+        assert report["counters"]["gemm_counter"] >= 2 * 8 * 8 * 9
         assert set(report["seconds"]) == {"import", "quantize", "compile", "run", "reference"}
         assert all(seconds > 0 for seconds in report["seconds"].values())
         placement = report["placement"]
-        assert set(placement) == {"macs_total", "macs_offloaded", "ops"}
+        assert set(placement) == {
+            *("macs_total", "macs_offloaded", "macs_percent"),
+            *("alu_ops_total", "alu_ops_offloaded", "alu_ops_percent", "cycles", "bound", "ops"),
+        }
         macs = 2 * 8 * 8 * 16 * 16 * 9
         assert (placement["macs_total"], placement["macs_offloaded"]) == (macs, macs)
-        assert all(set(op) == {"name", "op", "device", "reason", "macs"} for op in placement["ops"])
+        alu_ops = (placement["alu_ops_total"], placement["alu_ops_offloaded"])
+        assert alu_ops[0] == alu_ops[1] >= 8 * 8 * 16 * (4 + 4 + 3)  # bias, shift, bounds; a sum
+        keys = {"name", "op", "device", "reason", "macs"}
+        assert all(keys < set(op) for op in placement["ops"])
         devices = {op["name"]: op["device"] for op in placement["ops"]}
         assert devices["first"] == devices["second"] == devices["join"] == "vta"
         assert devices["gate"] == "cpu"
@@ -69,7 +75,7 @@ class TestRun:
         text = result.stdout
         assert text.startswith(f"{model} on sim (1x16), device sim\n")
         assert f"input data (1, 16, 8, 8) float32: {x}\n" in text
-        assert re.search(r"^second +conv2d +vta +0\.15 +576 ", text, re.MULTILINE)
+        assert re.search(r"^second +conv2d +vta +0\.15 +< 0.01 +576 ", text, re.MULTILINE)
         assert re.search(r"^gate +sigmoid +cpu +\[1\]", text, re.MULTILINE)
         assert "[1]  no pattern of the partition table takes this kind\n" in text
         assert "on VTA 294,912 (100.0 %)" in text
@@ -78,7 +84,7 @@ class TestRun:
         with np.load(tmp_path / "y.npz") as saved:
             (name,) = saved.files
             assert saved[name].shape == SHAPE
-            assert f"output     {name} (1, 16, 8, 8) float32: from " in text
+            assert f"output          {name} (1, 16, 8, 8) float32: from " in text
         named = cli("run", model, "--input", f"data={x}", "--output", tmp_path / "z.npz")
         assert named.exit_code == 0, named.stderr
         assert (tmp_path / "y.npz").read_bytes() == (tmp_path / "z.npz").read_bytes()
@@ -123,8 +129,8 @@ class TestRun:
         assert set(region["queues"]) == {"load", "compute", "store"}
         assert timing["milliseconds"] == timing["cycles"] / 1e5
         text = cli("run", model, "--device", "tsim").stdout
-        assert f"cycles     region0: {timing['cycles']:,}, " in text
-        assert "cycles" in text.splitlines()[3]
+        assert f"cycles          region0: {timing['cycles']:,}, " in text
+        assert "cycles" in text.splitlines()[4]
 
     @pytest.mark.usefixtures("quantized_once")
     def test_null_device_is_a_dry_run(self, model: Path) -> None:
@@ -134,7 +140,8 @@ class TestRun:
         assert (report["device"], report["config"]) == ("null", "2x16")
         assert report["bit_exact"] is None
         assert report["seconds"]["reference"] is None
-        assert report["counters"]["gemm_counter"] == 2 * 8 * 8 * 9
+        run = json.loads(cli("run", model, "--config", "2x16", "--json").stdout)
+        assert report["counters"] == run["counters"]
         assert "50 % of the batch lanes idle" in str(report["placement"]["ops"])
 
 
@@ -156,7 +163,7 @@ def test_compile_writes_a_library_that_another_process_loads(model: Path, tmp_pa
     result = cli("compile", model, "-o", path)
     assert result.exit_code == 0, result.stderr
     assert f"{path} written: " in result.stdout
-    assert "region0    3 layers, " in result.stdout
+    assert "region0         3 layers, " in result.stdout
     assert os.listdir(tmp_path) == ["small.so"]
     x = save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal(SHAPE, np.float32))
     subprocess.run(
@@ -209,7 +216,7 @@ class TestFrontDoor:
             "app.main(sys.argv[1:], standalone_mode=False); "
             "sys.exit('tvm' in sys.modules or 'numpy' in sys.modules)"
         )
-        for args in ([], ["--help"], ["run", "--help"], ["compile", "--help"], ["--version"]):
+        for args in ([], ["--help"], ["run", "--help"], ["place", "--help"], ["--version"]):
             done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True)
             assert done.returncode == 0, (args, done.stderr)
 
@@ -219,11 +226,11 @@ class TestFrontDoor:
             rf"vta-byoc {vta_byoc.__version__} \(apache-tvm 0\.27\S*, Python 3\.\d+\.\d+\)\n", text
         )
 
-    @pytest.mark.parametrize("command", ["run", "compile", "disasm"])
+    @pytest.mark.parametrize("command", ["run", "compile", "place", "disasm"])
     def test_every_help_has_examples(self, command: str) -> None:
         assert f"  vta-byoc {command} " in cli(command, "--help").stdout
 
-    @pytest.mark.parametrize("command", ["run", "compile", "disasm", "configs"])
+    @pytest.mark.parametrize("command", ["run", "compile", "place", "disasm", "configs"])
     def test_docs_know_every_option(self, command: str) -> None:
         text = (Path(__file__).parents[1] / "docs" / "cli.md").read_text(encoding="utf-8")
         assert f"    vta-byoc {command} " in text

@@ -8,19 +8,29 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from conv_cases import Case, NetBuilder, add_case, conv_case, random_tile
+from conv_cases import (
+    Case,
+    NetBuilder,
+    add_case,
+    add_work,
+    conv_case,
+    conv_tile,
+    random_tile,
+    rescale,
+)
 from strict_machine import Machine
 
 from vta_byoc.hw import simulator
 from vta_byoc.hw.config import Capabilities, VTAConfig
 from vta_byoc.hw.isa import ISA, Opcode
 from vta_byoc.hw.program import Program
-from vta_byoc.strategy import blocks
-from vta_byoc.tiling import AddTile, ConvTile
-from vta_byoc.workload import AddWorkload, Conv2dWorkload
+from vta_byoc.packing import blocks
+from vta_byoc.tiling import Choice
+from vta_byoc.workload import Conv2dWorkload, ElementwiseWorkload, Side, Step
 
 TESTS = Path(__file__).parent
 PRESETS = ("pynq", "tophub_4x8", "2x16", "1x32")
@@ -35,6 +45,11 @@ def run_everywhere(case: Case, seed: int = 0) -> None:
         case.check(machine.run(np.random.default_rng(seed + k)))
 
 
+def add_tile(vectors: int, acc_slots: int = 2) -> Choice:
+    """A tile of a sum: so many vectors of the packed tensor."""
+    return Choice({"n": 1, "c": 1, "p": vectors}, "tiles", (2, 2, acc_slots))
+
+
 # ---------------------------------------------------------------- several layers
 def residual_block(seed: int, config: VTAConfig) -> Case:
     """conv, conv, add the input, conv, add the first conv: layers read what others stored."""
@@ -44,14 +59,16 @@ def residual_block(seed: int, config: VTAConfig) -> Case:
 
     def conv(name: str, x: str) -> str:
         k = int(rng.choice([1, 3]))
-        work = Conv2dWorkload(n, c, c, h, w, (k, k), padding=(k // 2,) * 4, shift=9, low=0)
+        end = rescale(9, low=0)
+        work = Conv2dWorkload(n, c, c, h, w, (k, k), padding=(k // 2,) * 4, epilogue=end)
         tile = random_tile(rng, work, config) if rng.random() < 0.7 else None
         return net.conv(name, x, work, tile)
 
     def add(name: str, lhs: str, rhs: str, kind: str = "temp") -> str:
-        work = AddWorkload(n, c, h, w, int(rng.integers(0, 3)), 0, 4, 3)
-        sizes = (blocks(c, config.block), h, w, 2)
-        tile = AddTile(*(int(rng.integers(1, s + 1)) for s in sizes))
+        work = add_work((n, c, h, w), int(rng.integers(0, 3)), 0, 4, 3)
+        vectors = blocks(n, config.batch) * blocks(c, config.block) * h * w
+        most = min(vectors, config.acc_depth // 2, config.inp_depth // 4)
+        tile = add_tile(int(rng.integers(1, most + 1)), int(rng.integers(1, 3)))
         return net.add(name, lhs, rhs, work, tile if rng.random() < 0.7 else None, kind)
 
     x = net.input("x", n, c, h, w)
@@ -109,38 +126,32 @@ def test_one_store_read_by_two_layers_at_once() -> None:
     config = VTAConfig()
     net = NetBuilder(config)
     x = net.input("x", 1, 16, 6, 6)
-    work = Conv2dWorkload(1, 16, 16, 6, 6, (1, 1), shift=9)
-    first = net.conv("first", x, work, ConvTile(1, 2, 3, 1))
-    second = net.conv("second", first, work, ConvTile(1, 3, 2, 1))
-    total = AddWorkload(1, 16, 6, 6, shift=1)
-    run_everywhere(net.finish(net.add("sum", second, first, total, AddTile(1, 2, 2), "output")))
+    work = Conv2dWorkload(1, 16, 16, 6, 6, (1, 1), epilogue=rescale(9))
+    first = net.conv("first", x, work, conv_tile(work, 1, 2, 3, 1))
+    second = net.conv("second", first, work, conv_tile(work, 1, 3, 2, 1))
+    total = add_work((1, 16, 6, 6), shift=1)
+    run_everywhere(net.finish(net.add("sum", second, first, total, add_tile(4), "output")))
 
 
 # ---------------------------------------------------------------- adds
-def add_work(seed: int) -> tuple[AddWorkload, VTAConfig, AddTile | None]:
+def random_add(seed: int) -> tuple[ElementwiseWorkload, VTAConfig, Choice | None]:
     rng = np.random.default_rng(seed)
     config = VTAConfig.preset(PRESETS[seed % 4])
-    work = AddWorkload(
-        batch=int(rng.integers(1, 5)),
-        channels=int(rng.integers(1, 70)),
-        height=int(rng.integers(1, 20)),
-        width=int(rng.integers(1, 20)),
-        left_lhs=int(rng.integers(-3, 5)),
-        left_rhs=int(rng.integers(-3, 5)),
-        rounding=int(rng.choice([0, 1, 8])),
-        shift=int(rng.integers(-1, 6)),
-        low=int(rng.choice([-128, 0])),
-    )
-    sizes = (blocks(work.channels, config.block), work.height, work.width)
-    tile = AddTile(*(int(rng.integers(1, s + 1)) for s in sizes), int(rng.integers(1, 3)))
-    small = 2 * tile.acc_slots * tile.c * tile.h * tile.w <= config.acc_depth
-    return work, config, tile if small and seed % 3 else None
+    shape = tuple(int(rng.integers(1, most)) for most in (5, 70, 20, 20))
+    work = add_work(shape, *(int(rng.integers(0, most)) for most in (5, 5, 9, 6)))
+    if seed % 2:
+        aligned = Side(1, (Step("add", 2), Step("shr", int(rng.integers(1, 4)))))
+        work = dataclasses.replace(work, sides=(work.sides[0], aligned))
+    vectors = blocks(shape[0], config.batch) * blocks(shape[1], config.block) * shape[2] * shape[3]
+    most = min(vectors, config.acc_depth // 4, config.inp_depth // 4)
+    tile = add_tile(int(rng.integers(max(1, most // 9), most + 1)), int(rng.integers(1, 3)))
+    return work, config, tile if seed % 3 else None
 
 
 @pytest.mark.parametrize("start", range(0, 80, 10))
 def test_adds(start: int) -> None:
     for seed in range(start, start + 10):
-        work, config, tile = add_work(seed)
+        work, config, tile = random_add(seed)
         case = add_case(work, config, tile, seed)
         case.check(simulator.run(case.program, case.inputs).arena)
         case.check(Machine(case.program, case.inputs, seed).run())
@@ -150,17 +161,21 @@ def test_adds(start: int) -> None:
     "shape", [(1, 64, 56, 56), (1, 512, 7, 7), (1, 16, 1, 5000), (4, 8, 40, 41)]
 )
 def test_large_adds(shape: tuple[int, int, int, int]) -> None:
-    work = AddWorkload(*shape, left_lhs=1, rounding=2, shift=2)
+    work = add_work(shape, left=1, rounding=2, shift=2)
     for preset in PRESETS[:2]:
         case = add_case(work, VTAConfig.preset(preset))
         case.check(simulator.run(case.program, case.inputs).arena)
 
 
 # ---------------------------------------------------------------- special convolutions
+def conv(shift: int, *sizes: Any, **others: Any) -> Conv2dWorkload:
+    return dataclasses.replace(Conv2dWorkload(*sizes, **others), epilogue=rescale(shift))
+
+
 def test_batch_one_on_a_machine_of_batch_four() -> None:
     """Three of four rows are idle, and stay out of the result."""
     config = VTAConfig.preset("tophub_4x8")
-    work = Conv2dWorkload(1, 20, 12, 9, 9, (3, 3), padding=(1, 1, 1, 1), shift=8)
+    work = conv(8, 1, 20, 12, 9, 9, (3, 3), padding=(1, 1, 1, 1))
     case = conv_case(work, config)
     assert case.inputs["x"].shape == (1, 3, 9, 9, 4, 8)
     run_everywhere(case)
@@ -169,24 +184,24 @@ def test_batch_one_on_a_machine_of_batch_four() -> None:
 @pytest.mark.parametrize(
     "work",
     [
-        Conv2dWorkload(1, 16, 16, 1, 1, (1, 1), shift=6),
-        Conv2dWorkload(1, 300, 40, 1, 1, (1, 1), shift=9),
-        Conv2dWorkload(1, 16, 16, 7, 7, (7, 7), shift=9),
-        Conv2dWorkload(1, 16, 16, 1, 9, (1, 3), strides=(3, 1), padding=(2, 1, 2, 1), shift=7),
-        Conv2dWorkload(1, 16, 16, 1, 9, (1, 3), strides=(3, 3), padding=(1, 0, 3, 0), shift=7),
-        Conv2dWorkload(1, 3, 16, 40, 40, (7, 7), strides=(2, 2), padding=(3, 3, 3, 3), shift=8),
-        Conv2dWorkload(1, 16, 16, 2, 2, (3, 3), padding=(20, 18, 17, 16), shift=7),
-        Conv2dWorkload(1, 16, 16, 5, 5, (1, 1), strides=(3, 3), padding=(4, 4, 4, 4), shift=6),
-        Conv2dWorkload(1, 16, 16, 9, 9, (3, 3), dilation=(4, 3), shift=7),
-        Conv2dWorkload(1, 16, 32, 8, 8, (3, 3), padding=(1, 1, 1, 1), shift=31),
-        Conv2dWorkload(1, 16, 32, 8, 8, (3, 3), padding=(1, 1, 1, 1), shift=-3),
+        conv(6, 1, 16, 16, 1, 1, (1, 1)),
+        conv(9, 1, 300, 40, 1, 1, (1, 1)),
+        conv(9, 1, 16, 16, 7, 7, (7, 7)),
+        conv(7, 1, 16, 16, 1, 9, (1, 3), strides=(3, 1), padding=(2, 1, 2, 1)),
+        conv(7, 1, 16, 16, 1, 9, (1, 3), strides=(3, 3), padding=(1, 0, 3, 0)),
+        conv(8, 1, 3, 16, 40, 40, (7, 7), strides=(2, 2), padding=(3, 3, 3, 3)),
+        conv(7, 1, 16, 16, 2, 2, (3, 3), padding=(20, 18, 17, 16)),
+        conv(6, 1, 16, 16, 5, 5, (1, 1), strides=(3, 3), padding=(4, 4, 4, 4)),
+        conv(7, 1, 16, 16, 9, 9, (3, 3), dilation=(4, 3)),
+        conv(31, 1, 16, 32, 8, 8, (3, 3), padding=(1, 1, 1, 1)),
+        conv(-3, 1, 16, 32, 8, 8, (3, 3), padding=(1, 1, 1, 1)),
     ],
     ids=str,
 )
 @pytest.mark.parametrize("single", [False, True], ids=["chosen", "one-element tile"])
 def test_edges(work: Conv2dWorkload, single: bool) -> None:
     """One pixel, rows never read, tiles that lie in the padding, long shifts."""
-    tile = ConvTile(1, 1, 1, 1, "inputs") if single else None
+    tile = conv_tile(work, 1, 1, 1, 1, "inputs held") if single else None
     case = conv_case(work, VTAConfig(), tile)
     case.check(simulator.run(case.program, case.inputs).arena)
     case.check(Machine(case.program, case.inputs).run())
@@ -195,7 +210,7 @@ def test_edges(work: Conv2dWorkload, single: bool) -> None:
 def test_no_shift_over_what_a_core_can() -> None:
     """A machine whose shifter reaches 7 gets a long shift in parts."""
     config = dataclasses.replace(VTAConfig(), capabilities=Capabilities(max_shift=7))
-    case = conv_case(Conv2dWorkload(1, 16, 16, 4, 4, (1, 1), shift=17), config)
+    case = conv_case(conv(17, 1, 16, 16, 4, 4, (1, 1)), config)
     isa = ISA.of(config)
     shifts = [
         i["imm"]
@@ -208,12 +223,13 @@ def test_no_shift_over_what_a_core_can() -> None:
 
 # ---------------------------------------------------------------- determinism and text
 def small_conv() -> Program:
-    work = Conv2dWorkload(1, 16, 32, 5, 6, (3, 3), padding=(1, 1, 1, 1), shift=8, low=0)
-    return conv_case(work, VTAConfig(), ConvTile(2, 3, 6, 1)).program
+    end = rescale(8, low=0)
+    work = Conv2dWorkload(1, 16, 32, 5, 6, (3, 3), padding=(1, 1, 1, 1), epilogue=end)
+    return conv_case(work, VTAConfig(), conv_tile(work, 2, 3, 6, 1)).program
 
 
 def small_add() -> Program:
-    return add_case(AddWorkload(1, 32, 4, 6, 1, 0, 4, 3), VTAConfig(), AddTile(2, 2, 6)).program
+    return add_case(add_work((1, 32, 4, 6), 1, 0, 4, 3), VTAConfig(), add_tile(24)).program
 
 
 def network() -> Program:

@@ -6,6 +6,7 @@ import dataclasses
 import re
 
 import pytest
+from conv_cases import conv_tile, rescale
 from script_nests import (
     INDENTED,
     LOAD,
@@ -20,17 +21,16 @@ from script_nests import (
     program,
     stored,
 )
-from tvm import s_tir, te
+from tvm import s_tir, te, tirx
 
 from vta_byoc.codegen import CodegenError, ProgramBuilder
-from vta_byoc.codegen.alu import Access, AluExpression
+from vta_byoc.codegen.alu import check_immediate
 from vta_byoc.codegen.leaf import ACC
-from vta_byoc.codegen.linear import Linear
 from vta_byoc.codegen.transfer import Dim, plan_transfer
 from vta_byoc.hw.config import Capabilities, VTAConfig
 from vta_byoc.hw.isa import AluOp
-from vta_byoc.strategy import conv2d_compute, conv2d_schedule
-from vta_byoc.tiling import ConvTile
+from vta_byoc.strategies import conv2d
+from vta_byoc.strategies.grouping import groupings
 from vta_byoc.workload import Conv2dWorkload
 
 CAPS = Capabilities()
@@ -154,12 +154,9 @@ def test_refused(name: str) -> None:
 
 
 def test_shift_of_the_whole_word() -> None:
-    """TVM itself never writes such a shift; a hand-made expression may."""
-    buffer = parse(stored("a[i, 0, k]")).body.block.alloc_buffers[0]
-    access = Access(buffer, (), Linear(0))
-    expression = AluExpression(VTAConfig(), "out", lambda _: access)
+    """TVM itself never writes such a shift by a constant; a loop may come to it."""
     with pytest.raises(CodegenError, match="block out shifts by 32; int32 shifts are -31 to 31"):
-        expression.immediate(AluOp.SHR, access, 32)
+        check_immediate("out", AluOp.SHR, 32)
 
 
 def test_reduction_without_decomposition() -> None:
@@ -184,28 +181,36 @@ def test_reduction_without_decomposition() -> None:
         program(sch.mod["main"])
 
 
-WORK = Conv2dWorkload(1, 32, 32, 56, 56, (3, 3), padding=(1, 1, 1, 1), shift=8)
+WORK = Conv2dWorkload(1, 32, 32, 56, 56, (3, 3), padding=(1, 1, 1, 1), epilogue=rescale(8))
+
+
+def tiled(
+    work: Conv2dWorkload, config: VTAConfig, tile: tuple[int, int, int, int]
+) -> tirx.PrimFunc:
+    """A convolution in tiles of output channels, rows, columns and input channels."""
+    co, oh, ow, ci = tile
+    choice = conv_tile(work, co, oh, ow, ci, "weights")
+    return conv2d.scheduled(work, config, groupings(work, config)[0], choice)
 
 
 @pytest.mark.parametrize(
     ("tile", "message"),
     [
         (
-            ConvTile(1, 56, 56, 1),
+            (1, 56, 56, 1),
             "local.acc_buffer needs 3137 elements for acc_local.acc_buffer (slot 0); this machine "
             "has 2048; use smaller tiles or one slot (vta.slots)",
         ),
         (
-            ConvTile(1, 18, 56, 1),
+            (1, 18, 56, 1),
             "local.inp_buffer needs 2320 elements for inp_local.inp_buffer (slot 1); this machine "
             "has 2048",
         ),
     ],
 )
-def test_tiles_larger_than_sram(tile: ConvTile, message: str) -> None:
-    func = conv2d_schedule(conv2d_compute(WORK, VTAConfig()), WORK, VTAConfig(), tile)
+def test_tiles_larger_than_sram(tile: tuple[int, int, int, int], message: str) -> None:
     with pytest.raises(CodegenError, match=re.escape(message)):
-        program(func)
+        program(tiled(WORK, VTAConfig(), tile))
 
 
 # ---------------------------------------------------------------- builder
@@ -259,6 +264,5 @@ def test_too_many_tokens() -> None:
         VTAConfig(), capabilities=dataclasses.replace(CAPS, max_tokens=1)
     )
     work = dataclasses.replace(WORK, height=28, width=28)
-    func = conv2d_schedule(conv2d_compute(work, config), work, config, ConvTile(1, 4, 7, 1))
     with pytest.raises(CodegenError, match="may be outstanding; the machine counts to 1; use"):
-        program(func, config)
+        program(tiled(work, config, (1, 4, 7, 1)), config)

@@ -21,6 +21,7 @@ from vta_byoc.codegen.uops import (
     UopBuffer,
     dst_distance,
     fold,
+    fold_count,
     fuse,
 )
 from vta_byoc.hw.config import VTAConfig
@@ -39,7 +40,7 @@ def executed(part: Folded) -> list[Step]:
             at = np.array(uop)
             for i, d in zip(index, part.loops, strict=True):
                 at = at + i * np.array(d.strides)
-            steps.append(tuple(int(v) for v in at))
+            steps.append((int(at[0]), int(at[1]), int(at[2])))
     return steps
 
 
@@ -50,7 +51,7 @@ def nested(dims: list[LoopDim], base: Step) -> list[Step]:
         at = np.array(base)
         for i, d in zip(index, dims, strict=True):
             at = at + i * np.array(d.strides)
-        steps.append(tuple(int(v) for v in at))
+        steps.append((int(at[0]), int(at[1]), int(at[2])))
     return steps
 
 
@@ -155,6 +156,40 @@ def test_one_destination_never_twice_in_an_instruction() -> None:
     three = [LoopDim(6, (0, 1, 1)), LoopDim(3, (1, 0, 6))]
     parts = list(fold(CONFIG, three, (0, 0, 0), distance=4))
     assert [p.steps for p in parts] == [3] * 6
+
+
+# ---------------------------------------------------------------- counting
+@pytest.mark.parametrize("config", [CONFIG, SMALL], ids=["8192 micro-ops", "8 micro-ops"])
+def test_count_is_what_fold_makes(config: VTAConfig) -> None:
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        dims, distance = random_dims(rng), int(rng.choice([1, 2, 4, 9]))
+        parts = list(fold(config, fuse(dims), (5, 700, 3), distance=distance))
+        want = len(parts), sum(len(part.kernel) for part in parts)
+        assert fold_count(config, dims, distance) == want, f"{seed}: {dims}"
+
+
+def test_few_destinations() -> None:
+    """As many destinations as the distance fit one instruction, whichever loop the nest has
+    outside; fewer are an instruction a step of the reduction."""
+    reduction = LoopDim(25_088 // 16, (0, 1, 1))
+    for count, want in ((2, (1568, 1568)), (3, (1568, 1568)), (4, (1, 1)), (40, (1, 1))):
+        channels = LoopDim(count, (1, 0, 1568))
+        for dims in ([channels, reduction], [reduction, channels]):
+            assert fold_count(CONFIG, dims, 4) == want
+            for part in fold(CONFIG, dims, (0, 0, 0), distance=4):
+                assert closest(executed(part)) >= 4
+    assert fold_count(CONFIG, [LoopDim(40_000, (1, 1, 0))], 4) == (4, 4)
+    assert fold_count(CONFIG, [], 4) == (1, 1)
+
+
+def test_span_is_what_the_steps_touch() -> None:
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        for part in fold(CONFIG, fuse(random_dims(rng)), (5, 700, 3), distance=2):
+            steps = np.array(executed(part))
+            want = zip(steps.min(axis=0).tolist(), (steps.max(axis=0) + 1).tolist(), strict=True)
+            assert part.spans == tuple(want), str(seed)
 
 
 # ---------------------------------------------------------------- distance

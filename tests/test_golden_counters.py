@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conv_cases import numpy_conv, random_int8
+from conv_cases import numpy_conv, random_int8, rescale
 from strict_machine import Machine
 
 from vta_byoc.hw import simulator
@@ -21,12 +21,13 @@ from vta_byoc.workload import Conv2dWorkload
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = VTAConfig()
+SCALED = rescale(8, 0, bias=False)
 # what each tutorial computes, as a convolution
 WORK = {
-    "matrix_multiply": Conv2dWorkload(1, 256, 256, 1, 1, (1, 1), low=-(1 << 31), high=1 << 31),
-    "matrix_multiply_opt": Conv2dWorkload(1, 1024, 1024, 1, 1, (1, 1), shift=8, low=0),
+    "matrix_multiply": Conv2dWorkload(1, 256, 256, 1, 1, (1, 1)),
+    "matrix_multiply_opt": Conv2dWorkload(1, 1024, 1024, 1, 1, (1, 1), epilogue=SCALED),
     "convolution_opt": Conv2dWorkload(
-        1, 256, 256, 14, 14, (3, 3), padding=(1, 1, 1, 1), shift=8, low=0
+        1, 256, 256, 14, 14, (3, 3), padding=(1, 1, 1, 1), epilogue=SCALED
     ),
 }
 each_tutorial = pytest.mark.parametrize("tutorial", TUTORIALS, ids=lambda t: t.name)
@@ -38,7 +39,7 @@ def sample(tutorial: Tutorial) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     x = random_int8(rng, work.batch, work.in_channels, work.height, work.width)
     weight = random_int8(rng, work.out_channels, work.in_channels, *work.kernel)
-    expected = numpy_conv(work, x, weight, np.zeros(work.out_channels))
+    expected = numpy_conv(work, x, weight)
     shapes = tutorial.shapes()
     data = pack_activation(x, CONFIG).reshape(shapes["data"])
     return data, pack_weight(weight, CONFIG).reshape(shapes["weight"]), expected

@@ -4,171 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import json
 import os
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import plotly.graph_objects as plotly
 import pytest
 from cli_runs import cli, quantize_once, refused, small_model
-from conv_cases import NetBuilder
+from report_cases import FOLD, LANES, PLACEMENT, PYNQ, WORK, facts, many, net
 
 from vta_byoc.cli import commands
-from vta_byoc.figure_text import quantity, short
+from vta_byoc.figure_text import distinct, quantity, short
 from vta_byoc.figures import DRAM_TITLES, figures
 from vta_byoc.html_report import html_report
-from vta_byoc.hw.config import VTAConfig
-from vta_byoc.hw.isa import ISA, Instruction, MemType, Opcode, Queue
-from vta_byoc.hw.program import Program
+from vta_byoc.hw.isa import Queue
 from vta_byoc.hw.timing import simulate
-from vta_byoc.hw.timing_result import STALLS
-from vta_byoc.layer_facts import BUSY, SRAMS, ModelFacts, model_facts
-from vta_byoc.partition import Placement
+from vta_byoc.layer_facts import SRAMS, model_facts
 from vta_byoc.roofline import LABELS
-from vta_byoc.tiling import ConvTile
 from vta_byoc.trace import chrome_trace
 from vta_byoc.trace_layer import trace_layer
-from vta_byoc.workload import AddWorkload, Conv2dWorkload
 
-PYNQ = VTAConfig.preset("pynq")
 LIMIT = 6_000_000
-LANES = "3 of 16 input lanes would work; at least a quarter must"
 HOSTILE = "</script><script>alert('<b>&amp;')</script>"
-WORK = Conv2dWorkload(1, 32, 32, 8, 8, (3, 3), (1, 1), (1, 1, 1, 1), shift=9)
-
-
-@functools.cache
-def net() -> Program:
-    """Two convolutions, the first tiled, and an addition."""
-    builder = NetBuilder(PYNQ)
-    builder.input("x", 1, 32, 8, 8)
-    builder.conv("conv1", "x", WORK, ConvTile(1, 4, 8, 1))
-    builder.conv("conv2", "conv1", WORK)
-    builder.add("sum", "conv2", "x", AddWorkload(1, 32, 8, 8), kind="output")
-    return builder.finish("sum").program
-
-
-PLACEMENT = (
-    Placement("stem", "relax.nn.conv2d", "cpu", LANES, 200_000),
-    Placement("conv1", "relax.nn.conv2d", "vta", "pattern vta.conv2d", WORK.macs),
-    Placement("conv2", "relax.nn.conv2d", "vta", "pattern vta.conv2d", WORK.macs),
-    Placement("sum", "relax.add", "vta", "pattern vta.add", 0),
-    *(Placement(f"cpu{i}", "relax.exp", "cpu", "no pattern takes relax.exp", 0) for i in range(8)),
-)
-
-
-@functools.cache
-def facts() -> ModelFacts:
-    return model_facts(PYNQ, {"region0": net(), "region1": net()}, PLACEMENT)
-
-
-def many(count: int, name: str = "backbone_stage{}_block_spatial_convolution") -> ModelFacts:
-    """A model of ``count`` layers in three regions."""
-    source = itertools.islice(itertools.cycle(facts().layers), count)
-    layers = [
-        dataclasses.replace(layer, name=name.format(i), region=f"region{3 * i // count}")
-        for i, layer in enumerate(source)
-    ]
-    return dataclasses.replace(facts(), layers=layers)
-
-
-# ---------------------------------------------------------------- the numbers
-class TestFacts:
-    def test_cycles_are_those_of_the_timing_result(self) -> None:
-        for region, layers in itertools.groupby(facts().layers, key=lambda layer: layer.region):
-            result = simulate(net())
-            for layer, wanted in zip(layers, result.layers, strict=True):
-                assert (layer.name, layer.cycles, region) == (wanted.name, wanted.cycles, region)
-                for queue, spent in layer.spent.items():
-                    time = wanted.queues[queue]
-                    assert sum(spent[what] for what in BUSY) == time.busy
-                    assert spent["startup"] == time.startup
-                    assert {reason: spent[reason] for reason in STALLS} == time.stalls
-
-    def test_every_cycle_of_every_queue_is_there(self) -> None:
-        assert facts().cycles == 2 * simulate(net()).cycles
-        for queue in Queue:
-            assert sum(facts().queue(queue).values()) == facts().cycles
-
-    def test_work_is_what_the_instructions_ask_for(self) -> None:
-        timing = facts().timing
-        for layer in facts().layers:
-            spent = layer.spent[Queue.COMPUTE]
-            assert spent["GEMM"] == layer.counters["gemm_counter"]
-            alu = layer.counters["alu_counter"]
-            assert timing.alu_imm_cycles * alu <= spent["ALU"] <= timing.alu_tensor_cycles * alu
-            assert layer.spent[Queue.STORE]["GEMM"] == 0
-
-    def test_bytes_are_those_of_the_port(self) -> None:
-        moved, dram = simulate(net()).port_bytes, facts().dram
-        assert dram["wgt"] + dram["inp"] == 2 * moved["load"]
-        assert dram["acc"] + dram["uop"] == 2 * moved["compute"]
-        assert dram["out"] == 2 * moved["store"]
-        assert dram["insn"] == 2 * moved["fetch"]
-
-    def test_counters(self) -> None:
-        assert facts().counters == {n: 2 * count for n, count in net().counters().items()}
-
-    def test_macs(self) -> None:
-        assert facts().peak == 256
-        conv, add = facts().layers[0], facts().layers[2]
-        assert conv.achieved == WORK.macs / conv.cycles
-        assert conv.intensity == WORK.macs / sum(conv.dram.values())
-        assert (add.macs, add.achieved, add.intensity) == (0, 0, 0)
-
-    def test_buffers_step_by_step(self) -> None:
-        wanted = touched_slowly(net())
-        for layer, spaces in zip(facts().layers, wanted, strict=False):
-            for name, use in layer.sram.items():
-                assert use.used == len(spaces[name])
-                assert use.high == max(spaces[name], default=-1) + 1
-                assert use.depth == getattr(PYNQ, f"{name}_depth")
-        assert facts().layers[2].sram["inp"].used == facts().layers[2].sram["wgt"].used == 0
-
-
-def touched_slowly(program: Program) -> list[dict[str, set[int]]]:
-    """The SRAM elements of each layer, micro-op by micro-op."""
-    isa, uops = ISA.of(program.config), [0] * program.config.uop_depth
-    image = program.image.view(np.uint32)
-    spaces = {MemType.OUT: "acc", MemType.ACC_8BIT: "acc"}
-    layers = []
-    for layer in program.layers:
-        found: dict[str, set[int]] = {name: set() for name in SRAMS}
-        for words in program.insns[layer.begin : layer.end].tolist():
-            insn = isa.decode(*words)
-            if insn.opcode in (Opcode.LOAD, Opcode.STORE):
-                mem = MemType(insn["mem_type"])
-                width = insn["x_pad_0"] + insn["x_size"] + insn["x_pad_1"]
-                height = insn["y_pad_0"] + insn["y_size"] + insn["y_pad_1"]
-                count = width * height if insn["x_size"] and insn["y_size"] else 0
-                at = range(insn["sram_base"], insn["sram_base"] + count)
-                found[spaces.get(mem, mem.name.lower())] |= set(at)
-                if mem == MemType.UOP:
-                    first = insn["dram_base"] - program.input_bytes // 4
-                    for i in range(count):
-                        uops[insn["sram_base"] + i] = int(image[first + i])
-            elif insn.opcode != Opcode.FINISH:
-                found["uop"] |= set(range(insn["uop_bgn"], insn["uop_end"]))
-                for fields in map(isa.decode_uop, uops[insn["uop_bgn"] : insn["uop_end"]]):
-                    found["acc"] |= addressed(insn, fields, "dst")
-                    if insn.opcode == Opcode.GEMM and not insn["reset"]:
-                        found["inp"] |= addressed(insn, fields, "src")
-                        found["wgt"] |= addressed(insn, fields, "wgt")
-                    elif insn.opcode == Opcode.ALU and not insn["use_imm"]:
-                        found["acc"] |= addressed(insn, fields, "src")
-        layers.append(found)
-    return layers
-
-
-def addressed(insn: Instruction, uop: dict[str, int], operand: str) -> set[int]:
-    """What one micro-op addresses over both loops."""
-    out, inner = insn[f"{operand}_factor_out"], insn[f"{operand}_factor_in"]
-    loops = itertools.product(range(insn["iter_out"]), range(insn["iter_in"]))
-    return {uop[operand] + i * out + j * inner for i, j in loops}
 
 
 # ---------------------------------------------------------------- the figures
@@ -180,9 +39,22 @@ class TestFigures:
             plotly.Figure(figure["data"], figure["layout"])  # refuses what Plotly does not know
 
     def test_placement(self) -> None:
-        vta, cpu = figures(facts())["placement"]["data"]
+        figure = figures(facts())["placement"]
+        vta, cpu, vta_alu, cpu_alu = figure["data"]
         assert (vta["x"], vta["base"]) == ([WORK.macs] * 2, [0, WORK.macs])
         assert (cpu["x"], cpu["base"]) == ([200_000], [2 * WORK.macs])
+        assert (vta_alu["x"], vta_alu["base"]) == ([8_192, 8_192, 4_099], [0, 8_192, 16_384])
+        assert (cpu_alu["x"], cpu_alu["base"]) == ([8_192], [20_483])
+        layout = figure["layout"]
+        assert layout["xaxis"]["range"] == [0, 2 * WORK.macs + 200_000]
+        assert layout["xaxis2"]["range"] == [0, 28_675]
+        assert layout["yaxis"]["ticktext"] == ["MACs ", "ALU operations "]
+
+    def test_placement_without_macs(self) -> None:
+        only = dataclasses.replace(facts(), placement=[PLACEMENT[3]])
+        figure = figures(only)["placement"]
+        assert [bar["x"] for bar in figure["data"]] == [[4_099], []]
+        assert figure["layout"]["yaxis"]["ticktext"] == ["ALU operations "]
 
     def test_queues(self) -> None:
         for bar in figures(facts())["queues"]["data"]:
@@ -249,6 +121,18 @@ def test_texts() -> None:
     assert short("layer1_0_downsample_conv", 11) == "layer…_conv"
 
 
+@pytest.mark.parametrize("length", [14, 24, 38])
+def test_short_names_stay_different(length: int) -> None:
+    """Numbers may be near the end or near the beginning."""
+    for pattern in ("features_features_{}_conv_conv_0_conv_0_0_Conv", "backbone_of_the_net_b_{}_c"):
+        names = [pattern.format(i) for i in range(100)]
+        texts = distinct(names, length)
+        assert max(map(len, texts)) <= length
+        if length >= 24:
+            assert len(set(texts)) == 100
+    assert distinct(["a", "bc"], 8) == ["a", "bc"] and distinct([], 8) == []
+
+
 # ---------------------------------------------------------------- the page
 class Page(HTMLParser):
     """What a browser would read: tags with attributes, text outside of scripts."""
@@ -294,8 +178,32 @@ class TestPage:
         assert "2,048 elements, 32 KiB" in text
 
     def test_says_each_reason_once(self) -> None:
-        assert page().text.count("no pattern takes relax.exp") == 1 + 8  # the last, in the list
+        assert page().text.count("no pattern takes this kind") == 1
+        assert page().text.count("no pattern takes relax.exp") == 8  # in the list of all
+        step = "an integer form of it and an entry of the partition table with a strategy"
+        assert page().text.count(step) == 1 + 8
+        assert "at least a quarter must" in page().text
         assert "cpu0, cpu1, cpu2, cpu3, cpu4, cpu5 and 2 more" in page().text
+
+    def test_work_on_the_alu_and_of_the_host(self) -> None:
+        text = " ".join(page().text)
+        assert "of the MACs on VTA 85.5 % of the ALU operations on VTA 71.4 %" in text
+        assert "20,483 of 28,675 ALU operations. The host folds 1 operand" in text
+        assert "writes 2.01 MB for it." in text
+        row = page().text[page().text.index("All operators (12)") :]
+        at = row.index("conv1")
+        assert row[at : at + 9] == [
+            "conv1",
+            "conv2d",
+            "vta",
+            f"{WORK.macs:,}",
+            "8,192",
+            "131,712",
+            "pattern vta.conv2d",
+            "".join(FOLD),
+            "2.01 MB",
+        ]
+        assert "pattern vta.binary; 75 % idle" in row
 
     def test_loads_nothing(self) -> None:
         for tag, attrs in page().tags:
@@ -333,7 +241,7 @@ class TestPage:
     def test_without_vta(self) -> None:
         nothing = model_facts(PYNQ, {}, PLACEMENT[:1])
         found = Page(html_report(nothing, "net.onnx", "pynq"))
-        assert "Layer by layer" not in found.text and LANES in found.text
+        assert "Layer by layer" not in found.text and LANES.split("; ")[1] in found.text
         assert any("There is no time on VTA to show." in text for text in found.text)
 
     def test_without_operators(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conv_cases import NetBuilder, conv_case, random_tile, random_work
+from conv_cases import NetBuilder, add_work, conv_case, random_tile, random_work, rescale
 from hand_programs import Hand, inputs, product
 
 from vta_byoc.hw import numpy_model, simulator
@@ -19,7 +19,7 @@ from vta_byoc.hw.program import Program
 from vta_byoc.hw.random_programs import random_stream
 from vta_byoc.hw.random_safe import random_safe_program
 from vta_byoc.hw.result import RunResult
-from vta_byoc.workload import AddWorkload, Conv2dWorkload
+from vta_byoc.workload import Conv2dWorkload
 
 PRESETS = ("sim", "tophub_4x8", "2x16", "1x32")
 
@@ -79,11 +79,11 @@ def test_compiled_convolutions_in_every_order(preset: str) -> None:
 
 def test_layers_meet_in_dram_in_every_order() -> None:
     net = NetBuilder(VTAConfig())
-    work = Conv2dWorkload(1, 20, 20, 5, 5, (3, 3), padding=(1, 1, 1, 1), shift=9)
+    work = Conv2dWorkload(1, 20, 20, 5, 5, (3, 3), padding=(1, 1, 1, 1), epilogue=rescale(9))
     x = net.input("x", 1, 20, 5, 5)
     a = net.conv("a", x, work)
     b = net.conv("b", a, work)
-    case = net.finish(net.add("y", a, b, AddWorkload(1, 20, 5, 5, 0, 1, 1, 1), kind="output"))
+    case = net.finish(net.add("y", a, b, add_work((1, 20, 5, 5), 0, 1, 1, 1), kind="output"))
     for policy in POLICIES:
         case.check(run_order(case.program, case.inputs, policy).arena)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conv_cases import conv_case
+from conv_cases import conv_case, rescale
 from hand_programs import Hand, product
 
 from vta_byoc.hw import simulator
@@ -63,7 +63,7 @@ def test_round_trip(preset: str, tmp_path: Path) -> None:
 
 
 def test_loaded_program_runs(tmp_path: Path) -> None:
-    work = Conv2dWorkload(1, 20, 20, 6, 6, (3, 3), padding=(1, 1, 1, 1), shift=9)
+    work = Conv2dWorkload(1, 20, 20, 6, 6, (3, 3), padding=(1, 1, 1, 1), epilogue=rescale(9))
     case = conv_case(work, VTAConfig())
     save(case.program, tmp_path / "conv.vta")
     loaded = load(tmp_path / "conv.vta")
@@ -189,7 +189,7 @@ def test_damaged_contents() -> None:
 def test_newer_version() -> None:
     payload = product().done().to_bytes()
     assert refusal(sealed(payload + b"more", VERSION + 1)) == (
-        "program file p.vta has format version 2; this vta_byoc reads version 1; install the "
+        "program file p.vta has format version 3; this vta_byoc reads version 2; install the "
         "vta_byoc that saved it, or compile the program again"
     )
 

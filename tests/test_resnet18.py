@@ -17,7 +17,7 @@ from vta_byoc.check import compare_outputs, compare_stored, reference_runner
 from vta_byoc.frontend import output_names
 from vta_byoc.graph_pack import pack_counts
 from vta_byoc.hw import simulator
-from vta_byoc.hw.counters import dram_bytes
+from vta_byoc.hw.counters import count_stream, dram_bytes
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.isa import DEP_FIELDS, ISA, AluOp, Instruction, Opcode, format_instruction
 from vta_byoc.hw.program import Program
@@ -63,7 +63,7 @@ def images() -> Iterator[tuple[str, np.ndarray]]:
 def test_every_tensor_equals_the_reference(
     qmod: tvm.IRModule, compiled: Compiled, program: Program
 ) -> None:
-    """Logits and all 27 tensors that the region stores, over 11 inputs."""
+    """Logits and all 31 tensors that the region stores, over 11 inputs."""
     reference_of = reference_runner(qmod, compiled.programs)
     seen = set()
     for name, image in images():
@@ -71,37 +71,44 @@ def test_every_tensor_equals_the_reference(
         run = profile(compiled.exe, image, arenas=True)
         checks = compare_outputs(output_names(qmod), run.outputs, reference)
         checks += compare_stored(run, compiled.programs, reference)
-        assert len(checks) == 1 + 27
+        assert len(checks) == 1 + 31
         assert all(c.equal for c in checks), f"{name}: {[str(c) for c in checks if not c.equal]}"
         seen.add(run.outputs[0].tobytes())
     assert len(seen) == 11, "different inputs give different logits"
 
 
 def test_placement(compiled: Compiled) -> None:
+    """All of it in one region: only the input is quantized on the CPU."""
     vta = [p for p in compiled.placement if p.device == "vta"]
-    assert [p.op for p in vta].count("relax.nn.conv2d") == 19
+    assert [p.op for p in vta].count("relax.nn.conv2d") == 20
     assert [p.op for p in vta].count("relax.add") == 8
-    cpu = {p.name: p.reason for p in compiled.placement if p.device == "cpu"}
-    assert set(cpu) == {"data", "conv1", "maxpool", "avgpool", "flatten", "fc"}
-    assert all(cpu.values())
-    total = sum(p.macs for p in compiled.placement)
-    assert sum(p.macs for p in vta) / total > 0.93
+    cpu = {p.name: p.op for p in compiled.placement if p.device == "cpu"}
+    assert cpu == {"data": "relax.quantize"}
+    assert len(compiled.programs) == 1
 
 
 def test_counters(compiled: Compiled, program: Program) -> None:
+    """Steps of all, and what the 19 published convolutions and residual additions take of them."""
     image = next(images())[1]
-    counters = profile(compiled.exe, image).counters
-    assert counters == program.counters()
-    assert counters["gemm_counter"] == 6_623_232
-    assert dram_bytes(counters) <= 22_300_000
+    assert profile(compiled.exe, image).counters == program.counters()
+    kinds = {p.name: p.op for p in compiled.placement}
+    layers = {
+        layer.name: count_stream(CONFIG, program.insns[layer.begin : layer.end])
+        for layer in program.layers
+    }
+    convs = [n for n in layers if kinds[n] == "relax.nn.conv2d" and n != "conv1"]
+    adds = [n for n in layers if kinds[n] == "relax.add"]
+    assert (len(convs), len(adds)) == (19, 8)
+    assert sum(layers[n]["gemm_counter"] for n in convs) == 6_623_232
+    assert layers["conv1"]["gemm_counter"] <= 850_000
+    assert sum(dram_bytes(layers[n]) for n in [*convs, *adds]) <= 22_300_000
 
 
-def test_one_pack_and_one_unpack(pmod: tvm.IRModule) -> None:
-    assert pack_counts(pmod) == {"vta_pack": 1, "vta_unpack": 1}
+def test_one_fold_and_one_unpack(pmod: tvm.IRModule) -> None:
+    assert pack_counts(pmod) == {"vta_pack": 0, "vta_unpack": 1, "vta_fold": 1}
 
 
-def test_device_module_computes_no_offloaded_convolution(pmod: tvm.IRModule) -> None:
-    """One convolution PrimFunc is left for the CPU: the stem's."""
+def test_device_module_computes_no_convolution(pmod: tvm.IRModule) -> None:
     passes = tvm.transform.Sequential(
         [
             lower_regions(CONFIG, simulator.driver("sim"), native_target(), LoweredRegions()),
@@ -110,8 +117,7 @@ def test_device_module_computes_no_offloaded_convolution(pmod: tvm.IRModule) -> 
     )
     mod = passes(pmod)
     functions = [gv.name_hint for gv, f in mod.functions.items() if isinstance(f, tirx.PrimFunc)]
-    assert len([name for name in functions if "conv2d" in name]) == 1
-    assert not [name for name in functions if "compute" in name]
+    assert not [name for name in functions if "conv2d" in name or "compute" in name]
 
 
 def test_compiling_twice_gives_the_same_bytes(pmod: tvm.IRModule, program: Program) -> None:
@@ -148,11 +154,12 @@ def test_a_flipped_weight_changes_the_result(
     want = outcome(program, region_inputs)
     rng = np.random.default_rng(4)
     weights = [s for s in program.of_kind("const") if s.dtype == "int8" and len(s.shape) == 6]
-    assert len(weights) == 19
+    assert len(weights) >= 21
     for symbol in weights:
         image = program.image.copy()
-        at = symbol.offset - program.input_bytes + int(rng.integers(symbol.nbytes))
-        image[at] = np.int8(image[at] ^ -128)
+        values = image[symbol.offset - program.input_bytes :][: symbol.nbytes]
+        at = int(rng.choice(np.flatnonzero(values)))  # lanes that do not exist hold zeros
+        values[at] ^= -128
         assert outcome(flipped(program, image=image), region_inputs) != want, symbol.name
 
 
@@ -162,12 +169,15 @@ def test_a_flipped_micro_op_changes_the_result_or_is_reported(
     want = outcome(program, region_inputs)
     rng = np.random.default_rng(5)
     (uops,) = program.of_kind("uop")
-    for _ in range(40):
+    lost = 0
+    for _ in range(60):
         image = program.image.copy()
         words = image[uops.offset - program.input_bytes :][: uops.nbytes].view(np.uint32)
         at, bit = int(rng.integers(words.size)), int(rng.integers(11))
         words[at] ^= np.uint32(1 << bit)
-        assert outcome(flipped(program, image=image), region_inputs) != want, (at, bit)
+        lost += outcome(flipped(program, image=image), region_inputs) == want
+    # a clamp or a clear of another vector, or a maximum that loses, may change nothing
+    assert lost <= 3
 
 
 def dead_fields(fields: dict[str, int], opcode: Opcode) -> set[str]:
@@ -211,6 +221,8 @@ def test_a_flipped_instruction_byte_changes_the_result_or_is_reported(
         )
         if field is not None and field.name in dead_fields(dict(insn.fields), insn.opcode):
             continue
+        if field is not None and is_dead_bit(insn, field.name, bit - field.lsb):
+            continue
         insns[at, word] ^= np.uint64(1) << np.uint64(bit)
         live += 1
         result = outcome(flipped(program, insns=insns), region_inputs)
@@ -220,6 +232,12 @@ def test_a_flipped_instruction_byte_changes_the_result_or_is_reported(
             assert can_be_lost(insn, name), (at, name, format_instruction(insn))
     print(f"{live} live bits flipped, {lost} of them without effect")
     assert lost <= live // 8
+
+
+def is_dead_bit(insn: Instruction, field: str, bit: int) -> bool:
+    """A right shift takes the low five bits of its amount and the sign."""
+    shifts = insn.opcode == Opcode.ALU and insn["alu_opcode"] == AluOp.SHR
+    return shifts and field == "imm" and 5 <= bit < 15
 
 
 def can_be_lost(insn: Instruction, field: str) -> bool:

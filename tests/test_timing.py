@@ -11,7 +11,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conv_cases import NetBuilder, conv_case, random_tile, random_work
+from conv_cases import (
+    NetBuilder,
+    add_work,
+    conv_case,
+    conv_tile,
+    random_tile,
+    random_work,
+    rescale,
+)
 
 from vta_byoc.hw.config import Timing, VTAConfig
 from vta_byoc.hw.cycle_model import run_cycles
@@ -21,8 +29,7 @@ from vta_byoc.hw.program import Program
 from vta_byoc.hw.random_programs import random_stream
 from vta_byoc.hw.timing import simulate, simulate_stream
 from vta_byoc.hw.timing_result import STALLS, TOKEN, TimingResult
-from vta_byoc.tiling import ConvTile
-from vta_byoc.workload import AddWorkload, Conv2dWorkload
+from vta_byoc.workload import Conv2dWorkload
 
 PYNQ = VTAConfig.preset("pynq")
 PROGRAMS = 1000
@@ -307,10 +314,10 @@ def test_damaged_tokens_deadlock_in_both_models_or_in_none() -> None:
 def small_net() -> Program:
     net = NetBuilder(PYNQ)
     net.input("x", 1, 32, 8, 8)
-    work = Conv2dWorkload(1, 32, 32, 8, 8, (3, 3), (1, 1), (1, 1, 1, 1), shift=9)
+    work = Conv2dWorkload(1, 32, 32, 8, 8, (3, 3), (1, 1), (1, 1, 1, 1), epilogue=rescale(9))
     net.conv("conv1", "x", work)
     net.conv("conv2", "conv1", work)
-    net.add("sum", "conv2", "x", AddWorkload(1, 32, 8, 8), kind="output")
+    net.add("sum", "conv2", "x", add_work((1, 32, 8, 8)), kind="output")
     return net.finish("sum").program
 
 
@@ -351,9 +358,9 @@ def test_a_wider_port_is_never_slower() -> None:
 
 def test_two_slots_hide_the_loads_of_the_tutorial_convolution() -> None:
     """7 rows, 128 channels, 16 inputs a tile, as published, with a bias that it has not."""
-    work = Conv2dWorkload(1, 256, 256, 14, 14, (3, 3), (1, 1), (1, 1, 1, 1), shift=8, low=0)
+    work = Conv2dWorkload(1, 256, 256, 14, 14, (3, 3), (1, 1), (1, 1, 1, 1), epilogue=rescale(8, 0))
     one, two = (
-        simulate(conv_case(work, PYNQ, ConvTile(8, 7, 14, 1, "weights", n, n, n)).program)
+        simulate(conv_case(work, PYNQ, conv_tile(work, 8, 7, 14, 1, "weights", (n, n, n))).program)
         for n in (1, 2)
     )
     gemm, epilogue = 451_584, 16 * 14 * 14 * (1 + 2 + 3)

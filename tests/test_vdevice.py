@@ -32,16 +32,19 @@ def test_decisions_of_a_residual_block() -> None:
     region, decisions = Region.of(func), scopes_of(func)
     assert [s.output for s in region.steps] == ["conv_a", "conv_b", "join"]
     x = region.params[0]
-    assert decisions[x].demands == (("conv_a", DRAM_INP), ("join", DRAM_ACC))
+    assert decisions[x].demands == (("conv_a", DRAM_INP), ("join", DRAM_INP))
     assert decisions[x].scope == DRAM_INP
-    assert decisions[x].rule == (
-        "packed int8 serves INP and ACC_8BIT loads: the INP scope holds both"
-    )
     assert (decisions["conv_a"].scope, decisions["conv_a"].rule) == (DRAM_INP, "consumers agree")
-    assert (decisions["conv_b"].scope, decisions["conv_b"].rule) == (DRAM_ACC, "consumers agree")
+    assert (decisions["conv_b"].scope, decisions["conv_b"].rule) == (DRAM_INP, "consumers agree")
     assert decisions["join"].rule == "no consumer on VTA: as the store left it"
     constants = [p for p in region.params if p != x]
-    assert [decisions[p].scope for p in constants] == [DRAM_WGT, DRAM_ACC] * 2
+    assert [decisions[p].scope for p in constants] == [DRAM_WGT, DRAM_ACC] * 2 + [DRAM_WGT]
+
+
+def test_packed_int8_serves_both_buffers() -> None:
+    decision = decide("t", "int8", [("c", DRAM_INP), ("d", DRAM_ACC)])
+    assert decision.scope == DRAM_INP
+    assert decision.rule == "packed int8 serves INP and ACC_8BIT loads: the INP scope holds both"
 
 
 def test_scopes_reach_the_program() -> None:

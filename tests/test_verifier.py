@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conv_cases import add_case, conv_case, random_tile, random_work
+from conv_cases import add_case, add_work, conv_case, random_tile, random_work
 from hand_programs import Hand, product
 from integer_models import residual_net
 from verifier_cases import CASES, CORRECT, compute, machine, second_load
@@ -20,7 +20,6 @@ from vta_byoc.hw.isa import AluOp, Instruction, Opcode
 from vta_byoc.hw.random_safe import random_safe_program
 from vta_byoc.hw.verifier import RULES, check, verify
 from vta_byoc.pipeline import compile_module
-from vta_byoc.workload import AddWorkload
 
 PRESETS = ("sim", "tophub_4x8", "2x16", "1x32")
 
@@ -173,7 +172,7 @@ def test_compiled_convolutions_raise_no_alarm(preset: str) -> None:
 @pytest.mark.parametrize("preset", PRESETS)
 def test_compiled_additions_raise_no_alarm(preset: str) -> None:
     for size, channels, shift in ((1, 1, 0), (7, 40, 1), (30, 17, -2)):
-        work = AddWorkload(2, channels, size, size, 1, 0, max(0, shift), shift)
+        work = add_work((2, channels, size, size), 1, 0, max(0, shift), shift)
         assert verify(add_case(work, VTAConfig.preset(preset)).program) == []
 
 

@@ -134,17 +134,34 @@ def _observer(mod: tvm.IRModule) -> tuple[list[relax.Var], tvm.IRModule]:
     for binding in bindings:
         env[binding.var] = writer.emit(substituted(binding.value, env), binding.var.name)
     tensors = [v for v in [*main.params, *(b.var for b in bindings)] if is_float32(v)]
+    for tensor in tensors:
+        _check_not_empty(tensor)
     peaks = [_peak(writer, env.get(tensor, tensor)) for tensor in tensors]
     return tensors, with_main(mod, writer.finish(main, relax.Tuple(peaks)))
 
 
+def _check_not_empty(tensor: relax.Var) -> None:
+    if 0 in static_shape(tensor):
+        raise VTAError(
+            f'tensor "{source_name(tensor)}" has the shape {static_shape(tensor)}; every '
+            "dimension must be at least 1; correct the shapes or slices of the model"
+        )
+
+
 def _peak(writer: FunctionWriter, tensor: relax.Expr) -> relax.Var:
-    """The largest magnitude; infinite if the tensor has a NaN, which a maximum would skip."""
-    magnitude = writer.emit(relax.op.abs(tensor), "magnitude")
-    finite = writer.emit(relax.op.isfinite(tensor), "finite")
-    infinity = relax.const(np.float32(np.inf))
-    marked = writer.emit(relax.op.where(finite, magnitude, infinity), "marked")
-    return writer.emit(relax.op.max(marked), "peak")
+    """The largest magnitude; NaN if the tensor holds one."""
+    out_ty = relax.TensorType((), "float32")
+    return writer.emit(relax.call_dps_packed(PEAK, [tensor], out_ty=out_ty), "peak")
+
+
+PEAK = "vta.calibrate.peak"
+"""Global function. NumPy, because compiling a reduction for every shape would take longer."""
+
+
+@tvm.register_global_func(PEAK, override=True)
+def _write_peak(tensor: Any, peak: Any) -> None:
+    magnitudes = np.abs(tensor.numpy())
+    peak.copyfrom(np.asarray(magnitudes.max(initial=0), "float32"))
 
 
 def _observe(

@@ -8,8 +8,39 @@ overflow.  A rescale by `shift` is
     shift = 0   x
     shift < 0   x << -shift
 
-followed by maximum(low) and minimum(high).  Where a bias is added, the rounding constant is part
-of it.  `clip` is never used on integers: TVM's does not saturate as documented.
+followed by maximum(low) and minimum(high).  `clip` is never used on integers: TVM's does not
+saturate as documented.  Everything is a plain Relax operator; a constant is a scalar (), one value
+per channel, or one per element where it says so.
+
+The forms (`[...]` is left out where it changes nothing; `end` is maximum(low), minimum(high),
+astype int8; `rescale` is [add(rounding)], right_shift | left_shift | nothing):
+
+layer       acc = conv1d | conv2d | conv2d_transpose | matmul (int8, int8 constant -> int32)
+            add(bias per channel; the rounding constant is part of it), right_shift | left_shift,
+            end.  Without shift and end if only floats read the result: int32 to dequantize.
+            Layouts NCW/OIW, NCHW/OIHW, NCHW/IOHW; any strides, padding, dilation, groups,
+            output_padding.  matmul: x [..., K] times [K, M].
+two tensors lhs = astype(x), [left_shift | rescale]; rhs the same; add | subtract | maximum |
+            minimum | multiply (lhs, rhs); rescale, end.  Shifts bring both sides to one scale (a
+            product needs none).  Shapes broadcast.
+constants   wide = astype(x); multiply(factor) | [left_shift]; [add(offset, rounding constant in
+            it)]; [right_shift]; end.  Scale and offset of any shape that broadcasts to x; factors
+            have at most 15 bits, the result has 12 fraction bits before the shift (8 without
+            multiply).
+leaky relu  wide = astype(x); kept = [left_shift(wide, n)]; scaled = [multiply(wide, m)];
+            maximum(kept, scaled); rescale, end.  The slope is m / 2**n, rounded to n <= 12.
+clamp       maximum(low) and minimum(high) on int8, each only where it can change a value.
+mean        wide = astype(x); sum(wide, axes); [multiply(m)]; rescale, end.
+avg_pool2d  acc = conv2d(x, ones (C, 1, KH, KW), groups C); [multiply(m)]; rescale, end.  Where the
+            padding does not count, m is (1, 1, OH, OW): one multiplier per position, one shift.
+            Ceil mode is padding at the bottom and on the right.
+            Means and averages: m / 2**shift is 1 / count times the change of scale, m rounded half
+            up to at most 15 bits; a half is rounded up by the rescale.
+requantize  astype(x), rescale, end: before a concat whose inputs have other scales.
+movement    max_pool2d, concat, split, strided_slice, pad with 0, reshape, permute_dims,
+            expand_dims, squeeze, flatten, broadcast_to, repeat (nearest upsampling is a repeat
+            of rows, then of columns), take, tile, flip, pixel_shuffle, max, min: on int8.
+floats      quantize (half to even, saturates) and dequantize at the borders of float islands.
 
 The last variable of a group carries the name of the source operator, the others
 `<name>__<part>`.
@@ -17,149 +48,16 @@ The last variable of a group carries the name of the source operator, the others
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from fractions import Fraction
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from tvm import relax
 
 from vta_byoc.bindings import SEPARATOR, FunctionWriter
-from vta_byoc.hw.errors import VTAError
+from vta_byoc.scales import INT8_HIGH, INT8_LOW, MAX_SHIFT, AffineScale, MeanScale, Rescale
 
-INT8_LOW, INT8_HIGH = -128, 127
-WEIGHT_HIGH = 127
-"""Weights use -127..127, so that a weight and its negation both exist."""
-INT32_HIGH = 2**31 - 1
-MAX_SHIFT = 31
-SILENT_EXPONENT = -7
-"""Exponent of a tensor that calibration only ever saw as zero: the scale is 1/128."""
-EXPONENT_LOW, EXPONENT_HIGH = -60, 60
-ALIGN_BITS = 16
-"""The coarser operand of an addition is shifted left by at most this much."""
-MULTIPLIER_HIGH = 2**15 - 1
-"""Multipliers fit the machine's 16-bit immediate."""
-MULTIPLIER_BITS = 8
-"""A multiplier with fewer bits that is not exact is refused (error above 0.4 %)."""
-
-
-def scale_exponent(amax: float, name: str) -> int:
-    """The smallest e with 127 * 2**e >= amax, at least -60; -7 if amax is 0.
-
-    Raises:
-        VTAError: amax needs an exponent above 60.
-    """
-    if amax == 0:
-        return SILENT_EXPONENT
-    exponent = math.frexp(amax)[1] - 7
-    if INT8_HIGH * 2.0**exponent < amax:
-        exponent += 1
-    if exponent > EXPONENT_HIGH:
-        raise VTAError(
-            f'"{name}" reaches {amax:g}; values up to {INT8_HIGH * 2.0**EXPONENT_HIGH:g} can be '
-            "quantized; scale the model's inputs or weights down"
-        )
-    return max(exponent, EXPONENT_LOW)
-
-
-def quantized(values: np.ndarray, exponent: int, low: int, high: int) -> np.ndarray:
-    """`values / 2**exponent` rounded half to even and saturated, as int64."""
-    return np.clip(np.rint(np.float64(values) * 2.0**-exponent), low, high).astype("int64")
-
-
-@dataclass(frozen=True)
-class Rescale:
-    """From an int32 accumulator to int8: shift, then saturate to low..high."""
-
-    shift: int
-    low: int = INT8_LOW
-    high: int = INT8_HIGH
-
-    @property
-    def rounding(self) -> int:
-        """What is added before a right shift."""
-        return 1 << (self.shift - 1) if self.shift > 0 else 0
-
-
-@dataclass(frozen=True)
-class Accumulator:
-    """The proof that an int32 accumulator cannot overflow.
-
-    Attributes:
-        name: the layer.
-        bound: the largest magnitude its value can take, rounding constant included, for any
-            int8 input.
-        shift: the rescale that follows.
-        fix: what the user can do if the bound is too large.
-    """
-
-    name: str
-    bound: int
-    shift: int
-    fix: str
-
-    def checked(self) -> Accumulator:
-        largest = self.bound << max(-self.shift, 0)
-        if largest > INT32_HIGH:
-            raise VTAError(
-                f'layer "{self.name}" can accumulate {largest}; int32 holds {INT32_HIGH}; '
-                f"{self.fix}"
-            )
-        return self
-
-
-def shift_to(acc_exponent: int, amax: float, bound: int, name: str) -> tuple[int, int]:
-    """Exponent of the int8 result and the shift that takes an accumulator there.
-
-    The exponent is that of `amax`, with two exceptions that lose nothing: a left shift stops
-    before `bound` would leave int32, and a tensor that was always zero is not shifted right by
-    more than 15.
-    """
-    shift = scale_exponent(amax, name) - acc_exponent
-    if amax == 0:
-        shift = min(shift, 15)
-    shift = max(shift, -MAX_SHIFT)
-    while shift < 0 and bound << -shift > INT32_HIGH:
-        shift += 1
-    assert shift <= MAX_SHIFT, f"{name}: amax {amax} is far beyond the bound {bound}"
-    return acc_exponent + shift, shift
-
-
-@dataclass(frozen=True)
-class MeanScale:
-    """sum of n int8 values -> their mean: multiply, then rescale."""
-
-    multiplier: int
-    rescale: Rescale
-    exponent: int
-    bound: int
-
-
-def mean_scale(count: int, exponent: int, amax: float, name: str) -> MeanScale | None:
-    """The most precise multiplier and shift for the mean of `count` values.
-
-    The product stays within int32 for any input (`bound`), the multiplier within 15 bits.
-    None if fewer than 8 significant bits are left and the multiplier is not exact: then an
-    integer mean would be worse than a float one.
-    """
-    out_exponent = max(scale_exponent(amax, name), exponent - 14)
-    ratio = Fraction(2) ** (exponent - out_exponent) / count
-    for shift in range(MAX_SHIFT, -1, -1):
-        multiplier = math.floor(ratio * 2**shift + Fraction(1, 2))
-        rescale = Rescale(shift)
-        bound = 128 * count * multiplier + rescale.rounding
-        if multiplier <= MULTIPLIER_HIGH and bound <= INT32_HIGH:
-            break
-    else:
-        return None
-    if multiplier < 2 ** (MULTIPLIER_BITS - 1) and multiplier != ratio * 2**shift:
-        return None
-    while multiplier and multiplier % 2 == 0 and shift > 0:
-        multiplier, shift = multiplier // 2, shift - 1
-    bound = 128 * count * multiplier + Rescale(shift).rounding
-    return MeanScale(multiplier, Rescale(shift), out_exponent, bound)
+__all__ = ["DialectWriter", "Rescale"]
 
 
 class DialectWriter(FunctionWriter):
@@ -181,11 +79,11 @@ class DialectWriter(FunctionWriter):
         weight: np.ndarray,
         bias: np.ndarray,
         attrs: Any,
-        rescale: Rescale,
+        rescale: Rescale | None,
         name: str,
     ) -> relax.Var:
-        """conv2d + bias + rescale. data int8 NCHW, weight int8 OIHW, bias int32 [O] with the
-        rounding constant already in it."""
+        """A layer group of conv2d. data int8 NCHW, weight int8 OIHW, bias int32 [O]; for `bias`
+        and `rescale` see `layer`. `attrs` has strides, padding, dilation and groups."""
         product = relax.op.nn.conv2d(
             data,
             _const(weight, "int8"),
@@ -195,36 +93,125 @@ class DialectWriter(FunctionWriter):
             groups=attrs.groups,
             out_dtype="int32",
         )
-        biased = self._biased(product, bias.reshape(1, -1, 1, 1), name)
-        return self._saturated(self._shifted(biased, rescale.shift, name), rescale, name)
+        return self.layer(product, bias.reshape(1, -1, 1, 1), rescale, name)
+
+    def conv1d(
+        self,
+        data: relax.Expr,
+        weight: np.ndarray,
+        bias: np.ndarray,
+        attrs: Any,
+        rescale: Rescale | None,
+        name: str,
+    ) -> relax.Var:
+        """A layer group of conv1d. data int8 NCW, weight int8 OIW, bias int32 [O]."""
+        product = relax.op.nn.conv1d(
+            data,
+            _const(weight, "int8"),
+            strides=attrs.strides,
+            padding=attrs.padding,
+            dilation=attrs.dilation,
+            groups=attrs.groups,
+            out_dtype="int32",
+        )
+        return self.layer(product, bias.reshape(1, -1, 1), rescale, name)
+
+    def conv2d_transpose(
+        self,
+        data: relax.Expr,
+        weight: np.ndarray,
+        bias: np.ndarray,
+        attrs: Any,
+        rescale: Rescale | None,
+        name: str,
+    ) -> relax.Var:
+        """A layer group of conv2d_transpose. data int8 NCHW, weight int8 (I, O / groups, KH, KW),
+        bias int32 [O]; `attrs` has output_padding too."""
+        product = relax.op.nn.conv2d_transpose(
+            data,
+            _const(weight, "int8"),
+            strides=attrs.strides,
+            padding=attrs.padding,
+            output_padding=attrs.output_padding,
+            dilation=attrs.dilation,
+            groups=attrs.groups,
+            out_dtype="int32",
+        )
+        return self.layer(product, bias.reshape(1, -1, 1, 1), rescale, name)
 
     def matmul(
-        self, data: relax.Expr, weight: np.ndarray, bias: np.ndarray, rescale: Rescale, name: str
+        self,
+        data: relax.Expr,
+        weight: np.ndarray,
+        bias: np.ndarray,
+        rescale: Rescale | None,
+        name: str,
     ) -> relax.Var:
-        """matmul + bias + rescale. data int8 [..., K], weight int8 [K, M], bias int32 [M] with
-        the rounding constant already in it."""
+        """A layer group of matmul. data int8 [..., K], weight int8 [K, M], bias int32 [M]."""
         product = relax.op.matmul(data, _const(weight, "int8"), out_dtype="int32")
-        biased = self._biased(product, bias, name)
-        return self._saturated(self._shifted(biased, rescale.shift, name), rescale, name)
+        return self.layer(product, bias, rescale, name)
 
-    def matmul_to_float(
-        self, data: relax.Expr, weight: np.ndarray, bias: np.ndarray, exponent: int, name: str
+    def layer(
+        self, product: relax.Expr, bias: np.ndarray, rescale: Rescale | None, name: str
     ) -> relax.Var:
-        """matmul + bias, dequantized straight from int32 to float32."""
-        product = relax.op.matmul(data, _const(weight, "int8"), out_dtype="int32")
-        biased = self._biased(product, bias, name)
-        return self.dequantize(biased, exponent, name)
+        """int32 `product` + `bias` (int32, broadcasts; the rounding constant is already in it),
+        rescaled to int8; int32 `<name>__bias` without `rescale`."""
+        acc = self.emit(product, f"{name}{SEPARATOR}acc")
+        biased = self.emit(relax.op.add(acc, _const(bias, "int32")), f"{name}{SEPARATOR}bias")
+        if rescale is None:
+            return biased
+        return self._saturated(self._shifted(biased, rescale.shift, name), rescale, name)
 
     def add(
         self, operands: Sequence[tuple[relax.Expr, int]], rescale: Rescale, name: str
     ) -> relax.Var:
-        """Sum of int8 tensors, each shifted left by its amount (right if negative), rescaled."""
+        """Sum of two int8 tensors, see `binary`."""
+        return self.binary(relax.op.add, operands, rescale, name)
+
+    def binary(
+        self,
+        op: Callable[[relax.Expr, relax.Expr], relax.Expr],
+        operands: Sequence[tuple[relax.Expr, int]],
+        rescale: Rescale,
+        name: str,
+    ) -> relax.Var:
+        """`op` of two int8 tensors, each widened and shifted left by its amount (right if
+        negative), rescaled to int8."""
         terms = [
             self._aligned(value, amount, f"{name}{SEPARATOR}{side}")
             for (value, amount), side in zip(operands, ("lhs", "rhs"), strict=True)
         ]
-        total = self.emit(relax.op.add(*terms), f"{name}{SEPARATOR}acc")
+        total = self.emit(op(*terms), f"{name}{SEPARATOR}acc")
         return self._saturated(self._rounded(total, rescale, name), rescale, name)
+
+    def affine(
+        self, value: relax.Expr, scale: AffineScale, rescale: Rescale, name: str
+    ) -> relax.Var:
+        """int8 -> int8: widened, multiplied or shifted left, offset added, rescaled."""
+        wide = self.emit(relax.op.astype(value, "int32"), f"{name}{SEPARATOR}wide")
+        if scale.left is None:
+            product = relax.op.multiply(wide, _const(scale.factor, "int32"))
+            wide = self.emit(product, f"{name}{SEPARATOR}product")
+        elif scale.left:
+            scaled = relax.op.left_shift(wide, _const(scale.left, "int32"))
+            wide = self.emit(scaled, f"{name}{SEPARATOR}scaled")
+        offset = scale.offset + rescale.rounding
+        if offset.any():
+            wide = self.emit(relax.op.add(wide, _const(offset, "int32")), f"{name}{SEPARATOR}bias")
+        return self._saturated(self._shifted(wide, rescale.shift, name), rescale, name)
+
+    def leaky_relu(
+        self, value: relax.Expr, factor: int, bits: int, rescale: Rescale, name: str
+    ) -> relax.Var:
+        """int8 -> int8: the larger of x and x * factor / 2**bits, both times 2**bits, rescaled."""
+        wide = self.emit(relax.op.astype(value, "int32"), f"{name}{SEPARATOR}wide")
+        kept = self._shifted(wide, -bits, f"{name}{SEPARATOR}kept")
+        scaled = wide
+        if factor != 1:
+            product = relax.op.multiply(wide, _const(factor, "int32"))
+            scaled = self.emit(product, f"{name}{SEPARATOR}product")
+        larger = self.emit(relax.op.maximum(kept, scaled), f"{name}{SEPARATOR}acc")
+        return self._saturated(self._rounded(larger, rescale, name), rescale, name)
 
     def rescale(self, value: relax.Expr, rescale: Rescale, name: str) -> relax.Var:
         """int8 -> int8 at another scale."""
@@ -237,10 +224,42 @@ class DialectWriter(FunctionWriter):
         """int8 -> int8: sum over `axes` in int32, multiply, rescale."""
         wide = self.emit(relax.op.astype(value, "int32"), f"{name}{SEPARATOR}int32")
         total = self.emit(relax.op.sum(wide, axes, keepdims), f"{name}{SEPARATOR}acc")
-        if scale.multiplier != 1:
-            product = relax.op.multiply(total, _const(scale.multiplier, "int32"))
+        return self._averaged(total, np.array(scale.multipliers[0]), scale.rescale, name)
+
+    def avg_pool2d(
+        self,
+        value: relax.Expr,
+        window: Any,
+        padding: Sequence[int],
+        multipliers: np.ndarray,
+        rescale: Rescale,
+        name: str,
+    ) -> relax.Var:
+        """int8 NCHW -> int8: sums of windows by a depthwise conv2d of ones, multiply, rescale.
+
+        `window` has pool_size, strides and dilation; `multipliers` is () or (1, 1, OH, OW).
+        """
+        channels = int(value.ty.shape[1])
+        ones = np.ones((channels, 1, *(int(size) for size in window.pool_size)))
+        product = relax.op.nn.conv2d(
+            value,
+            _const(ones, "int8"),
+            strides=window.strides,
+            padding=list(padding),
+            dilation=window.dilation,
+            groups=channels,
+            out_dtype="int32",
+        )
+        total = self.emit(product, f"{name}{SEPARATOR}acc")
+        return self._averaged(total, multipliers, rescale, name)
+
+    def _averaged(
+        self, total: relax.Var, multipliers: np.ndarray, rescale: Rescale, name: str
+    ) -> relax.Var:
+        if (multipliers != 1).any():
+            product = relax.op.multiply(total, _const(multipliers, "int32"))
             total = self.emit(product, f"{name}{SEPARATOR}product")
-        return self._saturated(self._rounded(total, scale.rescale, name), scale.rescale, name)
+        return self._saturated(self._rounded(total, rescale, name), rescale, name)
 
     def clamp(self, value: relax.Expr, low: int, high: int, name: str) -> relax.Var:
         """maximum and minimum on int8, each only if it can change a value."""
@@ -251,10 +270,6 @@ class DialectWriter(FunctionWriter):
         for op, bound in bounds[-1:]:
             value = self.emit(op(value, _const(bound, "int8")), name)
         return value
-
-    def _biased(self, product: relax.Expr, bias: np.ndarray, name: str) -> relax.Var:
-        acc = self.emit(product, f"{name}{SEPARATOR}acc")
-        return self.emit(relax.op.add(acc, _const(bias, "int32")), f"{name}{SEPARATOR}bias")
 
     def _aligned(self, value: relax.Expr, amount: int, name: str) -> relax.Var:
         wide = self.emit(relax.op.astype(value, "int32"), name)

@@ -19,12 +19,11 @@ from vta_byoc.hw.implementations import Implementation, Inputs, implementation
 from vta_byoc.hw.program import Layer, Program
 from vta_byoc.hw.rules import disassembly, layer_of
 
-from .check import TensorCheck, reference_runner, same_bits
+from .check import TensorCheck, reference_runner, same_packed
 from .pipeline import Compiled
 from .provenance import culprit
 from .runtime import Inputs as ModelInputs
 from .runtime import profile
-from .strategy import unpack_activation
 
 REFERENCE = "reference"
 """What the integer reference is called where implementations are named."""
@@ -259,8 +258,7 @@ def _first_wrong(
         if layer.output in tensors:
             want = tensors[layer.output]
             packed = program.view(arena, layer.output)
-            value = unpack_activation(packed, want.shape[0], want.shape[1])
-            check = same_bits(layer.output, region, value, want)
+            check = same_packed(layer.output, region, packed, want)
             if not check.equal:
                 return layer, check
     return None
@@ -287,7 +285,7 @@ def _inside(
     if found is not None and found.index < layer.end:
         return replace(found, evidence=f"{run.name} and {second.name} disagree on this program")
     assert check.first is not None
-    blame = culprit(qmod, inputs, program, values, run, layer, check.first)
+    blame = culprit(qmod, inputs, program, values, layer, check.first)
     at = _at(program, region, blame.index, blame.cause)
     return replace(at, detail=blame.detail, evidence=blame.evidence)
 

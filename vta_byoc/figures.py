@@ -5,6 +5,7 @@ They hold no colours of the page: its script adds those of the light or the dark
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 
@@ -15,6 +16,7 @@ from vta_byoc.figure_text import (
     PLOT_WIDTH,
     PREFIXES,
     Figure,
+    distinct,
     plain,
     quantity,
     short,
@@ -22,6 +24,7 @@ from vta_byoc.figure_text import (
 from vta_byoc.hw.isa import Queue
 from vta_byoc.hw.timing_result import FETCH, FULL, PORT, TOKEN
 from vta_byoc.layer_facts import DRAM, SPENT, SRAMS, LayerFacts, ModelFacts
+from vta_byoc.partition import Placement
 from vta_byoc.roofline import roofline_figure
 
 SPENT_COLORS = {
@@ -57,6 +60,8 @@ DRAM_TITLES = {
     "uop": "micro-ops",
     "insn": "instructions",
 }
+PLACEMENT_LEFT = 104
+"""Pixels left of the bars of the placement, for what they count."""
 TICK_WIDTH = 7.2
 """Pixels of a letter of a layer's name."""
 _NO_AXIS = {"visible": False, "fixedrange": True}
@@ -65,7 +70,8 @@ _HEAT = [[0, "rgba(47,111,181,0.04)"], [1, "rgba(47,111,181,0.6)"]]
 
 def figures(facts: ModelFacts) -> dict[str, Figure]:
     """Every figure by the id of its place on the page; without layers only the placement."""
-    made = {"placement": placement_figure(facts)} if facts.macs_total else {}
+    work = facts.macs_total or facts.alu_ops_total
+    made = {"placement": placement_figure(facts)} if work else {}
     if facts.layers:
         made |= {"queues": queues_figure(facts), "layers": layers_figure(facts)}
     if any(layer.macs for layer in facts.layers):
@@ -75,53 +81,77 @@ def figures(facts: ModelFacts) -> dict[str, Figure]:
 
 # ---------------------------------------------------------------- placement
 def placement_figure(facts: ModelFacts) -> Figure:
-    """One bar, as long as the model's MACs; a piece for each operator, VTA first."""
-    data, start = [], 0
-    for device, color in (("vta", ON_VTA), ("cpu", ON_CPU)):
-        ops = [op for op in facts.placement if op.device == device and op.macs]
-        bases = []
-        for op in ops:
-            bases.append(start)
-            start += op.macs
-        hover = [
-            f"<b>{plain(op.name)}</b> on {device}<br>{quantity(op.macs)}MAC, "
-            f"{100 * op.macs / facts.macs_total:.2f} %"
-            for op in ops
-        ]
-        names = [short(op.name, 16) for op in ops]
-        shares = [op.macs / facts.macs_total for op in ops]
-        data.append(
-            {
-                "type": "bar",
-                "orientation": "h",
-                "y": [0] * len(ops),
-                "x": [op.macs for op in ops],
-                "base": bases,
-                "width": 1,
-                "text": [
-                    plain(name) if share * PLOT_WIDTH > CHAR_WIDTH * len(name) + 6 else ""
-                    for name, share in zip(names, shares, strict=True)
-                ],
-                "textposition": "inside",
-                "insidetextanchor": "middle",
-                "textangle": 0,
-                "textfont": {"color": "#ffffff", "size": 10},
-                "constraintext": "none",
-                "hovertext": hover,
-                "hoverinfo": "text",
-                "marker": {"color": color, "line": {"width": 0.8}},
-            }
-        )
-    layout = {
-        "height": 54,
-        "margin": {"l": 0, "r": 0, "t": 2, "b": 2},
+    """A bar as long as the model's MACs, one as its ALU operations; a piece for each operator,
+    those on VTA first."""
+    kinds = [
+        ("MACs", "MAC", [(op, op.macs) for op in facts.placement if op.macs]),
+        ("ALU operations", "op", [(op, op.alu_ops) for op in facts.placement if op.alu_ops]),
+    ]
+    shown = [(title, unit, ops) for title, unit, ops in kinds if ops]
+    data: list[Figure] = []
+    layout: Figure = {
+        "height": 42 * len(shown) + 6,
+        "margin": {"l": PLACEMENT_LEFT, "r": 0, "t": 2, "b": 2},
         "barmode": "overlay",
         "bargap": 0,
         "showlegend": False,
-        "xaxis": {**_NO_AXIS, "range": [0, facts.macs_total]},
-        "yaxis": {**_NO_AXIS, "range": [-0.5, 0.5]},
+        "yaxis": {
+            "range": [len(shown) - 0.5, -0.5],
+            "tickvals": list(range(len(shown))),
+            "ticktext": [f"{title} " for title, _, _ in shown],
+            "fixedrange": True,
+            "ticks": "",
+            "showgrid": False,
+            "zeroline": False,
+        },
     }
+    for row, (_, unit, ops) in enumerate(shown):
+        axis = f"x{row + 1}" if row else "x"
+        over = {"overlaying": "x"} if row else {}
+        data += _placement_bars(ops, unit, row, axis)
+        total = sum(amount for _, amount in ops)
+        layout[axis.replace("x", "xaxis")] = {**_NO_AXIS, **over, "range": [0, total]}
     return {"data": data, "layout": layout}
+
+
+def _placement_bars(
+    ops: Sequence[tuple[Placement, int]], unit: str, row: int, axis: str
+) -> Iterable[Figure]:
+    """The pieces of one bar, VTA's and then those of the CPU."""
+    total, start = sum(amount for _, amount in ops), 0
+    for device, color in (("vta", ON_VTA), ("cpu", ON_CPU)):
+        mine = [(op, amount) for op, amount in ops if op.device == device]
+        ends = list(itertools.accumulate((amount for _, amount in mine), initial=start))
+        start = ends[-1]
+        yield {
+            "type": "bar",
+            "orientation": "h",
+            "y": [row] * len(mine),
+            "x": [amount for _, amount in mine],
+            "base": ends[:-1],
+            "width": 0.86,
+            "text": [_piece(op.name, amount / total) for op, amount in mine],
+            "textposition": "inside",
+            "insidetextanchor": "middle",
+            "textangle": 0,
+            "textfont": {"color": "#ffffff", "size": 10},
+            "constraintext": "none",
+            "hovertext": [
+                f"<b>{plain(op.name)}</b> on {device}<br>{quantity(amount)}{unit}, "
+                f"{100 * amount / total:.2f} %"
+                for op, amount in mine
+            ],
+            "hoverinfo": "text",
+            "marker": {"color": color, "line": {"width": 0.8}},
+            "xaxis": axis,
+        }
+
+
+def _piece(name: str, share: float) -> str:
+    """The name of a piece of a bar that takes ``share`` of it, "" where it has no room."""
+    text = short(name, 16)
+    room = share * (PLOT_WIDTH - PLACEMENT_LEFT)
+    return plain(text) if room > CHAR_WIDTH * len(text) + 6 else ""
 
 
 # ---------------------------------------------------------------- queues
@@ -207,7 +237,7 @@ def layers_figure(facts: ModelFacts) -> Figure:
         "yaxis": {
             "range": [len(layers) - 0.5, -0.5],
             "tickvals": rows,
-            "ticktext": [plain(short(name)) + " " for name in names],
+            "ticktext": [plain(name) + " " for name in distinct(names)],
             "fixedrange": True,
             "ticks": "",
             "showgrid": False,

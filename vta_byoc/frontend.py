@@ -10,9 +10,9 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from vta_byoc.batch_norm import fold_batch_norm
 from vta_byoc.bindings import source_name
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.normalize import normalize
 
 __all__ = ["OUTPUT_NAMES", "load_model", "output_names", "source_name"]
 
@@ -32,7 +32,8 @@ def load_model(path: str | Path, *, shapes: Shapes | None = None) -> tvm.IRModul
     Returns:
         Float Relax. Parameters of `main` carry the model's input names; every variable carries
         its node's name (`source_name`); weights are constants; batch normalization is folded
-        into the layer before it. The attribute `vta.output_names` lists the outputs.
+        into layers and what else exporters write around them is rewritten (`normalize`). The
+        attribute `vta.output_names` lists the outputs.
 
     Raises:
         VTAError: the file cannot be read, is broken, or holds something not supported.
@@ -71,14 +72,7 @@ def _load_onnx(path: Path, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         mod = onnx_import.import_graph(model.graph, opset, bound)
-    mod = _cleaned(mod)
-    return mod.with_attr(OUTPUT_NAMES, [value.name for value in model.graph.output])
-
-
-def _cleaned(mod: tvm.IRModule) -> tvm.IRModule:
-    mod = relax.transform.FoldConstant()(mod)
-    mod = relax.transform.DeadCodeElimination()(mod)
-    return fold_batch_norm(mod)
+    return normalize(mod).with_attr(OUTPUT_NAMES, [value.name for value in model.graph.output])
 
 
 LOADERS: dict[str, Callable[[Path, dict[str, Any]], tvm.IRModule]] = {".onnx": _load_onnx}

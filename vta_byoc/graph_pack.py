@@ -2,20 +2,24 @@
 
 Every value is kept in the layout it was made in; a pack or an unpack is written the first time a
 consumer wants the other one, so a packed part has one pack at each entry and one unpack at each
-exit.  Weights and biases are packed at compile time.
+exit.  A reshape between composites that leaves the packed tensor as it is costs nothing.  Weights
+and biases are packed at compile time.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import tvm
-from tvm import relax, te, tirx
+from tvm import relax, tirx
 
 from vta_byoc.bindings import (
     SEPARATOR,
     FunctionWriter,
+    op_name,
+    source_name,
     static_shape,
     straight_bindings,
     substituted,
@@ -23,51 +27,26 @@ from vta_byoc.bindings import (
 )
 from vta_byoc.hw.config import VTAConfig
 
-from .partition import SOURCE_ATTR, composite_source, composites, parse_composite
-from .strategy import STRATEGIES, blocks
+from .fold import Fold
+from .layout import NCHW, ROWS, canonical, pack_compute, unpack_compute
+from .packing import packed_shape
+from .partition import (
+    RESULT_ATTR,
+    SOURCE_ATTR,
+    composite_source,
+    composites,
+    parse_composite,
+    with_notes,
+)
+from .patterns.base import Parsed, Plan
+from .strategy import STRATEGIES
+from .workload import Conv2dWorkload, Shape
 
-PACK, UNPACK = "vta_pack", "vta_unpack"
-
-
-def packed_shape(shape: Sequence[int], config: VTAConfig) -> tuple[int, ...]:
-    """Packed shape of an NCHW tensor."""
-    n, c, h, w = shape
-    b, k = config.batch, config.block
-    return blocks(n, b), blocks(c, k), h, w, b, k
-
-
-def pack_compute(shape: Sequence[int], config: VTAConfig) -> tirx.PrimFunc:
-    """NCHW int8 to packed, zeros in lanes that do not exist."""
-    n, c, _, _ = shape
-    b, k = config.batch, config.block
-    source = te.placeholder(_dims(shape), "int8", name="x")
-
-    def value(nb: Any, cb: Any, y: Any, x: Any, bi: Any, ci: Any) -> Any:
-        row, channel = nb * b + bi, cb * k + ci
-        inside = tirx.all(row < n, channel < c)
-        return tirx.if_then_else(inside, source[row, channel, y, x], tirx.const(0, "int8"))
-
-    out = te.compute(_dims(packed_shape(shape, config)), value, name="packed")
-    return te.create_prim_func([source, out]).without_attr("global_symbol")
-
-
-def unpack_compute(shape: Sequence[int], config: VTAConfig) -> tirx.PrimFunc:
-    """Packed to NCHW ``shape`` int8."""
-    b, k = config.batch, config.block
-    source = te.placeholder(_dims(packed_shape(shape, config)), "int8", name="x")
-    out = te.compute(
-        _dims(shape),
-        lambda n, c, y, x: source[
-            tirx.floordiv(n, b), tirx.floordiv(c, k), y, x, tirx.floormod(n, b), tirx.floormod(c, k)
-        ],
-        name="unpacked",
-    )
-    return te.create_prim_func([source, out]).without_attr("global_symbol")
-
-
-def _dims(shape: Sequence[int]) -> tuple[tirx.IntImm, ...]:
-    """Relax shapes are int64; FuseTIR wants its neighbours' buffers to agree."""
-    return tuple(tirx.IntImm("int64", s) for s in shape)
+PACK, UNPACK, FOLD = "vta_pack", "vta_unpack", "vta_fold"
+RESHAPES = frozenset(
+    f"relax.{op}" for op in ("reshape", "flatten", "squeeze", "expand_dims")
+)
+"""Operators that keep the row-major order of their operand."""
 
 
 def graph_pack(config: VTAConfig) -> tvm.transform.Pass:
@@ -90,13 +69,25 @@ def graph_pack(config: VTAConfig) -> tvm.transform.Pass:
         result.update_func(mod.get_global_var("main"), main)
         for key, value in (mod.attrs or {}).items():
             result = result.with_attr(key, value)
-        return relax.transform.Normalize()(result)
+        return relax.transform.Normalize()(with_notes(result, packer.plans, packer.views()))
 
     return run
 
 
+@dataclass(frozen=True)
+class _Packed:
+    """A packed tensor: what it is bound to, and what it holds."""
+
+    expr: relax.Var
+    shape: Shape
+    dtype: str
+
+
 class _Packer:
-    """Rewrites one function, keeping for each value its plain and its packed form."""
+    """Rewrites one function, keeping for each value its plain and its packed forms.
+
+    ``plans`` has for each composite's source how it is computed and what the host folds for it.
+    """
 
     def __init__(
         self, builder: relax.BlockBuilder, config: VTAConfig, groups: dict[str, relax.Function]
@@ -106,45 +97,108 @@ class _Packer:
         self._groups = groups
         self._writer = FunctionWriter(builder)
         self._plain: dict[relax.Var, relax.Expr] = {}
-        self._packed: dict[relax.Var, relax.Expr] = {}
+        self._packed: dict[tuple[relax.Var, str], _Packed] = {}
+        self._reshaped: dict[relax.Var, relax.VarBinding] = {}
+        self._folded: dict[tuple[relax.Var, Fold], relax.Var] = {}
         self._functions: dict[str, relax.GlobalVar] = {}
+        self.plans: dict[str, list[tuple[Plan, int]]] = {}
 
     def rewrite(self, main: relax.Function) -> relax.Function:
         """``main`` with packed composites; parameters and results stay as they are."""
         for param in main.params:
             self._plain[param] = param
         for binding in straight_bindings(main):
-            value = binding.value
-            if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.GlobalVar):
-                group = self._groups.get(value.op.name_hint)
-                if group is not None:
-                    self._packed[binding.var] = self._composite(group, value)
-                    continue
-            self._plain[binding.var] = self._writer.emit(self._copy(value), binding.var.name)
+            var, value = binding.var, binding.value
+            group = self._group(value)
+            if group is not None:
+                self._composite(var, group, value)
+            elif self._is_reshape_of_packed(value):
+                self._reshaped[var] = binding
+            else:
+                self._plain[var] = self._writer.emit(self._copy(value), str(var.name))
         return self._writer.finish(main, self._copy(main.body.body))
+
+    def views(self) -> set[str]:
+        """Source names of the reshapes that no instruction and no copy carries out."""
+        return {source_name(var) for var in self._reshaped if var not in self._plain}
+
+    def _group(self, value: relax.Expr) -> relax.Function | None:
+        if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.GlobalVar):
+            return self._groups.get(value.op.name_hint)
+        return None
 
     def _copy(self, expr: relax.Expr) -> relax.Expr:
         """``expr`` on plain values."""
         return substituted(expr, {var: self._as_plain(var) for var in vars_in(expr)})
 
     # ---------------------------------------------------------------- layouts
+    def _is_reshape_of_packed(self, value: relax.Expr) -> bool:
+        return op_name(value) in RESHAPES and bool(self._forms(value.args[0]))
+
+    def _forms(self, var: relax.Expr) -> list[_Packed]:
+        """Packed forms of ``var`` that exist, in any layout."""
+        if var in self._reshaped:
+            return self._forms(self._reshaped[var].value.args[0])
+        return [p for (v, _), p in self._packed.items() if v.same_as(var)]
+
     def _as_plain(self, var: relax.Var) -> relax.Expr:
         if var not in self._plain:
-            shape = static_shape(var)
-            compute = unpack_compute(shape, self._config)
-            function = self._function(f"{UNPACK}_{_text(shape)}", compute)
-            name = f"{self._packed[var].name}{SEPARATOR}unpacked"
-            self._plain[var] = self._call(function, [self._packed[var]], shape, name)
+            if var in self._reshaped:
+                binding = self._reshaped[var]
+                value = self._copy(binding.value)
+                self._plain[var] = self._writer.emit(value, str(var.name))
+            else:
+                self._plain[var] = self._unpack(var)
         return self._plain[var]
 
-    def _as_packed(self, var: relax.Var) -> relax.Expr:
-        if var not in self._packed:
-            shape = static_shape(var)
-            function = self._function(f"{PACK}_{_text(shape)}", pack_compute(shape, self._config))
+    def _unpack(self, var: relax.Var) -> relax.Var:
+        packed = next(p for (v, _), p in self._packed.items() if v.same_as(var))
+        compute = unpack_compute(packed.shape, self._config, packed.dtype)
+        function = self._function(f"{UNPACK}_{packed.dtype}_{_text(packed.shape)}", compute)
+        name = f"{packed.expr.name}{SEPARATOR}unpacked"
+        result = self._call(function, [packed.expr], packed.shape, name, packed.dtype)
+        return self._reshape(result, static_shape(var), f"{packed.expr.name}{SEPARATOR}plain")
+
+    def _reshape(self, value: relax.Expr, shape: Sequence[int], name: str) -> relax.Expr:
+        if tuple(shape) == static_shape(value):
+            return value
+        return self._writer.emit(relax.op.reshape(value, tuple(shape)), name)
+
+    def _find_packed(self, var: relax.Var, shape: Shape) -> _Packed | None:
+        """A form of ``var`` that is packed as ``shape``; remembered under no layout."""
+        return next((p for p in self._forms(var) if p.shape == shape and p.dtype == "int8"), None)
+
+    def _as_packed(self, var: relax.Var, layout: str) -> relax.Var:
+        shape = canonical(static_shape(var), layout)
+        assert shape is not None
+        found = self._find_packed(var, shape)
+        if found is None:
+            function = self._function(
+                f"{PACK}_{_text(shape)}", pack_compute(shape, self._config)
+            )
+            plain = self._as_plain(var)
+            name = str(getattr(plain, "name", var.name))
+            viewed = self._reshape(plain, shape, f"{name}{SEPARATOR}nchw")
             packed = packed_shape(shape, self._config)
-            name = f"{self._plain[var].name}{SEPARATOR}packed"
-            self._packed[var] = self._call(function, [self._plain[var]], packed, name)
-        return self._packed[var]
+            expr = self._call(function, [viewed], packed, f"{name}{SEPARATOR}packed")
+            found = _Packed(expr, shape, "int8")
+            self._packed[var, layout] = found
+        return found.expr
+
+    def _as_folded(self, var: relax.Var, fold: Fold) -> relax.Var:
+        """The operand of a folded convolution; (N, C, W) is one row."""
+        if (var, fold) not in self._folded:
+            shape = canonical(static_shape(var), NCHW)
+            assert shape is not None
+            compute = fold.compute(shape, self._config)
+            function = self._function(f"{FOLD} {shape} {fold}", compute, FOLD)
+            plain = self._as_plain(var)
+            name = str(getattr(plain, "name", var.name))
+            viewed = self._reshape(plain, shape, f"{name}{SEPARATOR}nchw")
+            packed = packed_shape(fold.shape, self._config)
+            expr = self._call(function, [viewed], packed, f"{name}{SEPARATOR}folded")
+            self._folded[var, fold] = expr
+        return self._folded[var, fold]
 
     def _call(
         self,
@@ -152,41 +206,88 @@ class _Packer:
         args: list[relax.Expr],
         shape: Sequence[int],
         name: str,
+        dtype: str = "int8",
     ) -> relax.Var:
-        call = relax.call_tir(function, args, out_ty=relax.TensorType(tuple(shape), "int8"))
+        call = relax.call_tir(function, args, out_ty=relax.TensorType(tuple(shape), dtype))
         return self._writer.emit(call, name)
 
-    def _function(self, name: str, func: tirx.PrimFunc) -> relax.GlobalVar:
-        if name not in self._functions:
-            self._functions[name] = self._builder.add_func(func, name)
-        return self._functions[name]
+    def _function(self, key: str, func: tirx.PrimFunc, name: str = "") -> relax.GlobalVar:
+        if key not in self._functions:
+            self._functions[key] = self._builder.add_func(func, name or key)
+        return self._functions[key]
 
     # ---------------------------------------------------------------- composites
-    def _composite(self, group: relax.Function, call: relax.Call) -> relax.Var:
-        entry, parsed = parse_composite(group)
-        strategy = STRATEGIES[entry.strategy]
+    def _composite(self, var: relax.Var, group: relax.Function, call: relax.Call) -> None:
+        entry, parsed = parse_composite(group, self._config)
         inner = dict(zip(group.params, call.args, strict=True))
-        operands = [self._as_packed(inner[x]) for x in parsed.operands]
-        constants = [relax.const(c) for c in strategy.constants(parsed.constants, self._config)]
-        args = [*operands, *constants]
+        operands = [inner[x] for x in parsed.operands]
+        parsed, operands = self._unflattened(parsed, operands)
+        hosted = not any(self._forms(x) for x in operands)
+        plan = entry.plan(parsed, self._config, hosted)
+        strategy = STRATEGIES[plan.strategy]
+        if plan.fold is not None:
+            packed = [self._as_folded(operands[0], plan.fold)]
+        else:
+            packed = [self._as_packed(x, parsed.layout) for x in operands]
+        args = [*packed, *(relax.const(c) for c in plan.constants())]
+        result = _Packed(var, plan.work.out_shape, plan.work.epilogue.dtype)
         out_type = relax.TensorType(
-            packed_shape(static_shape(call), self._config), "int8"
+            packed_shape(result.shape, self._config, result.dtype), "int8"
         )
-        prim = self._compute(entry.name, strategy.compute(parsed.work, self._config))
+        prim = self._compute(entry.name, strategy.compute(plan.work, self._config))
         source = composite_source(group)
         function = _packed_function(prim, args, out_type, self._builder).with_attrs(
-            {"Composite": entry.name, "Primitive": True, SOURCE_ATTR: source}
+            {
+                "Composite": entry.name,
+                "Primitive": True,
+                SOURCE_ATTR: source,
+                RESULT_ATTR: group.attrs[RESULT_ATTR],
+            }
         )
         name = self._builder.add_func(function, entry.name.replace(".", "_"))
-        return self._writer.emit(relax.Call(name, args), source)
+        expr = self._writer.emit(relax.Call(name, args), str(group.attrs[RESULT_ATTR]))
+        self._packed[var, parsed.layout] = dataclasses.replace(result, expr=expr)
+        host = plan.fold.nbytes(self._config) if plan.fold is not None else 0
+        self.plans.setdefault(source, []).append((plan, host))
+
+    def _unflattened(
+        self, parsed: Parsed, operands: list[relax.Var]
+    ) -> tuple[Parsed, list[relax.Var]]:
+        """A dense layer of a flattened packed tensor as a convolution over its whole plane.
+
+        The flattened tensor would have to be packed anew; the plane is there already, and its
+        order is that of the weights.
+        """
+        binding = self._reshaped.get(operands[0])
+        if binding is None or parsed.layout != ROWS or not isinstance(parsed.work, Conv2dWorkload):
+            return parsed, operands
+        n, inputs = parsed.work.batch, parsed.work.in_channels
+        for form in self._forms(operands[0]):
+            images, channels, height, width = form.shape
+            if images == n and channels * height * width == inputs and height * width > 1:
+                work = dataclasses.replace(
+                    parsed.work,
+                    in_channels=channels,
+                    height=height,
+                    width=width,
+                    kernel=(height, width),
+                )
+                weight = parsed.constants["weight"].reshape(-1, channels, height, width)
+                constants = {**parsed.constants, "weight": weight}
+                changed = dataclasses.replace(parsed, work=work, constants=constants, layout=NCHW)
+                return changed, [self._origin(operands[0])]
+        return parsed, operands
+
+    def _origin(self, var: relax.Var) -> relax.Var:
+        """The variable before all pending reshapes."""
+        while var in self._reshaped:
+            var = self._reshaped[var].value.args[0]
+        return var
 
     def _compute(self, composite: str, compute: tirx.PrimFunc) -> relax.GlobalVar:
         """The packed compute; equal workloads share one."""
         key = f"{composite} {compute.attrs}"
-        if key not in self._functions:
-            name = f"{composite.replace('.', '_')}_compute"
-            self._functions[key] = self._builder.add_func(compute, name)
-        return self._functions[key]
+        return self._function(key, compute, f"{composite.replace('.', '_')}_compute")
 
 
 def _packed_function(
@@ -208,8 +309,8 @@ def _text(shape: Sequence[int]) -> str:
 
 
 def pack_counts(mod: tvm.IRModule) -> dict[str, int]:
-    """How many packs and unpacks ``main`` runs."""
-    counts = {PACK: 0, UNPACK: 0}
+    """How many packs, unpacks and folds ``main`` runs."""
+    counts = {PACK: 0, UNPACK: 0, FOLD: 0}
     for binding in straight_bindings(mod["main"]):
         args = getattr(binding.value, "args", [])
         if args and isinstance(args[0], tvm.ir.GlobalVar):

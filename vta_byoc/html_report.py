@@ -29,6 +29,9 @@ from vta_byoc.figures import (
 from vta_byoc.hw.isa import Queue
 from vta_byoc.hw.timing_result import STALLS
 from vta_byoc.layer_facts import BUSY, DRAM, SPENT, LayerFacts, ModelFacts
+from vta_byoc.partition import Placement
+from vta_byoc.place import alu_share, decision, kind, macs_share, rule_text
+from vta_byoc.tables import count, percent
 
 Rows = list[tuple[str, str]]
 LAYER_COLUMNS = (
@@ -39,6 +42,7 @@ LAYER_COLUMNS = (
     "mostly for",
     "MACs",
     "peak",
+    "ALU ops",
     "GEMM",
     "ALU",
     "DRAM bytes",
@@ -75,6 +79,7 @@ def html_report(facts: ModelFacts, model: str, config: str) -> str:
         headline=list(_headline(facts)),
         placement_text=_placement_text(facts),
         reasons=_reasons(facts),
+        operator_rows=[_operator_row(op) for op in facts.placement],
         time_text=_time_text(facts),
         roofline_text=_roofline_text(facts),
         on_vta=ON_VTA,
@@ -112,31 +117,36 @@ def _percent(part: float, whole: float) -> str:
 
 # ---------------------------------------------------------------- sentences
 def _headline(facts: ModelFacts) -> Iterable[tuple[str, str]]:
-    yield "of the MACs on VTA", _percent(facts.macs, facts.macs_total)
+    for share in (macs_share(facts.placement), alu_share(facts.placement)):
+        if share.total:
+            yield f"of the {share.what} on VTA", percent(share.on_vta, share.total)
     if not facts.layers:
         return
     yield "cycles on VTA", f"{facts.cycles:,}"
     yield f"at {facts.timing.clock_mhz} MHz", f"{facts.milliseconds:,.3g} ms"
     yield f"of the peak, {facts.peak} MAC/cycle", _percent(facts.macs, facts.cycles * facts.peak)
     yield "DRAM traffic", quantity(sum(facts.dram.values()), "B")
-    yield "of the time the memory port is busy", _percent(facts.port_busy, facts.cycles)
+    yield "of the time the port is busy", _percent(facts.port_busy, facts.cycles)
     yield "layers on VTA", str(len(facts.layers))
 
 
 def _placement_text(facts: ModelFacts) -> str:
     on_vta = sum(op.device == "vta" for op in facts.placement)
-    regions = f" in {_count(len(facts.regions), 'region')}" if facts.regions else ""
+    regions = f" in {count(len(facts.regions), 'region')}" if facts.regions else ""
     text = (
-        f"<b>{on_vta}</b> of {_count(len(facts.placement), 'operator')} run on VTA{regions}: "
-        f"<b>{facts.macs:,}</b> of {facts.macs_total:,} MACs."
+        f"<b>{on_vta}</b> of {count(len(facts.placement), 'operator')} run on VTA{regions}: "
+        f"<b>{facts.macs:,}</b> of {facts.macs_total:,} MACs and <b>{facts.alu_ops:,}</b> of "
+        f"{facts.alu_ops_total:,} ALU operations."
     )
+    if facts.host_bytes:
+        folds = sum(op.host_bytes > 0 for op in facts.placement)
+        text += (
+            f" The host folds {count(folds, 'operand')} and writes "
+            f"{quantity(facts.host_bytes, 'B')} for it."
+        )
     if not on_vta:
         return f"{text} There is no time on VTA to show."
-    return f"{text} A piece of the bar is an operator, as wide as its MACs."
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    return f"{text} A piece of a bar is an operator, as wide as its work."
 
 
 def _time_text(facts: ModelFacts) -> str:
@@ -177,24 +187,47 @@ class Reason:
     """Why some operators run on the CPU."""
 
     text: str
+    next_step: str
     names: str
     macs: str
+    alu_ops: str
 
 
 def _reasons(facts: ModelFacts) -> list[Reason]:
-    """Every reason once, those that cost the most MACs first."""
-    by_text: dict[str, list[Any]] = {}
+    """Every reason once, those that cost the most MACs first, then the most ALU operations."""
+    by_text: dict[tuple[str, str], list[Placement]] = {}
     for op in facts.placement:
         if op.device != "vta":
-            by_text.setdefault(op.reason, []).append(op)
+            by_text.setdefault((rule_text(op), decision(op).next_step), []).append(op)
     found = []
-    for text, ops in sorted(by_text.items(), key=lambda item: -sum(op.macs for op in item[1])):
+    for (text, step), ops in sorted(by_text.items(), key=lambda item: _cost(item[1])):
         names = ", ".join(op.name for op in ops[:NAMED])
         if len(ops) > NAMED:
             names += f" and {len(ops) - NAMED} more"
-        macs = sum(op.macs for op in ops)
-        found.append(Reason(text, names, f"{macs:,}" if macs else ""))
+        macs, alu_ops = (_number(-amount) for amount in _cost(ops))
+        found.append(Reason(text, step, names, macs, alu_ops))
     return found
+
+
+def _cost(ops: Iterable[Placement]) -> tuple[int, int]:
+    """MACs and ALU operations, negative: the largest sorts first."""
+    listed = list(ops)
+    return -sum(op.macs for op in listed), -sum(op.alu_ops for op in listed)
+
+
+def _number(value: int) -> str:
+    return f"{value:,}" if value else ""
+
+
+def _operator_row(op: Placement) -> Sequence[str]:
+    """Name, kind, device, MACs, ALU operations, estimate, rule, how it is computed or what would
+    let it in, what the host writes."""
+    found = decision(op)
+    rule = "; ".join(text for text in (found.rule, found.remark) if text)
+    numbers = (op.macs, op.alu_ops, op.cycles)
+    how = op.note if op.device == "vta" else found.next_step
+    host = quantity(op.host_bytes, "B") if op.host_bytes else ""
+    return [op.name, kind(op), op.device, *map(_number, numbers), rule, how, host]
 
 
 def _legend(facts: ModelFacts, colors: dict[str, str]) -> Rows:
@@ -209,8 +242,9 @@ def _layer_row(layer: LayerFacts, peak: int) -> Sequence[str]:
         layer.name,
         f"{layer.cycles:,}",
         *_shares(spent, layer.cycles),
-        f"{layer.macs:,}" if layer.macs else "",
+        _number(layer.macs),
         _percent(layer.achieved, peak) if layer.macs else "",
+        _number(layer.alu_ops),
         *(f"{layer.counters[name]:,}" for name in ("gemm_counter", "alu_counter")),
         f"{layer.dram_bytes:,}",
         f"{layer.intensity:,.1f}" if layer.macs else "",
@@ -235,6 +269,7 @@ def _total_row(facts: ModelFacts) -> Sequence[str]:
         *_shares(spent, cycles),
         f"{sum(layer.macs for layer in facts.layers):,}",
         _percent(facts.macs, cycles * facts.peak),
+        f"{sum(layer.alu_ops for layer in facts.layers):,}",
         *(f"{counters[name]:,}" for name in ("gemm_counter", "alu_counter")),
         f"{dram:,}",
         f"{facts.macs / dram:,.1f}" if dram else "",

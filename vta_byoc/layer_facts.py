@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from vta_byoc.hw.program import Program
 from vta_byoc.hw.timing_result import STALLS, InsnTime, LayerTime, TimingResult
 from vta_byoc.hw.timing_work import INSN_BYTES
 from vta_byoc.partition import Placement
+from vta_byoc.place import how, operator_of, placement_json
 from vta_byoc.timing_report import time_programs
 
 BUSY = ("GEMM", "ALU", "reset", "transfer", "no-op", "startup")
@@ -46,13 +48,16 @@ class SramUse:
 class LayerFacts:
     """One layer on VTA.
 
-    ``macs`` are the model's (0 where the layer multiplies nothing); ``spent`` are the cycles of
-    each queue by SPENT; ``dram`` bytes by DRAM.
+    ``macs`` and ``alu_ops`` are those of the model's operator, whatever the instructions compute
+    (0 where the layer does none); ``how`` says how they are computed, "" where there was no
+    choice; ``spent`` are the cycles of each queue by SPENT; ``dram`` bytes by DRAM.
     """
 
     region: str
     name: str
     macs: int
+    alu_ops: int
+    how: str
     time: LayerTime
     counters: dict[str, int]
     spent: dict[Queue, dict[str, int]]
@@ -83,6 +88,8 @@ class LayerFacts:
             "region": self.region,
             "name": self.name,
             "macs": self.macs,
+            "alu_ops": self.alu_ops,
+            "how": self.how,
             "cycles": self.cycles,
             "instructions": self.time.end - self.time.begin,
             "queues": {q.name.lower(): self.spent[q] for q in Queue},
@@ -126,6 +133,20 @@ class ModelFacts:
         return sum(op.macs for op in self.placement)
 
     @property
+    def alu_ops(self) -> int:
+        """On VTA."""
+        return sum(op.alu_ops for op in self.placement if op.device == "vta")
+
+    @property
+    def alu_ops_total(self) -> int:
+        return sum(op.alu_ops for op in self.placement)
+
+    @property
+    def host_bytes(self) -> int:
+        """What the host writes to fold operands."""
+        return sum(op.host_bytes for op in self.placement)
+
+    @property
     def dram(self) -> dict[str, int]:
         """Bytes by kind, over all layers."""
         return {kind: sum(layer.dram[kind] for layer in self.layers) for kind in DRAM}
@@ -152,6 +173,9 @@ class ModelFacts:
             "milliseconds": self.milliseconds,
             "macs_total": self.macs_total,
             "macs_offloaded": self.macs,
+            "alu_ops_total": self.alu_ops_total,
+            "alu_ops_offloaded": self.alu_ops,
+            "host_bytes": self.host_bytes,
             "peak_macs_per_cycle": self.peak,
             "port_busy_cycles": self.port_busy,
             "queues": {q.name.lower(): self.queue(q) for q in Queue},
@@ -159,6 +183,7 @@ class ModelFacts:
             "counters": self.counters,
             "regions": {name: result.cycles for name, result in self.regions.items()},
             "layers": [layer.to_json() for layer in self.layers],
+            "placement": placement_json(self.placement),
             "config": self.config.to_dict(),
         }
 
@@ -168,18 +193,16 @@ def model_facts(
 ) -> ModelFacts:
     """Simulate the time of ``programs`` and collect what their streams say."""
     regions = time_programs(programs)
-    macs = {op.name: op.macs for op in placement}
     layers = [
         layer
         for name, program in programs.items()
-        for layer in _layers(name, program, regions[name], macs)
+        for layer in _layers(name, program, regions[name])
     ]
-    return ModelFacts(config, config.timing, placement, regions, layers)
+    return ModelFacts(config, config.timing, placement, regions, _with_work(layers, placement))
 
 
-def _layers(
-    region: str, program: Program, result: TimingResult, macs: Mapping[str, int]
-) -> Iterator[LayerFacts]:
+def _layers(region: str, program: Program, result: TimingResult) -> Iterator[LayerFacts]:
+    """The layers of a region, without what the model says of them."""
     config = program.config
     insns = [ISA.of(config).decode(*words) for words in program.insns.tolist()]
     buffers = _Buffers(program, insns)
@@ -192,13 +215,40 @@ def _layers(
         yield LayerFacts(
             region,
             layer.name,
-            macs.get(layer.name, 0),
+            0,
+            0,
+            "",
             layer,
             counters,
             spent,
             {kind: dram[kind] for kind in DRAM},
             buffers.layer(layer.begin, layer.end),
         )
+
+
+def _with_work(layers: Sequence[LayerFacts], ops: Iterable[Placement]) -> list[LayerFacts]:
+    """``layers`` with the work of their operators; those of one operator share it as they share
+    its GEMM and ALU micro-ops."""
+    of_op: dict[str, list[int]] = {}
+    for number, layer in enumerate(layers):
+        of_op.setdefault(operator_of(layer.name), []).append(number)
+    found = list(layers)
+    for op in ops:
+        numbers = of_op.get(op.name, [])
+        parts = [found[i].counters for i in numbers]
+        macs = shared(op.macs, [part["gemm_counter"] for part in parts])
+        alu_ops = shared(op.alu_ops, [part["alu_counter"] for part in parts])
+        for i, mac, alu in zip(numbers, macs, alu_ops, strict=True):
+            found[i] = dataclasses.replace(found[i], macs=mac, alu_ops=alu, how=how(op))
+    return found
+
+
+def shared(amount: int, weights: Sequence[int]) -> list[int]:
+    """``amount`` in parts as large as ``weights`` say; equal ones where all are 0."""
+    if not any(weights):
+        weights = [1] * len(weights)
+    ends = [amount * sum(weights[:i]) // sum(weights) for i in range(1, len(weights) + 1)]
+    return [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
 
 
 # ---------------------------------------------------------------- time

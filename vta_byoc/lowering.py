@@ -30,8 +30,8 @@ from vta_byoc.hw.simulator import Driver
 from vta_byoc.hw.verifier import check
 
 from .codegen import BEST, FoldMode, ProgramBuilder
-from .region import Region, region_functions
-from .strategy import schedule_for
+from .region import Region, Step, region_functions
+from .strategy import strategy_of
 from .vdevice import scope_align, scopes_of
 
 REGIONS_ATTR = "vta.regions"
@@ -46,7 +46,7 @@ def compile_region(
 ) -> Program:
     """The Program of region ``func``; ``constants`` are parameters known now, by position.
 
-    Symbols are named after the region's tensors, layers after the tensors they produce.
+    Symbols are named after the region's tensors, layers after the model's operators.
     """
     region, scopes = Region.of(func), scopes_of(func)
     builder = ProgramBuilder(config, fold)
@@ -60,15 +60,47 @@ def compile_region(
             builder.constant(name, constants[position], *place(name))
         else:
             builder.symbol(name, "input", *region.tensors[name], *place(name))
+    homes = _homes(mod, region, config)
     for step in region.steps:
         kind = "output" if step.output in region.outputs else "temp"
-        builder.symbol(step.output, kind, *region.tensors[step.output], *place(step.output))
+        tensor, where = region.tensors[step.output], place(step.output)
+        home = homes.get(step.output)
+        inside = (home.step.output, home.offset) if home else None
+        builder.symbol(step.output, kind, *tensor, *where, inside=inside)
     for step in region.steps:
-        scheduled = schedule_for(mod[step.compute], config)
-        builder.layer(step.output, scheduled, [*step.args, step.output])
+        strategy, work = strategy_of(mod[step.compute])
+        tensors = [*step.args, step.output]
+        for part in strategy.parts(work, config):
+            home = homes.get(tensors[part.args[0]])
+            if home is None or home.step is not step or home.position != part.args[0]:
+                bound = [tensors[i] for i in part.args]
+                builder.layer(region.layer_name(step), part.func, bound)
     program = builder.finish()
     check(program)  # a program that could hang or race is never handed out
     return program
+
+
+@dataclass(frozen=True)
+class _Home:
+    """A tensor is stored at byte ``offset`` of the result of ``step``, whose argument number
+    ``position`` it is."""
+
+    step: Step
+    position: int
+    offset: int
+
+
+def _homes(mod: tvm.IRModule, region: Region, config: VTAConfig) -> dict[str, _Home]:
+    """Tensors that are stored right where a later step would copy them to."""
+    stored = {step.output for step in region.steps}
+    found: dict[str, _Home] = {}
+    for step in region.steps:
+        strategy, work = strategy_of(mod[step.compute])
+        homes = strategy.homes(work, config)
+        for position, (arg, home) in enumerate(zip(step.args, homes, strict=False)):
+            if home is not None and arg in stored and arg not in found:
+                found[arg] = _Home(step, position, home)
+    return found
 
 
 @dataclass

@@ -1,21 +1,20 @@
-"""TVM's ONNX importer, taught to name what it emits and to keep a few operators whole."""
+"""TVM's ONNX importer, taught to name what it emits."""
 
 from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import onnx
 import tvm
 from tvm import relax
 from tvm.ir import Call, Tuple, TupleGetItem
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
-from vta_byoc.bindings import SEPARATOR, UniqueNames, is_constant, sanitized, static_shape
+from vta_byoc.bindings import SEPARATOR, UniqueNames, sanitized
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.onnx_operators import OVERRIDES
 
 
 def name_nodes(graph: onnx.GraphProto) -> None:
@@ -114,72 +113,6 @@ class NamingImporter(ONNXGraphImporter):
         if isinstance(result, Call | TupleGetItem) and not tvm.ir.is_prim_expr(result):
             return self.bb.emit(result, name)
         return result
-
-
-def _clip(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
-    """Constant bounds become maximum and minimum; TVM's converter makes opaque functions."""
-    bounds = [inputs[i] for i in (1, 2)]
-    if bounds == [None, None]:
-        bounds = [relax.const(attrs[key], "float32") if key in attrs else None for key in _CLIP]
-    if any(bound is not None and not is_constant(bound) for bound in bounds):
-        return None
-    result = inputs[0]
-    for bound, op in zip(bounds, (relax.op.maximum, relax.op.minimum), strict=True):
-        if bound is not None and not np.isnan(bound.value.numpy()):
-            result = op(result, bound)
-    return result
-
-
-_CLIP = ("min", "max")
-
-
-def _dropout(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
-    """Inference keeps the value; a mask output is left to TVM's converter."""
-    return inputs[0] if attrs["tvm_custom"]["num_outputs"] == 1 else None
-
-
-def _conv(inputs: list[relax.Expr], attrs: dict[str, Any]) -> None:
-    """Turn auto_pad into explicit pads: TVM would pad in an opaque function before the layer."""
-    mode = attrs.get("auto_pad", b"NOTSET").decode()
-    if not mode.startswith("SAME"):
-        return
-    spatial = static_shape(inputs[0])[2:]
-    kernel = static_shape(inputs[1])[2:]
-    before, after = [], []
-    for axis, size in enumerate(spatial):
-        stride = attrs.get("strides", [1] * len(spatial))[axis]
-        extent = (kernel[axis] - 1) * attrs.get("dilations", [1] * len(spatial))[axis] + 1
-        total = max((-(-size // stride) - 1) * stride + extent - size, 0)
-        small, large = total // 2, total - total // 2
-        before.append(large if mode == "SAME_LOWER" else small)
-        after.append(small if mode == "SAME_LOWER" else large)
-    attrs["pads"] = tuple(before + after)
-    del attrs["auto_pad"]
-
-
-def _pad(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
-    """Constant padding stays an operator; other modes are left to TVM's converter."""
-    pads = attrs.get("pads") if inputs[1] is None else _values(inputs[1])
-    value = attrs.get("value", 0.0) if inputs[2] is None else _values(inputs[2])
-    constant = attrs.get("mode", b"constant") == b"constant" and inputs[3] is None
-    if not constant or pads is None or value is None or min(pads, default=0) < 0:
-        return None
-    rank = len(pads) // 2
-    widths = [int(pads[axis + half * rank]) for axis in range(rank) for half in (0, 1)]
-    return relax.op.nn.pad(inputs[0], widths, "constant", float(np.reshape(value, -1)[0]))
-
-
-def _values(expr: relax.Expr) -> np.ndarray | None:
-    return expr.value.numpy() if is_constant(expr) else None
-
-
-OVERRIDES: dict[str, Callable[[list[relax.Expr], dict[str, Any]], relax.Expr | None]] = {
-    "Clip": _clip,
-    "Conv": _conv,
-    "Dropout": _dropout,
-    "Pad": _pad,
-}
-"""ONNX operator -> our converter; None as its result lets TVM's converter do the work."""
 
 
 def import_graph(graph: onnx.GraphProto, opset: int, shapes: dict[str, list[int]]) -> tvm.IRModule:

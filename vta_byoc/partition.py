@@ -1,8 +1,8 @@
-"""Which operators go to VTA: one table of patterns with checks, and a reason for everything else.
+"""Which operators go to VTA: one table of patterns, and a reason for everything else.
 
 :func:`mark` groups every match of the table into a composite function (attribute ``Composite`` =
-``vta.conv2d``, ``vta.add``) that still computes on unpacked tensors, and records where each
-operator of the model runs and why.
+``vta.conv2d`` and so on) that still computes on unpacked tensors, and records where each operator
+of the model runs and why.
 """
 
 from __future__ import annotations
@@ -10,43 +10,65 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import tvm
 from tvm import relax
-from tvm.relax.dpl import is_const, is_op, wildcard
-from tvm.relax.dpl.pattern import DFPattern
 
-from vta_byoc.bindings import is_constant, op_name, source_name, static_shape, straight_bindings
+from vta_byoc.bindings import (
+    FunctionWriter,
+    op_name,
+    source_name,
+    static_shape,
+    straight_bindings,
+    substituted,
+    vars_in,
+)
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 
-from .strategy import blocks
-from .tiling import choose_add_tile, choose_conv_tile
-from .workload import AddWorkload, Conv2dWorkload
+from .bound import bound
+from .packing import blocks
+from .patterns import elementwise, layers, movement, pooling
+from .patterns.base import Parsed, PatternEntry, Plan
+from .patterns.graph import Binding, Graph, dtype_of, is_widening
+from .workload import PoolWorkload
 
 PLACEMENT_ATTR = "vta.placement"
 SOURCE_ATTR = "vta.source"
 """On a composite: the source operator it computes."""
-RESCALE_OPS = frozenset(
-    f"relax.{op}"
-    for op in ("astype", "multiply", "right_shift", "left_shift", "maximum", "minimum")
+RESULT_ATTR = "vta.result"
+"""On a composite: the variable of the quantized module that it computes."""
+LEAST_ATTR = "vta.least"
+"""On a composite: the least value that its int8 operands can hold."""
+VTA, CPU = "vta", "cpu"
+VIEW = "a view: the packed tensor stays as it is"
+
+TABLE: tuple[PatternEntry, ...] = (
+    *layers.ENTRIES,
+    *pooling.ENTRIES,
+    *elementwise.ENTRIES,
+    *movement.ENTRIES,
 )
-"""Operators that only widen, scale and saturate what another operator of the group computed."""
-INT32_HIGH = 2**31 - 1
-MAX_SHIFT = 31
-Bindings = Sequence[tuple[relax.Var, relax.Expr]]
+"""Earlier entries take their operators first; movement comes last, where the others are known."""
 
 
 @dataclass(frozen=True)
 class Placement:
     """Where one operator of the model runs.
 
-    ``op`` is its kind, ``device`` "vta" or "cpu", ``reason`` the rule that decided, ``macs`` its
-    multiplications (0 for operators that do not multiply-accumulate).
+    Attributes:
+        name: its source name.
+        op: its kind.
+        device: "vta" or "cpu".
+        reason: the rule that decided, and what would let it in.
+        macs: multiply-accumulates (0 for operators that do not multiply-accumulate).
+        alu_ops: other integer operations on elements.
+        note: how VTA computes it, where there was a choice.
+        host_bytes: what the host copies to fold its operand, beyond packing it.
+        cycles: what the compiler expects it to take on VTA, host copies included (0: on the CPU).
+        bound: the machine bound of what runs on VTA, in cycles (`vta_byoc.bound`).
     """
 
     name: str
@@ -54,243 +76,29 @@ class Placement:
     device: str
     reason: str
     macs: int
+    alu_ops: int = 0
+    note: str = ""
+    host_bytes: int = 0
+    cycles: int = 0
+    bound: int = 0
 
 
 @dataclass(frozen=True)
-class PatternEntry:
-    """One row of the partition table.
+class Group:
+    """A match of ``entry``: its bindings in order; the last one is the result.
 
-    ``pattern`` matches the operators of a group, ``parse`` reads the matched bindings into a
-    workload and its constants, ``check`` gives the reason why this machine does not take it (None:
-    it does).  ``anchor`` is the operator that names the group.
+    ``least``: the least value that its int8 operands can hold.
     """
 
-    name: str
+    entry: PatternEntry
+    bindings: tuple[Binding, ...]
     anchor: str
-    pattern: Callable[[], DFPattern]
-    parse: Callable[[Bindings], Parsed]
-    check: Callable[[Parsed, VTAConfig], str | None]
+    work: object
+    least: int
 
     @property
-    def strategy(self) -> str:
-        """Name of the strategy that computes it."""
-        return self.name.removeprefix("vta.")
-
-
-@dataclass(frozen=True)
-class Parsed:
-    """A matched group: its workload, tensor operands in order, and named constants."""
-
-    work: Any
-    operands: tuple[relax.Expr, ...]
-    constants: dict[str, np.ndarray]
-
-
-# ---------------------------------------------------------------- patterns
-def _saturated(value: DFPattern) -> DFPattern:
-    floor = is_op("relax.maximum")(value, is_const())
-    return is_op("relax.astype")(is_op("relax.minimum")(floor, is_const()))
-
-
-def _shifted(value: DFPattern) -> DFPattern:
-    right = is_op("relax.right_shift")(value, is_const())
-    return right | is_op("relax.left_shift")(value, is_const()) | value
-
-
-def _rounded(value: DFPattern) -> DFPattern:
-    """A rescale: add the rounding constant and shift right, shift left, or nothing."""
-    right = is_op("relax.right_shift")(is_op("relax.add")(value, is_const()), is_const())
-    return right | is_op("relax.left_shift")(value, is_const()) | value
-
-
-def _conv2d_pattern() -> DFPattern:
-    product = is_op("relax.nn.conv2d")(wildcard(), is_const())
-    return _saturated(_shifted(is_op("relax.add")(product, is_const())))
-
-
-def _add_pattern() -> DFPattern:
-    sides = [_rounded(is_op("relax.astype")(wildcard())) for _ in range(2)]
-    return _saturated(_rounded(is_op("relax.add")(*sides)))
-
-
-# ---------------------------------------------------------------- parsing
-def _scalar(expr: relax.Expr) -> int:
-    return int(expr.value.numpy().reshape(-1)[0])
-
-
-def _array(expr: relax.Expr) -> np.ndarray:
-    return np.asarray(expr.value.numpy())
-
-
-def _calls(bindings: Bindings, *names: str) -> list[tuple[relax.Var, relax.Call]]:
-    return [(var, value) for var, value in bindings if op_name(value) in names]
-
-
-def _signed_shift(call: relax.Call) -> int:
-    amount = _scalar(call.args[1])
-    return amount if op_name(call) == "relax.right_shift" else -amount
-
-
-def _clamp(bindings: Bindings) -> tuple[int, int]:
-    _, floor = _calls(bindings, "relax.maximum")[-1]
-    _, cap = _calls(bindings, "relax.minimum")[-1]
-    return _scalar(floor.args[1]), _scalar(cap.args[1])
-
-
-def _parse_conv2d(bindings: Bindings) -> Parsed:
-    ((_, conv),) = _calls(bindings, "relax.nn.conv2d")
-    ((_, biased),) = _calls(bindings, "relax.add")
-    shifts = _calls(bindings, "relax.right_shift", "relax.left_shift")
-    low, high = _clamp(bindings)
-    n, ci, height, width = static_shape(conv.args[0])
-    weight = _array(conv.args[1])
-    top, left, bottom, right = (int(p) for p in conv.attrs.padding)
-    work = Conv2dWorkload(
-        batch=n,
-        in_channels=ci,
-        out_channels=weight.shape[0],
-        height=height,
-        width=width,
-        kernel=(weight.shape[2], weight.shape[3]),
-        strides=_pair(conv.attrs.strides),
-        padding=(top, left, bottom, right),
-        dilation=_pair(conv.attrs.dilation),
-        shift=sum(_signed_shift(c) for _, c in shifts),
-        low=low,
-        high=high,
-    )
-    constants = {
-        "weight": weight,
-        "bias": _array(biased.args[1]),
-        "groups": np.array(int(conv.attrs.groups)),
-    }
-    return Parsed(work, (conv.args[0],), constants)
-
-
-def _pair(values: Any) -> tuple[int, int]:
-    first, second = (int(v) for v in values)
-    return first, second
-
-
-def _parse_add(bindings: Bindings) -> Parsed:
-    values = dict(bindings)
-    var, total = next(
-        (v, c) for v, c in _calls(bindings, "relax.add") if not is_constant(c.args[1])
-    )
-    sides = [_side(arg, values) for arg in total.args]
-    work: dict[str, int] = {"shift": 0, "rounding": 0}
-    while True:
-        user = next(
-            (v, c) for v, c in bindings if isinstance(c, relax.Call) and var in list(c.args)
-        )
-        var, call = user
-        if op_name(call) == "relax.add":
-            work["rounding"] = _scalar(call.args[1])
-        elif op_name(call) in ("relax.right_shift", "relax.left_shift"):
-            work["shift"] = _signed_shift(call)
-        else:
-            break
-    low, high = _clamp(bindings)
-    shape = static_shape(sides[0][0])
-    n, c, h, w = (*shape, 1, 1, 1, 1)[:4] if len(shape) <= 4 else (0, 0, 0, 0)
-    parsed = AddWorkload(
-        n, c, h, w, left_lhs=sides[0][1], left_rhs=sides[1][1], low=low, high=high, **work
-    )
-    return Parsed(parsed, tuple(s[0] for s in sides), {"rank": np.array(len(shape))})
-
-
-def _side(arg: relax.Expr, values: dict[relax.Var, relax.Expr]) -> tuple[relax.Expr, int]:
-    """The int8 tensor of one side of an addition and its left shift (right when negative)."""
-    call, left = values[arg], 0
-    while op_name(call) != "relax.astype":
-        if op_name(call) in ("relax.right_shift", "relax.left_shift"):
-            left = -_signed_shift(call)
-        call = values[call.args[0]]
-    return call.args[0], left
-
-
-# ---------------------------------------------------------------- checks
-def _check_conv2d(parsed: Parsed, config: VTAConfig) -> str | None:
-    work: Conv2dWorkload = parsed.work
-    groups = int(parsed.constants["groups"])
-    if groups != 1:
-        return f"convolution has {groups} groups; the strategy takes 1; write it as a dense conv"
-    if work.in_channels * 4 < config.block:
-        return (
-            f"{work.in_channels} of {config.block} input lanes would work; at least a quarter "
-            "must; fold space into channels or use a machine with a smaller BLOCK"
-        )
-    bias = parsed.constants["bias"]
-    if bias.size not in (1, work.out_channels):
-        return f"bias has shape {bias.shape}; one value per output channel is taken"
-    reason = _check_rescale(work.shift, work.low, work.high)
-    if reason is not None:
-        return reason
-    bound = accumulator_bound(parsed.constants["weight"], bias)
-    if bound << max(-work.shift, 0) > INT32_HIGH:
-        return f"the accumulator may reach {bound}; int32 holds {INT32_HIGH}; use smaller weights"
-    return _fits(lambda: choose_conv_tile(work, config))
-
-
-def accumulator_bound(weight: np.ndarray, bias: np.ndarray) -> int:
-    """Largest magnitude of ``conv(x, weight) + bias`` for any int8 x."""
-    taps = np.abs(weight.astype(np.int64)).reshape(weight.shape[0], -1).sum(axis=1)
-    return int((taps * 128 + np.abs(bias.astype(np.int64)).reshape(-1)).max())
-
-
-def _check_rescale(shift: int, low: int, high: int) -> str | None:
-    if abs(shift) > MAX_SHIFT:
-        return f"shift by {shift}; int32 shifts are -{MAX_SHIFT} to {MAX_SHIFT}"
-    if not -128 <= low <= high <= 127:
-        return f"clamp to [{low}, {high}]; an int8 result needs -128 <= low <= high <= 127"
-    return None
-
-
-def _check_add(parsed: Parsed, config: VTAConfig) -> str | None:
-    work: AddWorkload = parsed.work
-    lhs, rhs = (static_shape(x) for x in parsed.operands)
-    if int(parsed.constants["rank"]) != 4 or lhs != rhs:
-        return f"operands have shapes {lhs} and {rhs}; two equal NCHW shapes are taken"
-    if not config.capabilities.acc_8bit:
-        return (
-            "the machine has no ACC_8BIT load (CAPABILITIES.acc_8bit is false); "
-            "a machine that loads int8 into the accumulator takes it"
-        )
-    if work.rounding >= 1 << 15:
-        return f"rounding constant {work.rounding} exceeds the 16-bit immediate 32767"
-    bound = sum(128 << max(s, 0) for s in (work.left_lhs, work.left_rhs)) + abs(work.rounding)
-    if bound << max(-work.shift, 0) > INT32_HIGH:
-        return f"the sum may reach {bound}; int32 holds {INT32_HIGH}; use closer scales"
-    return _check_rescale(work.shift, work.low, work.high) or _fits(
-        lambda: choose_add_tile(work, config)
-    )
-
-
-def _check_operands(parsed: Parsed) -> str | None:
-    if any(is_constant(x) for x in parsed.operands):
-        return "an operand is a constant; fold the operator before quantizing"
-    if any(str(x.ty.dtype) != "int8" for x in parsed.operands):
-        return "an operand is not int8; quantize it"
-    return None
-
-
-def _fits(choose: Callable[[], object]) -> str | None:
-    try:
-        choose()
-    except VTAError as err:
-        return str(err)
-    return None
-
-
-TABLE: tuple[PatternEntry, ...] = (
-    PatternEntry("vta.conv2d", "relax.nn.conv2d", _conv2d_pattern, _parse_conv2d, _check_conv2d),
-    PatternEntry("vta.add", "relax.add", _add_pattern, _parse_add, _check_add),
-)
-
-
-def entry_of(composite: str) -> PatternEntry:
-    """The table's row of a composite name."""
-    return next(e for e in TABLE if e.name == composite)
+    def result(self) -> relax.Var:
+        return self.bindings[-1].var
 
 
 # ---------------------------------------------------------------- the pass
@@ -299,60 +107,139 @@ def mark(config: VTAConfig) -> tvm.transform.Pass:
 
     @tvm.transform.module_pass(opt_level=0, name="vta.Mark")
     def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        rejected: dict[str, str] = {}
-        patterns = [_fusion_pattern(entry, _checker(entry, config, rejected)) for entry in TABLE]
-        marked = relax.transform.FuseOpsByPattern(
-            patterns, bind_constants=True, annotate_codegen=False
-        )(mod)
-        records = list(_placements(marked, config, rejected))
+        graph = Graph(mod["main"])
+        matcher = _Matcher(graph, config)
+        groups = matcher.groups()
+        records = list(_Placer(graph, groups, matcher.rejected, config).records())
         text = json.dumps([dataclasses.asdict(r) for r in records])
-        return marked.with_attr(PLACEMENT_ATTR, text)
+        return _grouped(mod, groups).with_attr(PLACEMENT_ATTR, text)
 
     return run
 
 
-def _fusion_pattern(entry: PatternEntry, check: Callable[[Any], bool]) -> tuple[Any, ...]:
-    """What FuseOpsByPattern takes; the composite keeps the name of its source operator.
+class _Matcher:
+    """Finds the groups; ``rejected`` has the reason for each source operator not taken."""
 
-    Equal functions are merged, so without the name two equal operators would become one.
-    """
-    pattern = entry.pattern()
+    def __init__(self, graph: Graph, config: VTAConfig) -> None:
+        self._graph = graph
+        self._config = config
+        self._taken: set[relax.Var] = set()
+        self.rejected: dict[str, str] = {}
 
-    def attrs(matched: Any) -> dict[str, str]:
-        return {SOURCE_ATTR: source_name(matched["capped"].args[0])}
+    def groups(self) -> dict[relax.Var, Group]:
+        """Groups by the variable of their result."""
+        found: dict[relax.Var, Group] = {}
+        for entry in TABLE:
+            if not entry.moves:
+                for binding in self._graph.bindings:
+                    self._take(self._group(entry, binding), found)
+        for binding in self._graph.bindings:
+            for entry in TABLE:
+                group = self._group(entry, binding) if entry.moves else None
+                if group is not None and self._belongs(group, found):
+                    self._take(group, found)
+        return found
 
-    return entry.name, pattern, {"capped": pattern.args[0]}, check, attrs
+    def _take(self, group: Group | None, found: dict[relax.Var, Group]) -> None:
+        if group is not None:
+            found[group.result] = group
+            self._taken.update(b.var for b in group.bindings)
+
+    def _belongs(self, group: Group, found: Mapping[relax.Var, Group]) -> bool:
+        """Whether a movement of data has an operand on VTA."""
+        own = {b.var for b in group.bindings}
+        reads = {v for b in group.bindings for v in vars_in(b.value) if v not in own}
+        on_vta = any(v in found for v in reads)
+        if not on_vta:
+            self.rejected[source_name(group.result)] = (
+                "moves data that the CPU computes; VTA moves what it has computed itself"
+            )
+        return on_vta
+
+    def _group(self, entry: PatternEntry, binding: Binding) -> Group | None:
+        if op_name(binding.value) not in entry.anchors:
+            return None
+        bindings = entry.match(self._graph, binding)
+        if bindings is None or any(self._is_taken(b) for b in bindings):
+            return None
+        try:
+            parsed = entry.read(bindings, self._config)
+            entry.plan(parsed, self._config, False)
+        except VTAError as err:
+            for b in bindings:
+                self.rejected.setdefault(source_name(b.var), str(err))
+            return None
+        least = min((self._graph.least(x) for x in parsed.operands), default=-128)
+        return Group(entry, tuple(bindings), op_name(binding.value), parsed.work, least)
+
+    def _is_taken(self, binding: Binding) -> bool:
+        """A widening may be part of several groups: each widens its operand itself."""
+        return binding.var in self._taken and not is_widening(binding.value)
 
 
-def _checker(
-    entry: PatternEntry, config: VTAConfig, rejected: dict[str, str]
-) -> Callable[[Any], bool]:
-    def check(context: Any) -> bool:
-        bindings = _ordered(list(context.matched_bindings.items()))
-        if str(bindings[-1][0].ty.dtype) != "int8":
-            return False
-        parsed = entry.parse(bindings)
-        reason = _check_operands(parsed) or entry.check(parsed, config)
-        if reason is not None:
-            for var, _ in bindings:
-                rejected[source_name(var)] = reason
-        return reason is None
+def _grouped(mod: tvm.IRModule, groups: Mapping[relax.Var, Group]) -> tvm.IRModule:
+    """``mod`` with a composite function for each group."""
+    inside = {b.var for group in groups.values() for b in group.bindings}
+    builder = relax.BlockBuilder(tvm.IRModule(dict(mod.functions)))
+    writer = FunctionWriter(builder)
+    env: dict[relax.Var, relax.Expr] = {}
+    main = mod["main"]
+    needed = _needed(main, groups)
+    for binding in straight_bindings(main):
+        var = binding.var
+        group = groups.get(var)
+        if group is not None:
+            function, args = _composite(group)
+            name = builder.add_func(function, group.entry.name.replace(".", "_"))
+            call = relax.Call(name, [substituted(a, env) for a in args])
+            env[var] = writer.emit(call, str(var.name))
+        elif var not in inside or var in needed:
+            env[var] = writer.emit(substituted(binding.value, env), str(var.name))
+    result = builder.get()
+    body = substituted(main.body.body, env)
+    result.update_func(result.get_global_var("main"), writer.finish(main, body))
+    for key, value in (mod.attrs or {}).items():
+        result = result.with_attr(key, value)
+    return relax.transform.Normalize()(result)
 
-    return check
+
+def _needed(main: relax.Function, groups: Mapping[relax.Var, Group]) -> set[relax.Var]:
+    """Variables inside of groups that something outside of them reads too."""
+    owned = {b.var for group in groups.values() for b in group.bindings}
+    reads = {v for b in straight_bindings(main) if b.var not in owned for v in vars_in(b.value)}
+    return (reads | set(vars_in(main.body.body))) & (owned - set(groups))
 
 
-def _ordered(bindings: Bindings) -> Bindings:
-    """Bindings sorted so that every value comes after those it reads."""
-    waiting, done = dict(bindings), []
-    while waiting:
-        ready = [v for v, e in waiting.items() if not any(a in waiting for a in _args(e))]
-        for var in ready:
-            done.append((var, waiting.pop(var)))
-    return done
+def _composite(group: Group) -> tuple[relax.Function, list[relax.Var]]:
+    """The group as a function, and the arguments of its call."""
+    own = {b.var for b in group.bindings}
+    reads = [v for b in group.bindings for v in vars_in(b.value) if v not in own]
+    args = list(dict.fromkeys(reads))
+    params = [relax.Var(str(a.name), a.ty) for a in args]
+    env: dict[relax.Var, relax.Expr] = dict(zip(args, params, strict=True))
+    bindings = []
+    for binding in group.bindings:
+        last = binding is group.bindings[-1]
+        make = relax.Var if last else relax.DataflowVar
+        copy = make(str(binding.var.name), binding.var.ty)
+        bindings.append(relax.VarBinding(copy, substituted(binding.value, env)))
+        env[binding.var] = copy
+    body = relax.SeqExpr([relax.DataflowBlock(bindings)], env[group.result])
+    function = relax.Function(params, body, ret_ty=group.result.ty)
+    attrs = {
+        "Composite": group.entry.name,
+        "Primitive": True,
+        SOURCE_ATTR: source_name(group.result),
+        RESULT_ATTR: str(group.result.name),
+        LEAST_ATTR: group.least,
+    }
+    return function.with_attrs(attrs), args
 
 
-def _args(expr: relax.Expr) -> list[relax.Var]:
-    return [a for a in getattr(expr, "args", ()) if isinstance(a, relax.Var)]
+# ---------------------------------------------------------------- reading composites
+def entry_of(composite: str) -> PatternEntry:
+    """The table's row of a composite name."""
+    return next(e for e in TABLE if e.name == composite)
 
 
 def composites(mod: tvm.IRModule) -> dict[str, relax.Function]:
@@ -364,75 +251,124 @@ def composites(mod: tvm.IRModule) -> dict[str, relax.Function]:
     }
 
 
-def parse_composite(func: relax.Function) -> tuple[PatternEntry, Parsed]:
-    """The table row and workload of a composite function."""
-    entry = entry_of(str(func.attrs["Composite"]))
-    bindings = [(b.var, b.value) for b in straight_bindings(func)]
-    return entry, entry.parse(bindings)
-
-
-def _placements(
-    mod: tvm.IRModule, config: VTAConfig, rejected: dict[str, str]
-) -> Iterator[Placement]:
-    """One record for each operator of the model, in the order of their first bindings."""
-    groups = composites(mod)
-    sources: dict[str, list[relax.VarBinding]] = {}
-    offloaded: dict[str, relax.Function] = {}
-    for binding in straight_bindings(mod["main"]):
-        value = binding.value
-        if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.GlobalVar):
-            name = composite_source(groups[value.op.name_hint])
-            offloaded[name] = groups[value.op.name_hint]
-            sources.setdefault(name, [])
-        elif op_name(value):
-            sources.setdefault(source_name(binding.var), []).append(binding)
-    for name, bindings in sources.items():
-        if name in offloaded:
-            yield _vta_record(offloaded[name], config)
-        else:
-            yield _cpu_record(bindings, rejected)
-
-
-def _vta_record(func: relax.Function, config: VTAConfig) -> Placement:
-    entry, parsed = parse_composite(func)
-    macs = getattr(parsed.work, "macs", 0)
-    idle = _idle_share(parsed.work, config)
-    reason = f"pattern {entry.name}" + (f"; {idle}" if idle else "")
-    return Placement(composite_source(func), entry.anchor, "vta", reason, macs)
-
-
 def composite_source(func: relax.Function) -> str:
     """The source operator of a composite that :func:`mark` made."""
     return str(func.attrs[SOURCE_ATTR])
 
 
-def _idle_share(work: Any, config: VTAConfig) -> str:
-    """What share of the machine's lanes the shape leaves idle, "" when none."""
-    rows = work.batch / (blocks(work.batch, config.batch) * config.batch)
+def parse_composite(
+    func: relax.Function, config: VTAConfig
+) -> tuple[PatternEntry, Parsed]:
+    """The table row and workload of a composite function."""
+    entry = entry_of(str(func.attrs["Composite"]))
+    parsed = entry.read(straight_bindings(func), config)
+    if isinstance(parsed.work, PoolWorkload):
+        work = dataclasses.replace(parsed.work, low=int(func.attrs[LEAST_ATTR]))
+        parsed = dataclasses.replace(parsed, work=work)
+    return entry, parsed
+
+
+# ---------------------------------------------------------------- the record
+class _Placer:
+    """One record for each operator of the model, in the order of their first bindings."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        groups: Mapping[relax.Var, Group],
+        rejected: Mapping[str, str],
+        config: VTAConfig,
+    ) -> None:
+        self._groups = groups
+        self._rejected = rejected
+        self._config = config
+        self._inside = {b.var for group in groups.values() for b in group.bindings}
+        self._bindings: dict[str, list[Binding]] = {}
+        for binding in graph.bindings:
+            if op_name(binding.value):
+                self._bindings.setdefault(source_name(binding.var), []).append(binding)
+
+    def records(self) -> Iterator[Placement]:
+        """The placement record."""
+        for name, bindings in self._bindings.items():
+            outside = [b for b in bindings if b.var not in self._inside]
+            macs = sum(macs_of(b.value) for b in bindings)
+            alu_ops = sum(alu_ops_of(b.value) for b in bindings)
+            groups = [self._groups[b.var] for b in bindings if b.var in self._groups]
+            if groups and not any(_computes(b.value) for b in outside):
+                reason = self._reason(groups[-1])
+                least = sum(bound(g.work, self._config) for g in groups)
+                kind = groups[-1].anchor
+                yield Placement(name, kind, VTA, reason, macs, alu_ops, bound=least)
+            else:
+                kind, reason = self._why(name, outside or bindings)
+                yield Placement(name, kind, CPU, reason, macs, alu_ops)
+
+    def _reason(self, group: Group) -> str:
+        idle = _idle_share(group.work, self._config)
+        return f"pattern {group.entry.name}" + (f"; {idle}" if idle else "")
+
+    def _why(self, name: str, bindings: Sequence[Binding]) -> tuple[str, str]:
+        """Kind of an operator that stays on the CPU, and the reason."""
+        kinds = [op_name(b.value) for b in bindings]
+        kind = next((k for k in kinds if k not in STEP_KINDS), kinds[-1])
+        if name in self._rejected:
+            return kind, self._rejected[name]
+        taken = {anchor: e.name for e in TABLE for anchor in e.anchors}
+        if kind in taken:
+            return kind, f"not the whole pattern {taken[kind]} (int8 operands, constant weights)"
+        return kind, f"no pattern of the partition table takes {kind}"
+
+
+STEP_KINDS = frozenset(
+    f"relax.{op}"
+    for op in ("astype", "multiply", "right_shift", "left_shift", "maximum", "minimum")
+)
+"""Operators that only widen, scale and saturate what another operator of the group computed."""
+
+
+def _computes(expr: relax.Expr) -> bool:
+    """Whether an operator left outside of the groups is work, no widening or edge to float."""
+    return not is_widening(expr) and op_name(expr) not in ("relax.quantize", "relax.dequantize")
+
+
+def _idle_share(work: object, config: VTAConfig) -> str:
+    """What share of the machine's batch lanes the shape leaves idle, "" when none."""
+    batch = int(getattr(work, "batch", config.batch))
+    rows = batch / (blocks(batch, config.batch) * config.batch)
     return "" if rows == 1 else f"{100 * (1 - rows):.0f} % of the batch lanes idle"
-
-
-def _cpu_record(bindings: list[relax.VarBinding], rejected: dict[str, str]) -> Placement:
-    name = source_name(bindings[-1].var)
-    anchors = {e.anchor: e for e in TABLE}
-    kinds = [op_name(b.value) for b in bindings]
-    kind = next((k for k in kinds if k not in RESCALE_OPS), kinds[-1])
-    if name in rejected:
-        reason = rejected[name]
-    elif kind in anchors:
-        reason = f"not the whole pattern {anchors[kind].name} (bias, shift and clamp to int8)"
-    else:
-        reason = f"no pattern of the partition table takes {kind}"
-    return Placement(name, kind, "cpu", reason, sum(macs_of(b.value) for b in bindings))
 
 
 def macs_of(expr: relax.Expr) -> int:
     """Multiply-accumulates of one operator, from its shapes."""
-    if op_name(expr) == "relax.nn.conv2d":
+    name = op_name(expr)
+    if name in ("relax.nn.conv2d", "relax.nn.conv1d"):
         return math.prod(static_shape(expr)) * math.prod(static_shape(expr.args[1])[1:])
-    if op_name(expr) == "relax.matmul":
+    if name == "relax.nn.conv2d_transpose":
+        return math.prod(static_shape(expr.args[0])) * math.prod(static_shape(expr.args[1])[1:])
+    if name == "relax.matmul":
         return math.prod(static_shape(expr)) * static_shape(expr.args[0])[-1]
     return 0
+
+
+ALU_KINDS = frozenset(
+    f"relax.{op}"
+    for op in (
+        "add", "subtract", "multiply", "right_shift", "left_shift", "maximum", "minimum"
+    )
+)
+
+
+def alu_ops_of(expr: relax.Expr) -> int:
+    """Integer operations of one operator that is no multiply-accumulate, from its shapes."""
+    name = op_name(expr)
+    if dtype_of(expr) not in ("int8", "int32"):
+        return 0
+    if name in ALU_KINDS:
+        return math.prod(static_shape(expr))
+    if name == "relax.nn.max_pool2d":
+        return math.prod(static_shape(expr)) * math.prod(int(s) for s in expr.attrs.pool_size)
+    return math.prod(static_shape(expr.args[0])) if name == "relax.sum" else 0
 
 
 def placements(mod: tvm.IRModule) -> list[Placement]:
@@ -440,3 +376,30 @@ def placements(mod: tvm.IRModule) -> list[Placement]:
     if mod.attrs is None or PLACEMENT_ATTR not in mod.attrs:
         raise VTAError("module has no placement record; run partition_for_vta on it first")
     return [Placement(**r) for r in json.loads(str(mod.attrs[PLACEMENT_ATTR]))]
+
+
+def with_notes(
+    mod: tvm.IRModule,
+    plans: Mapping[str, Sequence[tuple[Plan, int]]],
+    views: Collection[str],
+) -> tvm.IRModule:
+    """``mod`` whose record says how each source is computed: (plan, host bytes) of its composites.
+
+    ``views`` are sources that turned out to cost nothing.
+    """
+    records = []
+    for record in placements(mod):
+        if record.name in views and record.device == CPU:
+            record = dataclasses.replace(record, device=VTA, reason=VIEW)
+        if record.name in plans:
+            own = plans[record.name]
+            record = dataclasses.replace(
+                record,
+                note="; ".join(dict.fromkeys(plan.note for plan, _ in own)),
+                host_bytes=sum(host for _, host in own),
+                cycles=round(sum(plan.cycles for plan, _ in own)),
+            )
+        records.append(dataclasses.asdict(record))
+    return mod.with_attr(PLACEMENT_ATTR, json.dumps(records))
+
+

@@ -22,6 +22,7 @@ from .vdevice import annotate_scopes
 def partition_passes(config: VTAConfig) -> list[tvm.transform.Pass]:
     """Integer dialect to packed regions."""
     return [
+        relax.transform.DeadCodeElimination(["main"]),  # what nothing reads has no place
         mark(config),  # one table decides what may go to VTA, with a reason for the rest
         graph_pack(config),  # before merging: a region holds packed tensors only
         relax.transform.MergeCompositeFunctions(),  # neighbouring composites become one region

@@ -35,15 +35,16 @@ from vta_byoc.calibrate import (
     load_calibration,
     tensor_ranges,
 )
-from vta_byoc.dialect import (
+from vta_byoc.dialect import DialectWriter
+from vta_byoc.integer_ops import OPERATORS, asks_for_int8, kinds_of_reader
+from vta_byoc.scales import (
     INT8_HIGH,
     INT8_LOW,
     Accumulator,
-    DialectWriter,
+    Unscalable,
     quantized,
     scale_exponent,
 )
-from vta_byoc.integer_ops import HANDLERS, asks_for_int8
 
 if TYPE_CHECKING:
     from vta_byoc.hw.config import VTAConfig
@@ -109,6 +110,7 @@ class Quantizer:
         self.values: dict[relax.Var, Value] = {}
         self.absorbed: set[relax.Var] = set()
         self._wanted: dict[relax.Var, bool] = {}
+        self._readers: dict[relax.Var, frozenset[str]] = {}
 
     def run(self) -> relax.Function:
         for param in self.main.params:
@@ -123,13 +125,19 @@ class Quantizer:
 
     def _convert(self, binding: relax.VarBinding) -> None:
         var, expr = binding.var, binding.value
-        handler = HANDLERS.get(op_name(expr))
         if isinstance(expr, relax.Var | Tuple | GenericConst):
             self.values[var] = self.value(expr)
         elif isinstance(expr, TupleGetItem):
             self._take_element(var, expr)
-        elif handler is None or not handler(self, binding):
+        elif not self._became_integer(binding):
             self._set_plain(var, self._with_plain_args(expr))
+
+    def _became_integer(self, binding: relax.VarBinding) -> bool:
+        entry = OPERATORS.get(op_name(binding.value))
+        try:
+            return entry is not None and entry.convert(self, binding)
+        except Unscalable:
+            return False
 
     def _take_element(self, var: relax.Var, expr: TupleGetItem) -> None:
         whole = self.value(expr.tuple_value)
@@ -218,6 +226,23 @@ class Quantizer:
                 user is not None and asks_for_int8(self, user) for user in self.users.get(var, [])
             )
         return self._wanted[var]
+
+    def readers(self, var: relax.Var) -> frozenset[str]:
+        """What reads `var`, directly or through copies: "result", "float", "integer"."""
+        if var not in self._readers:
+            kinds: set[str] = set()
+            for user in self.users.get(var, []):
+                kinds |= {"result"} if user is None else kinds_of_reader(self, user)
+            self._readers[var] = frozenset(kinds)
+        return self._readers[var]
+
+    def leaves_as_float(self, var: relax.Var) -> bool:
+        """Whether only float operators and the results of the model read `var`."""
+        return "integer" not in self.readers(var)
+
+    def feeds_islands(self, var: relax.Var) -> bool:
+        """Whether only float operators read `var`."""
+        return self.readers(var) == {"float"}
 
     # ------------------------------------------------------------ writing
     def set_int8(

@@ -1,9 +1,10 @@
 """Run a module on this machine's CPU, fast enough to be the reference of every test.
 
 TVM's default pipeline computes convolutions as seven plain loops (0.8 s for an integer
-ResNet-18).  Here each conv2d with constant weights gets a schedule: the same sum of products,
-with 16 output channels as vector lanes, a few columns in registers, and rows over all cores.
-Everything else is the default pipeline.  Nothing of the accelerator's flow is shared.
+ResNet-18), and a matmul along the rows of its weights (0.8 s for 25088 x 4096).  Here each conv2d
+and matmul with constant weights gets a schedule: the same sum of products, with output channels
+as vector lanes, a few columns in registers, and the rest over all cores.  Everything else is the
+default pipeline.  Nothing of the accelerator's flow is shared.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from vta_byoc.hw.target import native_target
 LANES = 16
 COLUMNS = 8
 """At most this many output columns are accumulated at a time."""
+CACHE_LINE = 64
 
 
 def build_reference(mod: tvm.IRModule) -> Any:
@@ -50,7 +52,17 @@ def legalize_conv2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr
     )
 
 
-LEGALIZATIONS = {"relax.nn.conv2d": legalize_conv2d}
+def legalize_matmul(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """matmul with constant weights [K, M] as a scheduled PrimFunc; other forms as TVM does it."""
+    data, weight = call.args
+    lanes = _matmul_lanes(weight)
+    if lanes is None or data.ty.ndim < 2:
+        return tvm.ir.Op.get("relax.matmul").get_attr("FLegalize")(builder, call)
+    function = _scheduled_matmul(_matmul(call), lanes)
+    return relax.call_tir(builder.add_func(function, "matmul"), [data, weight], out_ty=call.ty)
+
+
+LEGALIZATIONS = {"relax.nn.conv2d": legalize_conv2d, "relax.matmul": legalize_matmul}
 """For `LegalizeOps`: operators that deserve better than TVM's plain loops on a CPU."""
 
 
@@ -126,4 +138,46 @@ def _scheduled(function: Any, columns: int) -> Any:
     registers = sch.cache_write(product, 0, "local")
     sch.reverse_compute_at(registers, xo)
     sch.decompose_reduction(product, c)
+    return sch.mod["main"].without_attr("global_symbol")
+
+
+def _matmul_lanes(weight: relax.Expr) -> int | None:
+    """Columns of the weights in one vector: at most a cache line of int8; None if too few."""
+    if not is_constant(weight) or len(weight.value.shape) != 2:
+        return None
+    columns = weight.value.shape[1]
+    lanes = max(size for size in range(1, CACHE_LINE + 1) if columns % size == 0)
+    return lanes if lanes >= COLUMNS else None
+
+
+def _matmul(call: relax.Call) -> Any:
+    """PrimFunc (data [..., K], weight [K, M]) -> [..., M]."""
+    (shape, kernel), acc = (static_shape(arg) for arg in call.args), str(call.ty.dtype)
+    dtype = str(call.args[0].ty.dtype)
+    data = te.placeholder(shape, dtype, "data")
+    weight = te.placeholder(kernel, dtype, "weight")
+    k = te.reduce_axis((0, kernel[0]), "k")
+    result = te.compute(
+        (*shape[:-1], kernel[1]),
+        lambda *index: te.sum(
+            data[(*index[:-1], k)].astype(acc) * weight[k, index[-1]].astype(acc), axis=k
+        ),
+        name="product",
+    )
+    return te.create_prim_func([data, weight, result])
+
+
+def _scheduled_matmul(function: Any, lanes: int) -> Any:
+    """Columns over the cores, `lanes` of them in registers while the rows of weights stream."""
+    # Opaque, as in `_scheduled`.
+    sch = tvm.s_tir.Schedule(function.with_attr("op_pattern", 8))
+    product = sch.get_sblock("product")
+    *rows, column, k = sch.get_loops(product)
+    outer, inner = sch.split(column, [None, lanes])
+    sch.reorder(outer, *rows, k, inner)
+    sch.parallel(outer)
+    sch.vectorize(inner)
+    registers = sch.cache_write(product, 0, "local")
+    sch.reverse_compute_at(registers, rows[-1])
+    sch.decompose_reduction(product, k)
     return sch.mod["main"].without_attr("global_symbol")

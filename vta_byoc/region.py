@@ -11,7 +11,7 @@ from tvm.ir import Tuple, TupleGetItem
 
 from vta_byoc.bindings import static_shape
 
-from .partition import SOURCE_ATTR
+from .partition import RESULT_ATTR, SOURCE_ATTR
 
 CODEGEN = "vta"
 
@@ -29,12 +29,16 @@ def region_functions(mod: tvm.IRModule) -> dict[tvm.ir.GlobalVar, relax.Function
 
 @dataclass(frozen=True)
 class Step:
-    """One composite of a region: its packed compute, argument tensors, result tensor."""
+    """One composite of a region: its packed compute, argument tensors, result tensor.
+
+    ``source`` is the model's operator that it computes, or a part of.
+    """
 
     composite: str
     compute: tvm.ir.GlobalVar
     args: tuple[str, ...]
     output: str
+    source: str
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,11 @@ class Region:
     params: tuple[str, ...]
     steps: tuple[Step, ...]
     outputs: tuple[str, ...]
+
+    def layer_name(self, step: Step) -> str:
+        """The source of ``step``; its result where several steps compute that source."""
+        alone = sum(other.source == step.source for other in self.steps) == 1
+        return step.source if alone else step.output
 
     @classmethod
     def of(cls, func: relax.Function) -> Region:
@@ -89,8 +98,9 @@ class _Reader:
             inner = self._local[value.op]
             compute = inner.body.blocks[0].bindings[0].value.args[0]
             args = tuple(self._names[a] for a in value.args)
-            name = self._declare(var, str(inner.attrs[SOURCE_ATTR]))
-            return Step(str(inner.attrs["Composite"]), compute, args, name)
+            name = self._declare(var, str(inner.attrs[RESULT_ATTR]))
+            source = str(inner.attrs[SOURCE_ATTR])
+            return Step(str(inner.attrs["Composite"]), compute, args, name, source)
         if isinstance(value, relax.Var):
             self._names[var] = self._names[value]
             return None

@@ -3,36 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich import box
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.hw.counters import COUNTER_NAMES, count_stream, dram_bytes
+from vta_byoc.hw.counters import COUNTER_NAMES, dram_bytes
 from vta_byoc.hw.isa import Queue
-from vta_byoc.hw.program import Program
+from vta_byoc.place import placement_json
+from vta_byoc.place_text import print_placement, share_lines
+from vta_byoc.tables import count, megabytes, plain_table, print_lines
 
 if TYPE_CHECKING:
     from vta_byoc.check import TensorCheck
     from vta_byoc.cli.inputs import Input
     from vta_byoc.hw.timing_result import TimingResult
-    from vta_byoc.partition import Placement
     from vta_byoc.pipeline import Compiled
     from vta_byoc.runtime import Profile
 
 STEPS = ("import", "quantize", "compile", "run", "reference")
 TOP = 5
 SHOWN_DIFFERENCES = 8
-PLAIN_REASON = "pattern "
-"""A placement on VTA whose reason is only this and a pattern's name needs no note."""
 
 
 @dataclass(frozen=True)
@@ -127,27 +123,6 @@ def timing_json(timings: Mapping[str, TimingResult]) -> dict[str, Any]:
     }
 
 
-def placement_json(placement: Sequence[Placement]) -> dict[str, Any]:
-    """Where every operator of the model runs, with totals."""
-    return {
-        "macs_total": sum(op.macs for op in placement),
-        "macs_offloaded": sum(op.macs for op in placement if op.device == "vta"),
-        "ops": [
-            {"name": o.name, "op": o.op, "device": o.device, "reason": o.reason, "macs": o.macs}
-            for o in placement
-        ],
-    }
-
-
-def layer_counters(programs: Mapping[str, Program]) -> dict[str, dict[str, int]]:
-    """The seven counters of every layer, by decoding; by the name of the operator."""
-    return {
-        layer.name: count_stream(program.config, program.insns[layer.begin : layer.end])
-        for program in programs.values()
-        for layer in program.layers
-    }
-
-
 # ---------------------------------------------------------------- run
 def print_run(report: RunReport, console: Console) -> None:
     """What ran where and what it cost."""
@@ -157,7 +132,7 @@ def print_run(report: RunReport, console: Console) -> None:
     if compiled.programs:
         console.print(_regions_table(report))
         console.print()
-    _print_lines(_run_lines(report), console)
+    print_lines(_run_lines(report), console)
 
 
 def _print_title(report: RunReport, console: Console) -> None:
@@ -176,75 +151,8 @@ def _print_title(report: RunReport, console: Console) -> None:
     console.print()
 
 
-def print_placement(
-    placement: Sequence[Placement],
-    programs: Mapping[str, Program],
-    console: Console,
-    timings: Mapping[str, TimingResult] | None = None,
-) -> None:
-    """One row for each operator, and the reasons below: each is written once.
-
-    With `timings` of the regions, each layer's cycles too.
-    """
-    costs, notes = layer_counters(programs), Notes()
-    cycles = {x.name: x.cycles for t in (timings or {}).values() for x in t.layers}
-    table = _table()
-    table.add_column("operator", no_wrap=True, overflow="ellipsis", min_width=10)
-    table.add_column("kind", no_wrap=True, overflow="ellipsis", min_width=6)
-    table.add_column("runs on", no_wrap=True)
-    measured = ("cycles",) if cycles else ()
-    for title in ("MACs (M)", "GEMM micro-ops", "DRAM (kB)", *measured, "note"):
-        table.add_column(title, justify="right", no_wrap=True)
-    for op in placement:
-        *row, note = _placement_row(op, costs.get(op.name), notes)
-        time = (f"{cycles[op.name]:,}" if op.name in cycles else "",) if cycles else ()
-        table.add_row(*row, *time, note)
-    console.print(table)
-    console.print()
-    if notes:
-        _print_lines(((f"[{i}]", text) for i, text in enumerate(notes, start=1)), console)
-        console.print()
-
-
-def _placement_row(
-    op: Placement, cost: Mapping[str, int] | None, notes: Notes
-) -> Iterable[str | Text]:
-    on_vta = op.device == "vta"
-    yield op.name
-    yield op.op.removeprefix("relax.").removeprefix("nn.")
-    yield Text(op.device, "green" if on_vta else "yellow")
-    yield _millions(op.macs) if op.macs else ""
-    yield f"{cost['gemm_counter']:,}" if cost and cost["gemm_counter"] else ""
-    yield f"{dram_bytes(dict(cost)) / 1e3:,.1f}" if cost else ""
-    yield notes.number(_note(op))
-
-
-def _note(op: Placement) -> str:
-    """What there is to say about a placement: for VTA only what is unusual.
-
-    A reason that names the kind of its operator is the same text for every kind: one note.
-    """
-    if op.device != "vta":
-        return op.reason.removesuffix(f" {op.op}") + (
-            " this kind" if op.reason.endswith(f" {op.op}") else ""
-        )
-    return "; ".join(p for p in op.reason.split("; ") if not p.startswith(PLAIN_REASON))
-
-
-class Notes(list[str]):
-    """Texts that rows refer to by number."""
-
-    def number(self, text: str) -> str:
-        """The reference to `text`, "" for no text."""
-        if not text:
-            return ""
-        if text not in self:
-            self.append(text)
-        return f"[{self.index(text) + 1}]"
-
-
 def _regions_table(report: RunReport) -> Table:
-    table = _table()
+    table = plain_table()
     table.add_column("region", no_wrap=True)
     for name in COUNTER_NAMES:
         # The unit is in the name: what remains of it fits the column.
@@ -260,7 +168,7 @@ def _regions_table(report: RunReport) -> Table:
 def _run_lines(report: RunReport) -> Iterable[tuple[str, str]]:
     yield from summary_lines(report.compiled)
     if report.regions:
-        yield "DRAM", f"{_megabytes(dram_bytes(report.counters))} moved by VTA"
+        yield "DRAM", f"{megabytes(dram_bytes(report.counters))} moved by VTA"
     for name, timing in report.timings.items():
         yield "cycles", f"{name}: {timing_text(timing)}"
     yield "seconds", _seconds(report.seconds)
@@ -281,22 +189,19 @@ def timing_text(timing: TimingResult) -> str:
 
 
 def summary_lines(compiled: Compiled) -> Iterable[tuple[str, str]]:
-    """How much of the model runs on VTA."""
-    totals = placement_json(compiled.placement)
-    done, total = totals["macs_offloaded"], totals["macs_total"]
-    share = f" ({100 * done / total:.1f} %)" if total else ""
-    count = sum(op.device == "vta" for op in compiled.placement)
-    yield "MACs", f"{total:,}, on VTA {done:,}{share}"
-    regions = _count(len(compiled.programs), "region")
-    yield "operators", f"{len(compiled.placement)}, on VTA {count} in {regions}"
+    """How much of the model runs on VTA, and what the host does for it."""
+    yield from share_lines(compiled.placement, len(compiled.programs))
+    folds = [op for op in compiled.placement if op.host_bytes]
+    if folds:
+        nbytes = sum(op.host_bytes for op in folds)
+        yield "host", f"folds {count(len(folds), 'operand')}, {megabytes(nbytes)} written"
 
 
 def check_text(checks: Sequence[TensorCheck]) -> str:
     """The verdict of `--check`, with the first differences."""
     outputs = sum(check.where == "output" for check in checks)
     compared = (
-        f"{_count(outputs, 'output')} and {_count(len(checks) - outputs, 'tensor')} stored by "
-        "regions"
+        f"{count(outputs, 'output')} and {count(len(checks) - outputs, 'tensor')} stored by regions"
     )
     wrong = [check for check in checks if not check.equal]
     if not wrong:
@@ -317,17 +222,17 @@ def print_compiled(compiled: Compiled, seconds: Mapping[str, float], console: Co
         lines.append(
             (
                 name,
-                f"{_count(len(program.layers), 'layer')}, {len(program.insns):,} instructions, "
-                f"{_megabytes(size)} with weights, {_megabytes(program.arena_bytes)} of DRAM",
+                f"{count(len(program.layers), 'layer')}, {len(program.insns):,} instructions, "
+                f"{megabytes(size)} with weights, {megabytes(program.arena_bytes)} of DRAM",
             )
         )
     lines.append(("seconds", _seconds(seconds)))
-    _print_lines(lines, console)
+    print_lines(lines, console)
 
 
 def print_configs(configs: Mapping[str, VTAConfig], console: Console) -> None:
     """The presets: geometry, buffers, clock."""
-    table = _table()
+    table = plain_table()
     table.add_column("preset", no_wrap=True)
     titles = ("BATCH x BLOCK", "INP", "WGT", "ACC", "UOP", "clock", "port", "peak")
     for title in titles:
@@ -348,36 +253,6 @@ def _config_row(config: VTAConfig) -> Iterable[str]:
 
 
 # ---------------------------------------------------------------- parts
-def _table() -> Table:
-    return Table(
-        box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), header_style="bold"
-    )
-
-
-def _print_lines(lines: Iterable[tuple[str, str]], console: Console) -> None:
-    """Aligned `title  text` lines; a long text goes on below its beginning."""
-    pairs = list(lines)
-    indent = max(len(title) for title, _ in pairs) + 2
-    width = max(console.width - indent, 20)
-    for title, text in pairs:
-        parts = [p for line in text.splitlines() for p in textwrap.wrap(line, width) or [""]]
-        for i, part in enumerate(parts):
-            head = (title if i == 0 else "").ljust(indent)
-            console.print(Text.assemble((head, "bold"), part), soft_wrap=True)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-def _millions(number: int) -> str:
-    return f"{number / 1e6:,.2f}" if number >= 5000 else "< 0.01"
-
-
-def _megabytes(number: int) -> str:
-    return f"{number / 1e6:,.2f} MB" if number >= 1e6 else f"{number / 1e3:,.1f} kB"
-
-
 def _seconds(seconds: Mapping[str, float]) -> str:
     parts = [f"{step} {value:.2f}" for step, value in seconds.items()]
     return f"{', '.join(parts)}; together {sum(seconds.values()):.1f}"

@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from vta_byoc.figure_text import CHAR_WIDTH, ON_VTA, Figure, plain, quantity, short
+from vta_byoc.figure_text import CHAR_WIDTH, ON_VTA, Figure, distinct, plain, quantity
 from vta_byoc.layer_facts import LayerFacts, ModelFacts
 
 Box = tuple[float, float, float, float]
 """Left, bottom, right, top in pixels."""
+LABEL_LENGTH = 28
 LABELS = 12
 """Points that have their name beside them; all show it under the pointer."""
 ROOF_WIDTH, ROOF_HEIGHT = 1160, 380
 """Pixels inside the axes on a wide screen: for where names have room."""
-LINE_HEIGHT = 14
+LINE_HEIGHT, ROOF_CHAR_WIDTH = 14, 7.0
+"""Pixels of a line, and of a letter of what is written along the roofs."""
 
 
 def roofline_figure(facts: ModelFacts) -> Figure:
@@ -53,6 +55,8 @@ def roofline_figure(facts: ModelFacts) -> Figure:
             },
         },
     ]
+    roofs = _roofs(facts, ridge, x_range, y_range)
+    labels = _Labels(layers, _roof(facts, x_range), roofs, x_range, y_range)
     layout = {
         "height": ROOF_HEIGHT + 54,
         "margin": {"l": 62, "r": 12, "t": 8, "b": 46},
@@ -60,10 +64,7 @@ def roofline_figure(facts: ModelFacts) -> Figure:
         "hovermode": "closest",
         "xaxis": {**_log_axis(x_range), "title": {"text": "MACs for each byte of DRAM traffic"}},
         "yaxis": {**_log_axis(y_range), "title": {"text": "MACs a cycle"}},
-        "annotations": [
-            *_roofs(facts, ridge, x_range, y_range),
-            *_Labels(layers, _roof(facts, x_range), x_range, y_range).annotations(),
-        ],
+        "annotations": [*roofs, *labels.annotations()],
     }
     return {"data": data, "layout": layout}
 
@@ -138,6 +139,7 @@ class _Labels:
         self,
         layers: Sequence[LayerFacts],
         roof: Iterable[tuple[float, float]],
+        roofs: Iterable[Figure],
         x_range: Sequence[float],
         y_range: Sequence[float],
     ) -> None:
@@ -148,9 +150,12 @@ class _Labels:
         self._origin = x_range[0], y_range[0]
         self._most = max(layer.cycles for layer in layers)
         self._layers = sorted(layers, key=lambda layer: -layer.cycles)
+        names = [layer.name for layer in layers]
+        self._names = dict(zip(names, distinct(names, LABEL_LENGTH), strict=True))
         # What no text may cover.
         self._taken = [self._point(layer) for layer in self._layers]
         self._taken += [_around(self._pixels(x, y)) for x, y in roof]
+        self._taken += [self._written(text) for text in roofs]
 
     def annotations(self) -> list[Figure]:
         texts: list[Figure] = []
@@ -165,6 +170,13 @@ class _Labels:
 
     def _pixels(self, x: float, y: float) -> tuple[float, float]:
         return (x - self._origin[0]) * self._scale[0], (y - self._origin[1]) * self._scale[1]
+
+    def _written(self, text: Figure) -> Box:
+        """Where what a roof is stands: left of and above its point."""
+        x, y = self._pixels(text["x"], text["y"])
+        right = x + text.get("xshift", 0)
+        left = right - ROOF_CHAR_WIDTH * len(text["text"])
+        return left, y, right, y + LINE_HEIGHT + 4
 
     def _point(self, layer: LayerFacts) -> Box:
         return _around(self._at(layer), _diameter(layer, self._most) / 2)
@@ -183,7 +195,7 @@ class _Labels:
     def _text(self, group: Sequence[LayerFacts]) -> Figure | None:
         """The first place around the point where the text covers nothing, None without one."""
         more = f" and {len(group) - 1} more" if len(group) > 1 else ""
-        name = short(group[0].name, 24)
+        name = self._names[group[0].name]
         width, (x, y) = CHAR_WIDTH * len(name + more), self._at(group[0])
         gap = _diameter(group[0], self._most) / 2 + 3
         for dx, dy in _AROUND:

@@ -1,219 +1,270 @@
-"""Tile choice: a declared space of legal tilings, ranked by one estimate of cycles and bytes.
+"""Tile choice: a declared space of tilings and one estimate of cycles, shared by all strategies.
 
-Every candidate fits SRAM and can be encoded; the smallest tile (one element each way) is always
-among them, so a choice always exists.
+A strategy declares a :class:`Space`: axes with their candidate sizes, variants (loop orders and
+what is kept in SRAM), and for all candidates at once (numpy broadcast) a
+:class:`~vta_byoc.demand.Demand`: what the layer then stages, computes and stores.  :func:`best`
+returns the cheapest choice that fits SRAM.
+
+    space = Space("a sum", {"h": sizes(56), "w": sizes(56)}, ("rows",), demand)
+    choice = best(space, config)      # choice.tile["h"], choice.variant, choice.slots, .cycles
 """
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 
-from .codegen.leaf import ACC, INP, WGT
-from .workload import AddWorkload, Conv2dWorkload
+from .demand import SCOPES, Array, Demand, Staged, Time, depths, estimate, fits, needs
 
-BYTES_WEIGHT = 0.1
-INSN_BYTES = 16
+__all__ = [
+    "MOST_SIZES",
+    "TOLERANCE",
+    "Array",
+    "Axis",
+    "Choice",
+    "Demand",
+    "Space",
+    "Staged",
+    "best",
+    "by_size",
+    "ceil_div",
+    "cost_of",
+    "sizes",
+    "transfers",
+]
+
+SIZE_LIMIT = 0xFFFF
+MOST_SIZES = 20
+TOLERANCE = 0.005
+"""Of choices that cost at most this much more than the cheapest, the least traffic wins.
+
+ResNet-18's 19 convolutions: at 0 7.345 M cycles and 23.1 MB, at 0.005 7.363 M and 18.7 MB.
+"""
 
 
 @dataclass(frozen=True)
-class ConvTile:
-    """Output channels, rows, columns and input channels of a tile, in blocks and pixels.
+class Space:
+    """All tilings of a layer: candidate sizes by axis, variants, and the demand of all of them.
 
-    ``order``: "weights" keeps a tile's weights while it walks the image, "inputs" keeps an input
-    tile while it walks the output channels.  ``*_slots``: 2 where double buffered.
+    ``demand(tile, variant)`` takes an array for each axis; sizes must ascend from the smallest
+    legal one.  ``what`` names the operator in errors; ``legal`` (as ``demand``) excludes tiles for
+    reasons other than SRAM.
     """
 
-    co: int
-    oh: int
-    ow: int
-    ci: int
-    order: str = "weights"
-    inp_slots: int = 2
-    wgt_slots: int = 2
-    acc_slots: int = 2
-
-    def slots(self) -> dict[str, int]:
-        """Slots by SRAM scope, as code generation takes them."""
-        return {INP: self.inp_slots, WGT: self.wgt_slots, ACC: self.acc_slots}
+    what: str
+    axes: Mapping[str, Sequence[int]]
+    variants: Sequence[str]
+    demand: Callable[[Mapping[str, np.ndarray], str], Demand]
+    legal: Callable[[Mapping[str, np.ndarray], str], Array] = field(default=lambda _t, _v: True)
 
 
 @dataclass(frozen=True)
-class AddTile:
-    """Channel blocks, rows and columns of an elementwise tile."""
+class Choice:
+    """A tiling: sizes by axis, a variant, slots of (INP, WGT, ACC); ``cycles`` as estimated."""
 
-    c: int
-    h: int
-    w: int
-    acc_slots: int = 2
+    tile: Mapping[str, int]
+    variant: str
+    slots: tuple[int, int, int]
+    cycles: float = 0.0
 
-    def slots(self) -> dict[str, int]:
-        return {ACC: self.acc_slots}
-
-
-def sizes(total: int) -> list[int]:
-    """Tile sizes that cover ``total`` in k equal parts (the last may be smaller), ascending."""
-    return sorted({-(-total // parts) for parts in range(1, total + 1)})
+    def slots_attr(self) -> dict[str, int]:
+        """Slots by SRAM scope, as code generation takes them (codegen.SLOTS_ATTR)."""
+        return dict(zip(SCOPES, self.slots, strict=True))
 
 
-def _ceil(a: np.ndarray | int, b: np.ndarray | int) -> np.ndarray:
+def sizes(total: int, most: int = MOST_SIZES) -> list[int]:
+    """Tile sizes that cover ``total`` in k equal parts (the last may be smaller), ascending.
+
+    At most about ``most`` of them, evenly spread on a logarithmic scale.
+    """
+    every = sorted({-(-total // parts) for parts in range(1, total + 1)})
+    if len(every) <= most:
+        return every
+    wanted = np.geomspace(1, total, most)
+    return sorted({min(every, key=lambda s: abs(math.log(s / w))) for w in wanted})
+
+
+def ceil_div(a: Array, b: Array) -> Array:
+    """Quotient rounded up, elementwise."""
     return -(-np.asarray(a) // np.asarray(b))
 
 
-def loaded(total: int, tile: int, step: int, reach: int, before: int, size: int) -> int:
-    """Rows read from DRAM when ``total`` outputs are tiled by ``tile`` (padding excluded)."""
-    rows = 0
-    for first in range(0, total, tile):
-        last = min(first + tile, total) - 1
-        low, high = first * step - before, last * step - before + reach
-        rows += max(0, min(high, size) - max(low, 0))
-    return rows
+def by_size(axis: np.ndarray, function: Callable[[int], float]) -> np.ndarray:
+    """``function`` of each size of an axis, in the axis' shape."""
+    return np.array([function(int(s)) for s in axis.reshape(-1)], float).reshape(axis.shape)
 
 
-@functools.lru_cache(maxsize=4096)
-def choose_conv_tile(work: Conv2dWorkload, config: VTAConfig) -> ConvTile:
-    """The best legal tiling by estimate; deterministic."""
-    best: tuple[float, ConvTile] | None = None
-    for order, slots in itertools.product(("weights", "inputs"), _slot_choices()):
-        found = _best_of(work, config, order, slots)
-        if found is not None and (best is None or found[0] < best[0]):
-            best = found
-    if best is None:
-        raise VTAError(
-            f"no tile of a {work.kernel[0]}x{work.kernel[1]} convolution fits the SRAM of machine "
-            f"{config.name} (one output pixel needs {work.reach[0] * work.reach[1]} INP and "
-            f"{work.kernel[0] * work.kernel[1]} WGT elements of {config.inp_depth} and "
-            f"{config.wgt_depth}); use larger buffers or leave the layer to the CPU"
-        )
-    return best[1]
+@dataclass(frozen=True)
+class Axis:
+    """One loop of a copy between DRAM and SRAM: ``size`` elements ``stride`` elements apart.
+
+    ``wide``: its padding exceeds what an instruction can write, so that a row stands alone.
+    """
+
+    size: Array
+    stride: Array
+    padded: Array = False
+    wide: Array = False
 
 
-def _slot_choices() -> Iterator[tuple[int, int, int]]:
-    yield from ((2, 2, 2), (2, 2, 1), (2, 1, 2), (1, 2, 2), (1, 1, 2), (1, 1, 1))
+def transfers(axes: Sequence[Axis]) -> Array:
+    """DMA instructions of a copy of one tile, ``axes`` from the innermost; SRAM is dense.
+
+    Neighbours that run on in DRAM merge; the two innermost loops that remain are the instruction's
+    rows and columns, the others are instructions of their own.
+    """
+    count: Array = np.float64(1)
+    level: Array = np.int64(-1)
+    run: Array = np.int64(0)
+    closed: Array = np.False_
+    for axis in axes:
+        there = (np.asarray(axis.size) > 1) | axis.padded
+        merges = (level >= 0) & (axis.stride == run) & ~np.asarray(axis.padded) & ~closed
+        # a first loop that is not dense, and a row stride beyond its field, leave their place empty
+        first = np.where(np.asarray(axis.stride) == 1, 0, 1)
+        opened = np.where(level < 0, first, level + 1)
+        opened = np.where((opened == 1) & (np.asarray(axis.stride) > SIZE_LIMIT), 2, opened)
+        level = np.where(there & ~merges, opened, level)
+        level = np.where(there & axis.wide, np.maximum(level, 1), level)
+        count = np.where(there & (level >= 2), count * axis.size, count)
+        run = np.where(there, np.asarray(axis.size) * axis.stride, run)
+        closed = np.where(there, axis.padded, closed)
+    return count
 
 
-def _best_of(
-    work: Conv2dWorkload, config: VTAConfig, order: str, slots: tuple[int, int, int]
-) -> tuple[float, ConvTile] | None:
-    space = _ConvSpace(work, config, order, slots)
-    cost = np.where(space.legal(), space.cost(), np.inf)
-    at = int(np.argmin(cost))
-    if not np.isfinite(cost.flat[at]):
-        return None
-    co, oh, ow, ci = (int(v) for v in space.values(at))
-    return float(cost.flat[at]), ConvTile(co, oh, ow, ci, order, *slots)
+# ---------------------------------------------------------------- choice
+def best(space: Space, config: VTAConfig) -> Choice:
+    """The legal choice of least traffic among the cheapest by estimate (TOLERANCE).
+
+    The same for the same input.  Nothing fits: VTAError with what the smallest tile needs and the
+    machine has.
+    """
+    pools: list[_Pool] = []
+    limit = math.inf
+    for variant in space.variants:
+        for pool in _Candidates(space, config, variant).pools(limit):
+            pools.append(pool)
+            limit = min(limit, float(pool.cycles.min()))
+    if not math.isfinite(limit):
+        raise _nothing_fits(space, config)
+    picks = (pool.least_traffic((1 + TOLERANCE) * limit) for pool in pools)
+    return min((pick for pick in picks if pick), key=lambda pick: pick[:2])[2]
 
 
-class _ConvSpace:
-    """All tilings of one loop order and slot choice, as broadcast arrays (co, oh, ow, ci)."""
-
-    def __init__(
-        self, work: Conv2dWorkload, config: VTAConfig, order: str, slots: tuple[int, int, int]
-    ):
-        self.work, self.config, self.order, self.slots = work, config, order, slots
-        self.blocks_in = -(-work.in_channels // config.block)
-        self.blocks_out = -(-work.out_channels // config.block)
-        self.images = -(-work.batch // config.batch)
-        self.axes = [
-            np.array(sizes(n))
-            for n in (self.blocks_out, work.out_height, work.out_width, self.blocks_in)
-        ]
-        self.co, self.oh, self.ow, self.ci = np.ix_(*self.axes)
-        step = 1 if work.skips_rows else work.strides[0]
-        self.in_h = (self.oh - 1) * step + work.reach[0]
-        self.in_w = (self.ow - 1) * work.strides[1] + work.reach[1]
-        self.n_co = _ceil(self.blocks_out, self.co)
-        self.n_sp = self.images * _ceil(work.out_height, self.oh) * _ceil(work.out_width, self.ow)
-        self.n_ci = _ceil(self.blocks_in, self.ci)
-        self.taps = work.kernel[0] * work.kernel[1]
-
-    def values(self, flat: int) -> tuple[int, int, int, int]:
-        index = np.unravel_index(flat, tuple(len(a) for a in self.axes))
-        co, oh, ow, ci = (int(a[i]) for a, i in zip(self.axes, index, strict=True))
-        return co, oh, ow, ci
-
-    def _used(self, slots: int, instances: np.ndarray) -> np.ndarray:
-        return np.minimum(slots, instances)
-
-    def legal(self) -> np.ndarray:
-        """Whether the tiles fit SRAM with their slots."""
-        cfg, whole = self.config, self.n_ci == 1
-        tiles = self.n_co * self.n_sp
-        inp_n = np.where(whole & (self.order == "inputs"), self.n_sp, tiles * self.n_ci)
-        wgt_n = np.where(whole & (self.order == "weights"), self.n_co, tiles * self.n_ci)
-        bias_n = self.n_co if self.order == "weights" else tiles
-        inp = self._used(self.slots[0], inp_n) * self.ci * self.in_h * self.in_w
-        wgt = self._used(self.slots[1], wgt_n) * self.co * self.ci * self.taps
-        acc = self._used(self.slots[2], tiles) * self.co * self.oh * self.ow
-        acc = acc + self._used(self.slots[2], bias_n) * self.co
-        return (inp <= cfg.inp_depth) & (wgt <= cfg.wgt_depth) & (acc <= cfg.acc_depth)
-
-    def cost(self) -> np.ndarray:
-        """Estimated cycles, plus a little for DRAM traffic where cycles are equal."""
-        cfg, time = self.config, self.config.timing
-        inp, wgt, dmas = self._traffic()
-        vectors = self.images * self.blocks_out * self.work.out_height * self.work.out_width
-        tiles = self.n_co * self.n_sp
-        bias = np.where(self.order == "weights", self.blocks_out, self.blocks_out * self.n_sp)
-        load = inp * cfg.inp_elem_bytes + wgt * cfg.wgt_elem_bytes
-        other = vectors * cfg.out_elem_bytes + bias * cfg.acc_elem_bytes
-        insns = dmas + tiles * (8 + self.n_ci)
-        port = (load + other + insns * INSN_BYTES) / time.port_bytes
-        gemm = vectors * self.blocks_in * self.taps
-        alu = vectors * (1 + time.alu_tensor_cycles + 3 * time.alu_imm_cycles)
-        compute = gemm + alu + tiles * (6 + self.n_ci) * time.compute_start
-        loading = load / time.port_bytes + dmas * time.dma_latency
-        overlap = np.maximum(np.maximum(compute, loading), port)
-        serial = compute + loading + vectors * cfg.out_elem_bytes / time.port_bytes
-        blocking = [self.slots[0] == 1, self.slots[1] == 1, self.slots[2] == 1]
-        share = sum(blocking) / 3
-        first = (self.ci * self.in_h * self.in_w * cfg.inp_elem_bytes) / time.port_bytes
-        first = first + self.co * self.ci * self.taps * cfg.wgt_elem_bytes / time.port_bytes
-        last = self.co * self.oh * self.ow * cfg.out_elem_bytes / time.port_bytes
-        return overlap * (1 - share) + serial * share + first + last + BYTES_WEIGHT * port
-
-    def _traffic(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """INP elements, WGT elements and DMA instructions."""
-        work, whole = self.work, self.n_ci == 1
-        step = 1 if work.skips_rows else work.strides[0]
-        height = work.out_height if work.skips_rows else work.height
-        rows = np.array(
-            [loaded(work.out_height, int(t), step, work.reach[0], work.padding[0], height)
-             for t in self.axes[1]]
-        ).reshape(self.oh.shape)
-        cols = np.array(
-            [loaded(work.out_width, int(t), work.strides[1], work.reach[1], work.padding[1],
-                    work.width) for t in self.axes[2]]
-        ).reshape(self.ow.shape)
-        inputs = np.where(whole & (self.order == "inputs"), 1, self.n_co)
-        inp = inputs * self.images * self.blocks_in * rows * cols
-        weights = np.where(whole & (self.order == "weights"), 1, self.n_sp)
-        wgt = weights * self.blocks_out * self.blocks_in * self.taps
-        inp_dmas = inputs * self.n_sp * self.blocks_in
-        wgt_dmas = weights * self.n_co * self.n_ci
-        out_dmas = self.n_sp * np.where(self.ow == work.out_width, self.n_co, self.blocks_out)
-        return inp, wgt, inp_dmas + wgt_dmas + out_dmas
+def cost_of(space: Space, config: VTAConfig, choice: Choice) -> float:
+    """Estimated cycles of a given choice (infinite where it does not fit)."""
+    tile = {name: np.array([size]) for name, size in choice.tile.items()}
+    cycles = estimate(space.demand(tile, choice.variant), config, choice.slots)
+    legal = np.logical_and(np.isfinite(cycles), space.legal(tile, choice.variant))
+    return float(np.where(legal, cycles, np.inf).reshape(-1)[0])
 
 
-@functools.lru_cache(maxsize=1024)
-def choose_add_tile(work: AddWorkload, config: VTAConfig) -> AddTile:
-    """The largest tile of which two operands fit twice; whole rows and planes first."""
-    channels = -(-work.channels // config.block)
-    tiles = channels * work.height * work.width * -(-work.batch // config.batch)
-    slots = 1 if 2 * tiles <= config.acc_depth // 2 else 2
-    room = config.acc_depth // (2 * slots)
-    width = max(s for s in sizes(work.width) if s <= room)
-    height = max((s for s in sizes(work.height) if s * width <= room), default=1)
-    if width < work.width:
-        height = 1
-    plane = width * height
-    full = plane == work.width * work.height
-    block = max((s for s in sizes(channels) if s * plane <= room), default=1) if full else 1
-    return AddTile(block, height, width, slots)
+def slot_choices(demand: Demand) -> list[tuple[int, int, int]]:
+    """One or two slots for each SRAM in use, two first."""
+    used = {item.scope for item in demand.staged}
+    inp, wgt, acc = ((2, 1) if scope in used else (2,) for scope in SCOPES)
+    return list(itertools.product(inp, wgt, acc))
+
+
+class _Candidates:
+    """The tiles of one variant that fit SRAM with one slot each, as flat arrays."""
+
+    def __init__(self, space: Space, config: VTAConfig, variant: str):
+        self.space, self.config, self.variant = space, config, variant
+        names = list(space.axes)
+        grid = np.ix_(*(np.asarray(space.axes[name], np.int64) for name in names))
+        tile = dict(zip(names, grid, strict=True))
+        self.shape = tuple(len(space.axes[name]) for name in names)
+        demand = space.demand(tile, variant)
+        legal = np.logical_and(fits(demand, config, (1, 1, 1)), space.legal(tile, variant))
+        self.at = np.flatnonzero(np.broadcast_to(legal, self.shape))
+        self.demand = _map_demand(demand, self._flat)
+
+    def _flat(self, value: Array) -> np.ndarray:
+        return np.broadcast_to(value, self.shape).reshape(-1)[self.at]
+
+    def pools(self, limit: float) -> Iterator[_Pool]:
+        """Candidates by slots, those left out that cannot be near ``limit``.
+
+        Without kernels to load, two slots everywhere cost least: what then exceeds the best so far
+        need not be looked at with fewer.
+        """
+        free = dataclasses.replace(self.demand, step_kernels=0, step_uops=0)
+        least = Time(free, self.config, (2, 2, 2)).cycles()
+        for slots in slot_choices(self.demand):
+            near = np.flatnonzero(least <= (1 + TOLERANCE) * limit)
+            if not len(near):
+                return
+            demand = _map_demand(self.demand, _taking(near))
+            cycles = estimate(demand, self.config, slots)
+            port = np.asarray(Time(demand, self.config, slots).port)
+            pool = _Pool(self, slots, near, cycles, port)
+            limit = min(limit, float(pool.cycles.min()))
+            yield pool
+
+    def tile(self, k: int) -> dict[str, int]:
+        """Sizes of candidate number ``k``."""
+        index = np.unravel_index(int(self.at[k]), self.shape)
+        axes = self.space.axes.items()
+        return {name: int(axis[int(i)]) for (name, axis), i in zip(axes, index, strict=True)}
+
+
+@dataclass(frozen=True)
+class _Pool:
+    """Candidates number ``at`` with ``slots``: their cycles and those of the port."""
+
+    candidates: _Candidates
+    slots: tuple[int, int, int]
+    at: np.ndarray
+    cycles: np.ndarray
+    port: np.ndarray
+
+    def least_traffic(self, limit: float) -> tuple[float, float, Choice] | None:
+        """(port cycles, cycles, choice) of the least traffic that costs no more than ``limit``."""
+        near = np.flatnonzero(self.cycles <= limit)
+        if not len(near):
+            return None
+        k = int(near[np.lexsort((self.cycles[near], self.port[near]))[0]])
+        cycles, tile = float(self.cycles[k]), self.candidates.tile(int(self.at[k]))
+        choice = Choice(tile, self.candidates.variant, self.slots, cycles)
+        return float(self.port[k]), cycles, choice
+
+
+def _taking(at: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda values: values[at]
+
+
+def _map_demand(demand: Demand, function: Callable[[Array], Array]) -> Demand:
+    """``demand`` with ``function`` applied to each of its arrays."""
+    staged = tuple(
+        Staged(item.scope, *(function(getattr(item, f.name)) for f in dataclasses.fields(item)[1:]))
+        for item in demand.staged
+    )
+    names = [f.name for f in dataclasses.fields(demand)[1:]]
+    return Demand(staged, **{name: function(getattr(demand, name)) for name in names})
+
+
+def _nothing_fits(space: Space, config: VTAConfig) -> VTAError:
+    tile = {name: np.array([axis[0]]) for name, axis in space.axes.items()}
+    need = [
+        min(int(np.max(needs(space.demand(tile, v), (1, 1, 1))[k])) for v in space.variants)
+        for k in range(len(SCOPES))
+    ]
+    over = [
+        f"{n} {name} of {have}"
+        for n, name, have in zip(need, ("INP", "WGT", "ACC"), depths(config), strict=True)
+        if n > have
+    ]
+    return VTAError(
+        f"no tile of {space.what} fits the SRAM of machine {config.name} (the smallest needs "
+        f"{', '.join(over) or 'more than any variant leaves'} elements); use larger buffers or "
+        "leave the layer to the CPU"
+    )

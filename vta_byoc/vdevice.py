@@ -73,8 +73,8 @@ def scope_decisions(mod: tvm.IRModule, region: Region) -> list[ScopeDecision]:
     """Decisions for every tensor of ``region``, in order of definition."""
     demands: dict[str, list[tuple[str, str]]] = {name: [] for name in region.tensors}
     for step in region.steps:
-        strategy, _ = strategy_of(mod[step.compute])
-        for arg, scope in zip(step.args, strategy.scopes, strict=True):
+        strategy, work = strategy_of(mod[step.compute])
+        for arg, scope in zip(step.args, strategy.scopes(work), strict=True):
             demands[arg].append((step.output, scope))
     return [decide(name, region.tensors[name][1], demands[name]) for name in region.tensors]
 

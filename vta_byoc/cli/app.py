@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 import vta_byoc
-from vta_byoc.cli import commands, diff, pictures, program_files
+from vta_byoc.cli import commands, diff, pictures, place, program_files
 from vta_byoc.hw.errors import VTAError
 
 OK, CHECK_FAILED, USER_ERROR, BUG, INTERRUPTED = 0, 1, 2, 3, 130
@@ -94,14 +94,14 @@ Examples:
   vta-byoc run resnet18.onnx --check          import, quantize, compile, simulate, compare
   vta-byoc run resnet18.onnx --config pynq --input image.npy --json
   vta-byoc compile resnet18.onnx -o resnet18.so
+  vta-byoc place resnet18.onnx --fail-under 99
   vta-byoc report resnet18.onnx -o report.html
   vta-byoc trace resnet18.onnx -o trace.json  for ui.perfetto.dev
   vta-byoc disasm resnet18.onnx --layer layer1_0_conv1
   vta-byoc verify resnet18.onnx
   vta-byoc diff resnet18.onnx
 
-Exit codes: 0 done, 1 a check found a difference or a violation, 2 something to put right, 3 a bug
-in vta-byoc.
+Exit codes: 0 done, 1 a check found something, 2 something to put right, 3 a bug in vta-byoc.
 """
 
 
@@ -131,6 +131,7 @@ _COMMANDS: tuple[Callable[..., Any], ...] = (
     commands.run,
     commands.compile_library,
     commands.disasm,
+    place.place,
     commands.configs,
     pictures.report,
     pictures.trace,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import platform
-import shutil
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +15,6 @@ from vta_byoc.hw.errors import VTAError
 if TYPE_CHECKING:
     import numpy as np
     import tvm
-    from rich.console import Console
 
     from vta_byoc.check import TensorCheck
     from vta_byoc.cli.progress import Steps
@@ -29,8 +26,6 @@ if TYPE_CHECKING:
 DEBUG = "vta_byoc.debug"
 """Key of the click context's `meta`: show tracebacks."""
 DEFAULT_CONFIG = "sim"
-PIPE_WIDTH = 110
-"""Columns of a report that goes to a file or a pipe."""
 NOISE_SEED = 1
 """Seed of the default calibration; not that of the default input, which it would contain."""
 CHECK_FAILED = 1
@@ -166,7 +161,7 @@ def run(
     """
     from vta_byoc.cli import files
     from vta_byoc.cli.inputs import bind_inputs, parse_shapes, read_arrays, read_config
-    from vta_byoc.cli.progress import Steps
+    from vta_byoc.cli.progress import Steps, stdout_console
     from vta_byoc.report import RunReport, check_text, print_run
 
     if check and device == "null":
@@ -191,7 +186,7 @@ def run(
         if report.bit_exact is False:
             click.echo(check_text(report.checks or ()), err=True)
     else:
-        print_run(report, _console())
+        print_run(report, stdout_console())
     if report.bit_exact is False:
         ctx.exit(CHECK_FAILED)
 
@@ -276,7 +271,7 @@ def compile_library(
     """
     from vta_byoc.cli import files
     from vta_byoc.cli.inputs import parse_shapes, read_config
-    from vta_byoc.cli.progress import Steps
+    from vta_byoc.cli.progress import Steps, stdout_console
     from vta_byoc.report import print_compiled
 
     path = Path(output)
@@ -288,7 +283,7 @@ def compile_library(
     compiled = _compile(qmod, machine, "sim", steps, _host_target(target))
     with steps.step("export", f"linking {path}"), files.replacing(path) as temporary:
         _export(compiled, temporary, compiler)
-    console = _console()
+    console = stdout_console()
     print_compiled(compiled, steps.seconds, console)
     console.print(f"{path} written: {path.stat().st_size / 1e6:,.1f} MB", markup=False)
 
@@ -346,6 +341,27 @@ def disasm(
         temporary.write_text(text, encoding="utf-8")
 
 
+def quantize_dry(
+    model: str,
+    config: str,
+    shapes: tuple[str, ...],
+    calibration: str | None,
+    output: Path | None = None,
+    suffix: str = "",
+) -> tuple[tvm.IRModule, VTAConfig, Steps]:
+    """The quantized model and the machine; what is wrong with the options is found out before the
+    long work."""
+    from vta_byoc.cli import files
+    from vta_byoc.cli.inputs import parse_shapes, read_config
+    from vta_byoc.cli.progress import Steps
+
+    machine, wanted, steps = read_config(config), parse_shapes(shapes), Steps()
+    if output is not None:
+        files.check_writable(output, suffix)
+    mod = _import_model(model, wanted, steps)
+    return _quantize(mod, calibration, steps), machine, steps
+
+
 def compile_dry(
     model: str,
     config: str,
@@ -355,15 +371,7 @@ def compile_dry(
     suffix: str = "",
 ) -> tuple[Compiled, Steps]:
     """The compiled model; what is wrong with the options is found out before the long work."""
-    from vta_byoc.cli import files
-    from vta_byoc.cli.inputs import parse_shapes, read_config
-    from vta_byoc.cli.progress import Steps
-
-    machine, wanted, steps = read_config(config), parse_shapes(shapes), Steps()
-    if output is not None:
-        files.check_writable(output, suffix)
-    mod = _import_model(model, wanted, steps)
-    qmod = _quantize(mod, calibration, steps)
+    qmod, machine, steps = quantize_dry(model, config, shapes, calibration, output, suffix)
     return _compile(qmod, machine, "null", steps), steps
 
 
@@ -378,18 +386,9 @@ def _listing(programs: Mapping[str, Program], layer: str | None) -> str:
 @debug_option
 def configs() -> None:
     """List the presets that --config takes: geometry, buffers, clock, memory port."""
+    from vta_byoc.cli.progress import stdout_console
     from vta_byoc.hw.config import VTAConfig
     from vta_byoc.report import print_configs
 
     presets = {name: VTAConfig.preset(name) for name in VTAConfig.presets()}
-    print_configs(presets, _console())
-
-
-def _console() -> Console:
-    """Stdout; as wide as the terminal, or PIPE_WIDTH."""
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    if not console.is_terminal and shutil.get_terminal_size((0, 0)).columns == 0:
-        console = Console(highlight=False, width=PIPE_WIDTH, file=sys.stdout)
-    return console
+    print_configs(presets, stdout_console())

@@ -1,14 +1,18 @@
-"""Timed steps, shown on stderr while they run."""
+"""Timed steps, shown on stderr while they run; the console of the result."""
 
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sys
 import time
 from collections.abc import Iterator
 
 from rich.console import Console
 from rich.status import Status
+
+PIPE_WIDTH = 110
+"""Columns of a report that goes to a file or a pipe."""
 
 
 class Steps:
@@ -49,3 +53,11 @@ class Steps:
         with self._console.status(text) as self._status:
             yield
         self._status = None
+
+
+def stdout_console() -> Console:
+    """Stdout; as wide as the terminal, or PIPE_WIDTH."""
+    console = Console(highlight=False)
+    if not console.is_terminal and shutil.get_terminal_size((0, 0)).columns == 0:
+        console = Console(highlight=False, width=PIPE_WIDTH, file=sys.stdout)
+    return console

@@ -1,60 +1,140 @@
 """What the accumulator's vectors hold while a layer is emitted.
 
-Two things are known of each vector: whether GEMM or ALU wrote it last (a STORE may read nothing
-else) and which block, if any, overwrote its value in place (nobody may read that value again).
+Of each vector is known whether GEMM or ALU wrote it last (a STORE may read nothing else) and which
+block, if any, changed its value in place on the way to another: nobody may read that value again,
+but an expression that begins with the same changes may go on from there.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+
+from vta_byoc.hw.isa import AluOp
 
 from .linear import CodegenError
 from .uops import LoopDim
 
+Where = slice | np.ndarray
+"""Elements of the accumulator buffer."""
 
-def elements(dims: Sequence[LoopDim], operand: int, base: int) -> np.ndarray:
+
+def elements(dims: Sequence[LoopDim], operand: int, base: int) -> Where:
     """SRAM elements that operand number ``operand`` of a nest touches, from ``base``."""
     at = np.array([base])
     for d in dims:
         if d.strides[operand]:
             at = (at[:, None] + np.arange(d.extent) * d.strides[operand]).reshape(-1)
-    return at
+    at = np.unique(at)
+    low, high = int(at[0]), int(at[-1]) + 1
+    return slice(low, high) if len(at) == high - low else at
+
+
+def meet(one: Where, two: Where) -> bool:
+    """Whether two sets of elements have one in common."""
+    first, second = (np.r_[w] if isinstance(w, slice) else w for w in (one, two))
+    return bool(np.isin(first, second).any())
+
+
+@dataclass(frozen=True)
+class Change:
+    """One ALU operation on a set of vectors: the nest ``dims`` from elements ``dst`` and ``src``.
+
+    The operand is ``imm`` or the vectors at ``src``, which is ``dst`` where there are none; shifts
+    are by any amount.
+    """
+
+    op: AluOp
+    imm: int | None
+    dst: int
+    src: int
+    dims: tuple[LoopDim, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Spent:
+    """Block ``name`` made ``changes`` with the ``operands``, as write number ``when``."""
+
+    name: str
+    changes: Sequence[Change] = ()
+    operands: Sequence[Where] = ()
+    when: int = 0
 
 
 class Accumulator:
-    """State of every vector of the ACC buffer; indices are arrays of SRAM elements."""
+    """State of every vector of the ACC buffer."""
 
     def __init__(self, depth: int):
         self._computed = np.zeros(depth, bool)
         self._spender = np.zeros(depth, np.int64)
-        self._names = [""]
+        self._written = np.zeros(depth, np.int64)
+        self._records = [Spent("")]
+        self._writes = 0
 
-    def cleared(self, at: np.ndarray) -> None:
+    def cleared(self, at: Where) -> None:
         """A load or a reset wrote ``at``."""
-        self._computed[at] = False
+        self._note(at, False)
         self._spender[at] = 0
 
-    def computed(self, at: np.ndarray) -> None:
+    def computed(self, at: Where) -> None:
         """GEMM or ALU wrote ``at``, as the value of its own block."""
-        self._computed[at] = True
+        self._note(at, True)
 
-    def spent(self, at: np.ndarray, name: str) -> None:
-        """Block ``name`` overwrote the values ``at`` on the way to its own."""
-        self._computed[at] = True
-        self._spender[at] = len(self._names)
-        self._names.append(name)
+    def spent(self, at: Where, spent: Spent) -> None:
+        """A block overwrote the values ``at`` on the way to its own."""
+        self._note(at, True)
+        self._spender[at] = len(self._records)
+        self._records.append(dataclasses.replace(spent, when=self._writes))
 
-    def storable(self, at: np.ndarray) -> bool:
+    def _note(self, at: Where, computed: bool) -> None:
+        self._writes += 1
+        self._computed[at] = computed
+        self._written[at] = self._writes
+
+    def storable(self, at: Where) -> bool:
         """Whether GEMM or ALU wrote all of ``at`` last."""
         return bool(self._computed[at].all())
 
-    def refuse_spent(self, at: np.ndarray, name: str, buffer: str) -> None:
+    def refuse_spent(self, at: Where, name: str, buffer: str) -> None:
         """Refuse block ``name`` to read ``at`` of ``buffer`` after a block spent it."""
-        spender = int(self._spender[at].max(initial=0))
+        spender = int(self._spender[at].max())
         if spender:
             raise CodegenError(
-                f"block {name} reads {buffer} after block {self._names[spender]} changed it in "
-                "place; the ALU overwrites its first operand; stage a second copy"
+                f"block {name} reads {buffer} after block {self._records[spender].name} changed it "
+                "in place; the ALU overwrites its first operand; stage a second copy"
             )
+
+    def rest_of(self, at: Where, changes: Sequence[Change]) -> Sequence[Change] | None:
+        """What is left to do of ``changes`` to ``at``.
+
+        All of them where nobody spent the values; the others where a block made the first of them,
+        with operands that are still the same; None where it did something else.
+        """
+        spenders = self._spender[at]
+        number = int(spenders.max())
+        if not number:
+            return changes
+        record = self._records[number]
+        stale = any((self._written[where] > record.when).any() for where in record.operands)
+        if stale or not record.changes or (spenders != number).any():
+            return None
+        return _continued(record.changes, changes)
+
+
+def _continued(done: Sequence[Change], wanted: Sequence[Change]) -> Sequence[Change] | None:
+    """What makes ``wanted`` of ``done``; a last right shift may be the first part of another."""
+    count = len(done)
+    if len(wanted) < count or list(wanted[: count - 1]) != list(done[:-1]):
+        return None
+    last, this, rest = done[-1], wanted[count - 1], wanted[count:]
+    if this == last:
+        return rest
+    alike = dataclasses.replace(last, imm=this.imm) == this
+    if this.op != AluOp.SHR or not alike or last.imm is None or this.imm is None:
+        return None
+    if not 0 <= last.imm <= this.imm:
+        return None
+    return [dataclasses.replace(this, imm=this.imm - last.imm), *rest]

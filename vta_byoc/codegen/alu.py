@@ -6,16 +6,17 @@ gone, and an expression that would read it again is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tvm import tirx
 from tvm.ir import Expr, TensorLoad
+from tvm_ffi import structural_walk
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.isa import AluOp
 
-from .linear import CodegenError, Linear
+from .linear import CodegenError, Linear, VarTable
 
 BINARY = {
     tirx.Min: AluOp.MIN,
@@ -26,27 +27,34 @@ BINARY = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Access:
-    """One buffer reference: per-dimension linear forms of its indices."""
+    """One buffer reference: per-dimension linear forms of its indices, and all in one.
+
+    Equal references are one object (the classifier sees to that).
+    """
 
     buffer: tirx.Var
     dims: tuple[Linear, ...]
     flat: Linear
-
-    @property
-    def scope(self) -> str:
-        return str(self.buffer.scope())
+    scope: str
 
 
 @dataclass(frozen=True)
 class AluStep:
-    """``acc[dst] = acc[dst] op operand``: the operand is an immediate or another access."""
+    """``acc[dst] = acc[dst] op operand``: the operand is an immediate or another access.
+
+    An immediate may depend on loops around the nest; ``amount`` is its value for given ones.  A
+    shift is of any amount here, to the left when negative.
+    """
 
     op: AluOp
     dst: Access
-    imm: int | None = None
+    imm: Linear | None = None
     src: Access | None = None
+
+    def amount(self, env: Mapping[int, int]) -> int | None:
+        return None if self.imm is None else self.imm.at(env)
 
 
 class AluExpression:
@@ -60,12 +68,14 @@ class AluExpression:
         self,
         config: VTAConfig,
         name: str,
+        table: VarTable,
         access: Callable[[TensorLoad], Access],
         into: Access | None = None,
     ):
         self.steps: list[AluStep] = []
         self._config = config
         self._name = name
+        self._table = table
         self._access = access
         self._into = into
 
@@ -81,26 +91,21 @@ class AluExpression:
                 return operand
             self.steps.append(AluStep(AluOp.ADD, home, src=operand))
             return home
-        if isinstance(value, tirx.LShift) and isinstance(value.b, tirx.IntImm):
-            acc = self.evaluate(value.a, home)
-            self._shift(acc, -int(value.b.value))
-            return acc
-        if isinstance(value, tirx.Sub) and isinstance(value.b, tirx.IntImm):
-            acc = self.evaluate(value.a, home)
-            self.immediate(AluOp.ADD, acc, -int(value.b.value))
-            return acc
+        if isinstance(value, (tirx.LShift, tirx.Sub)):
+            amount = self._number(value.b)
+            if amount is not None:
+                acc = self.evaluate(value.a, home)
+                op = AluOp.ADD if isinstance(value, tirx.Sub) else AluOp.SHR
+                self.immediate(op, acc, amount.scale(-1))
+                return acc
         return self._binary(value, self._operation(value), home)
 
-    def immediate(self, op: AluOp, acc: Access, imm: int) -> None:
+    def immediate(self, op: AluOp, acc: Access, imm: Linear) -> None:
         """Append ``acc op= imm``."""
-        if op == AluOp.SHR:
-            self._shift(acc, imm)
-            return
-        if not -(1 << 15) <= imm < 1 << 15:
-            raise CodegenError(
-                f"block {self._name}: {op.name} by {imm}; an immediate holds -32768 to 32767; "
-                "fold the constant into the bias or load it as a tensor"
-            )
+        if not imm.terms:
+            check_immediate(self._name, op, imm.const)
+            if op == AluOp.SHR and not imm.const:
+                return
         self.steps.append(AluStep(op, acc, imm=imm))
 
     def fill(self, acc: Access, value: int) -> None:
@@ -108,10 +113,16 @@ class AluExpression:
         low = _int16(value)
         high = _int16((value - low) >> 16)
         if high:
-            self.immediate(AluOp.ADD, acc, high)
-            self._shift(acc, -16)
+            self.immediate(AluOp.ADD, acc, Linear(high))
+            self.immediate(AluOp.SHR, acc, Linear(-16))
         if low:
-            self.immediate(AluOp.ADD, acc, low)
+            self.immediate(AluOp.ADD, acc, Linear(low))
+
+    def _number(self, value: Expr) -> Linear | None:
+        """``value`` as an integer or an affine form of loops; None where it reads a tensor."""
+        if isinstance(value, tirx.IntImm):
+            return Linear(int(value.value))
+        return None if loads_of(value) else self._table.linear(value)
 
     def _operation(self, value: Expr) -> AluOp:
         op = next((o for kind, o in BINARY.items() if isinstance(value, kind)), None)
@@ -131,11 +142,12 @@ class AluExpression:
         left, right = value.a, value.b
         # constants to the right; what is computed at home need not change an operand
         computed = home is not None and isinstance(left, TensorLoad)
-        if op != AluOp.SHR and (isinstance(left, tirx.IntImm) or (computed and _deep(right))):
+        if op != AluOp.SHR and (not loads_of(left) or (computed and _deep(right))):
             left, right = right, left
         acc = self.evaluate(left, home)
-        if isinstance(right, tirx.IntImm):
-            self.immediate(op, acc, int(right.value))
+        amount = self._number(right)
+        if amount is not None:
+            self.immediate(op, acc, amount)
             return acc
         before = len(self.steps)
         other = self.evaluate(right)
@@ -147,7 +159,7 @@ class AluExpression:
 
     def _unchanged(self, access: Access, since: int) -> Access:
         """``access``, which no step from number ``since`` on may have changed."""
-        if any(step.dst == access for step in self.steps[since:]):
+        if any(step.dst is access for step in self.steps[since:]):
             raise CodegenError(
                 f"block {self._name} reads {access.buffer.name} again after changing it in place; "
                 "the ALU overwrites its first operand; stage a second copy"
@@ -161,26 +173,40 @@ class AluExpression:
         is read again and must stay.
         """
         if self._into in (left, right):
-            return right == self._into
+            return right is self._into
         return {v for v, _ in left.flat.terms} < {v for v, _ in right.flat.terms}
 
-    def _shift(self, acc: Access, amount: int) -> None:
-        """Right by ``amount``, left when negative; split at the machine's largest amount."""
-        if not -31 <= amount <= 31:
+
+def loads_of(expr: Expr) -> list[TensorLoad]:
+    """Every tensor read of an expression."""
+    found: list[TensorLoad] = []
+    structural_walk(expr, (TensorLoad, found.append))
+    return found
+
+
+def check_immediate(name: str, op: AluOp, value: int) -> None:
+    """Refuse an operand of block ``name`` that no instruction, or no row of shifts, can hold."""
+    if op == AluOp.SHR:
+        if not -31 <= value <= 31:
             raise CodegenError(
-                f"block {self._name} shifts by {amount}; int32 shifts are -31 to 31; "
-                "shift by less"
+                f"block {name} shifts by {value}; int32 shifts are -31 to 31; shift by less"
             )
-        limit, sign = self._config.capabilities.max_shift, 1 if amount >= 0 else -1
-        rest = abs(amount)
-        while rest:
-            part = min(rest, limit)
-            self.steps.append(AluStep(AluOp.SHR, acc, imm=sign * part))
-            rest -= part
+    elif not -(1 << 15) <= value < 1 << 15:
+        raise CodegenError(
+            f"block {name}: {op.name} by {value}; an immediate holds -32768 to 32767; "
+            "fold the constant into the bias or load it as a tensor"
+        )
+
+
+def shift_parts(amount: int, limit: int) -> list[int]:
+    """Shifts of at most ``limit`` that together shift by ``amount`` (to the left: negative)."""
+    whole, rest = divmod(abs(amount), limit)
+    sign = 1 if amount >= 0 else -1
+    return [sign * limit] * whole + ([sign * rest] if rest else [])
 
 
 def _deep(value: Expr) -> bool:
-    return not isinstance(value, (TensorLoad, tirx.IntImm))
+    return not isinstance(value, TensorLoad) and bool(loads_of(value))
 
 
 def _int16(value: int) -> int:

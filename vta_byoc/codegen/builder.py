@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from tvm import tirx
@@ -10,20 +10,30 @@ from tvm import tirx
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import dram_elem_bytes
 from vta_byoc.hw.isa import MemType
-from vta_byoc.hw.program import Layer, Program, Relocation, Symbol, link
+from vta_byoc.hw.program import Layer, Program, Relocation, Symbol, link, root_of
 
 from .emit import UOPS, ZEROS, LeafEmitter
 from .linear import CodegenError
-from .stream import TokenAssigner, layer_spans
+from .stream import DRAM, Interval, TokenAssigner, layer_spans
 from .uops import BEST, FoldMode, UopBuffer
+from .views import View, check_view, views_of
 from .walk import Walker, lower
+
+
+def _rooted(interval: Interval, roots: Mapping[str, tuple[str, int]]) -> Interval:
+    """An interval in a part of a symbol as one in the whole symbol."""
+    space, low, high = interval
+    if space not in roots:
+        return interval
+    root, first = roots[space]
+    return DRAM + root, low + first, high + first
 
 
 class ProgramBuilder:
     """Builds one Program from scheduled PrimFuncs, layer by layer.
 
     Declare the tensors with :meth:`symbol` and :meth:`constant`, add layers in execution order
-    with :meth:`layer`, then :meth:`finish`.
+    with :meth:`layer`, then :meth:`finish`.  A layer may be several PrimFuncs.
     """
 
     def __init__(self, config: VTAConfig, fold: FoldMode = BEST):
@@ -45,16 +55,27 @@ class ProgramBuilder:
         dtype: str,
         scope: str = "global",
         align: int | None = None,
+        inside: tuple[str, int] | None = None,
     ) -> str:
         """Declare a tensor (kinds of :mod:`vta_byoc.hw.program`); returns its name.
 
-        ``align`` is in bytes; by default the largest element of any memory type.
+        ``align`` is in bytes; by default the largest element of any memory type.  ``inside``: the
+        symbol that it is a part of, and its first byte there.
         """
         if name in self._names:
             raise CodegenError(f"symbol {name!r} is declared twice; give tensors distinct names")
         self._names.add(name)
         self._symbols.append(
-            Symbol(name, kind, tuple(int(s) for s in shape), dtype, align or self._align(), scope)
+            Symbol(
+                name,
+                kind,
+                tuple(int(s) for s in shape),
+                dtype,
+                align or self._align(),
+                scope,
+                parent=inside[0] if inside else "",
+                inside=inside[1] if inside else 0,
+            )
         )
         return name
 
@@ -69,44 +90,65 @@ class ProgramBuilder:
         return self.symbol(name, "const", value.shape, str(value.dtype), scope, align)
 
     def layer(self, name: str, func: tirx.PrimFunc, args: Sequence[str]) -> None:
-        """Emit the scheduled PrimFunc ``func`` with its parameters bound to symbols ``args``."""
+        """Emit the scheduled PrimFunc ``func`` with its parameters bound to symbols ``args``.
+
+        A parameter is all of its symbol, or a part where ``func`` has a view of it
+        (:func:`~vta_byoc.codegen.with_views`); a symbol may be bound to several.  The name of the
+        layer before adds a part to that layer.
+        """
         lowered = lower(func)
-        if len(args) != len(lowered.params):
-            raise CodegenError(
-                f"layer {name}: {len(args)} symbols for {len(lowered.params)} parameters; "
-                "bind each parameter once"
-            )
-        for param, arg in zip(lowered.params, args, strict=True):
-            self._check_argument(name, param, arg)
-        number = len(self._layers)
-        self._layers.append((name, args[-1]))
-        symbols = dict(zip(lowered.params, args, strict=True))
-        emitter = LeafEmitter(self._config, self._uops, self._fold, symbols, number)
         try:
+            symbols = self._bind(lowered, args)
+            number = self._number(name, args[-1])
+            emitter = LeafEmitter(self._config, self._uops, self._fold, symbols, number)
             Walker(self._config, lowered, emitter).run()
         except CodegenError as err:
             raise CodegenError(f"layer {name}: {err}") from err
         self._needs_zeros |= emitter.needs_zeros
+        by_name = {symbol.name: symbol for symbol in self._symbols}
+        roots = {DRAM + s.name: root_of(s, by_name) for s in self._symbols if s.parent}
         for insn in emitter.insns:
+            if roots:
+                insn.reads = [_rooted(interval, roots) for interval in insn.reads]
+                insn.writes = [_rooted(interval, roots) for interval in insn.writes]
             self._tokens.add(insn)
 
-    def _check_argument(self, layer: str, param: tirx.Var, arg: str) -> None:
-        """A symbol must hold exactly the tensor that the function walks over."""
+    def _number(self, name: str, output: str) -> int:
+        """Number of layer ``name``: that of the last one if it is called so, or a new one."""
+        if self._layers and self._layers[-1][0] == name:
+            self._layers.pop()
+        self._layers.append((name, output))
+        return len(self._layers) - 1
+
+    def _bind(self, func: tirx.PrimFunc, args: Sequence[str]) -> dict[tirx.Var, str]:
+        """The symbol of each parameter."""
+        if len(args) != len(func.params):
+            raise CodegenError(
+                f"{len(args)} symbols for {len(func.params)} parameters; bind each parameter once"
+            )
+        views = views_of(func)
+        for param, arg in zip(func.params, args, strict=True):
+            self._check_argument(param, arg, views.get(param))
+        return dict(zip(func.params, args, strict=True))
+
+    def _check_argument(self, param: tirx.Var, arg: str, view: View | None) -> None:
+        """A symbol must hold the tensor that the function walks over."""
         symbol = next((s for s in self._symbols if s.name == arg), None)
         if symbol is None:
-            raise CodegenError(f"layer {layer}: symbol {arg} is not declared; declare it first")
+            raise CodegenError(f"symbol {arg} is not declared; declare it first")
         if not hasattr(param, "shape"):
             raise CodegenError(
-                f"layer {layer}: parameter {param.name} is a scalar; VTA functions take tensors; "
-                "specialise it"
+                f"parameter {param.name} is a scalar; VTA functions take tensors; specialise it"
             )
-        want = (int(np.prod([int(d) for d in param.shape], dtype=np.int64)), str(param.dtype))
-        have = (int(np.prod(symbol.shape, dtype=np.int64)), symbol.dtype)
-        if want != have:
+        want, dtype = int(np.prod([int(d) for d in param.shape], dtype=np.int64)), str(param.dtype)
+        have = int(np.prod(symbol.shape, dtype=np.int64))
+        if dtype != symbol.dtype or (view is None and want != have):
             raise CodegenError(
-                f"layer {layer}: parameter {param.name} is {want[0]} x {want[1]}, symbol {arg} "
-                f"{have[0]} x {have[1]}; bind a tensor of the same size and type"
+                f"parameter {param.name} is {want} x {dtype}, symbol {arg} {have} x "
+                f"{symbol.dtype}; bind a tensor of the same size and type"
             )
+        if view is not None:
+            check_view(self._config, param, view, arg, have)
 
     def finish(self) -> Program:
         """End the stream and link it."""

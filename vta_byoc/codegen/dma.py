@@ -3,62 +3,44 @@
 from __future__ import annotations
 
 from .alu import Access
-from .execution import Box, Execution
-from .linear import CodegenError, clip_box
+from .execution import Execution
+from .linear import Box, CodegenError
 from .transfer import NOTHING, UNIT, Dim, Piece, plan_transfer
 
 
-def load_pieces(run: Execution, fill: bool) -> tuple[int, list[Piece]]:
-    """(SRAM base, transfers): pieces count DRAM from the tensor's start, SRAM from the base.
+def load_pieces(run: Execution, data: Box | None, room: int | None) -> list[Piece]:
+    """The transfers of a load whose part ``data`` comes from DRAM; the rest is zero.
 
-    ``fill``: nothing of the SRAM buffer is in use yet, so zeros may be written between the rows of
-    the tile.
+    Pieces count DRAM from the first datum, SRAM from where the destination begins.  ``room``: the
+    elements of the SRAM buffer from there on, if none of it is in use yet, so that zeros may be
+    written between the rows of the tile.
     """
     leaf = run.leaf
     run.check_lanes(leaf.dst)
-    base = run.at(leaf.dst)
-    data = _data_box(run)
     if data is None or leaf.src is None:
         dims = [Dim(d.extent, 0, 0, 0, d.strides[0]) for d in run.dims(leaf.dst)]
-        return base, plan_transfer([*dims, NOTHING])
-    start, dims = _plan(run, data, leaf.dst, leaf.src)
-    return base, [p if p.zero else p.moved(start) for p in _filled(run, dims, base, fill)]
-
-
-def store_pieces(run: Execution) -> tuple[int, list[Piece]]:
-    """As :func:`load_pieces`, from SRAM to DRAM."""
-    leaf = run.leaf
-    assert leaf.src is not None
-    start, dims = _plan(run, run.box, leaf.src, leaf.dst)
-    return run.at(leaf.src), [p.moved(start) for p in plan_transfer(dims, store=True)]
-
-
-def _data_box(run: Execution) -> Box | None:
-    """The part of the box that comes from DRAM, or None where all of it is padding."""
-    data = clip_box(run.leaf.pad, run.env, run.leaf.loops)
-    if data is None:
-        return None
-    box = [(max(a, c), min(b, d)) for (a, b), (c, d) in zip(run.box, data, strict=True)]
-    return None if any(first >= last for first, last in box) else box
-
-
-def _filled(run: Execution, dims: list[Dim], base: int, fill: bool) -> list[Piece]:
-    """Gaps between rows become zeros only as far as the buffer reaches."""
-    buffer = run.leaf.dst.buffer
-    if fill and base == run.sram.base(buffer):
+        return plan_transfer([*dims, NOTHING])
+    dims = _plan(run, data, leaf.dst, leaf.src)
+    if room is not None:
         pieces = plan_transfer(dims, fill=True)
-        if max(p.sram + p.sram_elems for p in pieces) <= run.sram.size(buffer):
+        if max(p.sram + p.sram_elems for p in pieces) <= room:
             return pieces
     return plan_transfer(dims)
 
 
-def _plan(run: Execution, data: Box, chip: Access, dram: Access) -> tuple[int, list[Dim]]:
-    """First DRAM element of the data, and the loops of the copy."""
+def store_pieces(run: Execution) -> list[Piece]:
+    """As :func:`load_pieces`, from SRAM to DRAM."""
+    leaf = run.leaf
+    assert leaf.src is not None
+    return plan_transfer(_plan(run, run.box, leaf.src, leaf.dst), store=True)
+
+
+def _plan(run: Execution, data: Box, chip: Access, dram: Access) -> list[Dim]:
+    """The loops of the copy."""
     unit, name = run.unit(chip), run.leaf.name
-    dims, corner = [], dict(run.env)
+    dims = []
     for (var, low, high), (first, last) in zip(run.ranges(), data, strict=True):
         step, outside = chip.flat.coef(var), dram.flat.coef(var)
-        corner[var] = first
         whole = (first, last) == (low, high)
         if high - low == 1 and whole:
             continue
@@ -71,14 +53,7 @@ def _plan(run: Execution, data: Box, chip: Access, dram: Access) -> tuple[int, l
                 f"elements hold {unit}; copy whole elements once"
             )
         dims.append(Dim(high - low, first - low, last - low, outside // unit, step // unit))
-    offset = dram.flat.at(corner)
-    start, lane = divmod(offset, unit)
-    if lane:
-        raise CodegenError(
-            f"block {name}: DRAM offset {offset} scalars is not a multiple of {unit}; "
-            "tiles start at whole elements"
-        )
-    return start, dims or [UNIT]
+    return dims or [UNIT]
 
 
 def _check_lane(name: str, step: int, outside: int, whole: bool) -> None:

@@ -1,45 +1,50 @@
-"""One execution of a leaf: its accesses as SRAM elements and as loops over elements.
+"""Executions of a leaf: its accesses as SRAM elements and as loops over elements.
 
 A loop either runs over whole elements or over the lanes of one; every nest is checked to be so.
+Turns of the outer loops that differ only in where DRAM is addressed share one execution, and what
+is worked out for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-
-import numpy as np
-from tvm import tirx
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.isa import AluOp
 
-from .accumulator import elements
-from .alu import Access
-from .leaf import WGT, Leaf, element_scalars
-from .linear import CodegenError, clip_box
+from .accumulator import Where, elements
+from .alu import Access, AluStep, check_immediate
+from .leaf import WGT, Leaf, element_scalars, in_dram
+from .linear import Box, Clip, CodegenError, Linear
+from .sram import SramMap
 from .uops import LoopDim
-from .walk import SramMap
 
-Box = list[tuple[int, int]]
+Value = TypeVar("Value")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Execution:
-    """``leaf`` with the outer loop values ``env``, over ``box`` of its own loops."""
+    """``leaf`` over ``box`` of its own loops.
+
+    ``places`` are the SRAM elements of its accesses at the corner of the box, ``steps`` those of
+    the leaf with immediates that are numbers.
+    """
 
     config: VTAConfig
     leaf: Leaf
-    env: Mapping[int, int]
-    sram: SramMap
     box: Box
+    places: Mapping[Access, int]
+    steps: Sequence[AluStep]
+    _known: dict[Hashable, Any] = field(default_factory=dict)
 
-    @classmethod
-    def of(
-        cls, config: VTAConfig, leaf: Leaf, env: Mapping[int, int], sram: SramMap
-    ) -> Execution | None:
-        """The execution that the leaf's predicate leaves, or None where it leaves nothing."""
-        box = clip_box(leaf.where, env, leaf.loops)
-        return None if box is None else cls(config, leaf, env, sram, box)
+    def once(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """The result of ``make``, which is called once for each ``key``."""
+        if key not in self._known:
+            self._known[key] = make()
+        value: Value = self._known[key]
+        return value
 
     def unit(self, access: Access) -> int:
         """Scalars of one element of ``access``."""
@@ -51,18 +56,11 @@ class Execution:
 
     def at(self, access: Access) -> int:
         """SRAM element of ``access`` at the corner of the box."""
-        corner = {**self.env, **{var: low for var, low, _ in self.ranges()}}
-        element, lane = divmod(access.flat.at(corner), self.unit(access))
-        if lane:
-            raise CodegenError(
-                f"block {self.leaf.name}: {access.buffer.name} starts at lane {lane} of an element "
-                f"of {self.unit(access)}; start at whole elements"
-            )
-        return element + self.sram.base(access.buffer)
+        return self.places[access]
 
-    def elements(self, access: Access) -> np.ndarray:
+    def where(self, access: Access) -> Where:
         """Every SRAM element of ``access``."""
-        return elements(self.dims(access), 0, self.at(access))
+        return self.once(access, lambda: elements(self.dims(access), 0, self.at(access)))
 
     def dims(self, *accesses: Access, lanes_alike: bool = False) -> list[LoopDim]:
         """Loops over SRAM elements with the strides of up to three accesses, in elements."""
@@ -124,9 +122,93 @@ class Execution:
                     "packing"
                 )
 
-    def instance(self, buffer: tirx.Var) -> tuple[tirx.Var, int, int]:
-        """Which instance of ``buffer`` this execution touches."""
-        return buffer, self.sram.base(buffer), self.sram.generation.get(buffer, 0)
+
+class _Place:
+    """Scalar offsets of an access, the nest's own loops apart from those around it."""
+
+    def __init__(self, access: Access, loops: Sequence[tuple[int, int]]):
+        own = [access.flat.coef(var) for var, _ in loops]
+        numbers = {var for var, _ in loops}
+        terms = tuple(t for t in access.flat.terms if t[0] not in numbers)
+        self._outer = Linear(access.flat.const, terms)
+        self._own = [(k, coef) for k, coef in enumerate(own) if coef]
+
+    def at(self, env: Mapping[int, int], box: Box) -> int:
+        """The offset at the corner of ``box``."""
+        return self._outer.at(env) + sum(coef * box[k][0] for k, coef in self._own)
+
+
+class Site:
+    """A leaf and its executions."""
+
+    def __init__(self, config: VTAConfig, leaf: Leaf):
+        self.leaf = leaf
+        self._config = config
+        self._where = Clip(leaf.where, leaf.loops)
+        self._pad = Clip(leaf.pad, leaf.loops)
+        self._chip = [
+            (a, element_scalars(config, a.scope), _Place(a, leaf.loops)) for a in leaf.on_chip
+        ]
+        dram = leaf.dst if leaf.kind == "store" else leaf.src
+        self._dram = _Place(dram, leaf.loops) if dram and in_dram(dram.scope) else None
+        self._varies = any(step.imm is not None and step.imm.terms for step in leaf.steps)
+        self._steps = [] if self._varies else self._numbered({})
+        self._known: dict[Hashable, Execution] = {}
+
+    def execution(self, env: Mapping[int, int], sram: SramMap) -> Execution | None:
+        """With outer loop values ``env``; None where the leaf's predicate leaves nothing."""
+        box = self._where.box(env)
+        if box is None:
+            return None
+        places = tuple(self._element(a, unit, p.at(env, box), sram) for a, unit, p in self._chip)
+        steps = self._numbered(env) if self._varies else self._steps
+        key = (box, places, *(step.imm for step in steps)) if self._varies else (box, places)
+        if key not in self._known:
+            named = dict(zip((a for a, _, _ in self._chip), places, strict=True))
+            self._known[key] = Execution(self._config, self.leaf, box, named, steps)
+        return self._known[key]
+
+    def data(self, env: Mapping[int, int], box: Box) -> Box | None:
+        """The part of ``box`` that comes from DRAM, or None where all of it is padding."""
+        pad = self._pad.box(env)
+        if pad is None or self._dram is None:
+            return None
+        data = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(box, pad, strict=True))
+        return None if any(first >= last for first, last in data) else data
+
+    def first(self, env: Mapping[int, int], data: Box, unit: int) -> int:
+        """DRAM element at the corner of ``data``."""
+        assert self._dram is not None
+        offset = self._dram.at(env, data)
+        start, lane = divmod(offset, unit)
+        if lane:
+            raise CodegenError(
+                f"block {self.leaf.name}: DRAM offset {offset} scalars is not a multiple of "
+                f"{unit}; tiles start at whole elements"
+            )
+        return start
+
+    def _element(self, access: Access, unit: int, offset: int, sram: SramMap) -> int:
+        element, lane = divmod(offset, unit)
+        if lane:
+            raise CodegenError(
+                f"block {self.leaf.name}: {access.buffer.name} starts at lane {lane} of an element "
+                f"of {unit}; start at whole elements"
+            )
+        return element + sram[access.buffer].base
+
+    def _numbered(self, env: Mapping[int, int]) -> list[AluStep]:
+        """The leaf's steps with numbers for immediates; no shifts by nothing."""
+        steps = []
+        for step in self.leaf.steps:
+            amount = step.amount(env)
+            if amount is not None:
+                check_immediate(self.leaf.name, step.op, amount)
+            if step.op == AluOp.SHR and amount == 0:
+                continue
+            imm = None if amount is None else Linear(amount)
+            steps.append(AluStep(step.op, step.dst, imm, step.src))
+        return steps
 
 
 def inside(strides: Sequence[int], units: Sequence[int]) -> bool:

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from tvm import tirx
 from tvm.ir import Call, Expr, TensorLoad
 from tvm.s_tir import SBlockRealize
-from tvm_ffi import structural_walk
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.isa import MemType
 
-from .alu import Access, AluExpression, AluStep
-from .linear import Bound, CodegenError, VarTable, bounds_of
+from .alu import Access, AluExpression, AluStep, loads_of
+from .linear import Bound, CodegenError, Linear, VarTable, bounds_of
+from .views import View
 
 INP, WGT, ACC = "local.inp_buffer", "local.wgt_buffer", "local.acc_buffer"
 SRAM_SCOPES = (INP, WGT, ACC)
@@ -39,7 +39,7 @@ def in_dram(scope: str) -> bool:
     return scope.partition(".")[0] == "global"
 
 
-@dataclass
+@dataclass(eq=False)
 class Leaf:
     """A classified loop nest.
 
@@ -69,16 +69,39 @@ class Leaf:
             return {"dma_copy", "alu"} if self.steps else {"dma_copy"}
         return {"gemm"} if self.kind in ("gemm", "reset") else {"alu"}
 
+    @property
+    def on_chip(self) -> list[Access]:
+        """The accesses to SRAM, each once."""
+        found = [self.dst, self.src, self.wgt]
+        found += [access for step in self.steps for access in (step.dst, step.src)]
+        return [a for a in dict.fromkeys(found) if a is not None and not in_dram(a.scope)]
+
+    @property
+    def immediates_vary(self) -> bool:
+        """Whether an immediate depends on a loop of this nest: the nest is several instructions."""
+        loops = {var for var, _ in self.loops}
+        forms = [step.imm for step in self.steps if step.imm is not None]
+        return any(var in loops for form in forms for var, _ in form.terms)
+
 
 class Classifier:
-    """Turns a block and the loops around it into a :class:`Leaf`, or says why it is none."""
+    """Turns a block and the loops around it into a :class:`Leaf`, or says why it is none.
+
+    ``shapes`` are those of the SRAM tiles, ``views`` those parameters that are parts of a tensor.
+    """
 
     def __init__(
-        self, config: VTAConfig, table: VarTable, shapes: Mapping[tirx.Var, Sequence[int]]
+        self,
+        config: VTAConfig,
+        table: VarTable,
+        shapes: Mapping[tirx.Var, Sequence[int]],
+        views: Mapping[tirx.Var, View],
     ):
         self.config = config
         self.table = table
         self.shapes = shapes
+        self.views = views
+        self._known: dict[tuple[int, tuple[Linear, ...], Linear], Access] = {}
 
     def classify(self, loops: list[tirx.For], real: SBlockRealize) -> Leaf:
         """The leaf of ``loops`` (outermost first) around ``real``."""
@@ -124,7 +147,7 @@ class Classifier:
     # ---------------------------------------------------------------- classification
     def _by_scopes(self, name: str, loops: list[tuple[int, int]], body: tirx.BufferStore) -> Leaf:
         dst = self._access(body.buffer, body.indices)
-        reads = _loads(body.value)
+        reads = loads_of(body.value)
         scopes = {self._scope_of(r) for r in reads}
         if in_dram(dst.scope):
             if scopes != {ACC}:
@@ -173,12 +196,20 @@ class Classifier:
 
     def _access(self, buffer: tirx.Var, indices: Sequence[Expr]) -> Access:
         shape = [int(s) for s in self.shapes.get(buffer, buffer.shape)]
-        flat = self.table.flat(indices, shape)
+        view = self.views.get(buffer) or View.dense(shape)
+        flat = self.table.flat(indices, view.strides, view.offset)
         try:
             dims = tuple(self.table.linear(i) for i in indices)
         except CodegenError:
             dims = ()
-        return Access(buffer, dims, flat)
+        key = (self.table[buffer], dims, flat)
+        if key not in self._known:
+            buffer = self.table.same(buffer)
+            self._known[key] = Access(buffer, dims, flat, str(buffer.scope()))
+        return self._known[key]
+
+    def _expression(self, name: str, into: Access | None = None) -> AluExpression:
+        return AluExpression(self.config, name, self.table, self._load_access, into)
 
     def _load_access(self, load: TensorLoad) -> Access:
         return self._access(load.source, load.indices)
@@ -191,7 +222,7 @@ class Classifier:
                 f"block {name} stores {dst.buffer.dtype}; STORE writes int8; "
                 "saturate and cast first"
             )
-        expression = AluExpression(self.config, name, self._load_access)
+        expression = self._expression(name)
         src = expression.evaluate(_uncast(value))
         steps = expression.steps
         return Leaf("store", name, loops, dst, src=src, steps=steps, mem=MemType.OUT)
@@ -257,7 +288,7 @@ class Classifier:
         if not fill:
             return Leaf("reset", name, loops, dst)
         _check_once(name, loops, dst)
-        expression = AluExpression(self.config, name, self._load_access)
+        expression = self._expression(name)
         expression.fill(dst, fill)
         return Leaf("alu", name, loops, dst, steps=expression.steps, clear=True)
 
@@ -281,8 +312,8 @@ class Classifier:
     def _alu(
         self, name: str, loops: list[tuple[int, int]], dst: Access, value: Expr
     ) -> Leaf:
-        expression = AluExpression(self.config, name, self._load_access, into=dst)
-        if dst not in [self._load_access(r) for r in _loads(value)]:
+        expression = self._expression(name, into=dst)
+        if dst not in [self._load_access(r) for r in loads_of(value)]:
             # no move instruction: the destination is cleared and the first operand added
             _check_once(name, loops, dst)
             expression.evaluate(value, home=dst)
@@ -314,7 +345,7 @@ def _check_reduction(
     name: str, loops: Sequence[tuple[int, int]], dst: Access, steps: Sequence[AluStep]
 ) -> None:
     """Steps run one after the other over the whole nest, which one operation alone survives."""
-    ops = sorted({step.op.name for step in steps if step.dst == dst})
+    ops = sorted({step.op.name for step in steps if step.dst is dst})
     if len(ops) > 1 and _repeats(loops, dst):
         raise CodegenError(
             f"block {name} reduces into {dst.buffer.name} with {' and '.join(ops)}; the ALU runs "
@@ -324,10 +355,3 @@ def _check_reduction(
 
 def _uncast(expr: Expr) -> Expr:
     return expr.value if isinstance(expr, tirx.Cast) else expr
-
-
-def _loads(expr: Expr) -> list[TensorLoad]:
-    """Every tensor read of an expression."""
-    found: list[TensorLoad] = []
-    structural_walk(expr, (TensorLoad, found.append))
-    return found

@@ -32,11 +32,17 @@ class Linear:
 
     def coef(self, var: int) -> int:
         """Coefficient of ``var``, 0 where it does not occur."""
-        return next((c for v, c in self.terms if v == var), 0)
+        for v, c in self.terms:
+            if v == var:
+                return c
+        return 0
 
     def at(self, env: Mapping[int, int]) -> int:
         """Value with the variables of ``env``; variables not in it count as 0."""
-        return self.const + sum(c * env.get(v, 0) for v, c in self.terms)
+        total = self.const
+        for v, c in self.terms:
+            total += c * env.get(v, 0)
+        return total
 
     def __add__(self, other: Linear) -> Linear:
         terms = dict(self.terms)
@@ -54,10 +60,15 @@ class VarTable:
 
     def __init__(self) -> None:
         self._ids: dict[tirx.Var, int] = {}
+        self._objects: dict[int, tirx.Var] = {}
         self._analyzer = sym.Analyzer()
 
     def __getitem__(self, var: tirx.Var) -> int:
         return self._ids.setdefault(var, len(self._ids))
+
+    def same(self, var: tirx.Var) -> tirx.Var:
+        """The one Python object that stands for ``var`` wherever speed matters."""
+        return self._objects.setdefault(self[var], var)
 
     def bind(self, var: tirx.Var, extent: int) -> int:
         """Tell the range [0, extent) of a loop variable; returns its number."""
@@ -77,18 +88,17 @@ class VarTable:
             )
         return form
 
-    def flat(self, indices: Iterable[Expr], shape: Sequence[int]) -> Linear:
-        """Row-major scalar offset of ``indices`` in a buffer of ``shape``."""
+    def flat(self, indices: Iterable[Expr], strides: Sequence[int], offset: int = 0) -> Linear:
+        """``offset`` plus the indices times their ``strides``, in scalars."""
         indices = list(indices)
-        strides = row_major(shape)
         parts = [self._extract(i) for i in indices]
         if all(p is not None for p in parts):
-            total = Linear(0)
+            total = Linear(offset)
             for part, stride in zip(parts, strides, strict=True):
                 assert part is not None
                 total = total + part.scale(stride)
             return total
-        expr: Expr = tirx.IntImm("int32", 0)
+        expr: Expr = tirx.IntImm("int32", offset)
         for index, stride in zip(indices, strides, strict=True):
             expr = expr + index * stride
         return self.linear(expr)
@@ -151,33 +161,54 @@ def bounds_of(cond: Expr, table: VarTable) -> list[Bound]:
     return [Bound(sides[large] + sides[small].scale(-1) + Linear(extra), str(cond))]
 
 
-def clip_box(
-    bounds: Sequence[Bound],
-    env: Mapping[int, int],
-    loops: Sequence[tuple[int, int]],
-) -> list[tuple[int, int]] | None:
-    """The box [low, high) of each loop (var, extent) where all ``bounds`` hold; None when empty."""
-    box = [(0, extent) for _, extent in loops]
-    for bound in bounds:
-        base = bound.form.at(env)
+Box = tuple[tuple[int, int], ...]
+"""[low, high) of each loop of a nest."""
+
+
+class Clip:
+    """Where ``bounds`` hold in a nest of ``loops`` (variable, extent)."""
+
+    def __init__(self, bounds: Sequence[Bound], loops: Sequence[tuple[int, int]]):
+        self._full: Box = tuple((0, extent) for _, extent in loops)
+        self._conditions = [self._condition(bound, loops) for bound in bounds]
+
+    @staticmethod
+    def _condition(
+        bound: Bound, loops: Sequence[tuple[int, int]]
+    ) -> tuple[Linear, tuple[int, int] | None]:
+        """``bound`` as ``outer + coef * loop >= 0``: (outer, (number of the loop, coef))."""
         inner = [
-            (k, bound.form.coef(var)) for k, (var, ext) in enumerate(loops)
-            if ext > 1 and bound.form.coef(var)
+            (k, coef)
+            for k, (var, extent) in enumerate(loops)
+            if extent > 1 and (coef := bound.form.coef(var))
         ]
-        if not inner:
-            if base < 0:
-                return None
-            continue
         if len(inner) > 1:
             raise CodegenError(
                 f"condition {bound.text} bounds {len(inner)} loops at once; padding and tails are "
                 "boxes; do not fuse or skew the loops of a padded or partial tile"
             )
-        k, coef = inner[0]
-        low, high = box[k]
-        if coef > 0:
-            low = max(low, -(base // coef))
-        else:
-            high = min(high, base // -coef + 1)
-        box[k] = (low, high)
-    return None if any(low >= high for low, high in box) else box
+        own = {var for var, _ in loops}
+        outer = Linear(bound.form.const, tuple(t for t in bound.form.terms if t[0] not in own))
+        return outer, inner[0] if inner else None
+
+    def box(self, env: Mapping[int, int]) -> Box | None:
+        """The part of every loop where all bounds hold with outer values ``env``; None: nothing."""
+        if not self._conditions:
+            return self._full
+        box = list(self._full)
+        for outer, inner in self._conditions:
+            base = outer.at(env)
+            if inner is None:
+                if base < 0:
+                    return None
+                continue
+            k, coef = inner
+            low, high = box[k]
+            if coef > 0:
+                low = max(low, -(base // coef))
+            else:
+                high = min(high, base // -coef + 1)
+            if low >= high:
+                return None
+            box[k] = (low, high)
+        return tuple(box)

@@ -17,7 +17,10 @@ from vta_byoc.hw.isa import MemType, Opcode, Queue
 from .linear import CodegenError
 
 Interval = tuple[str, int, int]
+DRAM = "dram."
+"""Begins the name of the space that is a DRAM symbol."""
 QUEUES = (Queue.LOAD, Queue.COMPUTE, Queue.STORE)
+OTHERS = {queue: tuple(q for q in QUEUES if q != queue) for queue in QUEUES}
 
 
 @dataclass
@@ -49,28 +52,31 @@ def no_op(layer: int) -> Insn:
     return Insn(Opcode.LOAD, Queue.COMPUTE, {"mem_type": int(MemType.UOP)}, layer=layer)
 
 
-@dataclass
-class _Access:
-    low: int
-    high: int
-    index: int
+class _Latest:
+    """The last instruction of one queue that touched each point of a space.
 
-
-class _History:
-    """Intervals that each queue touched in one space; an access supersedes those it covers."""
+    Points between two neighbours of ``_starts`` were last touched by the same instruction; they are
+    few, however large the space is.
+    """
 
     def __init__(self) -> None:
-        self.lists: dict[tuple[Queue, bool], list[_Access]] = {}
+        self._starts = [-1]
+        self._last = [-1]
 
-    def add(self, queue: Queue, write: bool, low: int, high: int, index: int) -> None:
-        entries = self.lists.setdefault((queue, write), [])
-        entries[:] = [e for e in entries if not (low <= e.low and e.high <= high)]
-        entries.append(_Access(low, high, index))
+    def touch(self, low: int, high: int, index: int) -> None:
+        """Instruction ``index``, later than all before, touched [low, high)."""
+        starts, last = self._starts, self._last
+        i, j = bisect.bisect_left(starts, low), bisect.bisect_left(starts, high)
+        if j < len(starts) and starts[j] == high:
+            starts[i:j], last[i:j] = [low], [index]
+        else:
+            starts[i:j], last[i:j] = [low, high], [index, last[j - 1]]
 
-    def latest(self, queue: Queue, write: bool, low: int, high: int) -> int:
-        """Highest index in ``queue`` that touched [low, high); -1 when none did."""
-        entries = self.lists.get((queue, write), ())
-        return max((e.index for e in entries if e.low < high and low < e.high), default=-1)
+    def within(self, low: int, high: int) -> int:
+        """The latest instruction that touched [low, high); -1 when none did."""
+        starts = self._starts
+        first = bisect.bisect_right(starts, low) - 1
+        return max(self._last[first : bisect.bisect_left(starts, high)])
 
 
 class TokenAssigner:
@@ -82,17 +88,21 @@ class TokenAssigner:
         self._queues: dict[Queue, list[Insn]] = {q: [] for q in QUEUES}
         self._clock: dict[Queue, list[int]] = {q: [-1, -1, -1] for q in QUEUES}
         self._seen: dict[Queue, list[tuple[int, ...]]] = {q: [] for q in QUEUES}
-        self._spaces: dict[str, _History] = {}
+        self._reads: dict[tuple[Queue, str], _Latest] = {}
+        self._writes: dict[tuple[Queue, str], _Latest] = {}
         self._edges: dict[tuple[Queue, Queue], list[tuple[int, int]]] = {}
 
     def add(self, insn: Insn) -> None:
         """Append ``insn`` with the tokens that its hazards need."""
         self._require(self._hazards(insn), insn)
         self._issue(insn)
-        for space, low, high in insn.reads:
-            self._space(space).add(insn.queue, False, low, high, self._last(insn.queue))
-        for space, low, high in insn.writes:
-            self._space(space).add(insn.queue, True, low, high, self._last(insn.queue))
+        last = self._last(insn.queue)
+        for kind, touched in ((self._reads, insn.reads), (self._writes, insn.writes)):
+            for space, low, high in touched:
+                key = (insn.queue, space)
+                if key not in kind:
+                    kind[key] = _Latest()
+                kind[key].touch(low, high, last)
 
     def finish(self, layer: int) -> None:
         """Wait for every queue, then FINISH (which itself waits for nothing)."""
@@ -104,22 +114,24 @@ class TokenAssigner:
         self._check_outstanding()
 
     # ---------------------------------------------------------------- hazards
-    def _space(self, name: str) -> _History:
-        return self._spaces.setdefault(name, _History())
-
     def _last(self, queue: Queue) -> int:
         return len(self._queues[queue]) - 1
 
     def _hazards(self, insn: Insn) -> dict[Queue, int]:
-        needs = {q: -1 for q in QUEUES if q != insn.queue}
-        for queue in needs:
-            for space, low, high in insn.reads:
-                needs[queue] = max(needs[queue], self._space(space).latest(queue, True, low, high))
-            for space, low, high in insn.writes:
-                history = self._space(space)
-                for write in (False, True):
-                    needs[queue] = max(needs[queue], history.latest(queue, write, low, high))
-        return {q: i for q, i in needs.items() if i >= 0}
+        """The last instruction of every other queue that ``insn`` must wait for."""
+        found = {}
+        for queue in OTHERS[insn.queue]:
+            conflicts = [(self._writes, a) for a in insn.reads]
+            conflicts += [(kind, a) for kind in (self._reads, self._writes) for a in insn.writes]
+            needs = [
+                kind[queue, space].within(low, high)
+                for kind, (space, low, high) in conflicts
+                if (queue, space) in kind
+            ]
+            last = max(needs, default=-1)
+            if last >= 0:
+                found[queue] = last
+        return found
 
     # ---------------------------------------------------------------- tokens
     def _require(self, needs: dict[Queue, int], insn: Insn) -> None:

@@ -20,7 +20,17 @@ from vta_byoc.hw.isa import ISA
 
 LOOP_LIMIT = (1 << LOOP_BITS) - 1
 FAR = 1 << 62
-Kernel = tuple[tuple[int, int, int], ...]
+Base = tuple[int, int, int]
+
+
+class Kernel(tuple[Base, ...]):
+    """Micro-ops (dst, src, wgt).  Kernels are keys again and again: the hash is computed once."""
+
+    def __hash__(self) -> int:
+        known = self.__dict__.get("hash")
+        if known is None:
+            known = self.__dict__["hash"] = super().__hash__()
+        return int(known)
 
 
 @dataclass(frozen=True)
@@ -53,10 +63,14 @@ PUBLISHED = FoldMode("published", outermost=True, fuse_reset=False, share_sites=
 
 @dataclass(frozen=True)
 class Folded:
-    """A nest as one instruction: up to two hardware loops around a kernel."""
+    """A nest as one instruction: up to two hardware loops around a kernel.
+
+    ``spans`` are [low, high) of the SRAM elements of each operand.
+    """
 
     loops: tuple[LoopDim, ...]
     kernel: Kernel
+    spans: tuple[tuple[int, int], ...]
 
     @property
     def steps(self) -> int:
@@ -81,69 +95,97 @@ def fuse(dims: Sequence[LoopDim]) -> list[LoopDim]:
 def fold(
     config: VTAConfig,
     dims: Sequence[LoopDim],
-    base: tuple[int, int, int],
+    base: Base,
     mode: FoldMode = BEST,
     *,
     distance: int = 1,
 ) -> Iterator[Folded]:
     """Instructions that together run ``dims`` (already fused) from SRAM indices ``base``."""
-    for k, d in enumerate(dims):
-        if d.extent > LOOP_LIMIT:
-            yield from _halves(config, dims, k, base, mode, distance)
-            return
-    hw = _choose(tuple(dims), mode, distance)
-    if hw is None:
-        k = next((k for k, d in enumerate(dims) if d.strides[0] == 0), 0)
-        for i in range(dims[k].extent):
-            yield from fold(
-                config, _without(dims, k), _shift(base, dims[k], i), mode, distance=distance
-            )
+    dims = tuple(dims)
+    hw, split = _plan(dims, mode, distance, config.uop_depth)
+    if split is None:
+        rest = [d for k, d in enumerate(dims) if k not in hw]
+        loops = tuple(dims[k] for k in hw)
+        yield Folded(loops, _kernel(rest, base), _spans(dims, base))
         return
-    rest = [d for k, d in enumerate(dims) if k not in hw]
-    if math.prod(d.extent for d in rest) > config.uop_depth:
-        largest = max((d.extent, k) for k, d in enumerate(dims) if k not in hw)[1]
-        yield from _halves(config, dims, largest, base, mode, distance)
-        return
-    yield Folded(tuple(dims[k] for k in hw), _kernel(rest, base))
-
-
-def _halves(
-    config: VTAConfig,
-    dims: Sequence[LoopDim],
-    k: int,
-    base: tuple[int, int, int],
-    mode: FoldMode,
-    distance: int,
-) -> Iterator[Folded]:
-    half = (dims[k].extent + 1) // 2
-    for start, count in ((0, half), (half, dims[k].extent - half)):
-        part = [*dims[:k], LoopDim(count, dims[k].strides), *dims[k + 1 :]]
-        part = [d for d in part if d.extent > 1]
+    k, size = split
+    for start in range(0, dims[k].extent, size):
+        part = _resized(dims, k, min(size, dims[k].extent - start))
         yield from fold(config, part, _shift(base, dims[k], start), mode, distance=distance)
 
 
-def _without(dims: Sequence[LoopDim], k: int) -> list[LoopDim]:
-    return [*dims[:k], *dims[k + 1 :]]
+def fold_count(config: VTAConfig, dims: Sequence[LoopDim], distance: int) -> tuple[int, int]:
+    """(instructions, micro-ops of their kernels) that :func:`fold` makes of ``dims``, any loops.
+
+    For tile choosers: nothing is enumerated, and equal questions are answered from memory.
+    """
+    return _count(tuple(fuse(dims)), distance, config.uop_depth)
 
 
-def _shift(base: tuple[int, int, int], dim: LoopDim, count: int) -> tuple[int, int, int]:
+@functools.lru_cache(maxsize=1 << 16)
+def _count(dims: tuple[LoopDim, ...], distance: int, depth: int) -> tuple[int, int]:
+    hw, split = _plan(dims, BEST, distance, depth)
+    if split is None:
+        return 1, math.prod(d.extent for k, d in enumerate(dims) if k not in hw)
+    k, size = split
+    whole, rest = divmod(dims[k].extent, size)
+    insns, uops = (whole * n for n in _count(_resized(dims, k, size), distance, depth))
+    if rest:
+        more = _count(_resized(dims, k, rest), distance, depth)
+        insns, uops = insns + more[0], uops + more[1]
+    return insns, uops
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _plan(
+    dims: tuple[LoopDim, ...], mode: FoldMode, distance: int, depth: int
+) -> tuple[tuple[int, ...], tuple[int, int] | None]:
+    """The hardware loops, or a loop that must be split first, and into which turns."""
+    for k, d in enumerate(dims):
+        if d.extent > LOOP_LIMIT:
+            return (), (k, (d.extent + 1) // 2)
+    hw = _choose(dims, mode, distance)
+    if hw is None:
+        k = next((k for k, d in enumerate(dims) if d.strides[0] == 0), 0)
+        return (), (k, 1)
+    rest = [(d.extent, k) for k, d in enumerate(dims) if k not in hw]
+    if math.prod(extent for extent, _ in rest) > depth:
+        extent, k = max(rest)
+        return (), (k, (extent + 1) // 2)
+    return hw, None
+
+
+def _resized(dims: tuple[LoopDim, ...], k: int, extent: int) -> tuple[LoopDim, ...]:
+    """``dims`` with ``extent`` turns of loop ``k``."""
+    kept = (LoopDim(extent, dims[k].strides),) if extent > 1 else ()
+    return (*dims[:k], *kept, *dims[k + 1 :])
+
+
+def _shift(base: Base, dim: LoopDim, count: int) -> Base:
     dst, src, wgt = (b + count * s for b, s in zip(base, dim.strides, strict=True))
     return dst, src, wgt
 
 
-def _kernel(rest: Sequence[LoopDim], base: tuple[int, int, int]) -> Kernel:
+def _kernel(rest: Sequence[LoopDim], base: Base) -> Kernel:
     """All micro-ops of ``rest``; loops that leave dst alone (reductions) go outermost."""
-    kernel = [base]
+    at = np.array([base])
     for d in _kernel_order(rest):
-        kernel = [_shift(at, d, i) for at in kernel for i in range(d.extent)]
-    return tuple(kernel)
+        at = (at[:, None] + np.arange(d.extent)[:, None] * d.strides).reshape(-1, 3)
+    return Kernel(map(tuple, at.tolist()))
+
+
+def _spans(dims: Sequence[LoopDim], base: Base) -> tuple[tuple[int, int], ...]:
+    reach = [[(d.extent - 1) * stride for stride in d.strides] for d in dims]
+    return tuple(
+        (b + sum(min(0, r[k]) for r in reach), b + sum(max(0, r[k]) for r in reach) + 1)
+        for k, b in enumerate(base)
+    )
 
 
 def _kernel_order(rest: Sequence[LoopDim]) -> list[LoopDim]:
     return sorted(rest, key=lambda d: d.strides[0] != 0)
 
 
-@functools.lru_cache(maxsize=4096)
 def _choose(dims: tuple[LoopDim, ...], mode: FoldMode, distance: int) -> tuple[int, ...] | None:
     """Indices of the hardware loops, or None when no choice keeps equal destinations apart."""
     legal = [k for k, d in enumerate(dims) if min(d.strides) >= 0]
@@ -151,7 +193,13 @@ def _choose(dims: tuple[LoopDim, ...], mode: FoldMode, distance: int) -> tuple[i
         return tuple(legal[:2])
     pairs = list(itertools.combinations(legal, min(2, len(legal))))
     pairs.sort(key=lambda p: -math.prod(dims[k].extent for k in p))
-    return next((p for p in pairs if dst_distance(dims, p) >= distance), None)
+    # the order of steps is free: where few destinations repeat too soon, the loops change places
+    for turned in (False, True):
+        for pair in pairs:
+            order = pair[::-1] if turned else pair
+            if dst_distance(dims, order) >= distance:
+                return order
+    return None
 
 
 def dst_distance(dims: Sequence[LoopDim], hw: Sequence[int]) -> int:
@@ -187,11 +235,13 @@ class UopBuffer:
         self._mode = mode
         self._depth = config.uop_depth
         self._resident: dict[object, int] = {}
-        self._stored: dict[Kernel, int] = {}
+        self._stored: dict[Sequence[Base], int] = {}
         self._top = 0
         self.words: list[int] = []
 
-    def place(self, kernel: Kernel, site: object) -> tuple[int, tuple[int, int] | None]:
+    def place(
+        self, kernel: Sequence[Base], site: object
+    ) -> tuple[int, tuple[int, int] | None]:
         """SRAM index of ``kernel`` and, if it must be loaded, its (DRAM index, length)."""
         key = kernel if self._mode.share_sites else (site, kernel)
         if key in self._resident:
@@ -204,5 +254,14 @@ class UopBuffer:
         self._top += len(kernel)
         if kernel not in self._stored:
             self._stored[kernel] = len(self.words)
-            self.words += [self._isa.encode_uop(*u) for u in kernel]
+            self.words += self._encoded(kernel)
         return at, (self._stored[kernel], len(kernel))
+
+    def _encoded(self, kernel: Sequence[Base]) -> list[int]:
+        values = np.array(kernel, np.int64)
+        words = np.zeros(len(values), np.int64)
+        for column, f in zip(values.T, self._isa.uop, strict=True):
+            if column.min() < f.low or column.max() > f.high:
+                return [self._isa.encode_uop(*uop) for uop in kernel]
+            words |= column << f.lsb
+        return list(words.tolist())

@@ -1,0 +1,215 @@
+"""What a layer asks of the machine, and the cycles it then takes.
+
+A :class:`Demand` says what one tiling, or all of a space at once (numpy broadcast), stages,
+computes and stores; :func:`estimate` turns it into cycles by the machine's timing parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vta_byoc.hw.config import VTAConfig
+
+from .codegen.leaf import ACC, INP, WGT
+
+Array = Any
+"""A number, or an array that broadcasts over the axes of a space."""
+
+SCOPES = (INP, WGT, ACC)
+INSN_BYTES = 16
+UOP_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Staged:
+    """One buffer of a layer in SRAM.
+
+    ``size``: elements of one (full) tile; ``fills``: tiles over the layer.  For a loaded buffer,
+    over the layer: ``nbytes`` read from DRAM, ``dmas`` instructions, ``zeros`` elements of padding.
+    """
+
+    scope: str
+    size: Array
+    fills: Array
+    nbytes: Array = 0
+    dmas: Array = 0
+    zeros: Array = 0
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What a layer asks of the machine, over the whole layer.
+
+    ``tiles`` are output tiles; ``gemm`` micro-ops with resets, ``alu`` cycles; ``gemm_starts`` and
+    ``alu_starts`` instructions of each; ``kernels`` micro-op loads of ``uops`` micro-ops together;
+    ``stored`` bytes by ``stores`` instructions; ``waits``: the part of the stores that computation
+    waits for whatever the slots (it changes in place what they read).  ``step_kernels`` and
+    ``step_uops`` are loaded once for each combination of slots that a step can meet.
+    """
+
+    staged: tuple[Staged, ...]
+    tiles: Array
+    gemm: Array = 0
+    gemm_starts: Array = 0
+    alu: Array = 0
+    alu_starts: Array = 0
+    uops: Array = 0
+    kernels: Array = 0
+    stored: Array = 0
+    stores: Array = 0
+    waits: Array = 0
+    step_kernels: Array = 0
+    step_uops: Array = 0
+
+
+def fits(demand: Demand, config: VTAConfig, slots: Sequence[int]) -> Array:
+    """Whether all tiles fit SRAM with their slots."""
+    return np.logical_and.reduce(
+        np.broadcast_arrays(
+            *(
+                need <= have
+                for need, have in zip(needs(demand, slots), depths(config), strict=True)
+            )
+        )
+    )
+
+
+def depths(config: VTAConfig) -> tuple[int, int, int]:
+    """Elements of the INP, WGT and ACC buffer."""
+    return config.inp_depth, config.wgt_depth, config.acc_depth
+
+
+def needs(demand: Demand, slots: Sequence[int]) -> list[Array]:
+    """SRAM elements in use by scope; a buffer filled once takes one slot."""
+    count = dict(zip(SCOPES, slots, strict=True))
+    used: dict[str, Array] = dict.fromkeys(SCOPES, 0)
+    for item in demand.staged:
+        used[item.scope] = used[item.scope] + np.minimum(count[item.scope], item.fills) * item.size
+    return [used[scope] for scope in SCOPES]
+
+
+def estimate(demand: Demand, config: VTAConfig, slots: Sequence[int]) -> Array:
+    """Cycles of a layer; infinite where its tiles do not fit SRAM.
+
+    The three queues overlap as far as slots allow: a step's loads hide behind the step before, a
+    buffer with one slot is filled while nothing computes on it.
+    """
+    return np.where(fits(demand, config, slots), Time(demand, config, slots).cycles(), np.inf)
+
+
+class Time:
+    """Cycles of each queue, of the port (``port``), and how they overlap (:meth:`cycles`)."""
+
+    def __init__(self, demand: Demand, config: VTAConfig, slots: Sequence[int]):
+        time = config.timing
+        self.demand, self.time = demand, time
+        self.slots = dict(zip(SCOPES, slots, strict=True))
+        self.loads = [s for s in demand.staged if s.scope != ACC]
+        operands = [s for s in demand.staged if s.scope == ACC]
+        self.steps = demand.tiles
+        for item in self.loads:
+            self.steps = np.maximum(self.steps, item.fills)
+        met = self.combinations()
+        kernels = demand.kernels + met * demand.step_kernels
+        uop_bytes = (demand.uops + met * demand.step_uops) * UOP_BYTES
+        uops = uop_bytes / time.port_bytes + kernels * time.dma_latency
+        self.gemm = demand.gemm + demand.gemm_starts * time.compute_start + uops
+        self.alu = demand.alu + demand.alu_starts * time.compute_start
+        self.alu = self.alu + sum(self.filling(s) for s in operands)
+        alone = sum((self.filling(s) for s in self.loads), np.float64(0))
+        self.store = demand.stored / time.port_bytes + demand.stores * time.dma_latency
+        dmas = sum(s.dmas for s in demand.staged) + demand.stores + kernels
+        self.insns = dmas + demand.gemm_starts + demand.alu_starts + 2 * demand.tiles
+        nbytes = sum(s.nbytes for s in demand.staged) + demand.stored + uop_bytes
+        self.port = (nbytes + self.insns * INSN_BYTES) / time.port_bytes
+        # a load waits for whoever else uses the port while it does
+        mine = sum((s.nbytes for s in self.loads), np.float64(0)) / time.port_bytes
+        self.stretch = 1 + mine * (self.port - mine) / np.maximum(alone, 1) ** 2
+        self.load = alone * self.stretch
+
+    def combinations(self) -> Array:
+        """Combinations of slots that steps meet: buffers filled equally often go in step."""
+        count: Array = np.float64(1)
+        seen: list[Array] = []
+        for item in self.demand.staged:
+            used = np.minimum(self.slots[item.scope], item.fills)
+            alone: Array = np.True_
+            for fills in seen:
+                alone = alone & (fills != item.fills)
+            count = np.where(alone, count * used, count)
+            seen.append(np.where(used > 1, item.fills, 0))
+        return np.minimum(count, self.steps)
+
+    def filling(self, item: Staged) -> Array:
+        """Cycles of a queue for all loads of a buffer."""
+        return (
+            item.nbytes / self.time.port_bytes + item.dmas * self.time.dma_latency + item.zeros
+        )
+
+    def cycles(self) -> Array:
+        """The slowest queue, with what it cannot hide before, between and after."""
+        tiles, steps = self.demand.tiles, self.steps
+        first = sum((self.filling(s) / s.fills for s in self.loads), np.float64(0))
+        gemm, alu, out = self.gemm / steps, self.alu / tiles, self.store / tiles
+        fetch = self.insns * (INSN_BYTES / self.time.port_bytes)
+        fetch = fetch + self.insns / self.time.fetch_burst * self.time.dma_latency
+        computing = self.gemm + self.alu + self.exposed(alu) + first + out
+        body = np.maximum(computing, self.load + gemm + alu + out)
+        body = np.maximum(body, self.uneven(gemm, alu) + first + out)
+        body = np.maximum(body, self.bursts() + first + out)
+        body = np.maximum(body, np.maximum(self.store + first + gemm + alu, fetch))
+        return np.maximum(body, self.port + gemm + alu)
+
+    def exposed(self, alu: Array) -> Array:
+        """Loads and stores that buffers with one slot keep from overlapping computation.
+
+        The load for a tile's first step still hides behind the ALU work of the tile before.
+        """
+        tiles, waits = self.demand.tiles, self.demand.waits
+        stores: Array = self.store * waits
+        if self.slots[ACC] == 1:
+            stores = stores + self.store * (1 - waits) * (1 - 1 / tiles)
+        loads: Array = np.float64(0)
+        first: Array = np.float64(0)
+        for item in self.loads:
+            each = np.where(self.blocked(item), self.filling(item) / item.fills, 0)
+            loads = loads + each * (item.fills - 1)
+            first = first + each * np.minimum(item.fills, tiles)
+        return stores + np.maximum(loads - np.minimum(first, alu * tiles), 0)
+
+    def blocked(self, item: Staged) -> Array:
+        """Whether a load waits for computation: it has one slot, or follows one that has."""
+        waits: Array = np.False_
+        for other in self.loads:
+            if self.slots[other.scope] == 1:
+                waits = waits | ((other.fills == item.fills) & (other.fills > 1))
+        return waits
+
+    def uneven(self, gemm: Array, alu: Array) -> Array:
+        """Steps of a reduction: loads run one step ahead, so the epilogue hides one load only."""
+        tiles = self.demand.tiles
+        each: Array = np.float64(0)
+        for item in self.loads:
+            each = each + np.where(item.fills == self.steps, self.filling(item) / item.fills, 0)
+        each = each * self.stretch
+        inner, last = np.maximum(each, gemm), gemm + alu
+        return (self.steps - tiles) * inner + (tiles - 1) * np.maximum(each, last) + last
+
+    def bursts(self) -> Array:
+        """A buffer filled seldom is prefetched during the two steps before it is needed."""
+        total: Array = np.float64(0)
+        each = (self.gemm + self.alu) / self.steps
+        fast: Array = np.float64(0)
+        for item in self.loads:
+            fast = fast + np.where(item.fills == self.steps, self.filling(item) / item.fills, 0)
+        for item in self.loads:
+            period = self.steps / item.fills
+            load = (self.filling(item) / item.fills + 2 * fast) * self.stretch
+            between = np.maximum(period - 2, 0) * each + load
+            time = (item.fills - 1) * between + period * each
+            total = np.maximum(total, np.where(period > 1, time, 0))
+        return total

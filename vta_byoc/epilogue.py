@@ -1,0 +1,109 @@
+"""What follows an operator and belongs to its group: constant bias, then clamps."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from tvm import relax
+
+from vta_byoc.bindings import is_constant, op_name, per_channel
+from vta_byoc.scales import INT8_HIGH, INT8_LOW, Rescale
+
+if TYPE_CHECKING:
+    from vta_byoc.quantize import Quantizer
+
+
+@dataclass
+class Epilogue:
+    """Operators after a layer that its group absorbs: constant bias, then clamps.
+
+    Attributes:
+        last: the variable whose value the group produces.
+        bias: float64, one per channel.
+        low, high: the float interval of the clamps.
+        absorbed: the variables of the group after the first.
+    """
+
+    last: relax.Var
+    bias: np.ndarray | None = None
+    low: float = -math.inf
+    high: float = math.inf
+    absorbed: tuple[relax.Var, ...] = ()
+
+    @property
+    def clamps(self) -> bool:
+        """Whether the interval is bounded on any side."""
+        return not (math.isinf(self.low) and math.isinf(self.high))
+
+    def take(self, binding: relax.VarBinding) -> None:
+        self.last = binding.var
+        self.absorbed = (*self.absorbed, binding.var)
+
+    def rescale(self, shift: int, exponent: int) -> Rescale:
+        low = clamp_bound(self.low, exponent)
+        return Rescale(shift, low, clamp_bound(self.high, exponent))
+
+
+def clamp_bound(bound: float, exponent: int) -> int:
+    """A float bound as int8, saturated; infinities give -128 and 127."""
+    return int(np.clip(np.rint(bound * 2.0**-exponent), INT8_LOW, INT8_HIGH))
+
+
+def follow(q: Quantizer, var: relax.Var, channels: tuple[int, int] | None = None) -> Epilogue:
+    """The epilogue of the layer `var`; `channels` is its channel axis and their number."""
+    end = Epilogue(var)
+    user = q.only_user(var)
+    while channels and user and (bias := _bias_of(user, end.last, *channels)) is not None:
+        end.bias = bias if end.bias is None else end.bias + bias
+        end.take(user)
+        user = q.only_user(end.last)
+    while user and (interval := interval_of(user, end.last)) is not None:
+        low, high = interval
+        end.low, end.high = min(max(end.low, low), high), min(max(end.high, low), high)
+        end.take(user)
+        user = q.only_user(end.last)
+    return end
+
+
+def _bias_of(
+    binding: relax.VarBinding, data: relax.Var, axis: int, channels: int
+) -> np.ndarray | None:
+    """The constant that `binding` adds to `data` per channel; `data` - constant counts too."""
+    call = binding.value
+    name = op_name(call)
+    if name not in ("relax.add", "relax.subtract") or binding.var.ty.ndim != data.ty.ndim:
+        return None
+    constants = [arg for arg in call.args if is_constant(arg)]
+    if len(constants) != 1 or (name == "relax.subtract" and is_constant(call.args[0])):
+        return None
+    bias = per_channel(constants[0].value.numpy(), data.ty.ndim, axis, channels)
+    return -bias if bias is not None and name == "relax.subtract" else bias
+
+
+def interval_of(binding: relax.VarBinding, data: relax.Var) -> tuple[float, float] | None:
+    """The interval that `binding` clamps `data` to; None if it is something else."""
+    interval = interval_of_call(binding.value)
+    return interval if interval is not None and binding.var.ty.ndim == data.ty.ndim else None
+
+
+def interval_of_call(call: relax.Call) -> tuple[float, float] | None:
+    """The interval to which an operator clamps; None if it is no clamp by constants."""
+    name = op_name(call)
+    if name == "relax.nn.relu":
+        return 0.0, math.inf
+    if name == "relax.nn.relu6":
+        return 0.0, 6.0
+    if name == "relax.clip" and all(hasattr(arg, "value") for arg in call.args[1:]):
+        return float(call.args[1].value), float(call.args[2].value)
+    if name not in ("relax.maximum", "relax.minimum"):
+        return None
+    bounds = [arg for arg in call.args if is_constant(arg) and math.prod(arg.value.shape) == 1]
+    if len(bounds) != 1:
+        return None
+    bound = float(bounds[0].value.numpy().reshape(()))
+    if math.isnan(bound):
+        return None
+    return (bound, math.inf) if name == "relax.maximum" else (-math.inf, bound)

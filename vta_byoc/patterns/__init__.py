@@ -1,0 +1,1 @@
+"""Pattern entries by kind of operator; the table is :mod:`vta_byoc.partition`."""

@@ -1,0 +1,1 @@
+"""Strategies, one module each; the table is :mod:`vta_byoc.strategy`."""
