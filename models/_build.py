@@ -63,6 +63,9 @@ same way, and all images to similar logits (cosines of 0.9 and more without this
 """
 
 
+Pads = tuple[int, int, int, int]
+
+
 @dataclass(frozen=True)
 class Tensor:
     """A value of the graph: its ONNX name, and its float32 data for the build images."""
@@ -91,9 +94,9 @@ def calibration_inputs(size: int, n: int = GROUP) -> F32:
     return sample_inputs(n, CALIBRATION_SEED, size)
 
 
-def build_images(size: int) -> F32:
-    """The images to build on: 32 at 224x224 or less, fewer at larger sizes to bound memory."""
-    n = int(np.clip(32 * (224 / size) ** 2, GROUP, 32))
+def build_images(size: int, most: int = 32) -> F32:
+    """The images to build on: `most` at 224x224 or less, fewer at larger sizes to bound memory."""
+    n = int(np.clip(most * (224 / size) ** 2, GROUP, most))
     return sample_inputs(n, CALIBRATION_SEED, size)
 
 
@@ -185,19 +188,38 @@ class ModelBuilder:
     def relu(self, x: Tensor, name: str) -> Tensor:
         return self._node("Relu", name, [x.name], np.maximum(x.data, 0))
 
-    def max_pool(self, x: Tensor, name: str, *, kernel: int, stride: int, pad: int) -> Tensor:
-        data = max_pool2d(x.data, kernel=kernel, stride=stride, pad=pad)
+    def max_pool(
+        self,
+        x: Tensor,
+        name: str,
+        *,
+        kernel: int,
+        stride: int,
+        pad: int | Pads = 0,
+        ceil: bool = False,
+    ) -> Tensor:
+        """`pad`: on every side, or (top, left, bottom, right). `ceil`: no input is left over."""
+        pads = (pad,) * 4 if isinstance(pad, int) else pad
+        top, left, bottom, right = pads
+        if ceil:
+            bottom += (kernel - x.data.shape[2] - top - bottom) % stride
+            right += (kernel - x.data.shape[3] - left - right) % stride
+        filled = (top, left, bottom, right)
+        data = max_pool2d(x.data, kernel=kernel, stride=stride, pads=filled)
+        attrs = {"ceil_mode": 1} if ceil else {}
         return self._node(
             "MaxPool", name, [x.name], data,
-            kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=[pad] * 4,
+            kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=pads, **attrs,
         )  # fmt: skip
 
     def global_average_pool(self, x: Tensor, name: str) -> Tensor:
         data = on_grid(x.data.mean(axis=(2, 3), keepdims=True, dtype=np.float64))
         return self._node("GlobalAveragePool", name, [x.name], data)
 
-    def flatten(self, x: Tensor, name: str) -> Tensor:
-        return self._node("Flatten", name, [x.name], x.data.reshape(len(x.data), -1), axis=1)
+    def flatten(self, x: Tensor, name: str, *, output: str | None = None) -> Tensor:
+        """(N, C, H, W) to (N, C*H*W); `output`: its name, if the network ends here."""
+        self._add("Flatten", name, [x.name], output or name, axis=1)
+        return Tensor(output or name, x.data.reshape(len(x.data), -1))
 
     def dense(self, x: Tensor, name: str, *, features: int, output: str) -> Tensor:
         """Fully connected layer; its bias removes what all images have in common."""
@@ -215,15 +237,17 @@ class ModelBuilder:
         self._add("Gemm", name, [x.name, weight, offset], output, transB=1)
         return Tensor(output, data.astype(np.float32))
 
-    def build(self, output: Tensor) -> onnx.ModelProto:
-        """The checked model, batch 1, from the input to `output`."""
+    def build(self, *outputs: Tensor) -> onnx.ModelProto:
+        """The checked model, batch 1, from the input to `outputs`."""
         ends = [
             helper.make_tensor_value_info(end.name, TensorProto.FLOAT, (1, *end.data.shape[1:]))
-            for end in (self.input, output)
+            for end in (self.input, *outputs)
         ]
-        graph = helper.make_graph(self.nodes, self.name, ends[:1], ends[1:], self.weights)
+        graph = helper.make_graph(self.nodes, self.name, ends[:1], ends[1:])
         opset = helper.make_opsetid("", OPSET)
         model = helper.make_model(graph, opset_imports=[opset], ir_version=IR_VERSION)
+        while self.weights:  # one copy at a time: VGG-16 has 553 MB of them
+            model.graph.initializer.append(self.weights.pop(0))
         onnx.checker.check_model(model, full_check=True)
         return model
 

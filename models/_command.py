@@ -10,18 +10,16 @@ import io
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 import numpy as np
 import onnx
 
 CACHE = Path(__file__).resolve().parents[1] / "build" / "models"
 
-SIZES = (32, 512)
-CLASSES = (2, 10_000)
-SEEDS = (0, 2**32 - 1)
 SAMPLE_SEED = 7
 
 
@@ -32,22 +30,74 @@ class ModelError(ValueError):
     """
 
 
-class Build(Protocol):
-    """Makes a model for images of size x size."""
+@dataclass(frozen=True)
+class Option:
+    """A whole number that a model can be built with: `name` of `build`, `--name` of the script.
 
-    def __call__(self, *, size: int, classes: int, seed: int) -> onnx.ModelProto: ...
+    Attributes:
+        what: the value in error messages.
+        help: for `--help`.
+        default, low, high: values.
+        step: only multiples of it can be built.
+    """
+
+    name: str
+    what: str
+    help: str
+    default: int
+    low: int
+    high: int
+    step: int = 1
+
+    def limits(self) -> str:
+        multiples = f"multiples of {self.step}, " if self.step > 1 else ""
+        return f"{multiples}{self.low} to {self.high}"
+
+    def check(self, value: int) -> None:
+        if not self.low <= value <= self.high or value % self.step:
+            raise ModelError(
+                f"{self.what} {value}; {self.limits()} can be built; change --{self.name}"
+            )
 
 
-def model_bytes(build: Build, *, size: int, classes: int, seed: int) -> bytes:
+SIZE = Option("size", "image size", "height and width of the input", 224, 32, 512)
+CLASSES = Option("classes", "number of classes", "number of logits", 1000, 2, 10_000)
+SEED = Option("seed", "seed", "seed of the weights", 0, 0, 2**32 - 1)
+OPTIONS = (SIZE, CLASSES, SEED)
+"""Of networks that classify images."""
+
+
+Build = Callable[..., onnx.ModelProto]
+"""Makes a model from a value for each of its options, by name."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Seeded inputs of a model: `make(n, seed, options)` stacks n of them (None: to calibrate)."""
+
+    name: str
+    make: Callable[[int, int | None, Mapping[str, int]], np.ndarray]
+
+
+def _images(n: int, seed: int | None, options: Mapping[str, int]) -> np.ndarray:
+    from ._build import CALIBRATION_SEED, sample_inputs
+
+    return sample_inputs(n, CALIBRATION_SEED if seed is None else seed, options["size"])
+
+
+IMAGES = Inputs("data", _images)
+CALIBRATION_INPUTS = 8
+
+
+def model_bytes(build: Build, options: Sequence[Option] = OPTIONS, **chosen: int) -> bytes:
     """The model as the bytes of an ONNX file.
 
     Raises:
         ModelError: an option is outside its range.
     """
-    _check("--size", "image size", size, SIZES)
-    _check("--classes", "number of classes", classes, CLASSES)
-    _check("--seed", "seed", seed, SEEDS)
-    return build(size=size, classes=classes, seed=seed).SerializeToString(deterministic=True)
+    for option in options:
+        option.check(chosen[option.name])
+    return build(**chosen).SerializeToString(deterministic=True)
 
 
 def write_atomically(path: Path, produce: Callable[[], bytes]) -> int:
@@ -84,48 +134,62 @@ def cached(
     name: str,
     build: Build,
     *,
-    size: int = 224,
-    classes: int = 1000,
-    seed: int = 0,
+    options: Sequence[Option] = OPTIONS,
+    source: Path | None = None,
     directory: Path = CACHE,
+    **chosen: int,
 ) -> Path:
-    """The ONNX file of a model, built only if this very code has not built it before."""
-    sources = [*Path(__file__).parent.glob("_*.py"), Path(inspect.getfile(build))]
-    code = b"".join(source.read_bytes() for source in sorted(sources))
+    """The ONNX file of a model, built only if this very code has not built it before.
+
+    `source`: where the model is written, if not where `build` is. Files of other versions of the
+    code are removed.
+    """
+    values = {option.name: chosen.pop(option.name, option.default) for option in options}
+    assert not chosen, f"{name} has no option {', '.join(chosen)}"
+    sources = [*Path(__file__).parent.glob("_*.py"), source or Path(inspect.getfile(build))]
+    code = b"".join(path.read_bytes() for path in sorted(sources))
     key = hashlib.sha256(code).hexdigest()[:16]
-    path = directory / f"{name}-{size}-{classes}-{seed}-{key}.onnx"
+    stem = "-".join([name, *map(str, values.values())])
+    path = directory / f"{stem}-{key}.onnx"
     if not path.is_file():
         directory.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, lambda: model_bytes(build, size=size, classes=classes, seed=seed))
+        write_atomically(path, lambda: model_bytes(build, options, **values))
+        for stale in set(directory.glob(f"{stem}-{'?' * len(key)}.onnx")) - {path}:
+            stale.unlink(missing_ok=True)
     return path
 
 
-def main(name: str, build: Build, arguments: Sequence[str] | None = None) -> int:
+def main(
+    name: str,
+    build: Build,
+    arguments: Sequence[str] | None = None,
+    *,
+    options: Sequence[Option] = OPTIONS,
+    inputs: Inputs = IMAGES,
+) -> int:
     """The command line of a model script; returns the exit code: 0, or 2 after an error line."""
     try:
-        options = _parser(name).parse_args(arguments)
-        chosen = {"size": options.size, "classes": options.classes, "seed": options.seed}
+        given = _parser(name, options, inputs).parse_args(arguments)
+        chosen = {option.name: getattr(given, option.name) for option in options}
         start = time.perf_counter()
-        size = write_atomically(Path(options.output), lambda: model_bytes(build, **chosen))
-        _write_images(options)
+        size = write_atomically(Path(given.output), lambda: model_bytes(build, options, **chosen))
+        _write_inputs(given, inputs, chosen)
     except ModelError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     seconds = time.perf_counter() - start
-    print(f"{name}: wrote {options.output}, {size / 1e6:.1f} MB, in {seconds:.1f} s")
+    print(f"{name}: wrote {given.output}, {size / 1e6:.1f} MB, in {seconds:.1f} s")
     return 0
 
 
-def _write_images(options: argparse.Namespace) -> None:
-    """The calibration images and one other image, where they were asked for."""
-    from ._build import calibration_inputs, sample_inputs
-
-    if options.calibration:
-        images = calibration_inputs(options.size)
-        write_atomically(Path(options.calibration), lambda: _npz(data=images))
-    if options.sample:
-        image = sample_inputs(1, SAMPLE_SEED, options.size)
-        write_atomically(Path(options.sample), lambda: _npy(image))
+def _write_inputs(given: argparse.Namespace, inputs: Inputs, chosen: Mapping[str, int]) -> None:
+    """The calibration inputs and one other input, where they were asked for."""
+    if given.calibration:
+        several = inputs.make(CALIBRATION_INPUTS, None, chosen)
+        write_atomically(Path(given.calibration), lambda: _npz(**{inputs.name: several}))
+    if given.sample:
+        one = inputs.make(1, SAMPLE_SEED, chosen)
+        write_atomically(Path(given.sample), lambda: _npy(one))
 
 
 def _npz(**arrays: np.ndarray) -> bytes:
@@ -145,25 +209,20 @@ class _Parser(argparse.ArgumentParser):
         raise ModelError(f"{message}; run with --help for the options")
 
 
-def _parser(name: str) -> _Parser:
+def _parser(name: str, options: Sequence[Option], inputs: Inputs) -> _Parser:
     parser = _Parser(description=f"Write {name} as an ONNX file: the same bytes every time.")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="file to write")
-    for option, default, (low, high), text in (
-        ("--size", 224, SIZES, "height and width of the input"),
-        ("--classes", 1000, CLASSES, "number of logits"),
-        ("--seed", 0, SEEDS, "seed of the weights"),
+    for option in options:
+        parser.add_argument(
+            f"--{option.name}",
+            type=int,
+            default=option.default,
+            metavar="N",
+            help=f"{option.help}, {option.limits()} (default: %(default)s)",
+        )
+    for flag, text in (
+        ("--calibration", f"also write inputs to calibrate with (.npz, key {inputs.name})"),
+        ("--sample", "also write one more input (.npy)"),
     ):
-        explained = f"{text}, {low} to {high} (default: %(default)s)"
-        parser.add_argument(option, type=int, default=default, metavar="N", help=explained)
-    for option, text in (
-        ("--calibration", "also write images to calibrate quantization with (.npz, key data)"),
-        ("--sample", "also write one input image (.npy)"),
-    ):
-        parser.add_argument(option, metavar="FILE", help=text)
+        parser.add_argument(flag, metavar="FILE", help=text)
     return parser
-
-
-def _check(option: str, what: str, value: int, limits: tuple[int, int]) -> None:
-    low, high = limits
-    if not low <= value <= high:
-        raise ModelError(f"{what} {value}; {low} to {high} can be built; change {option}")

@@ -58,12 +58,43 @@ def conv2d(x: F32, w: F32, *, stride: int = 1, pad: int = 0, groups: int = 1) ->
     return out
 
 
-def max_pool2d(x: F32, *, kernel: int, stride: int, pad: int) -> F32:
-    """NCHW maximum over windows; padding never wins."""
-    edges = ((0, 0), (0, 0), (pad, pad), (pad, pad))
+def patches(x: F32, kernel: int, count: int, rng: np.random.RandomState) -> F64:
+    """What filters see at `count` random places of NCHW `x`, padded: (count, C, kernel**2)."""
+    pad = kernel // 2
+    padded = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (kernel, kernel), axis=(2, 3))
+    image, row, column = (rng.randint(0, windows.shape[axis], count) for axis in (0, 2, 3))
+    return windows[image, :, row, column].reshape(count, x.shape[1], -1).astype(np.float64)
+
+
+def conv_transpose2d(x: F32, w: F32, *, stride: int, pad: int) -> F32:
+    """NCHW x IOHW transposed convolution: matmul and overlapping additions in float64."""
+    n, c, h, width = x.shape
+    o, kh, kw = w.shape[1:]
+    kernel = w.reshape(c, -1).T.astype(np.float64)
+    full = np.zeros((n, o, (h - 1) * stride + kh, (width - 1) * stride + kw))
+    for i in range(n):
+        products = (kernel @ x[i].reshape(c, -1).astype(np.float64)).reshape(o, kh, kw, h, width)
+        for row in range(kh):
+            for column in range(kw):
+                rows = slice(row, row + (h - 1) * stride + 1, stride)
+                columns = slice(column, column + (width - 1) * stride + 1, stride)
+                full[i, :, rows, columns] += products[:, row, column]
+    inner = slice(pad, -pad or None)
+    return np.asarray(full[:, :, inner, inner], np.float32)
+
+
+def max_pool2d(x: F32, *, kernel: int, stride: int, pads: tuple[int, int, int, int]) -> F32:
+    """NCHW maximum over windows; padding (top, left, bottom, right) never wins."""
+    top, left, bottom, right = pads
+    edges = ((0, 0), (0, 0), (top, bottom), (left, right))
     padded = np.pad(x, edges, constant_values=-np.inf)
     windows = np.lib.stride_tricks.sliding_window_view(padded, (kernel, kernel), axis=(2, 3))
-    return np.asarray(windows[:, :, ::stride, ::stride].max(axis=(4, 5)))
+    windows = windows[:, :, ::stride, ::stride]
+    out = windows[..., 0, 0].copy()
+    for tap in range(1, kernel**2):
+        np.maximum(out, windows[..., tap // kernel, tap % kernel], out=out)
+    return out
 
 
 def channel_moments(x: F32) -> tuple[F64, F64]:

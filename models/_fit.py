@@ -87,6 +87,11 @@ def bisect(
     return low
 
 
+def octave_above(height: float) -> float:
+    """The least AMAX * 2**k that is not below `height`."""
+    return float(AMAX * 2.0 ** np.ceil(np.log2(height / AMAX)))
+
+
 class ResidualFit:
     """Fits a BatchNorm whose output is added to `identity` and followed by a relu.
 
@@ -108,7 +113,7 @@ class ResidualFit:
         best, most = self.solve(offset, reach, self.base), -1
         for shift, factor in BALANCE:
             solution = self.solve(offset + shift, reach, factor * self.base)
-            values = self._branch_values(*solution)
+            values = self.branch_values(*solution)
             if values > most:
                 best, most = solution, values
             if values >= ENOUGH_VALUES:
@@ -123,7 +128,7 @@ class ResidualFit:
 
         def pooled_peak(top: float) -> float:
             gamma, beta = solution(top)
-            output = np.maximum(self._sum(gamma) + per_channel(beta), 0)
+            output = np.maximum(self.sum_of(gamma, beta), 0)
             return peak(output.mean(axis=(2, 3), dtype=np.float64))
 
         return solution(bisect(pooled_peak, self.base / 4, 0.2, 6.0, steps=8))
@@ -139,6 +144,19 @@ class ResidualFit:
         peaks = (self._sum(gamma).max(axis=(2, 3)) + beta) / self._deviation(gamma)
         gains = channel_gains(reach, channel_heights(peaks, self.z[:, 0].size))
         return self._scaled(offset, gains, amax)
+
+    def branch_values(self, gamma: F64, beta: F64) -> int:
+        """How many int8 values the branch uses in 8 images, at the scale of its peak.
+
+        The lesser count of two: a peak about a power of two may fall on either side of it.
+        """
+        branch = self.z[:GROUP] * per_channel(gamma) + per_channel(beta)
+        counts = []
+        for margin in (0.96, 1.04):
+            scale = 2.0 ** np.ceil(np.log2(margin * np.abs(branch).max() / 127))
+            values = np.clip(np.rint(branch / scale), -128, 127).astype(np.int16) + 128
+            counts.append(int(np.count_nonzero(np.bincount(values.ravel()))))
+        return min(counts)
 
     def _scaled(self, offset: F64, shape: F64, amax: float) -> tuple[F64, F64]:
         def peak_of_sum(factor: float) -> float:
@@ -157,20 +175,11 @@ class ResidualFit:
     def _deviation(self, gamma: F64) -> F64:
         return np.asarray(np.sqrt(self.var + 2 * gamma * self.covariance + gamma**2))
 
+    def sum_of(self, gamma: F64, beta: F64) -> F32:
+        """What the BatchNorm of gamma and beta gives, plus the identity."""
+        return np.asarray(self._sum(gamma) + per_channel(beta))
+
     def _sum(self, gamma: F64) -> F32:
         out = self.z * per_channel(gamma)
         out += self.identity
         return out
-
-    def _branch_values(self, gamma: F64, beta: F64) -> int:
-        """How many int8 values the branch uses in 8 images, at the scale of its peak.
-
-        The lesser count of two: a peak about a power of two may fall on either side of it.
-        """
-        branch = self.z[:GROUP] * per_channel(gamma) + per_channel(beta)
-        counts = []
-        for margin in (0.96, 1.04):
-            scale = 2.0 ** np.ceil(np.log2(margin * np.abs(branch).max() / 127))
-            values = np.clip(np.rint(branch / scale), -128, 127).astype(np.int16) + 128
-            counts.append(int(np.count_nonzero(np.bincount(values.ravel()))))
-        return min(counts)

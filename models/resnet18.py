@@ -16,7 +16,7 @@ import onnx
 if __package__ in (None, ""):  # run as a script: sys.path holds models/, not its parent
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from models import _command
+from models import _build, _command
 from models._build import (
     ModelBuilder,
     Tensor,
@@ -24,6 +24,7 @@ from models._build import (
     oriented_filters,
     random_filters,
 )
+from models._exact import F32
 
 NAME = "resnet18"
 CHANNELS = (64, 128, 256, 512)
@@ -39,6 +40,16 @@ def build(*, size: int = 224, classes: int = 1000, seed: int = 0) -> onnx.ModelP
 def cached(*, size: int = 224, classes: int = 1000, seed: int = 0) -> Path:
     """The ONNX file of the same model, built on demand into `build/models`."""
     return _command.cached(NAME, build, size=size, classes=classes, seed=seed)
+
+
+def calibration_inputs(n: int = 8, *, size: int = 224) -> F32:
+    """Images to calibrate quantization with, float32 (n, 3, size, size)."""
+    return _build.calibration_inputs(size, n)
+
+
+def sample_inputs(n: int, seed: int, *, size: int = 224) -> F32:
+    """Other images, float32 (n, 3, size, size)."""
+    return _build.sample_inputs(n, seed, size)
 
 
 def builder(*, size: int, seed: int) -> ModelBuilder:

@@ -1,0 +1,150 @@
+"""Whole networks: cycles of their regions beside the machine bound, what runs where, compile cost.
+
+Each network is built, calibrated with its own images, compiled for the pynq preset, timed, and
+compared with the integer reference tensor by tensor, in a process of its own, so that peak memory
+(until it is compiled) is its own too. The bound is the sum of the machine bounds
+of the layers on VTA (`vta_byoc.bound`); copies of the host are not part of either.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks._figures import Figure, arguments, report
+from vta_byoc.hw.config import VTAConfig
+
+NETWORKS = (
+    "resnet18",
+    "resnet50",
+    "vgg16",
+    "mobilenet_v1",
+    "mobilenet_v2",
+    "squeezenet",
+    "yolov3_tiny",
+    "dcgan",
+)
+PUBLISHED = {
+    "resnet18": 8.96e6,
+    "resnet50": 23.6e6,
+    "vgg16": 82.5e6,
+    "mobilenet_v1": 5.32e6,
+    "mobilenet_v2": 5.30e6,
+    "dcgan": 2.56e6,
+}
+"""Sums of the machine bound in cycles as published for this geometry; ours is measured against
+them, so that the formula cannot drift."""
+INPUTS = 4
+"""Inputs that every stored tensor is compared on."""
+MOST_OVER_BOUND = 1.35
+LEAST_SHARE = 99.0
+MOST_SECONDS = 90.0
+MOST_GIB = 4.0
+
+
+def measure(name: str) -> dict[str, Any]:
+    """Compile, time and check one network in this process."""
+    from vta_byoc import load_model, quantize
+    from vta_byoc.check import compare_outputs, compare_stored, reference_runner
+    from vta_byoc.frontend import output_names
+    from vta_byoc.pipeline import compile_module
+    from vta_byoc.runtime import profile
+    from vta_byoc.timing_report import time_programs
+
+    model = importlib.import_module(f"models.{name}")
+    path = model.cached()
+    inputs = model.calibration_inputs(2)
+    calibration = [inputs[i : i + 1] for i in range(len(inputs))]
+    config = VTAConfig.preset("pynq")
+    start = time.perf_counter()
+    qmod = quantize(load_model(path), calibration=calibration, config=config)
+    compiled = compile_module(qmod, config)
+    seconds = time.perf_counter() - start
+    gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    reference_of = reference_runner(qmod, compiled.programs)
+    checks = []
+    for sample in model.sample_inputs(INPUTS, 7):
+        run = profile(compiled.exe, [sample[None]], arenas=True)
+        reference = reference_of([sample[None]])
+        checks += compare_outputs(output_names(qmod), run.outputs, reference)
+        checks += compare_stored(run, compiled.programs, reference)
+    placement = compiled.placement
+    timings = time_programs(compiled.programs)
+    return {
+        "name": name,
+        "cycles": sum(t.cycles for t in timings.values()),
+        "bound": sum(op.bound for op in placement if op.device == "vta"),
+        "regions": len(timings),
+        "macs": share([(op.macs, op.device) for op in placement]),
+        "alu_ops": share([(op.alu_ops, op.device) for op in placement]),
+        "cpu_ops": sorted(op.name for op in placement if op.device == "cpu"),
+        "seconds": seconds,
+        "gib": gib,
+        "tensors": len(checks),
+        "different": sum(not check.equal for check in checks),
+    }
+
+
+def share(amounts: list[tuple[int, str]]) -> float:
+    """Percent of the amounts that is on VTA; 100 where there is nothing."""
+    total = sum(amount for amount, _ in amounts)
+    return 100 * sum(a for a, device in amounts if device == "vta") / total if total else 100.0
+
+
+def in_own_process(name: str) -> dict[str, Any]:
+    """:func:`measure` in a new interpreter."""
+    print(f"{name} ...", file=sys.stderr, flush=True)
+    command = [sys.executable, __file__, "--measure", name]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def figures_of(row: dict[str, Any]) -> list[Figure]:
+    """The figures of one network."""
+    name, published = row["name"], PUBLISHED.get(row["name"])
+    ratio = row["cycles"] / row["bound"]
+    beside = {"baseline": published, "baseline_name": "published"} if published else {}
+    return [
+        Figure(f"{name}_cycles", row["cycles"], "cycles", bound=row["bound"]),
+        Figure.at_most(f"{name}_over_bound", ratio, "ratio", MOST_OVER_BOUND, bound=1.0),
+        Figure(f"{name}_bound", row["bound"], "cycles", **beside),
+        at_least(f"{name}_macs_on_vta", row["macs"], "%", LEAST_SHARE),
+        at_least(f"{name}_alu_ops_on_vta", row["alu_ops"], "%", LEAST_SHARE),
+        Figure(f"{name}_regions", row["regions"], "regions"),
+        Figure(f"{name}_tensors_compared", row["tensors"], "tensors"),
+        Figure.at_most(f"{name}_tensors_different", row["different"], "tensors", 0),
+        Figure.at_most(f"{name}_compile", row["seconds"], "s", MOST_SECONDS),
+        Figure.at_most(f"{name}_memory", row["gib"], "GiB", MOST_GIB),
+    ]
+
+
+def at_least(name: str, value: float, unit: str, target: float) -> Figure:
+    """A figure whose target is a lower limit."""
+    return Figure(name, value, unit, target=target, ok=value >= target)
+
+
+def main() -> int:
+    parser = arguments("Cycles of whole networks beside the machine bound.")
+    parser.add_argument("--only", choices=NETWORKS, action="append", help="one network (repeat)")
+    parser.add_argument("--measure", choices=NETWORKS, help="print the JSON of one network")
+    options = parser.parse_args()
+    if options.measure:
+        print(json.dumps(measure(options.measure)))
+        return 0
+    rows = [in_own_process(name) for name in options.only or NETWORKS]
+    figures = [figure for row in rows for figure in figures_of(row)]
+    cpu = {row["name"]: row["cpu_ops"] for row in rows}
+    return report("networks", figures, options.json, cpu_ops=cpu)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
