@@ -21,6 +21,7 @@ from vta_byoc.quantize import QUANTIZATION, quantize
 from vta_byoc.scales import (
     INT32_HIGH,
     Rescale,
+    Scale,
     mean_scale,
     quantized,
     scale_exponent,
@@ -68,8 +69,8 @@ def test_values_too_large_for_a_scale():
 
 def test_weights_round_half_to_even_and_saturate_symmetrically():
     values = np.array([0.5, 1.5, 2.5, -0.5, -1.5, 2.51, 300, -300])
-    assert quantized(values, 0, -127, 127).tolist() == [0, 2, 2, 0, -2, 3, 127, -127]
-    assert quantized(values, -1, -127, 127).tolist() == [1, 3, 5, -1, -3, 5, 127, -127]
+    assert quantized(values, Scale.power(0), -127, 127).tolist() == [0, 2, 2, 0, -2, 3, 127, -127]
+    assert quantized(values, Scale.power(-1), -127, 127).tolist() == [1, 3, 5, -1, -3, 5, 127, -127]
 
 
 # ---------------------------------------------------------------- rescale

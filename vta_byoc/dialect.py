@@ -1,8 +1,8 @@
 """The integer dialect: the operators a quantized module may hold, and their exact arithmetic.
 
-This is the numerics contract.  Activations and weights are int8 with one power-of-two scale per
-tensor (`real = int8 * 2**exponent`, no zero point); accumulators are int32 and provably never
-overflow.  A rescale by `shift` is
+This is the numerics contract.  Activations are int8, `real = step * (int8 - zero)`, weights int8
+with one step per tensor or per output channel; accumulators are int32 and provably never overflow.
+Where every step is a power of two and no tensor has a zero point, a rescale is a shift:
 
     shift > 0   (x + (1 << (shift - 1))) >> shift      rounds half up
     shift = 0   x
@@ -11,6 +11,21 @@ overflow.  A rescale by `shift` is
 followed by maximum(low) and minimum(high).  `clip` is never used on integers: TVM's does not
 saturate as documented.  Everything is a plain Relax operator; a constant is a scalar (), one value
 per channel, or one per element where it says so.
+
+With any other steps, `fixed_point` chooses constants for the factor f between two steps (per
+tensor or per channel) and the zero points:
+
+fixed     an accumulator a becomes round(f * a) + zero by
+          a + offset (in the bias; for layers with a zero point and padding one value per position,
+          as padding writes 0); right_shift(pre); maximum(-32767), minimum(32767) unless proven
+          needless (what they cut saturates anyway); multiply(15 bits); right_shift, add(rounding
+          and zero point), right_shift (one right shift in two parts, so that the constant is small).
+          Where f is a power of two: offset and one right_shift.  With power-of-two steps per
+          channel: one right_shift per channel, behind a left_shift of all if one would be negative.
+linear    int8 operands become (sum of factor * operand + offset) >> shift with factors of up to 21
+          bits: both sides of a sum, maximum, minimum or leaky relu, a scale and offset, a change of
+          scale.  A factor that is a power of two is a left_shift.
+An exact result that is not within 2**-8 of a half is reached; about 0.1 % differ by one.
 
 The forms (`[...]` is left out where it changes nothing; `end` is maximum(low), minimum(high),
 astype int8; `rescale` is [add(rounding)], right_shift | left_shift | nothing):
@@ -37,10 +52,12 @@ avg_pool2d  acc = conv2d(x, ones (C, 1, KH, KW), groups C); [multiply(m)]; resca
             Means and averages: m / 2**shift is 1 / count times the change of scale, m rounded half
             up to at most 15 bits; a half is rounded up by the rescale.
 requantize  astype(x), rescale, end: before a concat whose inputs have other scales.
-movement    max_pool2d, concat, split, strided_slice, pad with 0, reshape, permute_dims,
+movement    max_pool2d, concat, split, strided_slice, pad with 0 (with a zero point: pad with 0, then
+            add a constant that is zero inside), reshape, permute_dims,
             expand_dims, squeeze, flatten, broadcast_to, repeat (nearest upsampling is a repeat
             of rows, then of columns), take, tile, flip, pixel_shuffle, max, min: on int8.
 floats      quantize (half to even, saturates) and dequantize at the borders of float islands.
+uint8       inputs and results of models that have them: int8 is 128 less, on the host.
 
 The last variable of a group carries the name of the source operator, the others
 `<name>__<part>`.
@@ -54,24 +71,23 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from vta_byoc.bindings import SEPARATOR, FunctionWriter
-from vta_byoc.scales import INT8_HIGH, INT8_LOW, MAX_SHIFT, AffineScale, MeanScale, Rescale
+from vta_byoc.bindings import SEPARATOR
+from vta_byoc.dialect_steps import StepWriter, const, planes
+from vta_byoc.fixed_point import FixedPoint
+from vta_byoc.scales import (
+    INT8_HIGH,
+    INT8_LOW,
+    MAX_SHIFT,
+    AffineScale,
+    MeanScale,
+    Rescale,
+)
 
 __all__ = ["DialectWriter", "Rescale"]
 
 
-class DialectWriter(FunctionWriter):
+class DialectWriter(StepWriter):
     """Writes groups of the dialect. `name` is the source operator; its variable is returned."""
-
-    def quantize(self, value: relax.Expr, exponent: int, name: str) -> relax.Var:
-        """float32 -> int8, rounding half to even."""
-        scale, zero = _const(2.0**exponent, "float32"), _const(0, "int8")
-        return self.emit(relax.op.quantize(value, scale, zero, axis=0, out_dtype="int8"), name)
-
-    def dequantize(self, value: relax.Expr, exponent: int, name: str) -> relax.Var:
-        """int8 or int32 -> float32."""
-        scale, zero = _const(2.0**exponent, "float32"), _const(0, str(value.ty.dtype))
-        return self.emit(relax.op.dequantize(value, scale, zero, axis=0), name)
 
     def conv2d(
         self,
@@ -79,21 +95,21 @@ class DialectWriter(FunctionWriter):
         weight: np.ndarray,
         bias: np.ndarray,
         attrs: Any,
-        rescale: Rescale | None,
+        rescale: Rescale | FixedPoint | None,
         name: str,
     ) -> relax.Var:
         """A layer group of conv2d. data int8 NCHW, weight int8 OIHW, bias int32 [O]; for `bias`
         and `rescale` see `layer`. `attrs` has strides, padding, dilation and groups."""
         product = relax.op.nn.conv2d(
             data,
-            _const(weight, "int8"),
+            const(weight, "int8"),
             strides=attrs.strides,
             padding=attrs.padding,
             dilation=attrs.dilation,
             groups=attrs.groups,
             out_dtype="int32",
         )
-        return self.layer(product, bias.reshape(1, -1, 1, 1), rescale, name)
+        return self.layer(product, planes(bias, 4), rescale, name, (1, -1, 1, 1))
 
     def conv1d(
         self,
@@ -101,20 +117,20 @@ class DialectWriter(FunctionWriter):
         weight: np.ndarray,
         bias: np.ndarray,
         attrs: Any,
-        rescale: Rescale | None,
+        rescale: Rescale | FixedPoint | None,
         name: str,
     ) -> relax.Var:
         """A layer group of conv1d. data int8 NCW, weight int8 OIW, bias int32 [O]."""
         product = relax.op.nn.conv1d(
             data,
-            _const(weight, "int8"),
+            const(weight, "int8"),
             strides=attrs.strides,
             padding=attrs.padding,
             dilation=attrs.dilation,
             groups=attrs.groups,
             out_dtype="int32",
         )
-        return self.layer(product, bias.reshape(1, -1, 1), rescale, name)
+        return self.layer(product, planes(bias, 3), rescale, name, (1, -1, 1))
 
     def conv2d_transpose(
         self,
@@ -122,14 +138,14 @@ class DialectWriter(FunctionWriter):
         weight: np.ndarray,
         bias: np.ndarray,
         attrs: Any,
-        rescale: Rescale | None,
+        rescale: Rescale | FixedPoint | None,
         name: str,
     ) -> relax.Var:
         """A layer group of conv2d_transpose. data int8 NCHW, weight int8 (I, O / groups, KH, KW),
         bias int32 [O]; `attrs` has output_padding too."""
         product = relax.op.nn.conv2d_transpose(
             data,
-            _const(weight, "int8"),
+            const(weight, "int8"),
             strides=attrs.strides,
             padding=attrs.padding,
             output_padding=attrs.output_padding,
@@ -137,29 +153,37 @@ class DialectWriter(FunctionWriter):
             groups=attrs.groups,
             out_dtype="int32",
         )
-        return self.layer(product, bias.reshape(1, -1, 1, 1), rescale, name)
+        return self.layer(product, planes(bias, 4), rescale, name, (1, -1, 1, 1))
 
     def matmul(
         self,
         data: relax.Expr,
         weight: np.ndarray,
         bias: np.ndarray,
-        rescale: Rescale | None,
+        rescale: Rescale | FixedPoint | None,
         name: str,
     ) -> relax.Var:
         """A layer group of matmul. data int8 [..., K], weight int8 [K, M], bias int32 [M]."""
-        product = relax.op.matmul(data, _const(weight, "int8"), out_dtype="int32")
+        product = relax.op.matmul(data, const(weight, "int8"), out_dtype="int32")
         return self.layer(product, bias, rescale, name)
 
     def layer(
-        self, product: relax.Expr, bias: np.ndarray, rescale: Rescale | None, name: str
+        self,
+        product: relax.Expr,
+        bias: np.ndarray,
+        rescale: Rescale | FixedPoint | None,
+        name: str,
+        channels: tuple[int, ...] = (-1,),
     ) -> relax.Var:
         """int32 `product` + `bias` (int32, broadcasts; the rounding constant is already in it),
-        rescaled to int8; int32 `<name>__bias` without `rescale`."""
+        rescaled to int8; int32 `<name>__bias` without `rescale`. `channels`: the shape in which
+        constants of one value per channel broadcast."""
         acc = self.emit(product, f"{name}{SEPARATOR}acc")
-        biased = self.emit(relax.op.add(acc, _const(bias, "int32")), f"{name}{SEPARATOR}bias")
+        biased = self.emit(relax.op.add(acc, const(bias, "int32")), f"{name}{SEPARATOR}bias")
         if rescale is None:
             return biased
+        if isinstance(rescale, FixedPoint):
+            return self._saturated(self._stepped(biased, rescale, channels, name), rescale, name)
         return self._saturated(self._shifted(biased, rescale.shift, name), rescale, name)
 
     def add(
@@ -190,14 +214,14 @@ class DialectWriter(FunctionWriter):
         """int8 -> int8: widened, multiplied or shifted left, offset added, rescaled."""
         wide = self.emit(relax.op.astype(value, "int32"), f"{name}{SEPARATOR}wide")
         if scale.left is None:
-            product = relax.op.multiply(wide, _const(scale.factor, "int32"))
+            product = relax.op.multiply(wide, const(scale.factor, "int32"))
             wide = self.emit(product, f"{name}{SEPARATOR}product")
         elif scale.left:
-            scaled = relax.op.left_shift(wide, _const(scale.left, "int32"))
+            scaled = relax.op.left_shift(wide, const(scale.left, "int32"))
             wide = self.emit(scaled, f"{name}{SEPARATOR}scaled")
         offset = scale.offset + rescale.rounding
         if offset.any():
-            wide = self.emit(relax.op.add(wide, _const(offset, "int32")), f"{name}{SEPARATOR}bias")
+            wide = self.emit(relax.op.add(wide, const(offset, "int32")), f"{name}{SEPARATOR}bias")
         return self._saturated(self._shifted(wide, rescale.shift, name), rescale, name)
 
     def leaky_relu(
@@ -208,7 +232,7 @@ class DialectWriter(FunctionWriter):
         kept = self._shifted(wide, -bits, f"{name}{SEPARATOR}kept")
         scaled = wide
         if factor != 1:
-            product = relax.op.multiply(wide, _const(factor, "int32"))
+            product = relax.op.multiply(wide, const(factor, "int32"))
             scaled = self.emit(product, f"{name}{SEPARATOR}product")
         larger = self.emit(relax.op.maximum(kept, scaled), f"{name}{SEPARATOR}acc")
         return self._saturated(self._rounded(larger, rescale, name), rescale, name)
@@ -222,9 +246,13 @@ class DialectWriter(FunctionWriter):
         self, value: relax.Expr, axes: list[int], keepdims: bool, scale: MeanScale, name: str
     ) -> relax.Var:
         """int8 -> int8: sum over `axes` in int32, multiply, rescale."""
-        wide = self.emit(relax.op.astype(value, "int32"), f"{name}{SEPARATOR}int32")
-        total = self.emit(relax.op.sum(wide, axes, keepdims), f"{name}{SEPARATOR}acc")
+        total = self.sum(value, axes, keepdims, name)
         return self._averaged(total, np.array(scale.multipliers[0]), scale.rescale, name)
+
+    def sum(self, value: relax.Expr, axes: list[int], keepdims: bool, name: str) -> relax.Var:
+        """int8 -> int32 sums over `axes`."""
+        wide = self.emit(relax.op.astype(value, "int32"), f"{name}{SEPARATOR}int32")
+        return self.emit(relax.op.sum(wide, axes, keepdims), f"{name}{SEPARATOR}acc")
 
     def avg_pool2d(
         self,
@@ -239,25 +267,31 @@ class DialectWriter(FunctionWriter):
 
         `window` has pool_size, strides and dilation; `multipliers` is () or (1, 1, OH, OW).
         """
+        total = self.window_sums(value, window, padding, name)
+        return self._averaged(total, multipliers, rescale, name)
+
+    def window_sums(
+        self, value: relax.Expr, window: Any, padding: Sequence[int], name: str
+    ) -> relax.Var:
+        """int8 NCHW -> int32 sums of windows; what is padded counts as 0."""
         channels = int(value.ty.shape[1])
         ones = np.ones((channels, 1, *(int(size) for size in window.pool_size)))
         product = relax.op.nn.conv2d(
             value,
-            _const(ones, "int8"),
+            const(ones, "int8"),
             strides=window.strides,
             padding=list(padding),
             dilation=window.dilation,
             groups=channels,
             out_dtype="int32",
         )
-        total = self.emit(product, f"{name}{SEPARATOR}acc")
-        return self._averaged(total, multipliers, rescale, name)
+        return self.emit(product, f"{name}{SEPARATOR}acc")
 
     def _averaged(
         self, total: relax.Var, multipliers: np.ndarray, rescale: Rescale, name: str
     ) -> relax.Var:
         if (multipliers != 1).any():
-            product = relax.op.multiply(total, _const(multipliers, "int32"))
+            product = relax.op.multiply(total, const(multipliers, "int32"))
             total = self.emit(product, f"{name}{SEPARATOR}product")
         return self._saturated(self._rounded(total, rescale, name), rescale, name)
 
@@ -266,9 +300,9 @@ class DialectWriter(FunctionWriter):
         bounds = [(relax.op.maximum, low)] if low > INT8_LOW else []
         bounds += [(relax.op.minimum, high)] if high < INT8_HIGH else []
         for op, bound in bounds[:-1]:
-            value = self.emit(op(value, _const(bound, "int8")), f"{name}{SEPARATOR}max")
+            value = self.emit(op(value, const(bound, "int8")), f"{name}{SEPARATOR}max")
         for op, bound in bounds[-1:]:
-            value = self.emit(op(value, _const(bound, "int8")), name)
+            value = self.emit(op(value, const(bound, "int8")), name)
         return value
 
     def _aligned(self, value: relax.Expr, amount: int, name: str) -> relax.Var:
@@ -276,27 +310,3 @@ class DialectWriter(FunctionWriter):
         if amount < 0:
             return self._rounded(wide, Rescale(min(-amount, MAX_SHIFT)), name)
         return self._shifted(wide, -amount, name)
-
-    def _rounded(self, value: relax.Var, rescale: Rescale, name: str) -> relax.Var:
-        """The shift of a value whose rounding constant was not added yet."""
-        if rescale.rounding:
-            rounded = relax.op.add(value, _const(rescale.rounding, "int32"))
-            value = self.emit(rounded, f"{name}{SEPARATOR}round")
-        return self._shifted(value, rescale.shift, name)
-
-    def _shifted(self, value: relax.Var, shift: int, name: str) -> relax.Var:
-        if shift == 0:
-            return value
-        op = relax.op.right_shift if shift > 0 else relax.op.left_shift
-        return self.emit(op(value, _const(abs(shift), "int32")), f"{name}{SEPARATOR}shift")
-
-    def _saturated(self, value: relax.Var, rescale: Rescale, name: str) -> relax.Var:
-        floor = relax.op.maximum(value, _const(rescale.low, "int32"))
-        value = self.emit(floor, f"{name}{SEPARATOR}max")
-        ceiling = relax.op.minimum(value, _const(rescale.high, "int32"))
-        value = self.emit(ceiling, f"{name}{SEPARATOR}min")
-        return self.emit(relax.op.astype(value, "int8"), name)
-
-
-def _const(value: Any, dtype: str) -> relax.Expr:
-    return relax.const(np.asarray(value, dtype))

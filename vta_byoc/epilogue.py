@@ -10,10 +10,11 @@ import numpy as np
 from tvm import relax
 
 from vta_byoc.bindings import is_constant, op_name, per_channel
-from vta_byoc.scales import INT8_HIGH, INT8_LOW, Rescale
+from vta_byoc.qdq import quantize_scale
+from vta_byoc.scales import INT8_HIGH, INT8_LOW, Rescale, Scale
 
 if TYPE_CHECKING:
-    from vta_byoc.quantize import Quantizer
+    from vta_byoc.quantizer import Quantizer
 
 
 @dataclass
@@ -24,6 +25,7 @@ class Epilogue:
         last: the variable whose value the group produces.
         bias: float64, one per channel.
         low, high: the float interval of the clamps.
+        scale: of the result, where a quantize operator follows that says it.
         absorbed: the variables of the group after the first.
     """
 
@@ -31,6 +33,7 @@ class Epilogue:
     bias: np.ndarray | None = None
     low: float = -math.inf
     high: float = math.inf
+    scale: Scale | None = None
     absorbed: tuple[relax.Var, ...] = ()
 
     @property
@@ -43,28 +46,42 @@ class Epilogue:
         self.absorbed = (*self.absorbed, binding.var)
 
     def rescale(self, shift: int, exponent: int) -> Rescale:
-        low = clamp_bound(self.low, exponent)
-        return Rescale(shift, low, clamp_bound(self.high, exponent))
+        return Rescale(shift, *self.limits(Scale.power(exponent)))
+
+    def limits(self, scale: Scale) -> tuple[int, int]:
+        """The clamps as int8 at `scale`."""
+        return clamp_bound(self.low, scale), clamp_bound(self.high, scale)
 
 
-def clamp_bound(bound: float, exponent: int) -> int:
+def clamp_bound(bound: float, scale: Scale) -> int:
     """A float bound as int8, saturated; infinities give -128 and 127."""
-    return int(np.clip(np.rint(bound * 2.0**-exponent), INT8_LOW, INT8_HIGH))
+    return int(np.clip(np.rint(bound / scale.step) + scale.zero, INT8_LOW, INT8_HIGH))
 
 
-def follow(q: Quantizer, var: relax.Var, channels: tuple[int, int] | None = None) -> Epilogue:
-    """The epilogue of the layer `var`; `channels` is its channel axis and their number."""
-    end = Epilogue(var)
+def follow(
+    q: Quantizer,
+    var: relax.Var,
+    channels: tuple[int, int] | None = None,
+    *,
+    clamps: bool = True,
+    within: tuple[float, float] = (-math.inf, math.inf),
+) -> Epilogue:
+    """The epilogue of the layer `var`; `channels` is its channel axis and their number.
+    Without `clamps` it ends before the first; `within` is what `var` clamps to itself."""
+    end = Epilogue(var, None, *within)
     user = q.only_user(var)
     while channels and user and (bias := _bias_of(user, end.last, *channels)) is not None:
         end.bias = bias if end.bias is None else end.bias + bias
         end.take(user)
         user = q.only_user(end.last)
-    while user and (interval := interval_of(user, end.last)) is not None:
+    while clamps and user and (interval := interval_of(user, end.last)) is not None:
         low, high = interval
         end.low, end.high = min(max(end.low, low), high), min(max(end.high, low), high)
         end.take(user)
         user = q.only_user(end.last)
+    if clamps and user and (scale := quantize_scale(user.value)) is not None:
+        end.scale = scale
+        end.take(user)
     return end
 
 

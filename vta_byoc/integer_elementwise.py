@@ -15,13 +15,14 @@ from vta_byoc.scales import (
     ALIGN_BITS,
     INT8_LOW,
     Accumulator,
+    Scale,
     affine_scale,
     shift_to,
     slope_factor,
 )
 
 if TYPE_CHECKING:
-    from vta_byoc.quantize import Quantizer, Value
+    from vta_byoc.quantizer import Quantizer, Value
 
 BINARY: dict[str, Callable[[relax.Expr, relax.Expr], relax.Expr]] = {
     "relax.add": relax.op.add,
@@ -50,10 +51,10 @@ def asks_arithmetic(q: Quantizer, binding: relax.VarBinding) -> bool:
     if any(is_constant(arg) for arg in binding.value.args):
         is_clamp = op_name(binding.value) in ("relax.maximum", "relax.minimum")
         return is_clamp and q.wants_int8(binding.var)
-    return _is_wanted(q, binding)
+    return is_wanted(q, binding)
 
 
-def _is_wanted(q: Quantizer, binding: relax.VarBinding) -> bool:
+def is_wanted(q: Quantizer, binding: relax.VarBinding) -> bool:
     """Sums are integer whatever reads them; a product that only feeds float operators (the
     squares of a normalization, the scaled scores before a softmax) stays float."""
     return op_name(binding.value) == "relax.add" or not q.feeds_islands(binding.var)
@@ -64,10 +65,10 @@ def _binary(q: Quantizer, binding: relax.VarBinding) -> bool:
     if op_name(call) not in BINARY or not is_float32(binding.var):
         return False
     operands = [q.value(arg) for arg in call.args]
-    if not _is_integer(q, operands) or not _is_wanted(q, binding):
+    if not is_integer(q, operands) or not is_wanted(q, binding):
         return False
     values = [q.int8(operand) for operand in operands]
-    aligned = _aligned(op_name(call), [operand.exponent for operand in operands])
+    aligned = _aligned(op_name(call), [operand.scale.exponent for operand in operands])
     end = follow(q, binding.var)
     exponent, shift = shift_to(aligned.exponent, q.ranges[end.last], aligned.bound, name)
     rescale = end.rescale(shift, exponent)
@@ -75,11 +76,11 @@ def _binary(q: Quantizer, binding: relax.VarBinding) -> bool:
     accumulator = Accumulator(name, aligned.bound + rescale.rounding, shift, fix).checked()
     terms = list(zip(values, aligned.shifts, strict=True))
     out = q.write.binary(BINARY[op_name(call)], terms, rescale, name)
-    q.close_group(binding.var, end.absorbed, out, exponent, accumulator)
+    q.close_group(binding.var, end.absorbed, out, Scale.power(exponent), accumulator)
     return True
 
 
-def _is_integer(q: Quantizer, operands: list[Value]) -> bool:
+def is_integer(q: Quantizer, operands: list[Value]) -> bool:
     inputs_only = all(operand.is_input for operand in operands)
     return inputs_only or any(q.is_ready(operand) for operand in operands)
 
@@ -106,7 +107,7 @@ def _aligned(op: str, exponents: list[int]) -> _Aligned:
 
 # ---------------------------------------------------------------- a tensor and constants
 @dataclass
-class _Affine:
+class Affine:
     """A chain of operators that is scale * data + offset; constants float64."""
 
     data: relax.Var
@@ -145,11 +146,11 @@ class _Affine:
         return True
 
 
-def _chain(q: Quantizer, binding: relax.VarBinding) -> _Affine | None:
+def affine_chain(q: Quantizer, binding: relax.VarBinding) -> Affine | None:
     data = next((arg for arg in binding.value.args if isinstance(arg, relax.Var)), None)
     if data is None or not is_float32(data) or not is_float32(binding.var):
         return None
-    chain = _Affine(data, binding.var, np.array(1.0), np.array(0.0))
+    chain = Affine(data, binding.var, np.array(1.0), np.array(0.0))
     if not chain.step(binding, data):
         return None
     while (user := q.only_user(chain.last)) and chain.step(user, chain.last):
@@ -160,7 +161,7 @@ def _chain(q: Quantizer, binding: relax.VarBinding) -> _Affine | None:
 
 def _affine(q: Quantizer, binding: relax.VarBinding) -> bool:
     """Constant scale and offset of an int8 tensor, per tensor, channel or element."""
-    chain = _chain(q, binding)
+    chain = affine_chain(q, binding)
     if chain is None:
         return False
     value = q.value(chain.data)
@@ -169,13 +170,13 @@ def _affine(q: Quantizer, binding: relax.VarBinding) -> bool:
         return False
     name = source_name(binding.var)
     x = q.int8(value)
-    scale = affine_scale(chain.scale, chain.offset, value.exponent, q.ranges[end.last], name)
+    scale = affine_scale(chain.scale, chain.offset, value.scale.exponent, q.ranges[end.last], name)
     rescale = end.rescale(scale.shift, scale.exponent)
     fix = "scale its constants down"
     accumulator = Accumulator(name, scale.bound(), scale.shift, fix).checked()
     out = q.write.affine(x, scale, rescale, name)
     absorbed = chain.absorbed + end.absorbed
-    q.close_group(binding.var, absorbed, out, scale.exponent, accumulator)
+    q.close_group(binding.var, absorbed, out, Scale.power(scale.exponent), accumulator)
     return True
 
 
@@ -188,15 +189,15 @@ def convert_clamp(q: Quantizer, binding: relax.VarBinding) -> bool:
         return False
     value = q.value(data)
     x = q.int8(value)
-    low, high = (clamp_bound(bound, value.exponent) for bound in interval)
+    low, high = (clamp_bound(bound, value.scale) for bound in interval)
     out = q.write.clamp(x, low, high, binding.var.name)
-    q.set_int8(binding.var, out, value.exponent)
+    q.set_int8(binding.var, out, value.scale)
     return True
 
 
 def convert_leaky_relu(q: Quantizer, binding: relax.VarBinding) -> bool:
     """leakyrelu, and prelu with one slope; slopes up to 1."""
-    slope = _slope(binding.value)
+    slope = leaky_slope(binding.value)
     factor = None if slope is None or slope > 1 else slope_factor(slope)
     value = q.value(binding.value.args[0])
     if factor is None or not moves_as_int8(q, binding, value):
@@ -205,15 +206,15 @@ def convert_leaky_relu(q: Quantizer, binding: relax.VarBinding) -> bool:
     x = q.int8(value)
     bound = -INT8_LOW * max(abs(m), 1 << bits)
     end = Epilogue(binding.var)
-    exponent, shift = shift_to(value.exponent - bits, q.ranges[binding.var], bound, name)
+    exponent, shift = shift_to(value.scale.exponent - bits, q.ranges[binding.var], bound, name)
     rescale = end.rescale(shift, exponent)
     accumulator = Accumulator(name, bound + rescale.rounding, shift, "use a smaller slope")
     out = q.write.leaky_relu(x, m, bits, rescale, name)
-    q.close_group(binding.var, (), out, exponent, accumulator.checked())
+    q.close_group(binding.var, (), out, Scale.power(exponent), accumulator.checked())
     return True
 
 
-def _slope(call: relax.Call) -> float | None:
+def leaky_slope(call: relax.Call) -> float | None:
     if not is_float32(call.args[0]):
         return None
     if op_name(call) == "relax.nn.leakyrelu":
@@ -227,7 +228,3 @@ def moves_as_int8(q: Quantizer, binding: relax.VarBinding, value: Value) -> bool
     """Whether an operator that keeps the scale of its input is integer: the input is, or
     something integer reads the result."""
     return q.is_ready(value) or q.wants_int8(binding.var)
-
-
-def asks_if_wanted(q: Quantizer, binding: relax.VarBinding) -> bool:
-    return q.wants_int8(binding.var)

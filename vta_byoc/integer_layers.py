@@ -6,8 +6,7 @@ the weights can add up to, and how the group is written.  Everything else is sha
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,18 +16,24 @@ from tvm import relax
 from vta_byoc.bindings import is_constant, is_float32, op_name, source_name, static_shape
 from vta_byoc.dialect import DialectWriter
 from vta_byoc.epilogue import Epilogue, follow
+from vta_byoc.fixed_point import FixedPoint
 from vta_byoc.scales import (
+    EXPONENT_LOW,
     INT8_LOW,
+    INT32_HIGH,
+    MAX_SHIFT,
+    SILENT_SHIFT,
     WEIGHT_HIGH,
     Accumulator,
     Rescale,
-    quantized,
+    Scale,
+    Unscalable,
     scale_exponent,
     shift_to,
 )
 
 if TYPE_CHECKING:
-    from vta_byoc.quantize import Quantizer, Value
+    from vta_byoc.quantizer import Quantizer, Value
 
 BIAS_BITS = 29
 """A quantized bias has at most this many bits."""
@@ -43,6 +48,7 @@ class Anchor:
         layouts: of data, weights and result; empty for matmul.
         rank: of the weights.
         axis: of the result that holds the channels.
+        weight_axis: of the weights that holds them; with `shares_axis` those of one group.
         taps: (|weight| int8, attributes) -> largest sum of magnitudes that one element of
             each channel of the result reads, int64 [channels].
         write: (writer, data, weight, bias, attributes, rescale, name) -> the group.
@@ -51,8 +57,10 @@ class Anchor:
     layouts: tuple[str, ...]
     rank: int
     axis: int
+    weight_axis: int
     taps: Callable[[np.ndarray, Any], np.ndarray]
     write: Write
+    shares_axis: bool = False
 
     def takes(self, call: relax.Call) -> bool:
         """Whether `call`, of this kind, has constant weights and the layouts of the dialect."""
@@ -104,19 +112,19 @@ def _write_matmul(
     weight: np.ndarray,
     bias: np.ndarray,
     attrs: Any,
-    rescale: Rescale | None,
+    rescale: Rescale | FixedPoint | None,
     name: str,
 ) -> relax.Var:
     return write.matmul(data, weight, bias, rescale, name)
 
 
 ANCHORS: dict[str, Anchor] = {
-    "relax.nn.conv1d": Anchor(("NCW", "OIW", "NCW"), 3, 1, _conv_taps, DialectWriter.conv1d),
-    "relax.nn.conv2d": Anchor(("NCHW", "OIHW", "NCHW"), 4, 1, _conv_taps, DialectWriter.conv2d),
+    "relax.nn.conv1d": Anchor(("NCW", "OIW", "NCW"), 3, 1, 0, _conv_taps, DialectWriter.conv1d),
+    "relax.nn.conv2d": Anchor(("NCHW", "OIHW", "NCHW"), 4, 1, 0, _conv_taps, DialectWriter.conv2d),
     "relax.nn.conv2d_transpose": Anchor(
-        ("NCHW", "IOHW", "NCHW"), 4, 1, transposed_taps, DialectWriter.conv2d_transpose
+        ("NCHW", "IOHW", "NCHW"), 4, 1, 1, transposed_taps, DialectWriter.conv2d_transpose, True
     ),
-    "relax.matmul": Anchor((), 2, -1, _matmul_taps, _write_matmul),
+    "relax.matmul": Anchor((), 2, -1, 1, _matmul_taps, _write_matmul),
 }
 """Operator -> kind."""
 
@@ -128,59 +136,110 @@ class _Layer:
 
     Attributes:
         weight: int8, in the layout of the float weights.
-        weight_exponent, amax: of the weights.
+        exponents: of the weights, int64 () or one for each channel.
+        amax: of the weights.
         bias: int32 values [channels], without rounding constant.
         sums: largest magnitude of the products' sum [channels] for any int8 input.
-        exponent: of the accumulator.
+        exponent: of the accumulator, like `exponents`.
     """
 
     name: str
     weight: np.ndarray
-    weight_exponent: int
+    exponents: np.ndarray
     amax: float
     bias: np.ndarray
     sums: np.ndarray
-    exponent: int
+    exponent: np.ndarray
 
-    def bound(self, rounding: int = 0) -> int:
+    def bound(self, rounding: np.ndarray | int = 0) -> int:
         return int((self.sums + np.abs(self.bias + rounding)).max())
 
-    def accumulator(self, rescale: Rescale) -> Accumulator:
-        inputs = self.weight.size // self.bias.size
-        fix = f"split its {inputs} inputs per output over two layers and add their results"
-        return Accumulator(self.name, self.bound(rescale.rounding), rescale.shift, fix)
+    def accumulator(self, rounding: np.ndarray | int, shift: int) -> Accumulator:
+        return layer_proof(self.name, self.weight, self.bias, self.bound(rounding), shift)
+
+
+def layer_proof(
+    name: str, weight: np.ndarray, bias: np.ndarray, bound: int, shift: int
+) -> Accumulator:
+    """The proof for a layer, with what its user can do if there is none."""
+    inputs = weight.size // bias.shape[0]
+    fix = f"split its {inputs} inputs per output over two layers and add their results"
+    return Accumulator(name, bound, shift, fix)
+
+
+def channel_peaks(anchor: Anchor, weight: np.ndarray, attrs: Any) -> np.ndarray:
+    """The largest magnitude of the weights of each output channel, float64 [channels]."""
+    magnitude = np.abs(np.moveaxis(weight, anchor.weight_axis, 0))
+    groups = int(attrs.groups) if anchor.shares_axis else 1
+    whole = magnitude.reshape(len(magnitude), groups, -1).max(axis=2, initial=0)
+    return np.asarray(whole.T.reshape(-1), np.float64)
+
+
+def per_weight(anchor: Anchor, values: np.ndarray, shape: Sequence[int], attrs: Any) -> np.ndarray:
+    """One value per output channel (or one for all), so that it broadcasts against the weights."""
+    if values.ndim == 0:
+        return values
+    if not anchor.shares_axis:
+        return values.reshape([-1 if i == anchor.weight_axis else 1 for i in range(len(shape))])
+    groups = int(attrs.groups)
+    rows = np.repeat(values.reshape(groups, -1), shape[0] // groups, axis=0)
+    return rows.reshape(*rows.shape, *[1] * (len(shape) - 2))
 
 
 def _layer(
-    anchor: Anchor, call: relax.Call, name: str, data: Value, channels: int, bias: Any
+    q: Quantizer, anchor: Anchor, call: relax.Call, name: str, data: Value, end: Epilogue
 ) -> _Layer:
     """Quantize weights and bias of a layer."""
     weight = call.args[1].value.numpy()
-    bias = np.zeros(channels) if bias is None else bias
-    amax = float(np.abs(weight).max(initial=0))
-    exponent = scale_exponent(amax, f"{name} weight")
-    largest = float(np.abs(bias).max(initial=0))
-    if largest:
-        # Weights too small to matter beside the bias: the bias must still fit the accumulator.
-        exponent = max(exponent, math.frexp(largest)[1] - BIAS_BITS - data.exponent)
-    ints = _int8_weight(weight, exponent)
-    acc_exponent = data.exponent + exponent
+    peaks = channel_peaks(anchor, weight, call.attrs)
+    bias = np.zeros(len(peaks)) if end.bias is None else end.bias
+    exponents = _weight_exponents(q, peaks, bias, data.scale.exponent, name, end)
+    ints = int8_weight(
+        weight, per_weight(anchor, np.ldexp(1.0, exponents), weight.shape, call.attrs)
+    )
+    acc = exponents + data.scale.exponent
     return _Layer(
         name,
         ints,
-        exponent,
-        amax,
-        np.rint(bias * 2.0**-acc_exponent).astype("int64"),
+        exponents,
+        float(peaks.max(initial=0)),
+        np.rint(bias * np.ldexp(1.0, -acc)).astype("int64"),
         anchor.taps(np.abs(ints), call.attrs) * -INT8_LOW,
-        acc_exponent,
+        acc,
     )
 
 
-def _int8_weight(weight: np.ndarray, exponent: int) -> np.ndarray:
-    """Row by row: a dense layer can have 10**8 weights, too many to hold as float64 at once."""
+def _weight_exponents(
+    q: Quantizer, peaks: np.ndarray, bias: np.ndarray, data: int, name: str, end: Epilogue
+) -> np.ndarray:
+    """One exponent for all channels, or one for each.
+
+    Weights too small to matter beside the bias, or beside the result, are made coarser: the bias
+    must fit the accumulator, and a shift has at most 31 bits.
+    """
+    if not q.arithmetic.per_channel:
+        peaks, bias = peaks.max(initial=0), np.abs(bias).max(initial=0)
+    least = np.where(bias != 0, np.frexp(np.abs(bias))[1] - BIAS_BITS - data, EXPONENT_LOW)
+    found = np.array([scale_exponent(float(p), f"{name} weight") for p in np.ravel(peaks)])
+    exponents = np.maximum(found.reshape(np.shape(peaks)), least)
+    if exponents.ndim and end.last in q.ranges:
+        result = q.target(end.last).exponent
+        if exponents.max() + data >= result - MAX_SHIFT:
+            exponents = np.maximum(exponents, result - MAX_SHIFT - data)
+    same = exponents.ndim and (exponents == exponents[0]).all()
+    return exponents[0] if same else exponents
+
+
+def int8_weight(weight: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """Weights over their steps (which broadcast), rounded half to even, -127..127.
+
+    Row by row: a dense layer can have 10**8 weights, too many to hold as float64 at once.
+    """
     ints = np.empty(weight.shape, "int8")
-    for row, values in zip(ints, weight, strict=True):
-        row[...] = quantized(values, exponent, -WEIGHT_HIGH, WEIGHT_HIGH)
+    steps = np.broadcast_to(steps, weight.shape)
+    for row, values, step in zip(ints, weight, steps, strict=True):
+        scaled = np.rint(np.float64(values) / step)
+        row[...] = np.clip(scaled, -WEIGHT_HIGH, WEIGHT_HIGH)
     return ints
 
 
@@ -195,17 +254,55 @@ def convert_layer(q: Quantizer, binding: relax.VarBinding) -> bool:
     x = q.int8(data)
     channels = static_shape(var)[anchor.axis]
     end = follow(q, var, (anchor.axis % var.ty.ndim, channels))
-    layer = _layer(anchor, call, source_name(var), data, channels, end.bias)
+    layer = _layer(q, anchor, call, source_name(var), data, end)
     if not end.clamps and q.leaves_as_float(end.last):
         return _to_float(q, binding, anchor, layer, x, end)
-    exponent, shift = shift_to(layer.exponent, q.ranges[end.last], layer.bound(), layer.name)
-    rescale = end.rescale(shift, exponent)
-    accumulator = layer.accumulator(rescale).checked()
-    bias = layer.bias + rescale.rounding
-    q.note_tensor(f"{layer.name}__weight", layer.weight_exponent, layer.amax)
+    rescale, exponent, proof = _rescale(q, layer, end)
+    q.note_weight(layer.name, np.ldexp(1.0, layer.exponents), layer.amax)
+    bias = layer.bias + (rescale.rounding if isinstance(rescale, Rescale) else rescale.offset)
     out = anchor.write(q.write, x, layer.weight, bias, call.attrs, rescale, layer.name)
-    q.close_group(var, end.absorbed, out, exponent, accumulator)
+    q.close_group(var, end.absorbed, out, Scale.power(exponent), proof)
     return True
+
+
+def _rescale(
+    q: Quantizer, layer: _Layer, end: Epilogue
+) -> tuple[Rescale | FixedPoint, int, Accumulator]:
+    """The rescale of an accumulator, the exponent of its result, and the proof."""
+    amax, bound = q.ranges[end.last], layer.bound()
+    if layer.exponent.ndim:
+        return _channel_rescale(layer, amax, end)
+    exponent, shift = shift_to(int(layer.exponent), amax, bound, layer.name)
+    rescale = end.rescale(shift, exponent)
+    return rescale, exponent, layer.accumulator(rescale.rounding, shift).checked()
+
+
+def _channel_rescale(
+    layer: _Layer, amax: float, end: Epilogue
+) -> tuple[FixedPoint, int, Accumulator]:
+    """A right shift for each channel; behind one left shift if a result is finer than its
+    accumulator. Where that would leave int32, the result is coarser."""
+    exponent = scale_exponent(amax, layer.name)
+    if amax == 0:
+        exponent = min(exponent, int(layer.exponent.min()) + SILENT_SHIFT)
+    shifts = exponent - layer.exponent
+    if shifts.max() > MAX_SHIFT:
+        raise Unscalable(layer.name)
+    left = max(0, -int(shifts.min()))
+    excess = 0
+    while left > excess and layer.bound() << (left - excess) > INT32_HIGH // 2:
+        excess += 1
+    left, shifts = left - excess, shifts + left
+    rounding = np.where(shifts > 0, np.int64(1) << np.maximum(shifts - 1, 0), 0)
+    steps: list[tuple[str, np.ndarray]] = [("right_shift", shifts)]
+    if left:
+        steps = [("left_shift", np.array(left)), ("add", rounding), *steps]
+    offset = np.zeros_like(rounding) if left else rounding
+    exponent += excess
+    low, high = end.limits(Scale.power(exponent))
+    proof = layer.accumulator(offset, int(shifts.max()) if not left else -left).checked()
+    rescale = FixedPoint(offset, tuple(steps), low, high, proof.bound)
+    return rescale, exponent, proof
 
 
 def _to_float(
@@ -216,13 +313,22 @@ def _to_float(
     x: relax.Expr,
     end: Epilogue,
 ) -> bool:
-    accumulator = layer.accumulator(Rescale(0)).checked()
-    q.note_tensor(f"{layer.name}__weight", layer.weight_exponent, layer.amax)
+    accumulator = layer.accumulator(0, 0).checked()
+    q.note_weight(layer.name, np.ldexp(1.0, layer.exponents), layer.amax)
     attrs = binding.value.attrs
     out = anchor.write(q.write, x, layer.weight, layer.bias, attrs, None, layer.name)
-    real = q.write.dequantize(out, layer.exponent, layer.name)
+    real = float_result(q, anchor, out, np.ldexp(1.0, layer.exponent), layer.name)
     q.close_float_group(binding.var, end.absorbed, real, accumulator)
     return True
+
+
+def float_result(
+    q: Quantizer, anchor: Anchor, out: relax.Var, steps: np.ndarray, name: str
+) -> relax.Var:
+    """int32 accumulators as float32; `steps` of all or of each channel."""
+    if steps.ndim == 0:
+        return q.write.dequantize(out, Scale(float(steps)), name)
+    return q.write.dequantize(out, steps, name, axis=anchor.axis % out.ty.ndim)
 
 
 def takes_layer(call: relax.Call) -> bool:

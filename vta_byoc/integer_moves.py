@@ -8,10 +8,10 @@ from tvm import relax
 
 from vta_byoc.bindings import is_float32, op_name
 from vta_byoc.integer_elementwise import moves_as_int8
-from vta_byoc.scales import MAX_SHIFT, Rescale
+from vta_byoc.scales import MAX_SHIFT, Rescale, Scale
 
 if TYPE_CHECKING:
-    from vta_byoc.quantize import Quantizer
+    from vta_byoc.quantizer import Quantizer
 
 COPIES = frozenset(
     f"relax.{name}"
@@ -48,7 +48,7 @@ MOVES = COPIES - {"relax.concat"} | {
 def convert_move(q: Quantizer, binding: relax.VarBinding) -> bool:
     """The same operator on int8."""
     call = binding.value
-    if not is_float32(call.args[0]) or not _moves_zero(call):
+    if not is_float32(call.args[0]) or not moves_zero(call):
         return False
     value = q.value(call.args[0])
     if not moves_as_int8(q, binding, value):
@@ -56,11 +56,11 @@ def convert_move(q: Quantizer, binding: relax.VarBinding) -> bool:
     args = [q.int8(value), *(q.plain(arg) for arg in call.args[1:])]
     moved = relax.Call(call.op, args, call.attrs, call.ty_args)
     out = q.write.emit(moved, binding.var.name)
-    q.set_int8(binding.var, out, value.exponent, value.amax)
+    q.set_int8(binding.var, out, value.scale, value.amax)
     return True
 
 
-def _moves_zero(call: relax.Call) -> bool:
+def moves_zero(call: relax.Call) -> bool:
     """Padding is data movement only if it pads with zero."""
     if op_name(call) != "relax.nn.pad":
         return True
@@ -76,14 +76,14 @@ def convert_concat(q: Quantizer, binding: relax.VarBinding) -> bool:
     if not moves_as_int8(q, binding, whole):
         return False
     values = [q.int8(item) for item in whole.fields]
-    exponent = max(item.exponent for item in whole.fields)
+    exponent = max(item.scale.exponent for item in whole.fields)
     parts = [
-        _rescaled(q, x, exponent - item.exponent, f"{binding.var.name}__part{i}")
+        _rescaled(q, x, exponent - item.scale.exponent, f"{binding.var.name}__part{i}")
         for i, (x, item) in enumerate(zip(values, whole.fields, strict=True))
     ]
     moved = relax.op.concat(parts, axis=call.attrs.axis)
     out = q.write.emit(moved, binding.var.name)
-    q.set_int8(binding.var, out, exponent)
+    q.set_int8(binding.var, out, Scale.power(exponent))
     return True
 
 

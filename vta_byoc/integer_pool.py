@@ -11,16 +11,16 @@ from tvm import relax
 
 from vta_byoc.bindings import is_float32, op_name, source_name, static_shape
 from vta_byoc.epilogue import Epilogue
-from vta_byoc.scales import Accumulator, MeanScale, mean_scale
+from vta_byoc.scales import Accumulator, MeanScale, Scale, mean_scale
 
 if TYPE_CHECKING:
-    from vta_byoc.quantize import Quantizer
+    from vta_byoc.quantizer import Quantizer
 
 
 def convert_mean(q: Quantizer, binding: relax.VarBinding) -> bool:
     """Mean over any axes, and adaptive average pooling to 1 x 1."""
     call = binding.value
-    axes = _mean_axes(call)
+    axes = mean_axes(call)
     if axes is None:
         return False
     shape = static_shape(call.args[0])
@@ -33,7 +33,7 @@ def convert_mean(q: Quantizer, binding: relax.VarBinding) -> bool:
     return True
 
 
-def _mean_axes(call: relax.Call) -> list[int] | None:
+def mean_axes(call: relax.Call) -> list[int] | None:
     """The axes that are averaged over; None if the operator is no plain float32 mean."""
     if not is_float32(call.args[0]):
         return None
@@ -50,8 +50,8 @@ def convert_avg_pool2d(q: Quantizer, binding: relax.VarBinding) -> bool:
     call = binding.value
     if not takes_avg_pool2d(call):
         return False
-    padding = _whole_padding(call.attrs, static_shape(call.args[0]), static_shape(binding.var))
-    counts = _window_counts(call.attrs, static_shape(call.args[0]), static_shape(binding.var))
+    padding = whole_padding(call.attrs, static_shape(call.args[0]), static_shape(binding.var))
+    counts = window_counts(call.attrs, static_shape(call.args[0]), static_shape(binding.var))
     sizes, index = np.unique(counts, return_inverse=True)
     scale = _scale(q, binding, [int(size) for size in sizes])
     if scale is None:
@@ -77,14 +77,16 @@ def _scale(q: Quantizer, binding: relax.VarBinding, counts: list[int]) -> MeanSc
     if not (q.is_ready(data) or data.is_input):
         return None
     amax = q.ranges[binding.var]
-    return mean_scale(counts, q.exponent(data), amax, source_name(binding.var))
+    return mean_scale(counts, q.scale(data).exponent, amax, source_name(binding.var))
 
 
 def _close(q: Quantizer, binding: relax.VarBinding, out: relax.Var, scale: MeanScale) -> None:
     name = source_name(binding.var)
     accumulator = Accumulator(name, scale.bound, scale.rescale.shift, "pool in two steps")
     end = Epilogue(binding.var)
-    q.close_group(binding.var, end.absorbed, out, scale.exponent, accumulator.checked())
+    q.close_group(
+        binding.var, end.absorbed, out, Scale.power(scale.exponent), accumulator.checked()
+    )
 
 
 # ---------------------------------------------------------------- windows
@@ -94,7 +96,7 @@ def _extents(attrs: Any) -> list[int]:
     return [(int(size) - 1) * int(dilation) + 1 for size, dilation in sizes]
 
 
-def _whole_padding(attrs: Any, data: Sequence[int], out: Sequence[int]) -> list[int]:
+def whole_padding(attrs: Any, data: Sequence[int], out: Sequence[int]) -> list[int]:
     """The padding with which every window is whole: ceil mode adds rows and columns."""
     top, left, bottom, right = (int(pad) for pad in attrs.padding)
     ends = []
@@ -104,9 +106,12 @@ def _whole_padding(attrs: Any, data: Sequence[int], out: Sequence[int]) -> list[
     return [top, left, *ends]
 
 
-def _window_counts(attrs: Any, data: Sequence[int], out: Sequence[int]) -> np.ndarray:
-    """The divisor at every position, int64 (OH, OW): the whole window, or what lies inside."""
-    if attrs.count_include_pad:
+def window_counts(
+    attrs: Any, data: Sequence[int], out: Sequence[int], *, include_pad: bool | None = None
+) -> np.ndarray:
+    """The divisor at every position, int64 (OH, OW): the whole window, or what lies inside;
+    `include_pad` None: as the operator counts."""
+    if attrs.count_include_pad if include_pad is None else include_pad:
         return np.full((1, 1), math.prod(int(size) for size in attrs.pool_size))
     inside = []
     for axis in range(2):

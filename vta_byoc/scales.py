@@ -15,12 +15,16 @@ import numpy as np
 from vta_byoc.hw.errors import VTAError
 
 INT8_LOW, INT8_HIGH = -128, 127
+UINT8_ZERO = 128
+"""A uint8 value is this much larger than the int8 value that stands for it."""
 WEIGHT_HIGH = 127
 """Weights use -127..127, so that a weight and its negation both exist."""
 INT32_HIGH = 2**31 - 1
 MAX_SHIFT = 31
 SILENT_EXPONENT = -7
 """Exponent of a tensor that calibration only ever saw as zero: the scale is 1/128."""
+SILENT_SHIFT = 15
+"""Such a tensor is not shifted right by more than this."""
 EXPONENT_LOW, EXPONENT_HIGH = -60, 100
 ALIGN_BITS = 16
 """The coarser operand of an addition is shifted left by at most this much."""
@@ -36,6 +40,26 @@ OFFSET_BITS = 8
 
 class Unscalable(Exception):
     """No shift of 31 bits takes a value to its int8 result; the operator stays float."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What an int8 value q stands for: `step * (q - zero)`."""
+
+    step: float
+    zero: int = 0
+
+    @classmethod
+    def power(cls, exponent: int) -> Scale:
+        """A power of two, no zero point."""
+        return cls(2.0**exponent)
+
+    @property
+    def exponent(self) -> int:
+        """Of a power of two."""
+        mantissa, exponent = math.frexp(self.step)
+        assert mantissa == 0.5 and not self.zero, f"{self} is not a power of two"
+        return exponent - 1
 
 
 def scale_exponent(amax: float, name: str) -> int:
@@ -57,9 +81,11 @@ def scale_exponent(amax: float, name: str) -> int:
     return max(exponent, EXPONENT_LOW)
 
 
-def quantized(values: np.ndarray, exponent: int, low: int, high: int) -> np.ndarray:
-    """`values / 2**exponent` rounded half to even and saturated, as int64."""
-    return np.clip(np.rint(np.float64(values) * 2.0**-exponent), low, high).astype("int64")
+def quantized(
+    values: np.ndarray, scale: Scale, low: int = INT8_LOW, high: int = INT8_HIGH
+) -> np.ndarray:
+    """`values / step` rounded half to even, plus the zero point, saturated, as int64."""
+    return np.clip(np.rint(np.float64(values) / scale.step) + scale.zero, low, high).astype("int64")
 
 
 @dataclass(frozen=True)
@@ -115,7 +141,7 @@ def shift_to(acc_exponent: int, amax: float, bound: int, name: str) -> tuple[int
     """
     shift = scale_exponent(amax, name) - acc_exponent
     if amax == 0:
-        shift = min(shift, 15)
+        shift = min(shift, SILENT_SHIFT)
     shift = max(shift, -MAX_SHIFT)
     while shift < 0 and bound << -shift > INT32_HIGH:
         shift += 1

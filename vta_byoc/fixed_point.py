@@ -1,0 +1,264 @@
+"""Rescaling by any real factor in int32: a pre-shift, a clamp, a 15-bit product and a shift.
+
+`dialect` says what the steps mean; here they are chosen and proven.  Constants are scalars () or
+arrays that broadcast against the value they are applied to (one value per channel, mostly).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from vta_byoc.scales import INT8_HIGH, INT8_LOW, INT32_HIGH, MAX_SHIFT, MULTIPLIER_HIGH
+
+CLAMP = MULTIPLIER_HIGH
+"""What an accumulator is clamped to before it is multiplied: an immediate, as the factor is."""
+VALUE_BITS = 15
+SPLIT_SHIFT = 7
+"""A last shift is split so that its rounding constant and a zero point fit an immediate."""
+COMMON_ERROR = 1.01 * 2.0**-7
+"""One last shift serves all channels where that costs no more than this of an output step."""
+FOLD_ERROR = 2.0**-9
+"""A zero point goes into the bias where rounding it there costs no more than this."""
+FACTOR_BITS = 21
+"""Bits of the factors that int8 operands are multiplied by."""
+RATIO_LOW, RATIO_HIGH = 2.0**-60, float(MULTIPLIER_HIGH)
+RATIO_LIMIT = 2.0**20
+
+Steps = tuple[tuple[str, np.ndarray], ...]
+"""(Relax operator, constant int64), in order."""
+
+
+@dataclass(frozen=True, eq=False)
+class FixedPoint:
+    """How an int32 value becomes int8: add `offset`, do `steps`, saturate to low..high.
+
+    Attributes:
+        offset: int64, broadcasts against the value; zero point and rounding constants.
+        steps: what follows.
+        low, high: int8 limits of the result.
+        bound: the largest magnitude before the first step, any input.
+    """
+
+    offset: np.ndarray
+    steps: Steps
+    low: int
+    high: int
+    bound: int
+
+    @property
+    def shift(self) -> int:
+        """The largest number of bits that are shifted out."""
+        amounts = [int(by.max()) for op, by in self.steps if op == "right_shift"]
+        return sum(amounts)
+
+    def plus(self, constant: int) -> FixedPoint:
+        """The same with `constant` added to the value first; `bound` must cover it."""
+        return dataclasses.replace(self, offset=self.offset + constant)
+
+
+def requantizer(
+    ratio: np.ndarray,
+    reach: np.ndarray,
+    zero: int = 0,
+    low: int = INT8_LOW,
+    high: int = INT8_HIGH,
+) -> FixedPoint:
+    """From accumulators of magnitude `reach` to int8 `round(ratio * value) + zero`.
+
+    Args:
+        ratio: float64 > 0, scalar or one per channel: accumulator step over result step.
+        reach: int64, scalar or one per channel: the largest magnitude for any input.
+
+    The result of exact powers of two is exact (a half rounds up). Otherwise a value that does not
+    saturate keeps 14 to 15 bits and the factor 14 to 15; about 0.15 % of results differ by one from
+    exact rounding.
+    """
+    ratio = np.asarray(np.clip(ratio, RATIO_LOW, RATIO_HIGH), np.float64)
+    reach = np.broadcast_to(reach.max(), ratio.shape) if reach.size != ratio.size else reach
+    exact = _power_of_two(ratio, reach, zero, low, high)
+    if exact is not None:
+        return exact
+    folded = _folded_zero(ratio, reach, zero)
+    after = 0 if folded is not None else zero
+    offset = np.zeros(ratio.shape, np.int64) if folded is None else folded
+    most = reach + np.abs(offset)
+    outputs = 2.0 * -INT8_LOW if after else -INT8_LOW
+    useful = np.minimum(most, np.ceil((outputs + 1) / ratio))
+    pre = np.maximum(_bits(useful) - VALUE_BITS, 0)
+    rounding = np.where(pre > 0, np.int64(1) << np.maximum(pre - 1, 0), 0)
+    needs_clamp = bool(((most + rounding >> pre) > CLAMP).any())
+    factor, shift = _factors(ratio * 2.0**pre, np.minimum(outputs, most * ratio))
+    steps: list[tuple[str, np.ndarray]] = []
+    if pre.any():
+        steps.append(("right_shift", _scalar_if_equal(pre)))
+    if needs_clamp:
+        steps += [("maximum", np.array(-CLAMP)), ("minimum", np.array(CLAMP))]
+    if (factor != 1).any():
+        steps.append(("multiply", factor))
+    steps += _last_shift(shift, after)
+    total = offset + rounding
+    bound = int((reach + np.abs(total)).max())
+    return FixedPoint(_scalar_if_equal(total), tuple(steps), low, high, bound)
+
+
+def _power_of_two(
+    ratio: np.ndarray, reach: np.ndarray, zero: int, low: int, high: int
+) -> FixedPoint | None:
+    """Only a shift, where every factor is a power of two of at most one and int32 holds it."""
+    mantissa, exponent = np.frexp(ratio)
+    shift = 1 - exponent.astype(np.int64)
+    if (mantissa != 0.5).any() or shift.min() < 0 or shift.max() > MAX_SHIFT:
+        return None
+    rounding = np.where(shift > 0, np.int64(1) << np.maximum(shift - 1, 0), 0)
+    offset = (np.int64(zero) << shift) + rounding
+    bound = int((reach + np.abs(offset)).max())
+    if bound > INT32_HIGH and zero:
+        return None
+    steps = (("right_shift", _scalar_if_equal(shift)),) if shift.any() else ()
+    return FixedPoint(_scalar_if_equal(offset), steps, low, high, bound)
+
+
+def _folded_zero(ratio: np.ndarray, reach: np.ndarray, zero: int) -> np.ndarray | None:
+    """The zero point in units of the accumulator, where that is precise and fits."""
+    if not zero or ratio.max() > 2 * FOLD_ERROR:
+        return None
+    offset = zero / ratio
+    if (np.abs(offset) + reach).max() >= INT32_HIGH // 2:
+        return None
+    return np.rint(offset).astype(np.int64)
+
+
+def _factors(ratio: np.ndarray, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Factors of 15 bits and the right shifts after them, one for all channels if possible.
+
+    `outputs`: the largest results, in output steps, that do not saturate.
+    """
+    single = np.minimum(VALUE_BITS - np.frexp(ratio)[1], 30).astype(np.int64)
+    over = np.rint(np.ldexp(ratio, single)) > MULTIPLIER_HIGH
+    single = np.maximum(single - over, 0)
+    common = single.min()
+    factor = np.rint(np.ldexp(ratio, common)).astype(np.int64)
+    error = np.abs(np.ldexp(factor.astype(np.float64), -common) / ratio - 1) * outputs
+    if error.max() > COMMON_ERROR:
+        return np.rint(np.ldexp(ratio, single)).astype(np.int64), single
+    while common > 0 and not (factor % 2).any() and factor.any():
+        factor, common = factor // 2, common - 1
+    return _scalar_if_equal(factor), np.array(common)
+
+
+def _last_shift(shift: np.ndarray, zero: int) -> list[tuple[str, np.ndarray]]:
+    """Round, shift right and add `zero`; the constants fit an immediate if one shift serves all."""
+    low = shift if shift.ndim else np.minimum(shift, SPLIT_SHIFT if zero else VALUE_BITS)
+    rounding = np.where(low > 0, np.int64(1) << np.maximum(low - 1, 0), 0)
+    first, offset = shift - low, rounding
+    steps = [("right_shift", first)] if first.any() else []
+    wide = shift.ndim and zero  # a zero point that is shifted by many bits would leave int32
+    if not wide:
+        offset = offset + (np.int64(zero) << low)
+    if offset.any():
+        steps.append(("add", _scalar_if_equal(offset)))
+    if low.any():
+        steps.append(("right_shift", low))
+    if wide:
+        steps.append(("add", np.array(zero)))
+    return steps
+
+
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """`(sum of factor * operand + offset) >> shift`, saturated to low..high.
+
+    Attributes:
+        factors: int64, one for each operand, scalar or broadcasting.
+        offset: int64; constants, zero points and rounding.
+        bound: of the sum, any input.
+    """
+
+    factors: tuple[np.ndarray, ...]
+    offset: np.ndarray
+    shift: int
+    low: int
+    high: int
+    bound: int
+
+
+@dataclass(frozen=True, eq=False)
+class Operand:
+    """One term `ratio * (value - zero)`: `ratio` in output steps, |value| <= `reach`."""
+
+    ratio: np.ndarray
+    zero: int = 0
+    reach: int = -INT8_LOW
+
+
+def linear(
+    operands: Sequence[Operand],
+    constant: np.ndarray | float = 0.0,
+    zero: int = 0,
+    low: int = INT8_LOW,
+    high: int = INT8_HIGH,
+) -> Linear:
+    """Factors and shift for `round(sum of terms + constant) + zero`; constant in output steps.
+
+    As many fraction bits as int32 holds and factors of 21 bits allow; none more than the ratios
+    need.
+    """
+    ratios = [np.asarray(np.clip(op.ratio, -RATIO_LIMIT, RATIO_LIMIT)) for op in operands]
+    span = sum(
+        np.abs(r) * (op.reach + abs(op.zero)) for r, op in zip(ratios, operands, strict=True)
+    )
+    most = span + 4.0 * INT8_HIGH
+    offsets = np.asarray(np.clip(constant, -most, most))
+
+    def at(shift: int) -> Linear:
+        factors = tuple(np.rint(np.ldexp(r, shift)).astype(np.int64) for r in ratios)
+        rounding = 1 << (shift - 1) if shift else 0
+        offset = np.rint(np.ldexp(offsets, shift)).astype(np.int64) + (zero << shift) + rounding
+        reach = np.int64(0)
+        for factor, operand in zip(factors, operands, strict=True):
+            offset = offset - factor * operand.zero
+            reach = reach + np.abs(factor) * operand.reach
+        bound = int((reach + np.abs(offset)).max())
+        return Linear(factors, _scalar_if_equal(offset), shift, low, high, bound)
+
+    def fits(found: Linear) -> bool:
+        largest = max(int(np.abs(f).max()) for f in found.factors)
+        return largest < 1 << FACTOR_BITS and found.bound <= INT32_HIGH
+
+    best = at(0)
+    for shift in range(1, 31):
+        if _is_exact(best, ratios, offsets):
+            break
+        found = at(shift)
+        if not fits(found):
+            break
+        best = found
+    return best
+
+
+def _is_exact(found: Linear, ratios: Sequence[np.ndarray], constant: np.ndarray) -> bool:
+    """Whether the ratios and the constant are whole numbers of fraction steps."""
+    wanted = [np.ldexp(value, found.shift) for value in (*ratios, constant)]
+    return all(bool((value == np.rint(value)).all()) for value in wanted)
+
+
+def _bits(values: np.ndarray) -> np.ndarray:
+    """Bits of non-negative whole numbers."""
+    return np.where(values > 0, np.frexp(np.float64(values))[1], 0).astype(np.int64)
+
+
+def _scalar_if_equal(values: np.ndarray) -> np.ndarray:
+    """One number where all are equal."""
+    values = np.asarray(values, np.int64)
+    first = values.reshape(-1)[0]
+    return np.array(first) if bool((values == first).all()) else values
+
+
+def is_power_of_two(value: float) -> bool:
+    """Whether a positive number is a power of two."""
+    return value > 0 and math.frexp(value)[0] == 0.5
