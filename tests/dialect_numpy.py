@@ -6,6 +6,7 @@ must fit the dtype that the module declares.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,13 @@ from vta_byoc.bindings import op_name, static_shape, straight_bindings
 
 def run(mod: tvm.IRModule, *inputs: np.ndarray) -> dict[str, np.ndarray]:
     """Every variable of `main` by name; the result of `main` as "result"."""
+    env = all_values(mod, *inputs)
+    named = {var.name: value for var, value in env.items()}
+    return {**named, "result": value_of(mod["main"].body.body, env)}
+
+
+def all_values(mod: tvm.IRModule, *inputs: np.ndarray) -> dict[Any, Any]:
+    """Every variable of `main`."""
     main = mod["main"]
     env: dict[Any, Any] = dict(zip(main.params, inputs, strict=True))
     for binding in straight_bindings(main):
@@ -27,8 +35,7 @@ def run(mod: tvm.IRModule, *inputs: np.ndarray) -> dict[str, np.ndarray]:
             value = _fitted(np.asarray(value), str(binding.var.ty.dtype))
             assert value.shape == static_shape(binding.var), binding.var.name
         env[binding.var] = value
-    named = {var.name: value for var, value in env.items()}
-    return {**named, "result": value_of(main.body.body, env)}
+    return env
 
 
 def _fitted(value: np.ndarray, dtype: str) -> np.ndarray:
@@ -115,11 +122,21 @@ def _conv2d_transpose(attrs: Any, x: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 
 def _max_pool2d(attrs: Any, x: np.ndarray) -> np.ndarray:
+    """Ceil mode: one more window where it begins before the padding at the end."""
     top, left, bottom, right = (int(pad) for pad in attrs.padding)
-    x = np.pad(x, [(0, 0), (0, 0), (top, bottom), (left, right)], constant_values=-128)
-    (kh, kw), (sh, sw) = attrs.pool_size, attrs.strides
+    (sh, sw), (dh, dw) = attrs.strides, attrs.dilation
+    kh, kw = ((int(k) - 1) * int(d) + 1 for k, d in zip(attrs.pool_size, (dh, dw), strict=True))
+    ends = [bottom, right]
+    for axis, (before, extent, stride) in enumerate(((top, kh, sh), (left, kw, sw))):
+        size = x.shape[2 + axis]
+        rest = (size + before + ends[axis] - extent) % stride
+        more = stride - rest
+        if attrs.ceil_mode and rest and size + ends[axis] + more - extent < size:
+            ends[axis] += more
+    edges = [(0, 0), (0, 0), (top, ends[0]), (left, ends[1])]
+    x = np.pad(x, edges, constant_values=-np.inf if x.dtype.kind == "f" else -128)
     windows = np.lib.stride_tricks.sliding_window_view(x, (kh, kw), axis=(2, 3))
-    return windows[:, :, ::sh, ::sw].max(axis=(4, 5))
+    return windows[:, :, ::sh, ::sw, ::dh, ::dw].max(axis=(4, 5))
 
 
 def _avg_pool2d(attrs: Any, x: np.ndarray) -> np.ndarray:
@@ -157,9 +174,32 @@ def _slice(
     return x
 
 
+def _sections(value: Any) -> int | list[int]:
+    """How many equal parts, or where to cut."""
+    return int(value) if isinstance(value, int | tvm.tirx.IntImm) else [int(v) for v in value]
+
+
 def _pad(attrs: Any, x: np.ndarray) -> np.ndarray:
     widths = np.reshape([int(width) for width in attrs.pad_width], (-1, 2))
     return np.pad(x, widths, constant_values=float(attrs.pad_value))
+
+
+def _softmax(attrs: Any, x: np.ndarray) -> np.ndarray:
+    axis = int(attrs.axis)
+    powers = np.exp(x - x.max(axis=axis, keepdims=True))
+    return powers / powers.sum(axis=axis, keepdims=True)
+
+
+def _quantize(dtype: str, x: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> np.ndarray:
+    """Half to even; saturates."""
+    limits = np.iinfo(dtype)
+    return np.clip(np.rint(x / scale) + zero, limits.min, limits.max)
+
+
+def _dequantize(axis: int, x: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> np.ndarray:
+    """Scale and zero point of all values, or of each index along ``axis``."""
+    shape = [-1 if scale.size > 1 and i == axis else 1 for i in range(x.ndim)]
+    return np.float32(np.int64(x) - zero.reshape(shape)) * scale.reshape(shape)
 
 
 def _axes(attrs: Any) -> tuple[int, ...]:
@@ -167,8 +207,8 @@ def _axes(attrs: Any) -> tuple[int, ...]:
 
 
 OPS: dict[str, Callable[..., Any]] = {
-    "quantize": lambda a, x, scale, zero: np.clip(np.rint(x / scale), -128, 127),
-    "dequantize": lambda a, x, scale, zero: np.float32(x) * scale,
+    "quantize": lambda a, x, scale, zero: _quantize(str(a.out_dtype), x, scale, zero),
+    "dequantize": lambda a, x, *params: _dequantize(int(a.axis), x, *params),
     "nn.conv1d": _conv1d,
     "nn.conv2d": _conv2d,
     "nn.conv2d_transpose": _conv2d_transpose,
@@ -186,7 +226,7 @@ OPS: dict[str, Callable[..., Any]] = {
     "reshape": lambda a, x, shape: x.reshape(shape),
     "concat": lambda a, parts: np.concatenate(parts, axis=int(a.axis)),
     "permute_dims": lambda a, x: x.transpose([int(axis) for axis in a.axes]),
-    "split": lambda a, x: np.split(x, int(a.indices_or_sections), axis=int(a.axis)),
+    "split": lambda a, x: np.split(x, _sections(a.indices_or_sections), axis=int(a.axis)),
     "strided_slice": lambda a, x, *where: _slice(x, *where),
     "repeat": lambda a, x: np.repeat(x, int(a.repeats), axis=int(a.axis)),
     "nn.pad": _pad,
@@ -202,4 +242,12 @@ OPS: dict[str, Callable[..., Any]] = {
     "negative": lambda a, x: -x,
     "tanh": lambda a, x: np.tanh(x),
     "mean": lambda a, x: x.mean(axis=_axes(a), keepdims=bool(a.keepdims)),
+    "max": lambda a, x: x.max(axis=_axes(a), keepdims=bool(a.keepdims)),
+    "exp": lambda a, x: np.exp(x),
+    "log": lambda a, x: np.log(x),
+    "sqrt": lambda a, x: np.sqrt(x),
+    "sigmoid": lambda a, x: 1 / (1 + np.exp(-x)),
+    "erf": lambda a, x: np.vectorize(math.erf, otypes=[x.dtype])(x),
+    "nn.softmax": _softmax,
+    "nn.softplus": lambda a, x: np.logaddexp(0, x),
 }

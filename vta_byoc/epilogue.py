@@ -79,8 +79,9 @@ def follow(
         end.low, end.high = min(max(end.low, low), high), min(max(end.high, low), high)
         end.take(user)
         user = q.only_user(end.last)
-    if clamps and user and (scale := quantize_scale(user.value)) is not None:
-        end.scale = scale
+    stated = quantize_scale(user.value) if clamps and user and q.entry(user) else None
+    if stated is not None and user is not None:
+        end.scale = stated
         end.take(user)
     return end
 

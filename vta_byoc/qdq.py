@@ -17,6 +17,7 @@ from tvm.ir import GenericConst
 from vta_byoc.bindings import (
     FunctionWriter,
     is_constant,
+    is_float32,
     op_name,
     straight_bindings,
     substituted,
@@ -107,7 +108,7 @@ def _spread(scale: ConstantScale) -> np.ndarray:
 
 def as_float(mod: tvm.IRModule) -> tuple[tvm.IRModule, dict[relax.Var, float]]:
     """`mod`, resolved, with clips for what quantize and dequantize of floats saturated, and the
-    ranges of these clips.
+    ranges of these clips and of what they read.
 
     Integer inputs and results of the model keep their dequantize and quantize.
     """
@@ -117,17 +118,21 @@ def as_float(mod: tvm.IRModule) -> tuple[tvm.IRModule, dict[relax.Var, float]]:
     results = set(vars_in(main.body.body))
     for binding in straight_bindings(main):
         var, call = binding.var, substituted(binding.value, env)
-        scale = quantize_scale(binding.value)
-        if scale is not None and op_name(call) == QUANTIZE and var not in results:
-            low, high = (scale.step * (q - scale.zero) for q in (INT8_LOW, INT8_HIGH))
-            env[var] = writer.emit(relax.op.clip(call.args[0], low, high), var.name)
-            ranges[env[var].name] = max(-low, high)
-        elif scale is not None and str(call.args[0].ty.dtype) == "float32":
-            env[var] = call.args[0]
-        else:
+        scale, name = quantize_scale(binding.value), op_name(call)
+        if scale is None:
             env[var] = writer.emit(call, var.name)
+            continue
+        if name == DEQUANTIZE and is_float32(call.args[0]):
+            env[var] = call.args[0]
+            continue
+        low, high = (scale.step * (q - scale.zero) for q in (INT8_LOW, INT8_HIGH))
+        if name == QUANTIZE and isinstance(call.args[0], relax.Var):
+            ranges.setdefault(call.args[0].name, max(-low, high))
+        if name == QUANTIZE and var not in results:
+            call = relax.op.clip(call.args[0], low, high)
+        env[var] = writer.emit(call, var.name)
+        ranges[env[var].name] = max(-low, high)
     result = with_main(mod, writer.finish(main, substituted(main.body.body, env)))
-    found = {
-        b.var: ranges[b.var.name] for b in straight_bindings(result["main"]) if b.var.name in ranges
-    }
-    return result, found
+    new = result["main"]
+    found = [*new.params, *(binding.var for binding in straight_bindings(new))]
+    return result, {var: ranges[var.name] for var in found if var.name in ranges}
