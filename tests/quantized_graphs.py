@@ -17,9 +17,9 @@ ZEROS = {"int8": (0, 5, -128, 127, -3), "uint8": (128, 0, 255, 121)}
 class QuantizedGraph(Graph):
     """`values` int8 or uint8 parameters; scales, zero points and weights drawn from the seed."""
 
-    def __init__(self, *shapes: tuple[int, ...], seed: int = 0) -> None:
+    def __init__(self, *shapes: tuple[int, ...], seed: int = 0, dtype: str = "") -> None:
         super().__init__(*shapes, seed=seed)
-        self.dtype = str(self.rng.choice(list(ZEROS)))
+        self.dtype = dtype or str(self.rng.choice(list(ZEROS)))
         types = [relax.TensorType(shape, self.dtype) for shape in shapes]
         self.params = [relax.Var(f"x{i}", type_) for i, type_ in enumerate(types)]
         self.scales = [self.scalars(self.step()) for _ in shapes]

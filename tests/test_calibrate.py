@@ -11,7 +11,12 @@ import tvm
 from small_models import Graph
 from tvm import relax
 
-from vta_byoc.calibrate import default_calibration, load_calibration, tensor_ranges
+from vta_byoc.calibrate import (
+    default_calibration,
+    load_calibration,
+    tensor_ranges,
+    tensor_statistics,
+)
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.quantize import quantize
 
@@ -81,6 +86,54 @@ def test_default_calibration_is_seeded():
     assert [list(sample) for sample in first] == [["x0", "x1"]] * 2
     np.testing.assert_array_equal(first[1]["x1"], again[1]["x1"])
     assert not np.array_equal(first[1]["x1"], other[1]["x1"])
+
+
+def test_statistics_of_a_tensor():
+    mod = one_input()
+    x, relu = tensor_statistics(mod, [X, X / 2]).values()
+    assert (x.amax, x.low, x.high, x.count, x.saturated) == (5, -5, 3, 6, 0)
+    assert (x.interval, x.saturation, x.histogram) == ((-5, 3), 0, None)
+    assert (relu.amax, relu.low, relu.high, relu.interval) == (3, 0, 3, (0, 3))
+
+
+def test_thresholds_and_saturation():
+    mod, rng = one_input(), np.random.default_rng(0)
+    samples = [rng.standard_normal((1, 3), "float32") for _ in range(2000)]
+    values = np.abs(np.concatenate(samples))
+    x, relu = tensor_statistics(mod, samples, method="percentile", percentile=99).values()
+    assert x.amax == pytest.approx(np.quantile(values, 0.99), abs=0.01)
+    assert x.saturated == pytest.approx(60, abs=5)
+    assert x.saturation == x.saturated / 6000
+    assert x.interval == (-x.amax, x.amax)
+    assert relu.interval == (0, relu.amax)
+    assert x.histogram is not None and x.histogram.total == 6000
+    assert relu.histogram is not None and relu.histogram.zeros == np.sum(np.array(samples) <= 0)
+
+
+@pytest.mark.parametrize("method", ["minmax", "percentile", "mse", "kl"])
+def test_thresholds_do_not_depend_on_the_order_or_the_kind_of_iterable(method):
+    mod, rng = two_inputs(), np.random.default_rng(1)
+    samples = [tuple(rng.standard_normal((2, 2, 3), "float32") * 2.0**i) for i in range(5)]
+    first = tensor_ranges(mod, samples, method=method)
+    assert tensor_ranges(mod, (s for s in reversed(samples)), method=method) == first
+    assert tensor_ranges(mod, samples * 2, method="minmax") == tensor_ranges(mod, samples)
+
+
+def test_a_silent_tensor_is_named():
+    g = Graph((1, 3), (1, 3))
+    off = g.op("nn.relu", g.op("negative", g.params[0], name="off__sign"), name="off")
+    mod = g.module(g.op("add", off, g.params[1], name="sum"))
+    ones, zeros = np.ones((1, 3), "float32"), np.zeros((1, 3), "float32")
+    for method in ("minmax", "mse"):
+        statistics = tensor_statistics(mod, [(ones, zeros)], method=method)
+        assert statistics.silent == ["x1", "off", "sum"]
+        assert [var.name for var in statistics] == ["x0", "x1", "off__sign", "off", "sum"]
+    assert tensor_statistics(mod, [(-ones, ones)]).silent == []
+
+
+def test_unknown_method():
+    with pytest.raises(VTAError, match='^calibration method "max" is not known; "minmax", '):
+        tensor_ranges(one_input(), [X], method="max")
 
 
 # ---------------------------------------------------------------- what is refused

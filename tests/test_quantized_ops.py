@@ -42,8 +42,7 @@ def test_results_differ_by_at_most_one_step(kind):
 
 def test_a_border_with_a_zero_point_is_a_map_of_biases():
     """Padding writes 0 where the model means the zero point: one bias for each position."""
-    g = QuantizedGraph((1, 3, 5, 5), seed=1)
-    g.dtype = "int8"
+    g = QuantizedGraph((1, 3, 5, 5), seed=1, dtype="int8")
     y = g.op("nn.conv2d", g.inputs[0], g.weight(4, 3, 3, 3), padding=1, name="layer__conv2d")
     mod = g.module(g.layer(y, False))
     assert int(g.scales[0][1].value.numpy()) != 0

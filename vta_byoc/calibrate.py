@@ -7,7 +7,9 @@ the input's shape, batch dimension included, and finite.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sized
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +17,10 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from vta_byoc.bindings import (
-    FunctionWriter,
-    is_float32,
-    source_name,
-    static_shape,
-    straight_bindings,
-    substituted,
-    with_main,
-)
+from vta_byoc.bindings import is_float32, source_name, static_shape, straight_bindings
+from vta_byoc.calibrators import Calibrator, Histogram
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.reference import build_reference
+from vta_byoc.observe import Observer
 
 Sample = np.ndarray | tuple[np.ndarray, ...] | list[np.ndarray] | Mapping[str, np.ndarray]
 Progress = Callable[[int, "int | None"], None]
@@ -90,16 +85,158 @@ def default_calibration(mod: tvm.IRModule, n: int = 4, seed: int = 0) -> list[di
     ]
 
 
-def tensor_ranges(
-    mod: tvm.IRModule, calibration: Iterable[Sample], progress: Progress | None = None
-) -> dict[relax.Var, float]:
-    """The largest magnitude of every float32 tensor of `main`, over all samples.
+@dataclass(frozen=True)
+class TensorStatistics:
+    """What calibration says about one float32 tensor.
 
-    One sample is in memory at a time; the module itself reduces each tensor to one number.
+    Attributes:
+        amax: the threshold: the largest magnitude that int8 has to represent.
+        low, high: the smallest and the largest value seen.
+        count: values seen, over all samples.
+        saturated: values beyond the threshold, to a bin of the histogram.
+        histogram: of the values; None with `minmax`, which needs none.
+    """
+
+    amax: float
+    low: float
+    high: float
+    count: int
+    saturated: int = 0
+    histogram: Histogram | None = None
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """`low` and `high`, cut at the threshold."""
+        return max(self.low, -self.amax), min(self.high, self.amax)
+
+    @property
+    def saturation(self) -> float:
+        """The share of values beyond the threshold."""
+        return self.saturated / self.count
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether every value seen was zero."""
+        return self.low == self.high == 0
+
+
+class Statistics(dict[relax.Var, TensorStatistics]):
+    """Every float32 tensor of `main`, in order of execution, inputs first."""
+
+    @property
+    def silent(self) -> list[str]:
+        """Source names of the operators with a tensor that calibration only saw as zero: nothing
+        is known about its range."""
+        names = (source_name(tensor) for tensor, seen in self.items() if seen.is_silent)
+        return list(dict.fromkeys(names))
+
+
+def tensor_ranges(
+    mod: tvm.IRModule,
+    calibration: Iterable[Sample],
+    progress: Progress | None = None,
+    *,
+    method: str = "minmax",
+    percentile: float = 99.99,
+    scales: str = "pow2",
+) -> dict[relax.Var, float]:
+    """The threshold of every float32 tensor of `main`; see `tensor_statistics`."""
+    statistics = tensor_statistics(
+        mod, calibration, progress, method=method, percentile=percentile, scales=scales
+    )
+    return {tensor: seen.amax for tensor, seen in statistics.items()}
+
+
+def tensor_statistics(
+    mod: tvm.IRModule,
+    calibration: Iterable[Sample],
+    progress: Progress | None = None,
+    *,
+    method: str = "minmax",
+    percentile: float = 99.99,
+    scales: str = "pow2",
+) -> Statistics:
+    """Range and threshold of every float32 tensor of `main`, over all samples.
+
+    The samples are read once; one sample and one tensor of it are in memory at a time.
+
+    Args:
+        method: "minmax" (the largest magnitude), "percentile", "mse" or "kl" (`calibrators`).
+        percentile: of `percentile`, in percent.
+        scales: "pow2" or "mul": the scales that `mse` and `kl` choose a threshold for.
 
     Raises:
-        VTAError: no samples, a sample that does not fit the model, or a tensor that is not
-            finite.
+        VTAError: no samples, a sample that does not fit the model, a tensor that is not
+            finite, or an unknown method or option.
+    """
+    choice = Calibrator(method, percentile, scales)
+    tensors = _float_tensors(mod["main"])
+    tallies = [_Tally(Histogram() if choice.needs_histogram else None) for _ in tensors]
+    observer = Observer(mod, tensors, lambda index, values: tallies[index].add(values))
+    for index, arrays in enumerate(checked_samples(mod, calibration, progress)):
+        observer.run(arrays.values())
+        _check_finite(tensors, tallies, index)
+    return Statistics(
+        (tensor, tally.statistics(choice)) for tensor, tally in zip(tensors, tallies, strict=True)
+    )
+
+
+@dataclass
+class _Tally:
+    """What has been seen of one tensor."""
+
+    histogram: Histogram | None
+    low: float = math.inf
+    high: float = -math.inf
+    count: int = 0
+
+    def add(self, values: np.ndarray) -> None:
+        low, high = float(values.min()), float(values.max())
+        self.low, self.high = min(self.low, low), max(self.high, high)
+        self.count += values.size
+        if not math.isfinite(low - high):
+            self.low = math.nan
+        elif self.histogram is not None:
+            self.histogram.add(values, max(abs(low), abs(high)))
+
+    def statistics(self, choice: Calibrator) -> TensorStatistics:
+        peak = max(abs(self.low), abs(self.high))
+        amax = choice.threshold(self.histogram, peak)
+        saturated = self.histogram.beyond(amax) if self.histogram and amax < peak else 0
+        return TensorStatistics(amax, self.low, self.high, self.count, saturated, self.histogram)
+
+
+def _float_tensors(main: relax.Function) -> list[relax.Var]:
+    variables = [*main.params, *(binding.var for binding in straight_bindings(main))]
+    tensors = [variable for variable in variables if is_float32(variable)]
+    for tensor in tensors:
+        if 0 in static_shape(tensor):
+            raise VTAError(
+                f'tensor "{source_name(tensor)}" has the shape {static_shape(tensor)}; every '
+                "dimension must be at least 1; correct the shapes or slices of the model"
+            )
+    return tensors
+
+
+def _check_finite(tensors: list[relax.Var], tallies: list[_Tally], index: int) -> None:
+    for tensor, tally in zip(tensors, tallies, strict=True):
+        if math.isnan(tally.low):
+            raise VTAError(
+                f'tensor "{source_name(tensor)}" is NaN or infinite on calibration sample '
+                f"{index}; every value must be finite; check the sample and the model in float"
+            )
+
+
+# ---------------------------------------------------------------- samples
+def checked_samples(
+    mod: tvm.IRModule, calibration: Iterable[Sample], progress: Progress | None = None
+) -> Iterator[dict[str, np.ndarray]]:
+    """Each sample as a dict input name -> array, in the order of the inputs.
+
+    `progress` is called when the caller asks for the next sample, that is after each one.
+
+    Raises:
+        VTAError: no samples, or one that does not fit the model.
     """
     if isinstance(calibration, Mapping | np.ndarray | str):
         raise VTAError(
@@ -108,14 +245,9 @@ def tensor_ranges(
         )
     shapes = input_shapes(mod)
     total = len(calibration) if isinstance(calibration, Sized) else None
-    tensors, observer = _observer(mod)
-    machine: Any = None
-    ranges = np.zeros(len(tensors))
     count = 0
     for sample in calibration:
-        arrays = _checked(_named(sample, shapes, count), shapes, count)
-        machine = machine or relax.VirtualMachine(build_reference(observer), tvm.cpu())
-        ranges = np.maximum(ranges, _observe(machine, arrays, tensors, count))
+        yield _checked(_named(sample, shapes, count), shapes, count)
         count += 1
         if progress is not None:
             progress(count, total)
@@ -123,59 +255,6 @@ def tensor_ranges(
         raise VTAError(
             "calibration has 0 samples; at least 1 is needed; give it representative inputs"
         )
-    return dict(zip(tensors, ranges.tolist(), strict=True))
-
-
-def _observer(mod: tvm.IRModule) -> tuple[list[relax.Var], tvm.IRModule]:
-    """The float32 tensors of `main`, and a module that returns the largest magnitude of each."""
-    main, writer = mod["main"], FunctionWriter()
-    env: dict[relax.Var, relax.Expr] = {}
-    bindings = straight_bindings(main)
-    for binding in bindings:
-        env[binding.var] = writer.emit(substituted(binding.value, env), binding.var.name)
-    tensors = [v for v in [*main.params, *(b.var for b in bindings)] if is_float32(v)]
-    for tensor in tensors:
-        _check_not_empty(tensor)
-    peaks = [_peak(writer, env.get(tensor, tensor)) for tensor in tensors]
-    return tensors, with_main(mod, writer.finish(main, relax.Tuple(peaks)))
-
-
-def _check_not_empty(tensor: relax.Var) -> None:
-    if 0 in static_shape(tensor):
-        raise VTAError(
-            f'tensor "{source_name(tensor)}" has the shape {static_shape(tensor)}; every '
-            "dimension must be at least 1; correct the shapes or slices of the model"
-        )
-
-
-def _peak(writer: FunctionWriter, tensor: relax.Expr) -> relax.Var:
-    """The largest magnitude; NaN if the tensor holds one."""
-    out_ty = relax.TensorType((), "float32")
-    return writer.emit(relax.call_dps_packed(PEAK, [tensor], out_ty=out_ty), "peak")
-
-
-PEAK = "vta.calibrate.peak"
-"""Global function. NumPy, because compiling a reduction for every shape would take longer."""
-
-
-@tvm.register_global_func(PEAK, override=True)
-def _write_peak(tensor: Any, peak: Any) -> None:
-    magnitudes = np.abs(tensor.numpy())
-    peak.copyfrom(np.asarray(magnitudes.max(initial=0), "float32"))
-
-
-def _observe(
-    machine: Any, arrays: dict[str, np.ndarray], tensors: list[relax.Var], index: int
-) -> np.ndarray:
-    peaks = machine["main"](*(tvm.runtime.tensor(array) for array in arrays.values()))
-    values = np.array([float(peak.numpy()) for peak in peaks])
-    for tensor, value in zip(tensors, values, strict=True):
-        if not np.isfinite(value):
-            raise VTAError(
-                f'tensor "{source_name(tensor)}" is NaN or infinite on calibration sample '
-                f"{index}; every value must be finite; check the sample and the model in float"
-            )
-    return values
 
 
 def _named(sample: Any, shapes: dict[str, tuple[int, ...]], index: int) -> dict[str, Any]:

@@ -19,9 +19,9 @@ fixed     an accumulator a becomes round(f * a) + zero by
           a + offset (in the bias; for layers with a zero point and padding one value per position,
           as padding writes 0); right_shift(pre); maximum(-32767), minimum(32767) unless proven
           needless (what they cut saturates anyway); multiply(15 bits); right_shift, add(rounding
-          and zero point), right_shift (one right shift in two parts, so that the constant is small).
+          and zero point), right_shift (one shift in two parts, so that the constant is small).
           Where f is a power of two: offset and one right_shift.  With power-of-two steps per
-          channel: one right_shift per channel, behind a left_shift of all if one would be negative.
+          channel: a right_shift per channel, behind a left_shift of all if one would be negative.
 linear    int8 operands become (sum of factor * operand + offset) >> shift with factors of up to 21
           bits: both sides of a sum, maximum, minimum or leaky relu, a scale and offset, a change of
           scale.  A factor that is a power of two is a left_shift.
@@ -52,10 +52,10 @@ avg_pool2d  acc = conv2d(x, ones (C, 1, KH, KW), groups C); [multiply(m)]; resca
             Means and averages: m / 2**shift is 1 / count times the change of scale, m rounded half
             up to at most 15 bits; a half is rounded up by the rescale.
 requantize  astype(x), rescale, end: before a concat whose inputs have other scales.
-movement    max_pool2d, concat, split, strided_slice, pad with 0 (with a zero point: pad with 0, then
-            add a constant that is zero inside), reshape, permute_dims,
-            expand_dims, squeeze, flatten, broadcast_to, repeat (nearest upsampling is a repeat
-            of rows, then of columns), take, tile, flip, pixel_shuffle, max, min: on int8.
+movement    max_pool2d, concat, split, strided_slice, pad with 0 (with a zero point: pad with 0,
+            then add a constant that is 0 inside), reshape, permute_dims, expand_dims, squeeze,
+            flatten, broadcast_to, repeat (nearest upsampling is a repeat of rows, then of
+            columns), take, tile, flip, pixel_shuffle, max, min: on int8.
 floats      quantize (half to even, saturates) and dequantize at the borders of float islands.
 uint8       inputs and results of models that have them: int8 is 128 less, on the host.
 

@@ -40,6 +40,9 @@ from vta_byoc.scales import (
     scale_exponent,
 )
 
+QUANTIZATION = "vta.quantization"
+"""Module attribute: JSON of `Record`."""
+
 
 @dataclass(frozen=True)
 class Arithmetic:
