@@ -28,12 +28,13 @@ lint: $(READY) ## Run ruff and mypy
 	$(BIN)/python -m pytest -q tests/test_lint.py
 
 bench: $(READY) ## Run every benchmark and print its table
-	@set -e; for script in $(filter-out benchmarks/fuzz.py,$(wildcard benchmarks/[!_]*.py)); do \
+	@set -e; for script in $(filter-out benchmarks/fuzz%,$(wildcard benchmarks/[!_]*.py)); do \
 	  echo "== $$script"; $(BIN)/python "$$script"; \
 	done
 
-fuzz: $(READY) ## Hunt for disagreements between the simulators: 1,000,000 random instructions, nine minutes
+fuzz: $(READY) ## Hunt for wrong results: 1,000,000 random instructions, 5,000 random networks
 	$(BIN)/python benchmarks/fuzz.py
+	$(BIN)/python benchmarks/fuzz_networks.py
 
 venv: $(READY) ## Create the Python environment (PYTHON=python3.12 picks another Python)
 

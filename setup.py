@@ -59,7 +59,7 @@ setup(
             "wheel",
         ],
         "images": ["pillow"],
-        "torch": ["torch==2.13.*"],
+        "torch": ["torch==2.13.*", "torchao"],
     },
     entry_points={
         "console_scripts": ["vta-byoc = vta_byoc.cli:main"],

@@ -4,6 +4,10 @@ Each network is built, calibrated with its own images, compiled for the pynq pre
 compared with the integer reference tensor by tensor, in a process of its own, so that peak memory
 (until it is compiled) is its own too. The bound is the sum of the machine bounds
 of the layers on VTA (`vta_byoc.bound`); copies of the host are not part of either.
+
+Beside the networks of `models/`, the light models of the onnx package, as they come: published
+architectures at their full size in old opsets, every weight tensor one constant. They have no
+images of their own: noise calibrates them and runs through them.
 """
 
 from __future__ import annotations
@@ -14,15 +18,19 @@ import resource
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import onnx
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks._figures import Figure, arguments, report
 from vta_byoc.hw.config import VTAConfig
 
-NETWORKS = (
+ZOO = (
     "resnet18",
     "resnet50",
     "vgg16",
@@ -31,6 +39,26 @@ NETWORKS = (
     "squeezenet",
     "yolov3_tiny",
     "dcgan",
+)
+LIGHT = "light_"
+"""What the names of the onnx package's models begin with."""
+LIGHT_FILES = Path(onnx.__file__).parent / "backend/test/data/light"
+NETWORKS = (
+    *ZOO,
+    *(
+        LIGHT + name
+        for name in (
+            "resnet50",
+            "squeezenet",
+            "shufflenet",
+            "densenet121",
+            "inception_v1",
+            "inception_v2",
+            "bvlc_alexnet",
+            "zfnet512",
+            "vgg19",
+        )
+    ),
 )
 PUBLISHED = {
     "resnet18": 8.96e6,
@@ -42,12 +70,45 @@ PUBLISHED = {
 }
 """Sums of the machine bound in cycles as published for this geometry; ours is measured against
 them, so that the formula cannot drift."""
+CALIBRATION = 2
+"""Inputs that calibrate."""
 INPUTS = 4
 """Inputs that every stored tensor is compared on."""
 MOST_OVER_BOUND = 1.35
 LEAST_SHARE = 99.0
 MOST_SECONDS = 90.0
 MOST_GIB = 4.0
+
+
+@dataclass(frozen=True)
+class Images:
+    """A model file, what it is calibrated with, and what it is compared on: arrays of the one
+    input's shape."""
+
+    path: Path
+    calibration: list[np.ndarray]
+    samples: list[np.ndarray]
+
+
+def images(name: str) -> Images:
+    """The network's own images; noise for a light model."""
+    if name.startswith(LIGHT):
+        path = LIGHT_FILES / f"{name}.onnx"
+        shape = noise_shape(path)
+        rng = np.random.default_rng(0)
+        noise = [rng.standard_normal(shape, np.float32) for _ in range(CALIBRATION + INPUTS)]
+        return Images(path, noise[:CALIBRATION], noise[CALIBRATION:])
+    model = importlib.import_module(f"models.{name}")
+    calibration, samples = model.calibration_inputs(CALIBRATION), model.sample_inputs(INPUTS, 7)
+    return Images(model.cached(), [x[None] for x in calibration], [x[None] for x in samples])
+
+
+def noise_shape(path: Path) -> list[int]:
+    """The shape of a light model's input; some list their weights as inputs too."""
+    graph = onnx.load(str(path)).graph
+    weights = {tensor.name for tensor in graph.initializer}
+    (data,) = (value for value in graph.input if value.name not in weights)
+    return [dim.dim_value for dim in data.type.tensor_type.shape.dim]
 
 
 def measure(name: str) -> dict[str, Any]:
@@ -59,21 +120,18 @@ def measure(name: str) -> dict[str, Any]:
     from vta_byoc.runtime import profile
     from vta_byoc.timing_report import time_programs
 
-    model = importlib.import_module(f"models.{name}")
-    path = model.cached()
-    inputs = model.calibration_inputs(2)
-    calibration = [inputs[i : i + 1] for i in range(len(inputs))]
+    given = images(name)
     config = VTAConfig.preset("pynq")
     start = time.perf_counter()
-    qmod = quantize(load_model(path), calibration=calibration, config=config)
+    qmod = quantize(load_model(given.path), calibration=given.calibration, config=config)
     compiled = compile_module(qmod, config)
     seconds = time.perf_counter() - start
     gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     reference_of = reference_runner(qmod, compiled.programs)
     checks = []
-    for sample in model.sample_inputs(INPUTS, 7):
-        run = profile(compiled.exe, [sample[None]], arenas=True)
-        reference = reference_of([sample[None]])
+    for sample in given.samples:
+        run = profile(compiled.exe, [sample], arenas=True)
+        reference = reference_of([sample])
         checks += compare_outputs(output_names(qmod), run.outputs, reference)
         checks += compare_stored(run, compiled.programs, reference)
     placement = compiled.placement
@@ -115,7 +173,7 @@ def figures_of(row: dict[str, Any]) -> list[Figure]:
     beside = {"baseline": published, "baseline_name": "published"} if published else {}
     return [
         Figure(f"{name}_cycles", row["cycles"], "cycles", bound=row["bound"]),
-        Figure.at_most(f"{name}_over_bound", ratio, "ratio", MOST_OVER_BOUND, bound=1.0),
+        over_bound(name, ratio),
         Figure(f"{name}_bound", row["bound"], "cycles", **beside),
         at_least(f"{name}_macs_on_vta", row["macs"], "%", LEAST_SHARE),
         at_least(f"{name}_alu_ops_on_vta", row["alu_ops"], "%", LEAST_SHARE),
@@ -125,6 +183,14 @@ def figures_of(row: dict[str, Any]) -> list[Figure]:
         Figure.at_most(f"{name}_compile", row["seconds"], "s", MOST_SECONDS),
         Figure.at_most(f"{name}_memory", row["gib"], "GiB", MOST_GIB),
     ]
+
+
+def over_bound(name: str, ratio: float) -> Figure:
+    """Cycles over the bound; the project has set itself a limit for its own networks."""
+    figure = f"{name}_over_bound"
+    if name.startswith(LIGHT):
+        return Figure(figure, ratio, "ratio", bound=1.0)
+    return Figure.at_most(figure, ratio, "ratio", MOST_OVER_BOUND, bound=1.0)
 
 
 def at_least(name: str, value: float, unit: str, target: float) -> Figure:

@@ -6,6 +6,8 @@ Load and store counters are true DRAM bytes (padding excluded, ACC_8BIT at one b
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from .config import VTAConfig
@@ -29,6 +31,7 @@ _LOADS = {
 }
 
 
+@functools.cache
 def dram_elem_bytes(config: VTAConfig, mem: MemType) -> int:
     """Bytes that one element of memory type ``mem`` occupies in DRAM."""
     return {

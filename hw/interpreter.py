@@ -62,14 +62,15 @@ def build_interpreter(
     "portable" or "vnni".  With ``probe`` the function takes four more outputs, the SRAM contents,
     and leaves a fault in the counters instead of raising.
     """
-    machine = dataclasses.replace(VTAConfig(), **_seen_by_programs(config))
-    return _build(machine, str(as_target(target)), dot, probe)
+    return _build(seen_by_programs(config), str(as_target(target)), dot, probe)
 
 
-def _seen_by_programs(config: VTAConfig) -> dict[str, Any]:
+@functools.cache
+def seen_by_programs(config: VTAConfig) -> VTAConfig:
     """What a program can tell apart: the geometry and the capabilities, not name or timing."""
     fields = [f.name for f in dataclasses.fields(config)]
-    return {n: getattr(config, n) for n in fields if n.startswith("log_") or n == "capabilities"}
+    seen = [n for n in fields if n.startswith("log_") or n == "capabilities"]
+    return dataclasses.replace(VTAConfig(), **{n: getattr(config, n) for n in seen})
 
 
 @functools.cache

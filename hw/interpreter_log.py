@@ -8,7 +8,6 @@ computed from what lies in SRAM and DRAM afterwards.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from typing import Any
 
@@ -27,7 +26,7 @@ from .faults import (
     Fault,
 )
 from .instructions import _reach, execute, fill_arena, finish, power_on, read_back, record, refuse
-from .interpreter import _lanes, _seen_by_programs, multiplies, sram_shapes, vnni_lanes
+from .interpreter import _lanes, multiplies, seen_by_programs, sram_shapes, vnni_lanes
 from .interpreter import build_interpreter as _build_interpreter
 from .isa import MemType, Opcode
 from .lane_digest import HALF_MASK, ROUND_KEYS, SALTS
@@ -209,10 +208,12 @@ def _build(config: VTAConfig, target_json: str, dot: str) -> tvm.runtime.Module:
     return tvm.tirx.build(module, target=Target(target_json), pipeline="tirx")
 
 
-def _chosen(config: VTAConfig, target: Target, dot: str) -> str:
+@functools.cache
+def _chosen(config: VTAConfig, target_json: str, dot: str) -> str:
     """The way of multiplying that "auto" means in ``interpreter.build_interpreter``."""
     if dot != "auto":
         return dot
+    target = Target(target_json)
     if not vnni_lanes(config, target) or not runs_here(target):
         return "portable"
     module = _build_interpreter(config, target, "vnni", probe=True)
@@ -227,9 +228,8 @@ def run_logged_stream(
     Returns (arena, counters with the fault (``hw/faults.py``), SRAM by name, digests (n,) uint64:
     0 where no instruction was executed).
     """
-    machine = dataclasses.replace(VTAConfig(), **_seen_by_programs(config))
-    target = as_target(None)
-    module = _build(machine, str(target), _chosen(machine, target, dot))
+    machine, target = seen_by_programs(config), str(as_target(None))
+    module = _build(machine, target, _chosen(machine, target, dot))
     given = [tvm.runtime.tensor(np.ascontiguousarray(x)) for x in (insns, arena)]
     out = tvm.runtime.empty((arena.size,), "int8")
     counters = tvm.runtime.empty((COUNTER_SLOTS,), "int64")

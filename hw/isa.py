@@ -214,22 +214,30 @@ class ISA:
         """The instruction of two words; unknown opcodes and set reserved bits: VTAError."""
         words = (int(word0), int(word1))
         code = words[0] & 7
-        if code not in set(Opcode):
+        decoder = self._decoders.get(code)
+        if decoder is None:
             raise VTAError(f"opcode {code} in word {words[0]:016x}; known opcodes are 0 to 4")
-        opcode = Opcode(code)
-        fields = self.instructions[opcode]
+        opcode, fields = decoder
         for word in (0, 1):
-            used = sum(((1 << f.width) - 1) << f.lsb for f in fields if f.word == word)
-            if words[word] & ~used:
+            reserved = words[word] & ~fields.used[word]
+            if reserved:
                 raise VTAError(
                     f"{opcode.name} word {word} {words[word]:016x} sets reserved bits "
-                    f"{words[word] & ~used:016x}; they must be 0: the stream is corrupt"
+                    f"{reserved:016x}; they must be 0: the stream is corrupt"
                 )
-        return Instruction(opcode, _unpack(fields, words))
+        return Instruction(opcode, fields.unpacked(words))
 
     def decode_uop(self, word: int) -> dict[str, int]:
         """Fields dst, src, wgt of one micro-op."""
-        return _unpack(self.uop, (int(word),))
+        return self._uop_fields.unpacked((int(word),))
+
+    @functools.cached_property
+    def _decoders(self) -> dict[int, tuple[Opcode, _Fields]]:
+        return {int(op): (op, _Fields.of(fields)) for op, fields in self.instructions.items()}
+
+    @functools.cached_property
+    def _uop_fields(self) -> _Fields:
+        return _Fields.of(self.uop)
 
     def field(self, opcode: Opcode, name: str) -> BitField:
         """The placed field ``name`` of ``opcode``."""
@@ -261,12 +269,31 @@ def _pack(fields: tuple[BitField, ...], values: Mapping[str, int], what: str) ->
     return words
 
 
-def _unpack(fields: tuple[BitField, ...], words: tuple[int, ...]) -> dict[str, int]:
-    values = {}
-    for f in fields:
-        raw = (words[f.word] >> f.lsb) & ((1 << f.width) - 1)
-        values[f.name] = raw - (1 << f.width) if f.signed and raw > f.high else raw
-    return values
+@dataclass(frozen=True)
+class _Fields:
+    """Fields in the form that is quick to decode.
+
+    ``parts`` (name, word, lsb, mask), ``signed`` (name, high, span), ``used`` bits of both words.
+    """
+
+    parts: tuple[tuple[str, int, int, int], ...]
+    signed: tuple[tuple[str, int, int], ...]
+    used: tuple[int, int]
+
+    @classmethod
+    def of(cls, fields: tuple[BitField, ...]) -> _Fields:
+        parts = tuple((f.name, f.word, f.lsb, (1 << f.width) - 1) for f in fields)
+        signed = tuple((f.name, f.high, 1 << f.width) for f in fields if f.signed)
+        first, second = (sum(m << lsb for _, w, lsb, m in parts if w == word) for word in (0, 1))
+        return cls(parts, signed, (first, second))
+
+    def unpacked(self, words: tuple[int, ...]) -> dict[str, int]:
+        """Every field of the words."""
+        values = {name: (words[word] >> lsb) & mask for name, word, lsb, mask in self.parts}
+        for name, high, span in self.signed:
+            if values[name] > high:
+                values[name] -= span
+        return values
 
 
 @functools.lru_cache(maxsize=64)

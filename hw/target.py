@@ -28,6 +28,14 @@ def native_target() -> Target:
     return Target({"kind": "llvm", "mcpu": cpu, "mattr": hidden}) if hidden else target
 
 
+@functools.lru_cache(maxsize=1)
+def unoptimized_target() -> Target:
+    """:func:`native_target` with LLVM's optimizations off: quick to compile for, slow to run."""
+    native = native_target()
+    hidden = {"mattr": list(native.attrs["mattr"])} if "mattr" in native.attrs else {}
+    return Target({"kind": "llvm", "mcpu": str(native.attrs["mcpu"]), **hidden, "opt-level": 0})
+
+
 def export_target() -> Target:
     """The target of exported libraries: any x86-64 of the last decade, else the generic one."""
     if arch(Target({"kind": "llvm"})) in ("x86_64", "amd64"):

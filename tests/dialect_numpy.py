@@ -63,6 +63,9 @@ def value_of(expr: Any, env: dict[Any, Any]) -> Any:
 
 
 def _wide(arg: Any) -> Any:
+    """Integers as int64. Floats in memory order: numpy adds them up in the order they lie in."""
+    if isinstance(arg, np.ndarray) and arg.dtype.kind == "f":
+        return np.asarray(arg, order="C")
     if isinstance(arg, np.ndarray) and arg.dtype.kind == "i":
         return arg.astype("int64")
     return [_wide(item) for item in arg] if isinstance(arg, list) else arg

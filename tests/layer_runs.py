@@ -64,23 +64,28 @@ class Run:
     seconds: float = 0.0
 
 
-def partitioned(mod: tvm.IRModule, config: VTAConfig, *, hosted: bool = True) -> Run:
+def partitioned(
+    mod: tvm.IRModule, config: VTAConfig, *, hosted: bool = True, planned: bool = True
+) -> Run:
     """``mod`` partitioned, with the plan of each composite (``hosted``: of an operand from the
-    host)."""
+    host) if it is to be ``planned``."""
     clean, mark, *rest = partition_passes(config)
     marked = mark(clean(mod))
     plans = {}
-    for func in composites(marked).values():
+    for func in composites(marked).values() if planned else ():
         entry, parsed = parse_composite(func, config)
         plans[composite_source(func)] = entry.plan(parsed, config, hosted)
     packed = tvm.transform.Sequential(rest)(marked)
     return Run(packed, {p.name: p for p in placements(packed)}, plans)
 
 
-def run_module(mod: tvm.IRModule, config: VTAConfig, inputs: Sequence[np.ndarray]) -> Run:
-    """Partition, compile and run ``mod`` whose composites read parameters of ``main``."""
+def run_module(
+    mod: tvm.IRModule, config: VTAConfig, inputs: Sequence[np.ndarray], *, planned: bool = True
+) -> Run:
+    """Partition, compile and run ``mod``; its plans are right where composites read parameters of
+    ``main``."""
     start = time.process_time()
-    run = partitioned(mod, config)
+    run = partitioned(mod, config, planned=planned)
     run.seconds = time.process_time() - start
     main = run.module["main"]
     evaluator = _Evaluator(run, config)
@@ -104,7 +109,8 @@ class _Evaluator:
     def value(self, binding: relax.VarBinding, env: dict[Any, Any]) -> Any:
         call = binding.value
         if isinstance(call, TupleGetItem):
-            return env[call.tuple_value][call.index]
+            element = env[call.tuple_value][call.index]
+            return np.asarray(element).astype(str(binding.var.ty.dtype))
         if not isinstance(call, relax.Call):
             return env[call]
         name = getattr(call.op, "name_hint", "")

@@ -1,216 +1,166 @@
-"""Random networks of the integer dialect: 2 to 12 operators of all kinds, branches and islands."""
+"""Random networks as ONNX models: 2 to 12 operators of all kinds, drawn by hypothesis."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
-import tvm
-from integer_models import IntegerNet
-from tvm import relax
+import onnx
+from hypothesis import strategies as st
+from onnx import helper
+from random_kinds import KINDS, STEMS
+from random_operators import Value
+from small_models import Net
 
-from vta_byoc.bindings import static_shape
-
-MOST_ELEMENTS = 12_000
-"""Of one tensor."""
+T = TypeVar("T")
+Draw = Callable[[st.SearchStrategy[Any]], Any]
 
 
-class GraphMaker:
+@dataclass(frozen=True, eq=False)
+class Network:
+    """A float ONNX model.
+
+    Attributes:
+        inputs: shapes by name.
+        kinds: of its operators.
+        shapes: of all its tensors.
+        form: arguments of `quantize`.
+    """
+
+    model: onnx.ModelProto
+    inputs: dict[str, tuple[int, ...]]
+    kinds: tuple[str, ...]
+    shapes: dict[str, tuple[int, ...]]
+    form: dict[str, Any]
+
+    def samples(self, seed: int) -> list[np.ndarray]:
+        """One array for each input."""
+        rng = np.random.default_rng(seed)
+        return [rng.standard_normal(shape, dtype="float32") for shape in self.inputs.values()]
+
+    def __repr__(self) -> str:
+        """One line for each operator, input and the outputs; the form last, if it is not plain."""
+        graph = self.model.graph
+        lines = [f"{name} = input {_text(shape)}" for name, shape in self.inputs.items()]
+        lines += [self._line(node) for node in graph.node]
+        lines.append("outputs " + ", ".join(o.name for o in graph.output))
+        return "\n".join(["", *lines, *([f"quantize {self.form}"] if self.form else [])])
+
+    def _line(self, node: onnx.NodeProto) -> str:
+        attrs = [f"{a.name}={helper.get_attribute_value(a)}" for a in node.attribute]
+        inputs = [f"{i} {_text(self.shapes[i])}" if i in self.shapes else i for i in node.input]
+        return f"{', '.join(node.output)} = {node.op_type}({', '.join([*inputs, *attrs])})"
+
+
+def _text(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape)) or "scalar"
+
+
+class Maker:
     """Grows one network; every operator reads tensors that are there."""
 
-    def __init__(self, seed: int) -> None:
-        self.rng = np.random.default_rng(seed)
-        size = (int(self.rng.integers(4, 10)), int(self.rng.integers(4, 10)))
-        # inputs of 32 channels fill the lanes of all machines: folding has tests of its own
-        shape = (int(self.rng.choice([1, 1, 2])), 32, *size)
-        self.net = IntegerNet(seed, x=shape, y=shape)
-        self.values: list[relax.Var] = list(self.net.params)
-        self.made: list[str] = []
+    def __init__(self, draw: Draw) -> None:
+        self._draw = draw
+        self.products = 0
+        """Of two tensors: each doubles the exponent of what the values can reach."""
+        self.net = Net(draw(st.integers(0, 255)))
+        self.values: list[Value] = []
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        self._read: set[str] = set()
+        self._weights: dict[tuple[int, ...], str] = {}
 
-    def build(self) -> tvm.IRModule:
-        """The module; some values that nothing reads are results beside the last one."""
-        wanted = int(self.rng.integers(2, 13))
-        while len(self.made) < wanted:
-            kind = str(self.rng.choice(list(KINDS), p=WEIGHTS))
-            value = KINDS[kind](self, f"{kind}{len(self.made)}")
-            if value is not None:
-                self.values.append(value)
-                self.made.append(kind)
-        extra = [v for v in self.values[2:-1] if self.rng.random() < 0.15]
-        return self.net.module(self.values[-1], *extra)
+    def network(self) -> Network:
+        """Inputs, operators, outputs."""
+        inputs = self._inputs()
+        kinds = []
+        for number in range(self.pick(COUNTS)):
+            x = self._operand()
+            known = STEMS if number == 0 and self.chance(STEM_SHARE) else KINDS
+            kind = self.pick([k for k in known if k.takes(x) for _ in range(k.weight)])
+            self.values.append(kind.make(self, x))
+            kinds.append(kind.name)
+        *others, last = (v.name for v in self.values[len(inputs) :])
+        outputs = [last, *(n for n in others if self.chance(10 if n in self._read else 70))]
+        form = self.pick(FORMS)
+        return Network(self.net.model(*outputs), inputs, tuple(kinds), self._shapes, form)
+
+    def _operand(self) -> Value:
+        """Mostly the last tensor or one that nothing reads yet."""
+        unread = [v for v in self.values if v.name not in self._read] or self.values
+        any_one, unread_one = self.pick(self.values), self.pick(unread)
+        return self.pick([self.values[-1], self.values[-1], unread_one, any_one])
+
+    def _inputs(self) -> dict[str, tuple[int, ...]]:
+        rank = self.pick([4] * 8 + [3, 2])
+        batch = self.pick([1, 1, 1, 2, 3, 4])
+        for name in "xyz"[: self.pick([1, 1, 1, 2, 2, 3])]:
+            if not self.values or self.chance(30):
+                plane = (self.pick(SIZES) for _ in range(rank - 2))
+                shape = (batch, self.pick(INPUT_CHANNELS), *plane)
+            self.values.append(Value(name, shape))
+            self._shapes[name] = shape
+            info = helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+            self.net.inputs.append(info)
+        return dict(self._shapes)
 
     # ---------------------------------------------------------------- choices
-    def pick(self) -> relax.Var:
-        """A tensor, mostly a late one."""
-        late = self.values[-3:]
-        return late[int(self.rng.integers(len(late)))]
+    def pick(self, items: Sequence[T]) -> T:
+        """One of them; a failure shrinks towards the first."""
+        chosen: T = self._draw(st.sampled_from(items))
+        return chosen
 
-    def shape(self, value: relax.Var) -> tuple[int, int, int, int]:
-        n, c, h, w = static_shape(value)
-        return n, c, h, w
+    def chance(self, percent: int) -> bool:
+        """True in so many cases of a hundred."""
+        return bool(self._draw(st.integers(0, 99)) >= 100 - percent)
 
-    def twin(self, value: relax.Var) -> relax.Var | None:
-        """Another tensor of the shape of ``value``."""
-        same = [v for v in self.values if static_shape(v) == static_shape(value)]
-        return same[int(self.rng.integers(len(same)))]
+    # ---------------------------------------------------------------- writing
+    def add(self, op: str, inputs: Sequence[str], shape: tuple[int, ...], **attrs: Any) -> Value:
+        """A node and its result."""
+        return self.add_many(op, inputs, [shape], **attrs)[0]
 
-    def channels(self) -> int:
-        return int(self.rng.choice([1, 8, 16, 24, 32, 37, 48]))
+    def add_many(
+        self, op: str, inputs: Sequence[str], shapes: Sequence[tuple[int, ...]], **attrs: Any
+    ) -> list[Value]:
+        """A node of several results."""
+        self._read.update(inputs)
+        made = self.net.node(op, *inputs, outputs=len(shapes), **attrs)
+        names = made if isinstance(made, list) else [made]
+        self._shapes.update(zip(names, shapes, strict=True))
+        return [Value(name, shape) for name, shape in zip(names, shapes, strict=True)]
 
-    # ---------------------------------------------------------------- operators
-    def conv(self, name: str) -> relax.Var:
-        x = self.pick()
-        k = int(self.rng.choice([1, 3, 3, 5]))
-        stride = int(self.rng.integers(1, 3)) if min(self.shape(x)[2:]) > 3 else 1
-        shift, relu = int(self.rng.integers(7, 11)), bool(self.rng.random() < 0.6)
-        return self.net.conv(
-            x, self.channels(), k, stride=stride, relu=relu, shift=shift, name=name
-        )
+    def reshape(self, x: Value, shape: tuple[int, ...]) -> Value:
+        return self.add("Reshape", [x.name, self.net.const(shape, "int64")], shape)
 
-    def grouped(self, name: str) -> relax.Var | None:
-        x = self.pick()
-        c = self.shape(x)[1]
-        groups = [g for g in range(2, c + 1) if c % g == 0]
-        if not groups:
-            return None
-        g = int(self.rng.choice([groups[-1], groups[int(self.rng.integers(len(groups)))]]))
-        return self.net.conv(x, c, 3, groups=g, shift=6, name=name)
-
-    def transposed(self, name: str) -> relax.Var | None:
-        x = self.pick()
-        n, c, h, w = self.shape(x)
-        co = self.channels()
-        if n * co * h * w * 4 > MOST_ELEMENTS or min(h, w) < 2:
-            return None
-        k = int(self.rng.integers(2, 5))
-        weight = self.rng.integers(-127, 128, (c, co, k, k)).astype("int8")
-        product = relax.op.nn.conv2d_transpose(
-            x, relax.const(weight), strides=(2, 2), padding=(1, 1), out_dtype="int32"
-        )
-        value = self.net.emit(product, f"{name}__acc")
-        bias = self.rng.integers(-999, 999, (1, co, 1, 1)).astype("int32")
-        return self.finish(value, name, ("add", bias), ("right_shift", np.int32(9)))
-
-    def finish(
-        self, value: relax.Expr, name: str, *steps: tuple[str, np.ndarray | np.int32]
-    ) -> relax.Var:
-        """Steps, saturation and int8."""
-        all_steps = [*steps, ("maximum", np.int32(-128)), ("minimum", np.int32(127))]
-        for number, (op, constant) in enumerate(all_steps):
-            call = getattr(relax.op, op)(value, relax.const(np.asarray(constant, "int32")))
-            value = self.net.emit(call, f"{name}__{number}")
-        return self.net.emit(relax.op.astype(value, "int8"), name)
-
-    def wide(self, value: relax.Var, name: str) -> relax.Var:
-        return self.net.emit(relax.op.astype(value, "int32"), name)
-
-    def binary(self, name: str) -> relax.Var | None:
-        x = self.pick()
-        y = self.twin(x)
-        if y is None:
-            return None
-        sides = [self.wide(v, f"{name}__{s}") for v, s in ((x, "lhs"), (y, "rhs"))]
-        op = str(self.rng.choice(["add", "add", "subtract", "maximum", "minimum", "multiply"]))
-        value = self.net.emit(getattr(relax.op, op)(*sides), f"{name}__acc")
-        half = ("add", np.int32(1 << 6)) if op == "multiply" else ("add", np.int32(1))
-        shift = np.int32(7 if op == "multiply" else 1)
-        return self.finish(value, name, half, ("right_shift", shift))
-
-    def unary(self, name: str) -> relax.Var:
-        x = self.pick()
-        value = self.wide(x, f"{name}__acc")
-        by_channel = self.rng.integers(-20, 20, (1, self.shape(x)[1], 1, 1)).astype("int32")
-        factor = by_channel if self.rng.random() < 0.5 else np.int32(5)
-        return self.finish(value, name, ("multiply", factor), ("right_shift", np.int32(3)))
-
-    def leaky(self, name: str) -> relax.Var:
-        x = self.wide(self.pick(), f"{name}__acc")
-        scaled = self.net.emit(
-            relax.op.left_shift(x, relax.const(np.int32(3))), f"{name}__kept__shift"
-        )
-        value = self.net.emit(relax.op.maximum(scaled, x), f"{name}__max")
-        return self.finish(value, name, ("add", np.int32(4)), ("right_shift", np.int32(3)))
-
-    def clamp(self, name: str) -> relax.Var:
-        x = self.pick()
-        low = self.net.emit(relax.op.maximum(x, relax.const(np.int8(-9))), f"{name}__low")
-        return self.net.emit(relax.op.minimum(low, relax.const(np.int8(90))), name)
-
-    def pool(self, name: str) -> relax.Var | None:
-        x = self.pick()
-        if min(self.shape(x)[2:]) < 3:
-            return None
-        k, s, p = ((2, 2, 0), (3, 2, 1), (3, 1, 1))[int(self.rng.integers(3))]
-        options = {"pool_size": (k, k), "strides": (s, s), "padding": (p, p)}
-        return self.net.op("nn.max_pool2d", x, **options, name=name)
-
-    def mean(self, name: str) -> relax.Var:
-        value = self.wide(self.pick(), f"{name}__int32")
-        total = self.net.op("sum", value, axis=[2, 3], keepdims=True, name=f"{name}__acc")
-        return self.finish(total, name, ("multiply", np.int32(9)), ("right_shift", np.int32(8)))
-
-    def concat(self, name: str) -> relax.Var | None:
-        x = self.pick()
-        n, _, h, w = self.shape(x)
-        others = [v for v in self.values if self.shape(v)[::2] == (n, h) and self.shape(v)[3] == w]
-        parts = [x, *(others[int(i)] for i in self.rng.integers(len(others), size=2))]
-        parts = parts[: int(self.rng.integers(2, 4))]
-        if sum(self.shape(p)[1] for p in parts) * n * h * w > MOST_ELEMENTS:
-            return None
-        return self.net.emit(relax.op.concat(parts, axis=1), name)
-
-    def slice(self, name: str) -> relax.Var | None:
-        x = self.pick()
-        _, c, h, _ = self.shape(x)
-        if c < 4 or h < 4:
-            return None
-        first = int(self.rng.integers(0, c // 2))
-        return self.net.op("strided_slice", x, [1, 2], [first, 1], [c, h], [1, 2], name=name)
-
-    def pad(self, name: str) -> relax.Var:
-        widths = (0, 0, 0, 0, *(int(w) for w in self.rng.integers(0, 3, 4)))
-        return self.net.op("nn.pad", self.pick(), widths, name=name)
-
-    def upsample(self, name: str) -> relax.Var | None:
-        x = self.pick()
-        if np.prod(self.shape(x)) * 4 > MOST_ELEMENTS:
-            return None
-        rows = self.net.op("repeat", x, 2, 2, name=f"{name}__rows")
-        return self.net.op("repeat", rows, 2, 3, name=name)
-
-    def shuffle(self, name: str) -> relax.Var | None:
-        x = self.pick()
-        n, c, h, w = self.shape(x)
-        groups = [g for g in (2, 3, 4) if c % g == 0]
-        if not groups:
-            return None
-        g = int(self.rng.choice(groups))
-        seen = self.net.op("reshape", x, (n, g, c // g, h, w), name=f"{name}__groups")
-        swapped = self.net.op("permute_dims", seen, axes=[0, 2, 1, 3, 4], name=f"{name}__swap")
-        return self.net.op("reshape", swapped, (n, c, h, w), name=name)
-
-    def island(self, name: str) -> relax.Var:
-        """An operator that the partition table does not know."""
-        x = self.clamp(f"{name}_in")
-        return self.net.op("abs", x, name=name)
+    def weight(self, shape: tuple[int, ...], inputs: int) -> str:
+        """Weights of a layer whose results sum up ``inputs`` products; some layers share them."""
+        if shape not in self._weights or not self.chance(30):
+            scale = (2 / inputs) ** 0.5 * self.pick(WEIGHT_SCALES)
+            self._weights[shape] = self.net.normal(*shape, scale=scale)
+        return self._weights[shape]
 
 
-KINDS: dict[str, Callable[[GraphMaker, str], relax.Var | None]] = {
-    "conv": GraphMaker.conv,
-    "grouped": GraphMaker.grouped,
-    "transposed": GraphMaker.transposed,
-    "binary": GraphMaker.binary,
-    "unary": GraphMaker.unary,
-    "leaky": GraphMaker.leaky,
-    "clamp": GraphMaker.clamp,
-    "pool": GraphMaker.pool,
-    "mean": GraphMaker.mean,
-    "concat": GraphMaker.concat,
-    "slice": GraphMaker.slice,
-    "pad": GraphMaker.pad,
-    "upsample": GraphMaker.upsample,
-    "shuffle": GraphMaker.shuffle,
-    "island": GraphMaker.island,
-}
-_SHARES = np.array([6, 2, 1, 4, 1, 1, 1, 2, 1, 3, 1, 1, 1, 1, 1], float)
-WEIGHTS = _SHARES / _SHARES.sum()
+FORMS: tuple[dict[str, Any], ...] = (
+    {},
+    {},
+    {"per_channel": True},
+    {"scales": "mul"},
+    {"scales": "mul", "per_channel": True},
+)
+"""How a network is quantized."""
+COUNTS = (2, 3, 3, 4, 4, 4, 5, 5, 5, 6, 6, 7, 8, 9, 10, 11, 12)
+"""Of operators."""
+SIZES = (5, 4, 3, 6, 7, 8, 9, 2, 1, 12)
+"""Rows and columns of the inputs."""
+INPUT_CHANNELS = (3, 16, 1, 8, 17, 24, 32)
+WEIGHT_SCALES = (1.0,) * 17 + (1 / 64, 64.0, 0.0)
+"""Layers that shift far, either way, and one without any weights."""
+STEM_SHARE = 95
+"""Percent of the networks whose first operator has weights."""
+
+
+@st.composite
+def networks(draw: Draw) -> Network:
+    """Networks of 2 to 12 operators."""
+    return Maker(draw).network()

@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 import tvm
 from onnx import TensorProto, helper
-from small_models import Net
+from small_models import Net, call
 from tvm import relax
 
 from vta_byoc.bindings import UniqueNames, op_name, sanitized, static_shape
@@ -32,11 +32,8 @@ def assert_equals_onnxruntime(path: Path, mod: tvm.IRModule) -> None:
     feed = {p.name: rng.standard_normal(static_shape(p)).astype("float32") for p in params}
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     expected = session.run(None, feed)
-    machine = relax.VirtualMachine(relax.build(mod, "llvm"), tvm.cpu())
-    got = machine["main"](*(tvm.runtime.tensor(array) for array in feed.values()))
-    got = [got] if len(expected) == 1 else list(got)
-    for ours, theirs in zip(got, expected, strict=True):
-        np.testing.assert_allclose(ours.numpy(), theirs, rtol=1e-4, atol=1e-5)
+    for ours, theirs in zip(call(mod, *feed.values()), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
 def refused(text: str, path: Path, **options: Any) -> None:
@@ -189,7 +186,6 @@ def test_several_inputs_and_outputs(tmp_path):
     mod = load_model(net.save(tmp_path / "net.onnx", right, product, left))
     assert [name for name, _ in bindings(mod)] == [
         "t0_0",
-        "split__outputs",
         "split",
         "split__1",
         "product",
@@ -254,23 +250,23 @@ def test_unknown_rank(tmp_path):
 def test_missing_file(tmp_path):
     path = tmp_path / "none.onnx"
     refused(
-        f'model file "{path}" does not exist; only .onnx (ONNX, float32) can be loaded; '
-        "check the path",
+        f'model file "{path}" does not exist; only .onnx, .pt2, .tflite (ONNX, PyTorch, TFLite) '
+        "can be loaded; check the path",
         path,
     )
     refused(
-        f'model file "{tmp_path}" is a directory; only .onnx (ONNX, float32) can be loaded; '
-        "check the path",
+        f'model file "{tmp_path}" is a directory; only .onnx, .pt2, .tflite (ONNX, PyTorch, '
+        "TFLite) can be loaded; check the path",
         tmp_path,
     )
 
 
 def test_unknown_extension(tmp_path):
-    path = tmp_path / "net.tflite"
-    path.write_bytes(b"TFL3")
+    path = tmp_path / "net.pb"
+    path.write_bytes(b"")
     refused(
-        f'model file "{path}" has the extension ".tflite"; only .onnx (ONNX, float32) can be '
-        "loaded; export the model to ONNX",
+        f'model file "{path}" has the extension ".pb"; only .onnx, .pt2, .tflite (ONNX, PyTorch, '
+        "TFLite) can be loaded; export the model to one of them",
         path,
     )
 

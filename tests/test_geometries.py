@@ -12,7 +12,9 @@ import pytest
 from integer_models import IntegerNet
 from layer_runs import Run, machines, run_module
 from random_layers import random_layer, write
+from tvm import relax
 
+from vta_byoc.bindings import static_shape
 from vta_byoc.partition import TABLE, mark, placements
 from vta_byoc.scales import Rescale, mean_scale
 from vta_byoc.strategy import STRATEGIES
@@ -90,6 +92,23 @@ def max_pool() -> IntegerNet:
     return net
 
 
+def average() -> IntegerNet:
+    """A ninth of the sum of each window."""
+    net = inputs_of(1)
+    x, padding = net.params[0], [1, 1, 1, 1]
+    channels = static_shape(x)[1]
+    ones = relax.const(np.ones((channels, 1, 3, 3), "int8"))
+    value = net.op(
+        "nn.conv2d", x, ones, padding=padding, groups=channels, out_dtype="int32", name="layer0__0"
+    )
+    for number, (op, operand) in enumerate(
+        (("multiply", 3641), ("add", 1 << 14), ("right_shift", 15)), 1
+    ):
+        value = net.op(op, value, relax.const(operand), name=f"layer0__{number}")
+    net.result = net.op("astype", value, "int8", name="layer0")
+    return net
+
+
 def mean() -> IntegerNet:
     net = inputs_of(1)
     scale = mean_scale([63], -5, 2.0, "layer0")
@@ -163,6 +182,7 @@ CASES: dict[str, tuple[str, Callable[[], IntegerNet]]] = {
     "logits": ("vta.dense", logits),
     "transposed": ("vta.conv2d_transpose", transposed),
     "max pool": ("vta.max_pool2d", max_pool),
+    "average": ("vta.avg_pool2d", average),
     "mean": ("vta.mean", mean),
     "addition": ("vta.binary", addition),
     "rescale": ("vta.unary", rescaled),

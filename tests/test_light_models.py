@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 import tvm
-from test_quantize_layers import fast, ops
+from test_quantize_layers import ops
 
-from vta_byoc.frontend import load_model
+from vta_byoc.check import compare_outputs, compare_stored, reference_runner
+from vta_byoc.frontend import load_model, output_names
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.pipeline import compile_module
+from vta_byoc.place import macs_share, shortfalls
 from vta_byoc.quantize import default_calibration, quantize
+from vta_byoc.runtime import profile
 
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
 ISLANDS = {"nn.softmax"}
@@ -43,14 +49,34 @@ def test_a_light_model_loads_as_layers_and_moves(name):
     assert {op for _, op in ops(light(name))} <= allowed
 
 
-def test_a_light_model_quantizes():
-    """The other models do, too, in 10 to 60 s each."""
-    mod = light("squeezenet")
-    inputs = default_calibration(mod, 1)
-    qmod = quantize(mod, calibration=inputs)
-    types = {b.var.name: b.var.ty for b in qmod["main"].body.blocks[0].bindings}
-    floats = {op for var, op in ops(qmod) if str(types[var].dtype) == "float32"}
+@pytest.fixture(scope="module")
+def noise() -> list[dict[str, Any]]:
+    return default_calibration(light("squeezenet"), 1)
+
+
+@pytest.fixture(scope="module")
+def squeezenet(noise: list[dict[str, Any]]) -> tvm.IRModule:
+    """Quantized; the other models quantize, too, in 10 to 60 s each (benchmarks/networks.py)."""
+    return quantize(light("squeezenet"), calibration=noise)
+
+
+def test_a_light_model_quantizes(squeezenet: tvm.IRModule) -> None:
+    types = {b.var.name: b.var.ty for b in squeezenet["main"].body.blocks[0].bindings}
+    floats = {op for var, op in ops(squeezenet) if str(types[var].dtype) == "float32"}
     assert floats <= {"dequantize", "nn.softmax", "reshape"}
-    (result,) = fast(qmod, *inputs[0].values())
+
+
+def test_a_light_model_runs_on_vta(squeezenet: tvm.IRModule, noise: list[dict[str, Any]]) -> None:
+    """All of its work in one region; every tensor that is stored equals the reference."""
+    compiled = compile_module(squeezenet, VTAConfig.preset("pynq"))
+    reference = reference_runner(squeezenet, compiled.programs)(noise[0])
+    done = profile(compiled.exe, noise[0], arenas=True)
+    checks = compare_outputs(output_names(squeezenet), done.outputs, reference)
+    checks += compare_stored(done, compiled.programs, reference)
+    assert [str(check) for check in checks if not check.equal] == []
+    assert len(compiled.programs) == 1 and len(checks) == 1 + 46
+    assert shortfalls(compiled.placement, 100) == []
+    assert macs_share(compiled.placement).total == 349_151_936
+    (result,) = done.outputs
     assert np.isfinite(result).all()
     np.testing.assert_allclose(result.sum(), 1, atol=1e-3)

@@ -399,6 +399,51 @@ def test_five_dimensions_are_loaded(tmp_path):
     assert names(loaded(net, tmp_path, x)) == ["nn.conv3d", "add"]
 
 
+def test_a_split_is_slices():
+    @I.ir_module
+    class Before:
+        @R.function
+        def main(x: R.Tensor((1, 8, 3, 3), "float32")) -> R.Tuple(
+            R.Tensor((1, 5, 3, 3), "float32"), R.Tensor((1, 2, 3, 3), "float32")
+        ):
+            with R.dataflow():
+                parts = R.split(x, [2, 7], axis=1)
+                first = parts[0]
+                middle = parts[1]
+                y = R.nn.relu(first)
+                R.output(y, middle)
+            return (middle, y)
+
+    @I.ir_module
+    class Expected:
+        @R.function
+        def main(x: R.Tensor((1, 8, 3, 3), "float32")) -> R.Tuple(
+            R.Tensor((1, 5, 3, 3), "float32"), R.Tensor((1, 2, 3, 3), "float32")
+        ):
+            with R.dataflow():
+                parts = R.strided_slice(x, [1], [0], [2])
+                parts__1 = R.strided_slice(x, [1], [2], [7])
+                y = R.nn.relu(parts)
+                R.output(y, parts__1)
+            return (parts__1, y)
+
+    becomes(Before, Expected)
+
+
+def test_a_split_into_one_part_is_nothing(tmp_path):
+    net = Net(x=[1, 3, 4, 4])
+    x = net.node("Split", "x", net.const([3], "int64"), axis=1)
+    assert names(loaded(net, tmp_path, net.node("Relu", x))) == ["nn.relu"]
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER"])
+def test_automatic_pads_of_a_pooling(tmp_path, op, mode):
+    net = Net(x=[1, 3, 8, 7])
+    x = net.node(op, "x", kernel_shape=[3, 2], strides=[2, 2], auto_pad=mode)
+    loaded(net, tmp_path, x)
+
+
 def test_a_dead_branch_is_removed(tmp_path):
     net = Net(x=[1, 3, 4, 4])
     net.conv("x", 3, 4, name="dead")

@@ -180,3 +180,29 @@ def test_placement_needs_a_marked_module() -> None:
     net = residual_net()
     with pytest.raises(VTAError, match="module has no placement record; run partition_for_vta"):
         placements(net.module(net.result))
+
+
+def test_every_operator_of_a_channel_shuffle_is_on_vta() -> None:
+    """Three operators of the model are one group: its reason stands at each."""
+    net = IntegerNet(x=(1, 16, 6, 5))
+    a = net.conv(net.params[0], 32, name="a")
+    seen = net.op("reshape", a, (1, 2, 16, 6, 5), name="seen")
+    turned = net.op("permute_dims", seen, [0, 2, 1, 3, 4], name="turned")
+    mod = net.module(net.op("reshape", turned, (1, 32, 6, 5), name="shuffled"))
+    assert placed(mod) == {
+        "a": ("vta", "pattern vta.conv2d"),
+        "seen": ("vta", "pattern vta.channel_shuffle; part of shuffled"),
+        "turned": ("vta", "pattern vta.channel_shuffle; part of shuffled"),
+        "shuffled": ("vta", "pattern vta.channel_shuffle"),
+    }
+
+
+@pytest.mark.parametrize("value", [1, 2])
+def test_an_average_is_a_convolution_of_ones(value: int) -> None:
+    net = IntegerNet(x=(1, 16, 6, 5))
+    weight = relax.const(np.full((16, 1, 2, 2), value, "int8"))
+    acc = net.op("nn.conv2d", net.params[0], weight, groups=16, out_dtype="int32", name="p__acc")
+    shifted = net.op("right_shift", acc, relax.const(2), name="p__shift")
+    mod = net.module(net.op("astype", shifted, "int8", name="p"))
+    entry = "vta.avg_pool2d" if value == 1 else "vta.conv2d"
+    assert placed(mod) == {"p": ("vta", f"pattern {entry}")}

@@ -91,6 +91,13 @@ def test_the_interval_is_the_exact_one() -> None:
 
 
 # ---------------------------------------------------------------- forms
+def test_a_product_with_zero_is_two_bounds() -> None:
+    for config in (machine(), machine(mul=False)):
+        found = reader(-999, 999, config).read([("mul", np.array(0)), ("add", np.array(7))])
+        assert found.steps == [Step("min", 0), Step("max", 0), Step("add", 7)]
+        assert (found.range.low == 7).all() and (found.range.high == 7).all()
+
+
 def steps(*given: tuple[str, object], **options: object) -> list[Step]:
     pairs = [(op, shaped(np.asarray(value))) for op, value in given]
     return reader(**options).read(pairs).steps  # type: ignore[arg-type]

@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 
 import pytest
 import tvm
 from integer_models import IntegerNet, island_net, residual_net
 
-from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.config import Capabilities, VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.lowering import compile_region
 from vta_byoc.pipeline import partition_for_vta
 from vta_byoc.region import Region, region_functions
-from vta_byoc.strategy import DRAM_ACC, DRAM_INP, DRAM_WGT
-from vta_byoc.vdevice import SCOPES_ATTR, decide, scope_align, scopes_of
+from vta_byoc.scopes import Fact
+from vta_byoc.strategy import DRAM_ACC, DRAM_INP, DRAM_WGT, STRATEGIES
+from vta_byoc.vdevice import (
+    SCOPES_ATTR,
+    annotate_scopes,
+    decide,
+    scope_align,
+    scopes_of,
+    vta_scopes,
+)
 
 CONFIG = VTAConfig()
+TABLE = vta_scopes(CONFIG)
+INT8 = Fact("t", "int8", 64)
+CONV2D, ELEMENTWISE = STRATEGIES["conv2d"], STRATEGIES["elementwise"]
 
 
 def only_region(mod: tvm.IRModule) -> tvm.relax.Function:
@@ -30,19 +42,24 @@ def test_decisions_of_a_residual_block() -> None:
     mod = partition_for_vta(net.module(net.result), CONFIG)
     func = only_region(mod)
     region, decisions = Region.of(func), scopes_of(func)
+    int8 = {name for name, (_, dtype) in region.tensors.items() if dtype == "int8"}
     assert [s.output for s in region.steps] == ["conv_a", "conv_b", "join"]
     x = region.params[0]
     assert decisions[x].demands == (("conv_a", DRAM_INP), ("join", DRAM_INP))
     assert decisions[x].scope == DRAM_INP
-    assert (decisions["conv_a"].scope, decisions["conv_a"].rule) == (DRAM_INP, "consumers agree")
-    assert (decisions["conv_b"].scope, decisions["conv_b"].rule) == (DRAM_INP, "consumers agree")
-    assert decisions["join"].rule == "no consumer on VTA: as the store left it"
+    assert (decisions[x].rule, decisions["conv_a"].rule) == ("consumers agree", "single consumer")
+    assert (decisions["conv_a"].scope, decisions["conv_b"].scope) == (DRAM_INP, DRAM_INP)
+    assert decisions["join"].rule == "no consumer: as its producer writes it"
+    for name, (shape, _dtype) in region.tensors.items():
+        assert decisions[name].nbytes == math.prod(shape) * (1 if name in int8 else 4)
     constants = [p for p in region.params if p != x]
     assert [decisions[p].scope for p in constants] == [DRAM_WGT, DRAM_ACC] * 2 + [DRAM_WGT]
 
 
 def test_packed_int8_serves_both_buffers() -> None:
-    decision = decide("t", "int8", [("c", DRAM_INP), ("d", DRAM_ACC)])
+    for demands in ([("c", DRAM_INP), ("d", DRAM_ACC)], [("d", DRAM_ACC), ("c", DRAM_INP)]):
+        assert decide(INT8, demands, TABLE).scope == DRAM_INP
+    decision = decide(INT8, [("c", DRAM_INP), ("d", DRAM_ACC)], TABLE)
     assert decision.scope == DRAM_INP
     assert decision.rule == "packed int8 serves INP and ACC_8BIT loads: the INP scope holds both"
 
@@ -96,13 +113,53 @@ def test_result_that_is_also_consumed_keeps_its_consumers_scope() -> None:
 
 def test_demands_that_no_copy_serves_are_refused() -> None:
     with pytest.raises(VTAError) as err:
-        decide("t", "int8", [("c", DRAM_INP), ("d", DRAM_WGT)])
+        decide(INT8, [("c", DRAM_INP), ("d", DRAM_WGT)], TABLE)
     assert str(err.value) == (
         "tensor t (int8) is wanted in global.vta.inp and global.vta.wgt; one copy cannot serve "
         "both; give each consumer a tensor of its own"
     )
-    with pytest.raises(VTAError, match="wanted in global.vta.acc and global.vta.inp"):
-        decide("t", "int32", [("c", DRAM_INP), ("d", DRAM_ACC)])
+    with pytest.raises(VTAError, match='"global.vta.inp": need int32, have int8 on VTA 1x16;'):
+        decide(Fact("t", "int32", 64), [("c", DRAM_INP), ("d", DRAM_ACC)], TABLE)
+
+
+def test_scopes_of_a_machine_follow_its_configuration() -> None:
+    narrow = vta_scopes(VTAConfig(capabilities=Capabilities(acc_8bit=False)))
+    with pytest.raises(VTAError) as err:
+        decide(INT8, [("c", DRAM_INP), ("d", DRAM_ACC)], narrow)
+    assert str(err.value) == (
+        'tensor "t": consumer "d" demands scope "global.vta.acc": need int8, have int32 on VTA '
+        "1x16; convert the tensor or name another scope"
+    )
+    large = Fact("t", "int8", 10**6)
+    with pytest.raises(VTAError) as err:
+        decide(large, [("c", "local.inp_buffer")], TABLE)
+    assert str(err.value) == (
+        'tensor "t": consumer "c" demands scope "local.inp_buffer": need 1000000 bytes in '
+        f"elements of 16, have {CONFIG.inp_depth * 16} on VTA 1x16; name global or cut the "
+        "tensor into tiles"
+    )
+
+
+def test_a_strategys_demand_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other demands of the residual give its operands another scope, alignment and place."""
+    net = residual_net()
+    mod = partition_for_vta(net.module(net.result), CONFIG)
+    name = only_region(mod).params[0].name
+    before = compile_region(mod, only_region(mod), {}, CONFIG)
+
+    def scopes(work: object) -> tuple[str, ...]:
+        return tuple(DRAM_WGT if s == DRAM_INP else s for s in CONV2D.scopes(work))
+
+    monkeypatch.setitem(STRATEGIES, "conv2d", dataclasses.replace(CONV2D, scopes=scopes))
+    with pytest.raises(VTAError, match="is wanted in global.vta.inp and global.vta.wgt"):
+        annotate_scopes(CONFIG)(mod)
+    elementwise = dataclasses.replace(ELEMENTWISE, scopes=lambda _work: (DRAM_WGT,) * 3)
+    monkeypatch.setitem(STRATEGIES, ELEMENTWISE.name, elementwise)
+    changed = annotate_scopes(CONFIG)(mod)
+    decisions = scopes_of(only_region(changed))
+    assert {decisions[t].scope for t in (name, "conv_a", "conv_b")} == {DRAM_WGT}
+    after = compile_region(changed, only_region(changed), {}, CONFIG)
+    assert [p.symbol("conv_a").align for p in (before, after)] == [16, 256]
 
 
 def test_unknown_scope_and_missing_annotation() -> None:
@@ -124,5 +181,5 @@ def test_alignment_is_the_largest_element_of_the_scope() -> None:
 
 
 def test_decision_is_a_value() -> None:
-    decision = decide("t", "int8", [("c", DRAM_INP)])
+    decision = decide(INT8, [("c", DRAM_INP)], TABLE)
     assert dataclasses.replace(decision) == decision

@@ -29,6 +29,7 @@ from vta_byoc._pins import check_pins
 check_pins()
 
 if TYPE_CHECKING:
+    from vta_byoc.evaluate import evaluate
     from vta_byoc.frontend import load_model
     from vta_byoc.hw.config import VTAConfig
     from vta_byoc.hw.errors import VTAError
@@ -44,6 +45,7 @@ __all__ = [
     "VTAConfig",
     "VTAError",
     "build",
+    "evaluate",
     "load_model",
     "partition_for_vta",
     "profile",
@@ -55,6 +57,7 @@ _HOME = {
     "VTAConfig": "vta_byoc.hw.config",
     "VTAError": "vta_byoc.hw.errors",
     "build": "vta_byoc.pipeline",
+    "evaluate": "vta_byoc.evaluate",
     "load_model": "vta_byoc.frontend",
     "partition_for_vta": "vta_byoc.pipeline",
     "profile": "vta_byoc.runtime",

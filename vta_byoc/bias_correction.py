@@ -225,21 +225,34 @@ def twins(mod: tvm.IRModule, qmod: tvm.IRModule) -> dict[relax.Var, Twin]:
     A group of operators bears the name of its first and has the value of its last.
     """
     record = json.loads(qmod.attrs[QUANTIZATION])
-    last: dict[str, relax.Var] = {sanitized(p.name): p for p in mod["main"].params}
-    last |= {source_name(b.var): b.var for b in straight_bindings(mod["main"])}
-    twins: dict[relax.Var, Twin] = {}
+    named: dict[str, list[relax.Var]] = {sanitized(p.name): [p] for p in mod["main"].params}
+    for binding in straight_bindings(mod["main"]):
+        named.setdefault(source_name(binding.var), []).append(binding.var)
+    found: dict[relax.Var, Twin] = {}
     for binding in straight_bindings(qmod["main"]):
         name = str(binding.var.name)
         source = record["sources"].get(name, [name.removesuffix(f"{SEPARATOR}int8")])[-1]
         entry = record["tensors"].get(name)
-        if source not in last:
+        var = _result_of(source, named.get(source, []), binding.var)
+        if var is None:
             continue
         if is_float32(binding.var):
-            twins.setdefault(last[source], Twin(binding.var))
+            found.setdefault(var, Twin(binding.var))
         elif entry is not None:
             scale, zero = float(entry["scale"]), float(entry.get("zero", 0))
-            twins.setdefault(last[source], Twin(binding.var, scale, zero))
-    return twins
+            found.setdefault(var, Twin(binding.var, scale, zero))
+    return found
+
+
+def _result_of(source: str, variables: Sequence[relax.Var], like: relax.Var) -> relax.Var | None:
+    """Of an operator's variables its result: the one of its own name, else the last, in the shape
+    of `like`."""
+    tensors = [var for var in variables if isinstance(var.ty, relax.TensorType)]
+    if not isinstance(like.ty, relax.TensorType):
+        return None
+    fitting = [var for var in tensors if static_shape(var) == static_shape(like)]
+    own = [var for var in fitting if sanitized(var.name) == source]
+    return next(reversed(own or fitting), None)
 
 
 def _places(mod: tvm.IRModule, twins: Mapping[relax.Var, Twin]) -> list[Place]:

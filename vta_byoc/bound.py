@@ -121,7 +121,9 @@ def _pool(work: PoolWorkload, config: VTAConfig) -> tuple[int, int]:
     vectors = _vectors(outputs, config)
     nbytes = _nbytes(inputs, config) + _stored(work, config)
     if work.kind == "sum":
-        return vectors * (math.prod(work.kernel) + _epilogue(work.epilogue, config)), nbytes
+        again = 2 if work.factor > 1 else 1  # the digits of the factor, a shift between
+        taps = again * math.prod(work.kernel) + (again - 1) * config.timing.alu_imm_cycles
+        return vectors * (taps + _epilogue(work.epilogue, config)), nbytes
     n, c, _, width = outputs
     rows = _vectors((n, c, inputs[2], width), config) * (work.kernel[1] - 1)
     columns = vectors * (work.kernel[0] - 1)

@@ -17,15 +17,16 @@ tensor or per channel) and the zero points:
 
 fixed     an accumulator a becomes round(f * a) + zero by
           a + offset (in the bias; for layers with a zero point and padding one value per position,
-          as padding writes 0); right_shift(pre); maximum(-32767), minimum(32767) unless proven
-          needless (what they cut saturates anyway); multiply(15 bits); right_shift, add(rounding
-          and zero point), right_shift (one shift in two parts, so that the constant is small).
+          as padding writes 0); right_shift(pre); maximum, minimum (to 15 bits, or 16 where the
+          result uses more than half of int8) unless proven needless (what they cut saturates
+          anyway); multiply (15 bits or more, as int32 allows); right_shift, add(rounding and zero
+          point), right_shift (one shift in two parts, so that the constant is small).
           Where f is a power of two: offset and one right_shift.  With power-of-two steps per
           channel: a right_shift per channel, behind a left_shift of all if one would be negative.
 linear    int8 operands become (sum of factor * operand + offset) >> shift with factors of up to 21
           bits: both sides of a sum, maximum, minimum or leaky relu, a scale and offset, a change of
           scale.  A factor that is a power of two is a left_shift.
-An exact result that is not within 2**-8 of a half is reached; about 0.1 % differ by one.
+Less than 0.1 % of the results differ from exact rounding, by one.
 
 The forms (`[...]` is left out where it changes nothing; `end` is maximum(low), minimum(high),
 astype int8; `rescale` is [add(rounding)], right_shift | left_shift | nothing):

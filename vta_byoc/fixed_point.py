@@ -13,20 +13,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vta_byoc.scales import INT8_HIGH, INT8_LOW, INT32_HIGH, MAX_SHIFT, MULTIPLIER_HIGH
+from vta_byoc.scales import INT8_HIGH, INT8_LOW, INT32_HIGH, MAX_SHIFT
 
-CLAMP = MULTIPLIER_HIGH
-"""What an accumulator is clamped to before it is multiplied: an immediate, as the factor is."""
-VALUE_BITS = 15
+NARROW, WIDE = (15, 30), (16, 31)
+"""Bits that an accumulator is cut to, and of its product with the factor. Clamps of 15 bits are
+immediates, which is enough where half of the range of int8 is used."""
+MOST_FACTOR_BITS = 20
+IMMEDIATE_BITS = 15
 SPLIT_SHIFT = 7
 """A last shift is split so that its rounding constant and a zero point fit an immediate."""
 COMMON_ERROR = 1.01 * 2.0**-7
 """One last shift serves all channels where that costs no more than this of an output step."""
 FOLD_ERROR = 2.0**-9
-"""A zero point goes into the bias where rounding it there costs no more than this."""
+"""The middle of the result's range is moved to 0 by the bias where rounding it there costs no more
+than this."""
 FACTOR_BITS = 21
 """Bits of the factors that int8 operands are multiplied by."""
-RATIO_LOW, RATIO_HIGH = 2.0**-60, float(MULTIPLIER_HIGH)
+RATIO_LOW, RATIO_HIGH = 2.0**-60, 2.0**15
 RATIO_LIMIT = 2.0**20
 
 Steps = tuple[tuple[str, np.ndarray], ...]
@@ -75,35 +78,73 @@ def requantizer(
         reach: int64, scalar or one per channel: the largest magnitude for any input.
 
     The result of exact powers of two is exact (a half rounds up). Otherwise a value that does not
-    saturate keeps 14 to 15 bits and the factor 14 to 15; about 0.15 % of results differ by one from
-    exact rounding.
+    saturate keeps 14 to 17 bits and the factor 13 to 15; less than 0.1 % of results differ by one
+    from exact rounding.
     """
     ratio = np.asarray(np.clip(ratio, RATIO_LOW, RATIO_HIGH), np.float64)
     reach = np.broadcast_to(reach.max(), ratio.shape) if reach.size != ratio.size else reach
     exact = _power_of_two(ratio, reach, zero, low, high)
     if exact is not None:
         return exact
-    folded = _folded_zero(ratio, reach, zero)
-    after = 0 if folded is not None else zero
-    offset = np.zeros(ratio.shape, np.int64) if folded is None else folded
+    middle = (low + high + 1) // 2
+    offset = _folded(ratio, reach, zero - middle)
+    after = zero if offset is None else middle
+    offset = np.zeros(ratio.shape, np.int64) if offset is None else offset
+    outputs = float(max(high - after, after - low))
     most = reach + np.abs(offset)
-    outputs = 2.0 * -INT8_LOW if after else -INT8_LOW
-    useful = np.minimum(most, np.ceil((outputs + 1) / ratio))
-    pre = np.maximum(_bits(useful) - VALUE_BITS, 0)
-    rounding = np.where(pre > 0, np.int64(1) << np.maximum(pre - 1, 0), 0)
-    needs_clamp = bool(((most + rounding >> pre) > CLAMP).any())
-    factor, shift = _factors(ratio * 2.0**pre, np.minimum(outputs, most * ratio))
-    steps: list[tuple[str, np.ndarray]] = []
-    if pre.any():
-        steps.append(("right_shift", _scalar_if_equal(pre)))
-    if needs_clamp:
-        steps += [("maximum", np.array(-CLAMP)), ("minimum", np.array(CLAMP))]
-    if (factor != 1).any():
-        steps.append(("multiply", factor))
-    steps += _last_shift(shift, after)
-    total = offset + rounding
+    split = NARROW if outputs <= -INT8_LOW // 2 else WIDE
+    found = _scaled(ratio, most, outputs, split)
+    if found.shift.ndim and split is WIDE:
+        found = _scaled(ratio, most, outputs, NARROW)
+    total = offset + found.rounding
     bound = int((reach + np.abs(total)).max())
-    return FixedPoint(_scalar_if_equal(total), tuple(steps), low, high, bound)
+    steps = found.steps(after)
+    return FixedPoint(_scalar_if_equal(total), steps, low, high, bound)
+
+
+@dataclass(frozen=True, eq=False)
+class _Scaled:
+    """A shift of the accumulator, a clamp (0: needless), a factor and the shift behind it."""
+
+    pre: np.ndarray
+    clamp: int
+    factor: np.ndarray
+    shift: np.ndarray
+
+    @property
+    def rounding(self) -> np.ndarray:
+        """What is added before the first shift."""
+        return np.where(self.pre > 0, np.int64(1) << np.maximum(self.pre - 1, 0), 0)
+
+    def steps(self, zero: int) -> Steps:
+        """In order; `zero` is added at the end."""
+        steps: list[tuple[str, np.ndarray]] = []
+        if self.pre.any():
+            steps.append(("right_shift", _scalar_if_equal(self.pre)))
+        if self.clamp:
+            steps += [("maximum", np.array(-self.clamp)), ("minimum", np.array(self.clamp))]
+        if (self.factor != 1).any():
+            steps.append(("multiply", self.factor))
+        return (*steps, *_last_shift(self.shift, zero))
+
+
+def _scaled(
+    ratio: np.ndarray, reach: np.ndarray, outputs: float, split: tuple[int, int]
+) -> _Scaled:
+    """Accumulators cut to so many bits where they saturate at `outputs`; factors of the rest."""
+    bits, total = split
+    useful = np.minimum(reach, np.ceil((outputs + 1) / ratio))
+    pre = np.maximum(_bits(useful) - bits, 0)
+    rounding = np.where(pre > 0, np.int64(1) << np.maximum(pre - 1, 0), 0)
+    most = (1 << bits) - 1
+    needs_clamp = bool(((reach + rounding >> pre) > most).any())
+    kept = np.full(pre.shape, bits) if needs_clamp else _bits((reach + rounding) >> pre)
+    factor, shift = _factors(
+        ratio * 2.0**pre,
+        np.minimum(outputs, reach * ratio),
+        np.minimum(total - kept, MOST_FACTOR_BITS),
+    )
+    return _Scaled(pre, most if needs_clamp else 0, factor, shift)
 
 
 def _power_of_two(
@@ -123,23 +164,24 @@ def _power_of_two(
     return FixedPoint(_scalar_if_equal(offset), steps, low, high, bound)
 
 
-def _folded_zero(ratio: np.ndarray, reach: np.ndarray, zero: int) -> np.ndarray | None:
-    """The zero point in units of the accumulator, where that is precise and fits."""
-    if not zero or ratio.max() > 2 * FOLD_ERROR:
-        return None
-    offset = zero / ratio
-    if (np.abs(offset) + reach).max() >= INT32_HIGH // 2:
+def _folded(ratio: np.ndarray, reach: np.ndarray, constant: int) -> np.ndarray | None:
+    """What is added to a result in units of the accumulator, where that is precise and fits."""
+    offset = constant / ratio
+    is_precise = not constant or ratio.max() <= 2 * FOLD_ERROR
+    if not is_precise or (np.abs(offset) + reach).max() >= INT32_HIGH // 2:
         return None
     return np.rint(offset).astype(np.int64)
 
 
-def _factors(ratio: np.ndarray, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Factors of 15 bits and the right shifts after them, one for all channels if possible.
+def _factors(
+    ratio: np.ndarray, outputs: np.ndarray, bits: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Factors of `bits` and the right shifts after them, one for all channels if possible.
 
     `outputs`: the largest results, in output steps, that do not saturate.
     """
-    single = np.minimum(VALUE_BITS - np.frexp(ratio)[1], 30).astype(np.int64)
-    over = np.rint(np.ldexp(ratio, single)) > MULTIPLIER_HIGH
+    single = np.minimum(bits - np.frexp(ratio)[1], 30).astype(np.int64)
+    over = np.rint(np.ldexp(ratio, single)) >= np.int64(1) << bits
     single = np.maximum(single - over, 0)
     common = single.min()
     factor = np.rint(np.ldexp(ratio, common)).astype(np.int64)
@@ -152,18 +194,21 @@ def _factors(ratio: np.ndarray, outputs: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _last_shift(shift: np.ndarray, zero: int) -> list[tuple[str, np.ndarray]]:
-    """Round, shift right and add `zero`; the constants fit an immediate if one shift serves all."""
-    low = shift if shift.ndim else np.minimum(shift, SPLIT_SHIFT if zero else VALUE_BITS)
-    rounding = np.where(low > 0, np.int64(1) << np.maximum(low - 1, 0), 0)
-    first, offset = shift - low, rounding
-    steps = [("right_shift", first)] if first.any() else []
+    """Round, shift right and add `zero`; the constants fit an immediate if one shift serves all.
+
+    A first part of the shift leaves room for them.
+    """
+    first = np.maximum(shift.min() - (SPLIT_SHIFT if zero or shift.ndim else IMMEDIATE_BITS), 0)
+    rest = shift - first
+    offset = np.where(rest > 0, np.int64(1) << np.maximum(rest - 1, 0), 0)
+    steps = [("right_shift", np.asarray(first))] if first else []
     wide = shift.ndim and zero  # a zero point that is shifted by many bits would leave int32
     if not wide:
-        offset = offset + (np.int64(zero) << low)
+        offset = offset + (np.int64(zero) << rest)
     if offset.any():
         steps.append(("add", _scalar_if_equal(offset)))
-    if low.any():
-        steps.append(("right_shift", low))
+    if rest.any():
+        steps.append(("right_shift", _scalar_if_equal(rest)))
     if wide:
         steps.append(("add", np.array(zero)))
     return steps

@@ -1,4 +1,4 @@
-"""Model files to clean float Relax: one function, one table of formats."""
+"""Models to clean Relax, float or quantized: one function, one table of formats."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from vta_byoc.bindings import source_name
+from vta_byoc import torch_import
+from vta_byoc.bindings import UniqueNames, source_name
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.normalize import normalize
 
@@ -22,22 +23,27 @@ OUTPUT_NAMES = "vta.output_names"
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def load_model(path: str | Path, *, shapes: Shapes | None = None) -> tvm.IRModule:
+def load_model(path: str | Path | Any, *, shapes: Shapes | None = None) -> tvm.IRModule:
     """Load a model as a Relax module with one dataflow function `main`.
 
     Args:
-        path: an ONNX file (`.onnx`) with float32 inputs.
-        shapes: input name -> shape, for inputs with dynamic dimensions.
+        path: an ONNX file (`.onnx`), a TFLite file (`.tflite`), a program saved by
+            `torch.export.save` (`.pt2`), or a `torch.export.ExportedProgram` itself.
+        shapes: input name -> shape, for inputs with dynamic dimensions (ONNX).
 
     Returns:
-        Float Relax. Parameters of `main` carry the model's input names; every variable carries
-        its node's name (`source_name`); weights are constants; batch normalization is folded
-        into layers and what else exporters write around them is rewritten (`normalize`). The
-        attribute `vta.output_names` lists the outputs.
+        Float Relax; for a quantized model with `relax.quantize` and `relax.dequantize` between
+        float operators, and int8 or uint8 inputs and outputs if the model has them. Parameters of
+        `main` carry the model's input names; every variable carries its node's name
+        (`source_name`); weights are constants; batch normalization is folded into layers and what
+        else exporters write around them is rewritten (`normalize`). The attribute
+        `vta.output_names` lists the outputs.
 
     Raises:
         VTAError: the file cannot be read, is broken, or holds something not supported.
     """
+    if torch_import.is_program(path):
+        return _from_torch(path, dict(shapes or {}))
     path = Path(path)
     if not path.is_file():
         kind = "is a directory" if path.is_dir() else "does not exist"
@@ -46,7 +52,7 @@ def load_model(path: str | Path, *, shapes: Shapes | None = None) -> tvm.IRModul
     if loader is None:
         raise VTAError(
             f'model file "{path}" has the extension "{path.suffix}"; {_formats()} can be loaded; '
-            "export the model to ONNX"
+            "export the model to one of them"
         )
     return loader(path, dict(shapes or {}))
 
@@ -62,22 +68,46 @@ def output_names(mod: tvm.IRModule) -> list[str]:
 
 
 def _load_onnx(path: Path, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
-    from vta_byoc import onnx_checks, onnx_import
+    from vta_byoc import onnx_attributes, onnx_checks, onnx_import, onnx_quantized
 
     model = onnx_checks.read(path)
     opset = onnx_checks.check_operators(model, path)
     bound = onnx_checks.input_shapes(model.graph, shapes)
     onnx_checks.check_model(model, path)
+    onnx_attributes.check_attributes(model.graph)
     onnx_import.name_nodes(model.graph)
+    onnx_quantized.expand(model.graph)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         mod = onnx_import.import_graph(model.graph, opset, bound)
-    return normalize(mod).with_attr(OUTPUT_NAMES, [value.name for value in model.graph.output])
+    names = UniqueNames("_")  # a result may be listed twice
+    outputs = [names.fresh(value.name) for value in model.graph.output]
+    return normalize(mod).with_attr(OUTPUT_NAMES, outputs)
 
 
-LOADERS: dict[str, Callable[[Path, dict[str, Any]], tvm.IRModule]] = {".onnx": _load_onnx}
+def _load_tflite(path: Path, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
+    from vta_byoc.tflite_import import import_model
+
+    mod, outputs = import_model(path, shapes)
+    return normalize(mod).with_attr(OUTPUT_NAMES, outputs)
+
+
+def _load_torch(path: Path, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
+    return _from_torch(torch_import.read(path), shapes)
+
+
+def _from_torch(program: Any, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
+    mod, outputs = torch_import.import_program(program, shapes)
+    return torch_import.check(normalize(mod)).with_attr(OUTPUT_NAMES, outputs)
+
+
+LOADERS: dict[str, Callable[[Path, dict[str, Any]], tvm.IRModule]] = {
+    ".onnx": _load_onnx,
+    ".pt2": _load_torch,
+    ".tflite": _load_tflite,
+}
 """File extension -> loader. A new format is one entry."""
 
 
 def _formats() -> str:
-    return "only " + ", ".join(LOADERS) + " (ONNX, float32)"
+    return "only " + ", ".join(LOADERS) + " (ONNX, PyTorch, TFLite)"

@@ -6,13 +6,10 @@ Equal input gives equal bytes; the page loads nothing from anywhere.
 from __future__ import annotations
 
 import dataclasses
-import functools
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 from typing import Any
 
-import jinja2
 from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
 import vta_byoc
@@ -26,6 +23,7 @@ from vta_byoc.figures import (
     figures,
     name_width,
 )
+from vta_byoc.html_page import script_json, template
 from vta_byoc.hw.isa import Queue
 from vta_byoc.hw.timing_result import STALLS
 from vta_byoc.layer_facts import BUSY, DRAM, SPENT, LayerFacts, ModelFacts
@@ -65,7 +63,7 @@ def html_report(facts: ModelFacts, model: str, config: str) -> str:
         config: the preset or file that names the machine.
     """
     made = figures(facts)
-    return _template().render(
+    return template("report.html").render(
         title=f"{PurePath(model).name} on VTA {config}",
         model=PurePath(model).name,
         config_name=config,
@@ -73,7 +71,7 @@ def html_report(facts: ModelFacts, model: str, config: str) -> str:
         version=vta_byoc.__version__,
         facts=facts,
         figures=made,
-        figures_json=_json(made),
+        figures_json=script_json(made),
         name_width=name_width(facts.layers),
         plotly_js=get_plotlyjs(),
         headline=list(_headline(facts)),
@@ -92,23 +90,6 @@ def html_report(facts: ModelFacts, model: str, config: str) -> str:
         layer_total=_total_row(facts),
         machine=_machine(facts),
     )
-
-
-@functools.cache
-def _template() -> jinja2.Template:
-    loader = jinja2.PackageLoader("vta_byoc")
-    environment = jinja2.Environment(
-        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, keep_trailing_newline=True
-    )
-    return environment.get_template("report.html")
-
-
-def _json(data: Any) -> str:
-    """JSON that may stand inside a script element: no text in it can end the element."""
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    for sign in "<>&\u2028\u2029":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return text
 
 
 def _percent(part: float, whole: float) -> str:

@@ -41,7 +41,10 @@ AFFINE = frozenset(
 # ---------------------------------------------------------------- two tensors
 def convert_arithmetic(q: Quantizer, binding: relax.VarBinding) -> bool:
     """A clamp, a scale and offset, or an operator of two tensors, whichever it is."""
-    return convert_clamp(q, binding) or _affine(q, binding) or _binary(q, binding)
+    if convert_clamp(q, binding):
+        return True
+    chain = affine_chain(q, binding)
+    return _binary(q, binding) if chain is None else _affine(q, binding, chain)
 
 
 def asks_arithmetic(q: Quantizer, binding: relax.VarBinding) -> bool:
@@ -159,11 +162,8 @@ def affine_chain(q: Quantizer, binding: relax.VarBinding) -> Affine | None:
     return chain
 
 
-def _affine(q: Quantizer, binding: relax.VarBinding) -> bool:
+def _affine(q: Quantizer, binding: relax.VarBinding, chain: Affine) -> bool:
     """Constant scale and offset of an int8 tensor, per tensor, channel or element."""
-    chain = affine_chain(q, binding)
-    if chain is None:
-        return False
     value = q.value(chain.data)
     end = follow(q, chain.last)
     if not q.is_ready(value) or q.feeds_islands(end.last):

@@ -109,14 +109,16 @@ def whole_padding(attrs: Any, data: Sequence[int], out: Sequence[int]) -> list[i
 def window_counts(
     attrs: Any, data: Sequence[int], out: Sequence[int], *, include_pad: bool | None = None
 ) -> np.ndarray:
-    """The divisor at every position, int64 (OH, OW): the whole window, or what lies inside;
-    `include_pad` None: as the operator counts."""
-    if attrs.count_include_pad if include_pad is None else include_pad:
-        return np.full((1, 1), math.prod(int(size) for size in attrs.pool_size))
+    """The divisor at every position, int64 (OH, OW): what lies inside the input, or inside the
+    padded input. What ceil mode adds never counts. `include_pad` None: as the operator counts."""
+    padded = bool(attrs.count_include_pad if include_pad is None else include_pad)
     inside = []
     for axis in range(2):
-        first = np.arange(out[2 + axis]) * int(attrs.strides[axis]) - int(attrs.padding[axis])
-        taps = np.arange(int(attrs.pool_size[axis])) * int(attrs.dilation[axis])
-        places = first[:, None] + taps
-        inside.append(((places >= 0) & (places < data[2 + axis])).sum(axis=1))
-    return np.maximum(np.outer(*inside), 1)
+        before, after = int(attrs.padding[axis]), int(attrs.padding[2 + axis])
+        first = np.arange(out[2 + axis]) * int(attrs.strides[axis]) - before
+        places = first[:, None] + np.arange(int(attrs.pool_size[axis])) * int(attrs.dilation[axis])
+        low, high = (-before, data[2 + axis] + after) if padded else (0, data[2 + axis])
+        inside.append(((places >= low) & (places < high)).sum(axis=1))
+    counts = np.maximum(np.outer(*inside), 1)
+    same = (counts == counts.reshape(-1)[0]).all()
+    return counts[:1, :1] if same else counts

@@ -12,6 +12,7 @@ from vta_byoc.epilogue import Epilogue, follow, interval_of
 from vta_byoc.fixed_point import Linear, Operand, linear, requantizer
 from vta_byoc.integer_elementwise import (
     BINARY,
+    Affine,
     affine_chain,
     is_integer,
     is_wanted,
@@ -28,7 +29,10 @@ NOTHING = np.array(0)
 
 def convert_arithmetic(q: Quantizer, binding: relax.VarBinding) -> bool:
     """A clamp, a scale and offset, or an operator of two tensors, whichever it is."""
-    return convert_clamp(q, binding) or _affine(q, binding) or _binary(q, binding)
+    if convert_clamp(q, binding):
+        return True
+    chain = affine_chain(q, binding)
+    return _binary(q, binding) if chain is None else _affine(q, binding, chain)
 
 
 def result_scale(q: Quantizer, end: Epilogue) -> Scale:
@@ -133,11 +137,8 @@ def _product(
 
 
 # ---------------------------------------------------------------- one tensor
-def _affine(q: Quantizer, binding: relax.VarBinding) -> bool:
+def _affine(q: Quantizer, binding: relax.VarBinding, chain: Affine) -> bool:
     """Constant scale and offset of an int8 tensor, per tensor, channel or element."""
-    chain = affine_chain(q, binding)
-    if chain is None:
-        return False
     value = q.value(chain.data)
     end = follow(q, chain.last)
     end.absorbed = chain.absorbed + end.absorbed

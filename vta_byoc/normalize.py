@@ -17,8 +17,15 @@ from tvm import relax
 from tvm.ir import Call, Tuple
 
 from vta_byoc.batch_norm import fold_batch_norm
-from vta_byoc.bindings import is_constant, op_name, straight_bindings, with_main
+from vta_byoc.bindings import (
+    SEPARATOR,
+    is_constant,
+    op_name,
+    straight_bindings,
+    with_main,
+)
 from vta_byoc.epilogue import interval_of_call
+from vta_byoc.normalize_qdq import QDQ_RULES, fold_floats, merge_repeated
 from vta_byoc.rewriter import Rewriter, Rule
 
 RESHAPES = frozenset(f"relax.{n}" for n in ("reshape", "flatten", "squeeze", "expand_dims"))
@@ -76,7 +83,12 @@ def _same_type(left: relax.Expr, right: relax.Expr) -> bool:
 
 def _shape(expr: relax.Expr) -> tuple[int, ...] | None:
     """The shape of a tensor; None if it is not known before the model runs."""
-    dims = getattr(expr.ty, "shape", None)
+    return _static(expr.ty)
+
+
+def _static(type_: Any) -> tuple[int, ...] | None:
+    """The shape of a type of tensors."""
+    dims = getattr(type_, "shape", None)
     if dims is None or not all(hasattr(dim, "value") for dim in dims):
         return None
     return tuple(int(dim.value) for dim in dims)
@@ -117,6 +129,23 @@ def merge_additions(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     first, second = (value.args[1].value.numpy() for value in (inner, call))
     total = np.asarray(np.float64(first) + second, first.dtype)
     return relax.op.add(inner.args[0], relax.const(total))
+
+
+def split_as_slices(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
+    """split(x) is a tuple of slices of x, called like the model's outputs: `n`, `n__1` ..."""
+    data = call.args[0]
+    if not isinstance(call.ty, relax.TupleType):  # one part
+        return data if _same_type(call, data) else None
+    axis, end, parts = int(call.attrs.axis) % data.ty.ndim, 0, []
+    name = str(rewriter.name).split(SEPARATOR)[0]
+    for number, field in enumerate(call.ty.fields):
+        shape = _static(field)
+        if shape is None:
+            return None
+        begin, end = end, end + shape[axis]
+        part = relax.op.strided_slice(data, [axis], [begin], [end])
+        parts.append(rewriter.as_variable(part, f"{name}{SEPARATOR}{number}" if number else name))
+    return Tuple(parts)
 
 
 # ---------------------------------------------------------------- chains of data movement
@@ -306,6 +335,7 @@ RULES: dict[str, Sequence[Rule]] = {
     **{name: (constant_last,) for name in COMMUTATIVE},
     "relax.add": (constant_last, merge_additions),
     "relax.broadcast_to": (drop_identity,),
+    "relax.split": (split_as_slices,),
     "relax.strided_slice": (drop_identity,),
     "relax.astype": (drop_identity,),
     "relax.nn.pad": (drop_identity,),
@@ -327,16 +357,16 @@ RULES: dict[str, Sequence[Rule]] = {
 def normalize(mod: tvm.IRModule) -> tvm.IRModule:
     """Apply the rules to `main`, fold constants and batch normalization, until nothing changes;
     remove what nobody reads."""
-    mod, before = relax.transform.FoldConstant()(_rewritten(mod)), 0
+    mod, before = fold_floats(_rewritten(mod)), 0
     while (count := len(straight_bindings(mod["main"]))) != before:
         mod, before = fold_batch_norm(_rewritten(mod)), count
     return mod
 
 
 def _rewritten(mod: tvm.IRModule) -> tvm.IRModule:
-    mod = with_main(mod, Rewriter(mod["main"], _rules).run())
+    mod = merge_repeated(with_main(mod, Rewriter(mod["main"], _rules).run()))
     return relax.transform.DeadCodeElimination()(mod)
 
 
 def _rules(name: str) -> tuple[Rule, ...]:
-    return (fold_constant, *RULES.get(name, ()))
+    return (fold_constant, *QDQ_RULES.get(name, ()), *RULES.get(name, ()))

@@ -8,6 +8,7 @@ import onnx
 from onnx import TensorProto
 
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.onnx_quantized import EXPANSIONS, is_quantized
 
 DOMAINS = ("", "ai.onnx", "com.microsoft")
 CONTROL_FLOW = ("If", "Loop", "Scan")
@@ -40,7 +41,7 @@ def check_operators(model: onnx.ModelProto, path: Path) -> int:
     """The opset of the default domain, after checking that every operator can be imported."""
     from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map
 
-    known = set(_get_convert_map()) | {"Constant"}
+    known = set(_get_convert_map()) | {"Constant"} | set(EXPANSIONS)
     for node in model.graph.node:
         if node.op_type in known - set(CONTROL_FLOW) and node.domain in DOMAINS:
             continue
@@ -76,7 +77,8 @@ def input_shapes(graph: onnx.GraphProto, given: dict[str, tuple[int, ...]]) -> d
     """The static shape of every input, from the model and from what the user gave.
 
     Raises:
-        VTAError: an unknown name, a dtype other than float32, a dimension that is neither in
+        VTAError: an unknown name, a dtype other than float32 (or int8 and uint8 in a quantized
+            model), a dimension that is neither in
             the model nor given, or a given shape that contradicts the model.
     """
     weights = {tensor.name for tensor in graph.initializer}
@@ -87,11 +89,14 @@ def input_shapes(graph: onnx.GraphProto, given: dict[str, tuple[int, ...]]) -> d
                 f'shape given for "{name}"; the inputs of the model are {", ".join(inputs)}; '
                 "use one of these names"
             )
-    return {name: _input_shape(value, given.get(name)) for name, value in inputs.items()}
+    quantized = is_quantized(graph)
+    return {name: _input_shape(value, given.get(name), quantized) for name, value in inputs.items()}
 
 
-def _input_shape(value: onnx.ValueInfoProto, given: tuple[int, ...] | None) -> list[int]:
-    _check_dtype(value)
+def _input_shape(
+    value: onnx.ValueInfoProto, given: tuple[int, ...] | None, quantized: bool
+) -> list[int]:
+    _check_dtype(value, quantized)
     tensor = value.type.tensor_type
     dims = _dims(tensor) if tensor.HasField("shape") else None
     if given is not None:
@@ -110,10 +115,11 @@ def _input_shape(value: onnx.ValueInfoProto, given: tuple[int, ...] | None) -> l
     return [int(dim) for dim in dims]
 
 
-def _check_dtype(value: onnx.ValueInfoProto) -> None:
+def _check_dtype(value: onnx.ValueInfoProto, quantized: bool) -> None:
     kind = value.type.WhichOneof("value")
     dtype = value.type.tensor_type.elem_type
-    if kind == "tensor_type" and dtype == TensorProto.FLOAT:
+    allowed = (TensorProto.FLOAT, TensorProto.INT8, TensorProto.UINT8)
+    if kind == "tensor_type" and dtype in (allowed if quantized else allowed[:1]):
         return
     found = "no type"
     if kind == "tensor_type" and dtype:

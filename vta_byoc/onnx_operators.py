@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from onnx import numpy_helper
 from tvm import relax
 
 from vta_byoc.bindings import is_constant, static_shape
+from vta_byoc.onnx_qdq import convert_dequantize, convert_quantize
 
 Converter = Callable[[list[relax.Expr], dict[str, Any]], "relax.Expr | None"]
 
@@ -48,12 +49,28 @@ def _dropout(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | No
 
 
 def _conv(inputs: list[relax.Expr], attrs: dict[str, Any]) -> None:
-    """Turn auto_pad into explicit pads: TVM would pad in an opaque function before the layer."""
+    """TVM would pad in an opaque function before the layer, and ignores kernel_shape."""
+    _check_kernel(inputs[1], attrs)
+    _explicit_pads(inputs[0], static_shape(inputs[1])[2:], attrs)
+
+
+def _pool(inputs: list[relax.Expr], attrs: dict[str, Any]) -> None:
+    """TVM rounds the size of SAME_LOWER down, and forgets the dilation of averages."""
+    _explicit_pads(inputs[0], attrs["kernel_shape"], attrs)
+
+
+def _check_kernel(weight: relax.Expr, attrs: dict[str, Any]) -> None:
+    shape, wanted = static_shape(weight)[2:], tuple(attrs.get("kernel_shape", ()))
+    if wanted and wanted != shape:
+        raise ValueError(f"kernel_shape is {wanted} and the weights are {shape}")
+
+
+def _explicit_pads(data: relax.Expr, kernel: Sequence[int], attrs: dict[str, Any]) -> None:
+    """Turn auto_pad into pads."""
     mode = attrs.get("auto_pad", b"NOTSET").decode()
     if not mode.startswith("SAME"):
         return
-    spatial = static_shape(inputs[0])[2:]
-    kernel = static_shape(inputs[1])[2:]
+    spatial = static_shape(data)[2:]
     before, after = [], []
     for axis, size in enumerate(spatial):
         stride = attrs.get("strides", [1] * len(spatial))[axis]
@@ -104,6 +121,7 @@ def _values(expr: relax.Expr) -> np.ndarray | None:
 def _conv_transpose(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
     """Pads that follow from output_shape, which TVM ignores; one dimension as a row of two."""
     data, weight, bias = inputs[:3]
+    _check_kernel(weight, attrs)
     rank = data.ty.ndim - 2
     if rank not in (1, 2):
         return None
@@ -180,12 +198,29 @@ def _mean(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
 
 
 # ---------------------------------------------------------------- resizing
+def _resize(inputs: list[relax.Expr], attrs: dict[str, Any]) -> None:
+    """TVM computes the scales again from the sizes: they must be the same."""
+    scales = _values(inputs[2]) if len(inputs) > 2 and inputs[2] is not None else None
+    shape = static_shape(inputs[0])
+    if scales is None or len(scales) != len(shape):
+        return
+    sizes = [size * float(scale) for size, scale in zip(shape, scales, strict=True)]
+    if any(abs(size - round(size)) > WHOLE * size for size in sizes):
+        listed = ", ".join(f"{scale:g}" for scale in scales)
+        raise ValueError(f"scales ({listed}) of a tensor {shape} give no whole size")
+
+
+WHOLE = 1e-4
+"""How far from a whole number a size may be, relatively."""
+
+
 def _upsample(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
     """Scales as an input, which TVM does not read; Upsample rounds down."""
     scales = attrs.get("scales") if inputs[1] is None else _values(inputs[1])
     shape = static_shape(inputs[0])
     if scales is None or len(shape) != 4 or tuple(scales[:2]) != (1, 1):
         return None
+    _resize([inputs[0], None, relax.const(np.asarray(scales, "float32"))], attrs)
     mode = attrs.get("mode", b"nearest").decode()
     sizes = [int(size * scale) for size, scale in zip(shape[2:], scales[2:], strict=True)]
     return relax.op.image.resize2d(
@@ -199,16 +234,21 @@ def _upsample(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | N
 
 
 OVERRIDES: dict[str, Converter] = {
+    "AveragePool": _pool,
     "Clip": _clip,
     "ConstantOfShape": _constant_of_shape,
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
+    "DequantizeLinear": convert_dequantize,
     "Dropout": _dropout,
     "Gemm": _gemm,
     "Max": _folded(relax.op.maximum),
+    "MaxPool": _pool,
     "Mean": _mean,
     "Min": _folded(relax.op.minimum),
     "Pad": _pad,
+    "QuantizeLinear": convert_quantize,
+    "Resize": _resize,
     "Sum": _folded(relax.op.add),
     "Upsample": _upsample,
 }

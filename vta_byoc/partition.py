@@ -46,8 +46,8 @@ VTA, CPU = "vta", "cpu"
 VIEW = "a view: the packed tensor stays as it is"
 
 TABLE: tuple[PatternEntry, ...] = (
+    *pooling.ENTRIES,  # averages are convolutions of ones: before the layers
     *layers.ENTRIES,
-    *pooling.ENTRIES,
     *elementwise.ENTRIES,
     *movement.ENTRIES,
 )
@@ -279,10 +279,11 @@ class _Placer:
         rejected: Mapping[str, str],
         config: VTAConfig,
     ) -> None:
+        self._graph = graph
         self._groups = groups
         self._rejected = rejected
         self._config = config
-        self._inside = {b.var for group in groups.values() for b in group.bindings}
+        self._inside = {b.var: group for group in groups.values() for b in group.bindings}
         self._bindings: dict[str, list[Binding]] = {}
         for binding in graph.bindings:
             if op_name(binding.value):
@@ -300,9 +301,20 @@ class _Placer:
                 least = sum(bound(g.work, self._config) for g in groups)
                 kind = groups[-1].anchor
                 yield Placement(name, kind, VTA, reason, macs, alu_ops, bound=least)
+            elif (whole := self._whole(bindings)) is not None:
+                reason = f"pattern {whole.entry.name}; part of {source_name(whole.result)}"
+                yield Placement(name, op_name(bindings[-1].value), VTA, reason, macs, alu_ops)
             else:
                 kind, reason = self._why(name, outside or bindings)
                 yield Placement(name, kind, CPU, reason, macs, alu_ops)
+
+    def _whole(self, bindings: Sequence[Binding]) -> Group | None:
+        """The group whose inner values ``bindings`` compute, where nothing else reads them."""
+        group = self._inside.get(bindings[-1].var)
+        own = {b.var for b in group.bindings} if group else set()
+        users = [user for b in bindings for user in self._graph.users.get(b.var, [])]
+        hidden = all(b.var in own for b in bindings) and all(u and u.var in own for u in users)
+        return group if hidden else None
 
     def _reason(self, group: Group) -> str:
         idle = _idle_share(group.work, self._config)

@@ -26,7 +26,7 @@ def partition_passes(config: VTAConfig) -> list[tvm.transform.Pass]:
         mark(config),  # one table decides what may go to VTA, with a reason for the rest
         graph_pack(config),  # before merging: a region holds packed tensors only
         relax.transform.MergeCompositeFunctions(),  # neighbouring composites become one region
-        annotate_scopes(),  # needs whole regions: a tensor's consumers decide its scope
+        annotate_scopes(config),  # needs whole regions: a tensor's consumers decide its scope
     ]
 
 

@@ -267,7 +267,7 @@ def _values(array: np.ndarray) -> str:
     flat = array.reshape(-1)
     if not flat.size:
         return "empty"
-    if flat.size != array.shape[-1]:
+    if (flat.size,) != array.shape[-1:]:
         return f"from {flat.min():.4g} to {flat.max():.4g}, mean {flat.mean():.4g}"
     best = np.argsort(-flat, kind="stable")[:TOP]
     return "largest " + ", ".join(f"[{i}] {flat[i]:.4g}" for i in best)

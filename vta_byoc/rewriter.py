@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 from tvm import relax
 from tvm.ir import Call, Tuple, TupleGetItem
 
@@ -37,7 +38,7 @@ class Rewriter:
         for binding in straight_bindings(self.main):
             self.name = binding.var.name
             env[binding.var] = self._rewritten(substituted(binding.value, env))
-        return self.writer.finish(self.main, substituted(self.main.body.body, env))
+        return self.writer.finish(self.main, _tensors(substituted(self.main.body.body, env)))
 
     def _rewritten(self, value: relax.Expr) -> relax.Expr:
         if isinstance(value, TupleGetItem):
@@ -89,3 +90,12 @@ class Rewriter:
         """The producer if it is one of the operators `names`, else None."""
         value = self.producer(expr)
         return value if op_name(value) in names else None
+
+
+def _tensors(result: relax.Expr) -> relax.Expr:
+    """The result of `main` with shapes, which no caller can read, as int64 tensors."""
+    if isinstance(result, Tuple):
+        return relax.Tuple([_tensors(field) for field in result.fields])
+    if isinstance(result, relax.ShapeExpr):
+        return relax.const(np.array([int(dim) for dim in result.values]), "int64")
+    return result

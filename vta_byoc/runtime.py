@@ -66,7 +66,7 @@ def profile(exe: Any, inputs: Inputs, *, arenas: bool = False) -> Profile:
 
 def run_vm(vm: relax.VirtualMachine, inputs: Inputs) -> list[np.ndarray]:
     """Outputs of ``main`` as numpy arrays."""
-    result = vm["main"](*[tvm.runtime.tensor(np.ascontiguousarray(x)) for x in _ordered(inputs)])
+    result = vm["main"](*[tvm.runtime.tensor(np.asarray(x, order="C")) for x in _ordered(inputs)])
     results = result if isinstance(result, (list, tuple, tvm.ir.Array)) else [result]
     return [r.numpy() for r in results]
 

@@ -2,16 +2,17 @@
 
 Each strategy says which DRAM scope it wants each argument in.  :func:`annotate_scopes` collects
 those demands for every tensor of a region (arguments, values between layers, results), decides one
-scope per tensor and writes the decisions on the region; code generation places and aligns the
-tensors by them.
+scope per tensor by the rules of :mod:`vta_byoc.scopes` and writes the decisions on the region; code
+generation places and aligns the tensors by them.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 
 import tvm
 from tvm import relax
@@ -19,22 +20,49 @@ from tvm import relax
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 
+from .codegen.leaf import ACC, INP, WGT
 from .region import Region, region_functions
+from .scopes import (
+    GLOBAL,
+    HOST,
+    Decision,
+    Fact,
+    Kind,
+    Producer,
+    Scope,
+    ScopeTable,
+    Serves,
+    decide_scope,
+)
 from .strategy import DRAM_ACC, DRAM_INP, DRAM_WGT, strategy_of
 
 SCOPES_ATTR = "vta.scopes"
-GLOBAL = "global"
+VTA = "vta"
+"""The unit that runs a region's steps."""
+DRAM = (DRAM_INP, DRAM_ACC, DRAM_WGT)
+"""Scopes that a step's store and the host's pack can write, the one they prefer first."""
+BOTH = "packed int8 serves INP and ACC_8BIT loads: the INP scope holds both"
 
 
-@dataclass(frozen=True)
-class ScopeDecision:
-    """The scope of one tensor, who asked for what, and the rule that decided."""
-
-    tensor: str
-    dtype: str
-    demands: tuple[tuple[str, str], ...]
-    scope: str
-    rule: str
+def vta_scopes(config: VTAConfig) -> ScopeTable:
+    """The scopes of ``config``: DRAM, which the host shares, and the buffers on chip."""
+    shared = partial(Scope, readers=(HOST, VTA), writers=(HOST, VTA))
+    inside = partial(Scope, readers=(VTA,), writers=(VTA,))
+    wide = config.capabilities.acc_8bit
+    also = (Serves(DRAM_ACC, "int8", BOTH),) if wide else ()
+    inp, wgt, acc = config.inp_elem_bytes, config.wgt_elem_bytes, config.acc_elem_bytes
+    return ScopeTable(
+        f"VTA {config.name}",
+        (
+            shared(GLOBAL),
+            shared(DRAM_INP, element=inp, dtypes=("int8",), serves=also),
+            shared(DRAM_WGT, element=wgt, dtypes=("int8",)),
+            shared(DRAM_ACC, dtypes=("int32", "int8") if wide else ("int32",)),
+            inside(INP, config.inp_depth * inp, inp, ("int8",)),
+            inside(WGT, config.wgt_depth * wgt, wgt, ("int8",)),
+            inside(ACC, config.acc_depth * acc, acc, ("int32",)),
+        ),
+    )
 
 
 def scope_align(config: VTAConfig, scope: str, dtype: str) -> int:
@@ -52,40 +80,47 @@ def scope_align(config: VTAConfig, scope: str, dtype: str) -> int:
     )
 
 
-def decide(tensor: str, dtype: str, demands: Sequence[tuple[str, str]]) -> ScopeDecision:
-    """One scope for ``tensor`` from its consumers' demands (consumer, scope)."""
-    wanted = sorted({scope for _, scope in demands})
-    if not wanted:
-        rule = "no consumer on VTA: as the store left it"
-        return ScopeDecision(tensor, dtype, (), DRAM_INP, rule)
-    if len(wanted) == 1:
-        return ScopeDecision(tensor, dtype, tuple(demands), wanted[0], "consumers agree")
-    if set(wanted) == {DRAM_INP, DRAM_ACC} and dtype == "int8":
-        rule = "packed int8 serves INP and ACC_8BIT loads: the INP scope holds both"
-        return ScopeDecision(tensor, dtype, tuple(demands), DRAM_INP, rule)
-    raise VTAError(
-        f"tensor {tensor} ({dtype}) is wanted in {' and '.join(wanted)}; one copy cannot serve "
-        "both; give each consumer a tensor of its own"
-    )
+def decide(fact: Fact, demands: Sequence[tuple[str, str]], table: ScopeTable) -> Decision:
+    """One scope for a tensor of a region from its consumers' demands (consumer, scope).
+
+    Raises:
+        VTAError: its consumers want it twice: inside a region nothing copies.
+    """
+    for consumer, scope in demands:
+        table.check_read(fact, consumer, VTA, scope)
+    decision = decide_scope(fact, demands, Producer(Kind.VALUE, DRAM), table)
+    if decision.copies:
+        wanted = sorted({scope for _, scope in demands})
+        raise VTAError(
+            f"tensor {fact.name} ({fact.dtype}) is wanted in {' and '.join(wanted)}; one copy "
+            "cannot serve both; give each consumer a tensor of its own"
+        )
+    return decision
 
 
-def scope_decisions(mod: tvm.IRModule, region: Region) -> list[ScopeDecision]:
+def scope_decisions(mod: tvm.IRModule, region: Region, config: VTAConfig) -> list[Decision]:
     """Decisions for every tensor of ``region``, in order of definition."""
+    table = vta_scopes(config)
     demands: dict[str, list[tuple[str, str]]] = {name: [] for name in region.tensors}
     for step in region.steps:
         strategy, work = strategy_of(mod[step.compute])
         for arg, scope in zip(step.args, strategy.scopes(work), strict=True):
             demands[arg].append((step.output, scope))
-    return [decide(name, region.tensors[name][1], demands[name]) for name in region.tensors]
+    return [decide(_fact(region, name), demands[name], table) for name in region.tensors]
 
 
-def annotate_scopes() -> tvm.transform.Pass:
+def _fact(region: Region, name: str) -> Fact:
+    shape, dtype = region.tensors[name]
+    return Fact(name, dtype, math.prod(shape) * (tvm.DataType(dtype).bits // 8))
+
+
+def annotate_scopes(config: VTAConfig) -> tvm.transform.Pass:
     """Write the scope decisions of every region on its function (attribute SCOPES_ATTR)."""
 
     @tvm.transform.module_pass(opt_level=0, name="vta.AnnotateScopes")
     def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
         for gv, func in region_functions(mod).items():
-            decisions = scope_decisions(mod, Region.of(func))
+            decisions = scope_decisions(mod, Region.of(func), config)
             text = json.dumps([dataclasses.asdict(d) for d in decisions])
             mod.update_func(gv, func.with_attr(SCOPES_ATTR, text))
         return mod
@@ -93,12 +128,13 @@ def annotate_scopes() -> tvm.transform.Pass:
     return run
 
 
-def scopes_of(func: relax.Function) -> Mapping[str, ScopeDecision]:
+def scopes_of(func: relax.Function) -> Mapping[str, Decision]:
     """The decisions on a region, by tensor name."""
     if func.attrs is None or SCOPES_ATTR not in func.attrs:
         raise VTAError("region has no memory scopes; run vta_byoc.vdevice.annotate_scopes first")
     decisions = {}
     for item in json.loads(str(func.attrs[SCOPES_ATTR])):
         demands = tuple((str(who), str(scope)) for who, scope in item.pop("demands"))
-        decisions[item["tensor"]] = ScopeDecision(demands=demands, **item)
+        copies = tuple(item.pop("copies"))
+        decisions[item["tensor"]] = Decision(demands=demands, copies=copies, **item)
     return decisions

@@ -194,7 +194,8 @@ class PoolWorkload:
     """Max or sum pooling over windows.
 
     ``kind`` "max": padding never wins; "sum": padding counts as zero.  ``low``: the least value
-    that the input can hold (0 after a relu: then zero padding is harmless).
+    that the input can hold (0 after a relu: then zero padding is harmless).  ``factor``: what the
+    GEMM core multiplies a sum by before the epilogue, 1 to 32767, for machines without MUL.
     """
 
     kind: str
@@ -208,6 +209,7 @@ class PoolWorkload:
     dilation: tuple[int, int] = (1, 1)
     low: int = -128
     epilogue: Epilogue = Epilogue()
+    factor: int = 1
 
     @property
     def window(self) -> Conv2dWorkload:

@@ -12,7 +12,17 @@ from typing import Any
 import click
 
 import vta_byoc
-from vta_byoc.cli import commands, diff, pictures, place, program_files
+from vta_byoc.cli import (
+    commands,
+    compare,
+    diff,
+    eval,
+    pictures,
+    place,
+    program_files,
+    quantization_report,
+    scopes,
+)
 from vta_byoc.hw.errors import VTAError
 
 OK, CHECK_FAILED, USER_ERROR, BUG, INTERRUPTED = 0, 1, 2, 3, 130
@@ -87,7 +97,7 @@ def _show_version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> 
         ctx.exit()
 
 
-HELP = """Run ONNX models on the VTA accelerator, bit for bit, without a board.
+HELP = """Run ONNX, TFLite and PyTorch models on the VTA accelerator, bit for bit, without a board.
 
 \b
 Examples:
@@ -95,6 +105,10 @@ Examples:
   vta-byoc run resnet18.onnx --config pynq --input image.npy --json
   vta-byoc compile resnet18.onnx -o resnet18.so
   vta-byoc place resnet18.onnx --fail-under 99
+  vta-byoc scopes resnet18.onnx
+  vta-byoc eval digits.onnx --data labelled.npz
+  vta-byoc quantize-report resnet18.onnx --calibration samples.npz -o report.html
+  vta-byoc compare resnet18.onnx --against onnxruntime
   vta-byoc report resnet18.onnx -o report.html
   vta-byoc trace resnet18.onnx -o trace.json  for ui.perfetto.dev
   vta-byoc disasm resnet18.onnx --layer layer1_0_conv1
@@ -132,6 +146,10 @@ _COMMANDS: tuple[Callable[..., Any], ...] = (
     commands.compile_library,
     commands.disasm,
     place.place,
+    scopes.scopes,
+    eval.evaluate,
+    quantization_report.quantize_report,
+    compare.compare,
     commands.configs,
     pictures.report,
     pictures.trace,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from vta_byoc.cli import quantization
 from vta_byoc.hw.errors import VTAError
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 DEBUG = "vta_byoc.debug"
 """Key of the click context's `meta`: show tracebacks."""
 DEFAULT_CONFIG = "sim"
-NOISE_SEED = 1
-"""Seed of the default calibration; not that of the default input, which it would contain."""
 CHECK_FAILED = 1
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 TARGETS = ("x86-64-v3", "native") if X86 else ("generic", "native")
@@ -51,12 +50,7 @@ config_option = click.option(
     help=f"The machine: a preset (see `vta-byoc configs`) or a JSON file. Default: "
     f"{DEFAULT_CONFIG}.",
 )
-calibration_option = click.option(
-    "--calibration",
-    metavar="FILE.npz",
-    help="Samples to quantize with: one float32 array (n, ...) per input, under its name. "
-    "Default: 4 samples of noise, good for a demonstration only.",
-)
+calibration_option = quantization.quantization_options
 shape_option = click.option(
     "--shape",
     "shapes",
@@ -74,19 +68,7 @@ def _import_model(model: str, shapes: Mapping[str, tuple[int, ...]], steps: Step
 
 
 def _quantize(mod: tvm.IRModule, calibration: str | None, steps: Steps) -> tvm.IRModule:
-    source = calibration or "noise; --calibration gives representative samples"
-    with steps.step("quantize", f"quantizing with {source}"):
-        from vta_byoc.quantize import default_calibration, load_calibration, quantize
-
-        if calibration is None:
-            samples = default_calibration(mod, seed=NOISE_SEED)
-        else:
-            samples = load_calibration(calibration, mod)
-
-        def progress(done: int, total: int | None) -> None:
-            steps.detail(f"quantizing with {source}: sample {done} of {total}")
-
-        return quantize(mod, calibration=samples, progress=progress)
+    return quantization.quantize_model(mod, calibration, steps)
 
 
 def _compile(
@@ -171,7 +153,7 @@ def run(
     if output is not None:
         files.check_writable(Path(output), ".npz")
     mod = _import_model(model, wanted, steps)
-    bound = bind_inputs(_input_shapes(mod), given, seed)
+    bound = bind_inputs(_input_shapes(mod), given, seed, _input_dtypes(mod))
     qmod = _quantize(mod, calibration, steps)
     compiled = _compile(qmod, machine, device, steps)
     arrays = {name: value.array for name, value in bound.items()}
@@ -192,9 +174,15 @@ def run(
 
 
 def _input_shapes(mod: tvm.IRModule) -> dict[str, tuple[int, ...]]:
-    from vta_byoc.calibrate import input_shapes
+    from vta_byoc.bindings import static_shape
 
-    return input_shapes(mod)
+    return {str(param.name): static_shape(param) for param in mod["main"].params}
+
+
+def _input_dtypes(mod: tvm.IRModule) -> dict[str, str]:
+    from vta_byoc.model_samples import input_dtypes
+
+    return input_dtypes(mod)
 
 
 def _output_names(mod: tvm.IRModule) -> list[str]:

@@ -174,7 +174,8 @@ def _diff_model(
     machine, steps = read_config(config), Steps()
     given, wanted, programs = read_arrays(inputs), parse_shapes(shapes), _programs(replaced)
     mod = commands._import_model(model, wanted, steps)
-    bound = bind_inputs(commands._input_shapes(mod), given, seed)
+    dtypes = commands._input_dtypes(mod)
+    bound = bind_inputs(commands._input_shapes(mod), given, seed, dtypes)
     arrays = {name: value.array for name, value in bound.items()}
     qmod = commands._quantize(mod, calibration, steps)
     compiled = commands._compile(qmod, machine, "sim", steps)

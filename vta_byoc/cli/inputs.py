@@ -10,8 +10,10 @@ import numpy as np
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.random_inputs import random_input
 
 Shape = tuple[int, ...]
+FLOAT = "float32"
 
 
 @dataclass(frozen=True)
@@ -81,22 +83,28 @@ def _read_npy(path: Path) -> np.ndarray:
 
 
 def bind_inputs(
-    shapes: Mapping[str, Shape], given: Sequence[tuple[str, str, np.ndarray]], seed: int
+    shapes: Mapping[str, Shape],
+    given: Sequence[tuple[str, str, np.ndarray]],
+    seed: int,
+    dtypes: Mapping[str, str] | None = None,
 ) -> dict[str, Input]:
-    """The inputs of a run, in the model's order; standard normal noise when none is given.
+    """The inputs of a run, in the model's order; noise when none is given: standard normal floats,
+    integers of all values.
 
     Args:
-        shapes: input name -> shape; every input is float32.
+        shapes: input name -> shape.
         given: from `read_arrays`; arrays without a name fill the inputs in order.
         seed: of the noise, drawn input by input from one `numpy.random.default_rng(seed)`.
+        dtypes: input name -> dtype; None: every input is float32.
     """
+    wanted = dict.fromkeys(shapes, FLOAT) if dtypes is None else dtypes
     if not given:
         rng = np.random.default_rng(seed)
-        noise = {n: rng.standard_normal(shape, np.float32) for n, shape in shapes.items()}
+        noise = {name: random_input(rng, shape, wanted[name]) for name, shape in shapes.items()}
         return {name: Input(array, f"random, seed {seed}") for name, array in noise.items()}
     bound = _by_name(shapes, given)
     for name, shape in shapes.items():
-        _check(name, shape, bound[name])
+        _check(name, shape, bound[name], wanted[name])
     return {name: bound[name] for name in shapes}
 
 
@@ -131,12 +139,12 @@ def _by_name(
     return bound
 
 
-def _check(name: str, shape: Shape, value: Input) -> None:
+def _check(name: str, shape: Shape, value: Input, dtype: str) -> None:
     array, where = value.array, f'input "{name}" from "{value.source}"'
-    if array.dtype != np.float32:
+    if array.dtype != dtype:
         raise VTAError(
-            f"{where} has dtype {array.dtype}; the model takes float32; "
-            'convert it with .astype("float32")'
+            f"{where} has dtype {array.dtype}; the model takes {dtype}; "
+            f'convert it with .astype("{dtype}")'
         )
     if array.shape != shape:
         raise VTAError(

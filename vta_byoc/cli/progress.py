@@ -6,9 +6,10 @@ import contextlib
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.status import Status
 
 PIPE_WIDTH = 110
@@ -37,6 +38,22 @@ class Steps:
         with self._shown(text), contextlib.redirect_stdout(sys.stderr):
             begin = time.perf_counter()
             yield
+            self.seconds[name] = time.perf_counter() - begin
+
+    @contextlib.contextmanager
+    def counted(self, name: str, text: str, total: int) -> Iterator[Callable[[int], None]]:
+        """As `step`, with a bar on a terminal; the block calls its target with what is done."""
+        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+        hidden = not self._console.is_terminal
+        if hidden:
+            self._console.print(text, markup=False, soft_wrap=True)
+        bar = Progress(
+            *columns, TimeRemainingColumn(), console=self._console, transient=True, disable=hidden
+        )
+        task = bar.add_task(text, total=total)
+        with bar, contextlib.redirect_stdout(sys.stderr):
+            begin = time.perf_counter()
+            yield lambda done: bar.update(task, completed=done)
             self.seconds[name] = time.perf_counter() - begin
 
     def detail(self, text: str) -> None:

@@ -81,6 +81,11 @@ def read_binary(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     anchor = next(b for b in bindings if _is_binary(b.value))
     chains = [_side_chain(values, arg) for arg in anchor.value.args]
     operands = list(dict.fromkeys(chain[0] for chain in chains))
+    if any(is_constant(x) for x in operands):
+        raise VTAError(
+            "one side is a constant int8 tensor; two tensors that the model computes are taken; "
+            "write the constant as int32 behind the widened tensor"
+        )
     shape = _common_shape([static_shape(x) for x in operands])
     sides, tensors, ranges = [], [], []
     for source, steps in chains:

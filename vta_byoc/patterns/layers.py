@@ -65,7 +65,7 @@ def read_conv(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     """conv2d, and conv1d as a convolution of one row."""
     call = bindings[0].value
     flat = op_name(call) == CONV1D
-    _check_layout(call, ("NCW", "OIW") if flat else ("NCHW", "OIHW"))
+    check_layout(call, ("NCW", "OIW") if flat else ("NCHW", "OIHW"))
     weight = weight_of(bindings)
     epilogue, operands = _epilogue(bindings, NCHW, weight.reshape(len(weight), -1), config)
     shape = static_shape(call.args[0])
@@ -119,7 +119,7 @@ def read_matmul(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
 def read_transpose(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     """conv2d_transpose; weights stay (I, O/groups, KH, KW)."""
     call = bindings[0].value
-    _check_layout(call, ("NCHW", "IOHW"))
+    check_layout(call, ("NCHW", "IOHW"))
     attrs, weight = call.attrs, weight_of(bindings)
     groups = int(attrs.groups)
     per_group = weight.reshape(groups, -1, *weight.shape[1:])
@@ -144,7 +144,7 @@ def read_transpose(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     return Parsed(work, (call.args[0],), _constants(weight, operands))
 
 
-def _check_layout(call: relax.Call, wanted: tuple[str, str]) -> None:
+def check_layout(call: relax.Call, wanted: tuple[str, str]) -> None:
     have = (str(call.attrs.data_layout), str(call.attrs.kernel_layout))
     if have != wanted or str(call.attrs.out_layout) not in ("", wanted[0]):
         raise VTAError(

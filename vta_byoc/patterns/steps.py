@@ -147,6 +147,11 @@ class StepReader:
 
     # ---------------------------------------------------------------- machine form
     def _append(self, op: str, kind: str | None, values: np.ndarray) -> None:
+        if op == "mul" and not values.any():
+            # TE folds a product with 0, and what was computed so far would be gone.
+            self._immediate("min", 0)
+            self._immediate("max", 0)
+            return
         if op == "mul" and not self._config.capabilities.mul:
             raise VTAError(
                 f"{self._what} multiplies and the machine has no MUL (CAPABILITIES.mul is false); "

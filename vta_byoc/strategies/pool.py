@@ -1,7 +1,7 @@
 """pool: max and sum pooling over any windows; a mean is a sum with a divisor in its epilogue.
 
 Both read int8 through the GEMM core with one identity weight (see :mod:`.pool_max` and
-:mod:`.pool_sum`).
+:mod:`.pool_sum`).  On machines without MUL the divisor of a mean is in that weight.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .base import (
 )
 from .elementwise import diagonals
 from .pool_max import scheduled_max
-from .pool_sum import choose_sum, scheduled_sum
+from .pool_sum import choose_sum, digits_of, scheduled_sum
 from .pool_taps import choose_max
 from .window import Window, windows_of
 
@@ -39,7 +39,8 @@ INT8_LOW = -128
 def compute(work: PoolWorkload, config: VTAConfig) -> tirx.PrimFunc:
     """The pool of packed tensors: data, identity weight (unused here), operands of the epilogue."""
     data = te.placeholder(packed_shape(work.in_shapes[0], config), "int8", name="data")
-    identity = te.placeholder((1, 1, 1, 1, config.block, config.block), "int8", name="identity")
+    digits = (len(digits_of(work.factor)), 1, 1, 1, config.block, config.block)
+    identity = te.placeholder(digits, "int8", name="identity")
     operands = epilogue_operands(work.epilogue.tensors, work.out_shape, config)
     value, _ = apply_steps(_definition(work, data, config), work.epilogue.steps, operands, "step")
     return te.create_prim_func([data, identity, *operands, stored(value, work.epilogue)])
@@ -60,7 +61,11 @@ def _definition(work: PoolWorkload, data: te.Tensor, config: VTAConfig) -> te.Te
         value = tirx.if_then_else(inside, value, tirx.const(low, "int32"))
         return (te.max if work.kind == "max" else te.sum)(value, axis=[kh, kw])
 
-    return te.compute(packed_shape(work.out_shape, config), pooled, name="pooled")
+    shape = packed_shape(work.out_shape, config)
+    value = te.compute(shape, pooled, name="pooled")
+    if work.factor == 1:
+        return value
+    return te.compute(shape, lambda *i: value[i] * work.factor, name="scaled")
 
 
 def parts(work: PoolWorkload, config: VTAConfig) -> list[Part]:
@@ -80,8 +85,9 @@ def scopes(work: PoolWorkload) -> tuple[str, ...]:
 def constants(
     work: PoolWorkload, given: Mapping[str, np.ndarray], config: VTAConfig
 ) -> list[np.ndarray]:
-    """The identity (1, 1, 1, 1, k, k) and "operand0", "operand1", ..."""
-    return [diagonals((1,), config), *epilogue_constants(work.epilogue.tensors, given, config)]
+    """The identity times each digit (digits, 1, 1, 1, k, k), and "operand0", "operand1", ..."""
+    digits = [digit for digit, _ in digits_of(work.factor)]
+    return [diagonals(digits, config), *epilogue_constants(work.epilogue.tensors, given, config)]
 
 
 def estimate(work: PoolWorkload, config: VTAConfig) -> float:

@@ -3,10 +3,14 @@
 Equal destinations must be some micro-ops apart.  Where a tile has fewer vectors than that (a global
 pool of few channels), each row or column of taps gets an accumulator of its own and the ALU adds
 them up in halves.
+
+A factor, which machines without MUL cannot apply, is two weights: the taps are summed up times the
+upper digit, shifted left, and summed up again times the lower digit.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 from typing import Any
@@ -24,9 +28,20 @@ from .grid import Grid, Operands, staged_operand
 from .nests import Load, Nests
 from .window import SPACE, Sliding, SlidingInput, per_channel
 
+INT8_HIGH = 127
 WHOLE, ROWS, COLUMNS = "whole", "rows", "columns"
 """One accumulator for each output, or one for each output and row (column) of taps."""
 APART = {ROWS: "kh", COLUMNS: "kw"}
+
+
+def digits_of(factor: int) -> list[tuple[int, int]]:
+    """(int8 digit, left shift before its sum): Horner's scheme for ``factor``, 1 to 32767."""
+    if factor <= INT8_HIGH:
+        return [(factor, 0)]
+    shift = next(s for s in (8, 9) if (factor + (1 << (s - 1))) >> s <= INT8_HIGH)
+    high = (factor + (1 << (shift - 1))) >> shift
+    low = factor - (high << shift)
+    return [(high, 0), (low, shift)]
 
 
 def sliding_of(work: PoolWorkload, config: VTAConfig) -> Sliding:
@@ -71,17 +86,19 @@ def _demand(
     tiles, steps = sliding.tiles(tile), sliding.steps(tile)
     pixels, vectors = tile["c"] * tile["h"] * tile["w"], sliding.vectors
     columns: Array = tile[APART[variant]] if variant in APART else 1
-    taps = float(sliding.rows.taps * sliding.cols.taps)
+    passes = len(digits_of(work.factor))
+    taps = float(passes * sliding.rows.taps * sliding.cols.taps)
     operands = [
         staged_operand(kind, sliding.sizes, tile, SPACE, config) for kind in work.epilogue.tensors
     ]
     staged = (
-        sliding.staged(tile, config),
+        _passed(sliding.staged(tile, config), passes),
         Staged(ACC, pixels * columns, tiles),
-        Staged(WGT, 1, 1, float(config.wgt_elem_bytes), 1),
+        Staged(WGT, passes, 1, float(passes * config.wgt_elem_bytes), 1),
         *operands,
     )
     cycles, count = alu_cost(work.epilogue.steps, config)
+    shifts = (passes - 1) * config.timing.alu_imm_cycles
     halvings = np.ceil(np.log2(columns))
     tensor = config.timing.alu_tensor_cycles
     stores = sliding.stores(tile) if variant == WHOLE else vectors
@@ -92,13 +109,24 @@ def _demand(
         staged=staged,
         tiles=tiles,
         gemm=vectors * (taps + columns),
-        gemm_starts=tiles * (1 + steps * sums),
-        alu=vectors * (cycles + (columns - 1) * tensor),
-        alu_starts=tiles * (count + halvings),
-        uops=np.minimum(tiles * steps, 2) * kernel,
-        kernels=np.minimum(tiles, 2) * (1 + sums + halvings + len(operands)),
+        gemm_starts=tiles * (1 + passes * steps * sums),
+        alu=vectors * (cycles + (columns - 1) * tensor + shifts * columns),
+        alu_starts=tiles * (count + halvings + passes - 1),
+        uops=np.minimum(tiles * steps, 2) * kernel * passes,
+        kernels=np.minimum(tiles, 2) * (passes * (1 + sums) + halvings + len(operands)),
         stored=vectors * config.out_elem_bytes,
         stores=stores,
+    )
+
+
+def _passed(staged: Staged, passes: int) -> Staged:
+    """``staged`` loaded that many times."""
+    return dataclasses.replace(
+        staged,
+        fills=staged.fills * passes,
+        nbytes=staged.nbytes * passes,
+        dmas=staged.dmas * passes,
+        zeros=staged.zeros * passes,
     )
 
 
@@ -117,13 +145,15 @@ class _SumPool:
         self.columns = choice.tile[self.apart] if self.apart else 1
         self.nests = nests = Nests(config)
         self.input = SlidingInput(nests, sliding, self.grid, self.taps)
-        identity = nests.weights("identity", 1)
+        self.digits = digits_of(work.factor)
+        count = len(self.digits)
+        identity = nests.weights("identity", count)
         self.operands = Operands(nests, work.epilogue.tensors, self.grid, SPACE)
         self.out = nests.param("out", tuple(sliding.sizes.values()))
-        self.weight = nests.sram(WGT, "weight", (1,))
+        self.weight = nests.sram(WGT, "weight", (count,))
         self.extents = tuple(self.grid.tile[axis] for axis in SPACE)
         self.acc = nests.sram(ACC, "acc", (*self.extents, self.columns))
-        nests.load("load_identity", (1,), lambda i: (self.weight[i], identity[i]))
+        nests.load("load_identity", (count,), lambda i: (self.weight[i], identity[i]))
 
     def func(self) -> tirx.PrimFunc:
         nests, grid = self.nests, self.grid
@@ -142,13 +172,32 @@ class _SumPool:
         return self.grid.inside({"c": c, "h": h, "w": w})
 
     def _tile(self) -> None:
-        nests, sliding = self.nests, self.sliding
-        nests.reset(
+        self.nests.reset(
             "clear",
             (*self.extents, self.columns),
             lambda c, h, w, q: self.acc[c, h, w, q],
             lambda c, h, w, _q: self._where(c, h, w),
         )
+        for number, (_, shift) in enumerate(self.digits):
+            if shift:
+                self._shift(shift)
+            self._sum(number)
+        self._halve()
+        self.nests.store("out", self.extents, self._result, self._where)
+
+    def _shift(self, by: int) -> None:
+        """Make room for a digit."""
+        acc = self.acc
+        self.nests.alu(
+            "digit",
+            (*self.extents, self.columns),
+            lambda c, h, w, q: (acc[c, h, w, q], acc[c, h, w, q] << by),
+            lambda c, h, w, _q: self._where(c, h, w),
+        )
+
+    def _sum(self, digit: int) -> None:
+        """All taps times one digit."""
+        nests, sliding = self.nests, self.sliding
         kh, kw = self.taps
         with (
             nests.loop("kho", sliding.rows.taps // kh) as row,
@@ -159,17 +208,16 @@ class _SumPool:
             # what is summed up goes outside, so that equal destinations are far apart
             taps = (kw, kh) if self.apart == "kh" else (kh, kw)
             extents = (*taps, *self.extents)
-            nests.gemm("sum", extents, self._add, lambda _i, _j, *p: self._where(*p))
-        self._halve()
-        nests.store("out", self.extents, self._result, self._where)
+            add = functools.partial(self._add, digit)
+            nests.gemm(f"sum{digit}", extents, add, lambda _i, _j, *p: self._where(*p))
 
-    def _add(self, i: Any, j: Any, c: Any, h: Any, w: Any) -> tuple[Load, Load, Load]:
+    def _add(self, digit: int, i: Any, j: Any, c: Any, h: Any, w: Any) -> tuple[Load, Load, Load]:
         rows, cols = self.sliding.rows, self.sliding.cols
         if self.apart == "kh":
             i, j = j, i
         y, x = h * rows.step + i * rows.dilation, w * cols.step + j * cols.dilation
         column = {"kh": i, "kw": j}[self.apart] if self.apart else 0
-        return self.acc[c, h, w, column], self.input[c, y, x], self.weight[0]
+        return self.acc[c, h, w, column], self.input[c, y, x], self.weight[digit]
 
     def _halve(self) -> None:
         """Add the upper half of the columns to the lower one until one is left."""
@@ -189,4 +237,3 @@ class _SumPool:
         index = {"c": c, "h": h, "w": w}
         value = self.operands.applied(self.acc[c, h, w, 0], self.work.epilogue.steps, index)
         return self.out[self.grid.places(0, c, h, w)], value
-

@@ -170,9 +170,7 @@ def _demand(
     )
 
 
-def _counts(
-    pool: MaxPool, config: VTAConfig, tile: Mapping[str, np.ndarray]
-) -> tuple[Array, ...]:
+def _counts(pool: MaxPool, config: VTAConfig, tile: Mapping[str, np.ndarray]) -> tuple[Array, ...]:
     """GEMM cycles, ALU cycles with the instructions of a tile behind each, elements of ACC beside
     the result's, micro-ops."""
     first, second = pool.taps[pool.first], pool.taps[pool.second]

@@ -1,0 +1,143 @@
+"""Random networks by seed: which machine and which way, and what a failure shrinks to."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from hypothesis import HealthCheck, Phase, Verbosity, given, settings
+from hypothesis.database import InMemoryExampleDatabase
+from layer_runs import machines
+from network_runs import Outcome, public, short
+from random_graphs import Network, networks
+
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.partition import TABLE
+
+MACHINES = machines()
+PUBLIC = 50
+"""One network of so many takes the public way."""
+CHOICES = 4_096
+"""Bytes that a network's choices are read from; more than the largest needs."""
+SHRINKING = 30.0
+"""Seconds to look for a smaller network that fails."""
+Way = Callable[[Network, VTAConfig], Outcome]
+
+
+class Disagreement(AssertionError):
+    """A network does not compile, or computes something else than its reference."""
+
+
+@dataclass
+class Tally:
+    """What a number of networks were made of and came to.
+
+    Attributes:
+        networks: how many.
+        with_region: how many of them have work for VTA.
+        kinds: of operators, as drawn.
+        hits: of the entries of the partition table.
+    """
+
+    networks: int = 0
+    with_region: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+    hits: Counter[str] = field(default_factory=lambda: Counter({e.name: 0 for e in TABLE}))
+
+    def add(self, network: Network, outcome: Outcome) -> None:
+        self.networks += 1
+        self.with_region += outcome.regions > 0
+        self.kinds.update(network.kinds)
+        self.hits.update(outcome.hits)
+
+    @property
+    def share(self) -> float:
+        """Percent of the networks that have a region."""
+        return 100 * self.with_region / max(self.networks, 1)
+
+    @property
+    def rarest(self) -> tuple[str, int]:
+        """The entry of the table with the fewest hits."""
+        return min(self.hits.items(), key=lambda item: item[1])
+
+    def __str__(self) -> str:
+        """The histograms."""
+        head = f"{self.networks} networks, {self.share:.1f} % with a region"
+        counts = (
+            ", ".join(f"{k} {n}" for k, n in c.most_common()) for c in (self.hits, self.kinds)
+        )
+        return "\n".join((head, *counts))
+
+
+def machine_of(seed: int) -> str:
+    """Machines in turn."""
+    return list(MACHINES)[seed % len(MACHINES)]
+
+
+def way_of(seed: int) -> Way:
+    """The public way on every machine in turn."""
+    return public if seed // len(MACHINES) % PUBLIC == 0 else short
+
+
+def try_network(seed: int, tally: Tally) -> None:
+    """Compile and run the network of ``seed``.
+
+    Raises:
+        Disagreement: with the seed, and the operators of the smallest network that fails alike.
+    """
+    hunt = _Hunt(way_of(seed), MACHINES[machine_of(seed)], tally)
+    try:
+        hunt.one(np.random.default_rng(seed).bytes(CHOICES))
+    except Exception as error:
+        if not hunt.failed:
+            raise  # the maker of networks is broken
+        smallest = hunt.smallest()
+        name = type(error).__name__
+        where = f"seed {seed}, machine {machine_of(seed)}, {way_of(seed).__name__} way"
+        text = f"{where}: {name}: {str(error).strip()}\nsmallest network: {smallest!r}"
+        raise Disagreement(text) from error
+
+
+class _Hunt:
+    """One network, and what hypothesis makes of it if it fails; all that did are in ``failed``."""
+
+    def __init__(self, way: Way, config: VTAConfig, tally: Tally) -> None:
+        self._way, self._config, self._tally = way, config, tally
+        self.failed: list[Network] = []
+        self._end = float("inf")
+        quiet = settings(
+            database=InMemoryExampleDatabase(),  # how `one` hands a failure to `smallest`
+            phases=(Phase.reuse, Phase.shrink),
+            derandomize=False,  # the profile of CI machines would forbid the database
+            deadline=None,
+            verbosity=Verbosity.quiet,
+            suppress_health_check=list(HealthCheck),
+        )
+        self._test: Any = quiet(given(networks())(self._try))
+
+    def one(self, choices: bytes) -> None:
+        """Try the network that ``choices`` make."""
+        canonical = self._test.hypothesis.fuzz_one_input(choices)
+        assert canonical is not None, "more choices than bytes"
+
+    def smallest(self) -> Network:
+        """The smallest network found that fails."""
+        self._end = time.monotonic() + SHRINKING
+        with contextlib.suppress(Exception):  # the failure, or that it is gone after the time
+            self._test()
+        return min(self.failed, key=lambda n: (len(n.model.graph.node), len(repr(n))))
+
+    def _try(self, network: Network) -> None:
+        if time.monotonic() > self._end:
+            return
+        try:
+            outcome = self._way(network, self._config)
+        except Exception:
+            self.failed.append(network)
+            raise
+        self._tally.add(network, outcome)

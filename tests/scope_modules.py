@@ -1,0 +1,140 @@
+"""Small Relax modules and a toy machine for the tests of the memory-scope pass.
+
+Every kernel works on float32[16]; the machine has a texture scope and an accumulator scope.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from vta_byoc.scopes import (
+    GLOBAL,
+    HOST,
+    CallSite,
+    Decision,
+    DemandFunction,
+    Legalization,
+    Needs,
+    Scope,
+    ScopeRecord,
+    ScopeTable,
+    memory_scopes,
+)
+
+TEX, ACC = "global.tex", "global.acc"
+UNITS = (HOST, "npu")
+TABLE = ScopeTable(
+    "toy",
+    (
+        Scope(GLOBAL, readers=UNITS, writers=UNITS),
+        Scope(TEX, readers=UNITS, writers=UNITS),
+        Scope(ACC, readers=UNITS, writers=UNITS),
+    ),
+)
+TARGET = tvm.target.Target("llvm")
+SCOPES = (GLOBAL, TEX, ACC)
+T = 'R.Tensor((16,), "float32")'
+G, X, A = (f'R.Tensor((16,), "float32", "llvm:{i}:{s}")' for i, s in enumerate(SCOPES))
+TO_X, TO_A = (f'dst_vdevice="llvm:{SCOPES.index(s)}:{s}"' for s in (TEX, ACC))
+
+
+def kernel(name: str, *scopes: str, operands: int = 1, factor: int = 2) -> str:
+    """The text of a PrimFunc: ``factor`` times the sum of its operands.
+
+    ``scopes`` of the operands and of the result; all global without.
+    """
+    named = scopes or (GLOBAL,) * (operands + 1)
+    names = [f"x{i}" for i in range(len(named) - 1)]
+    params = ", ".join(
+        f'{n}: T.Buffer((16,), "float32", scope="{s}")'
+        for n, s in zip([*names, "y"], named, strict=True)
+    )
+    total = " + ".join(f"{n}[vi]" for n in names)
+    return f"""
+@T.prim_func(private=True, s_tir=True)
+def {name}({params}):
+    for i in range(16):
+        with T.sblock("y"):
+            vi = T.axis.spatial(16, i)
+            y[vi] = ({total}) * T.float32({factor})
+"""
+
+
+def split(name: str, *scopes: str) -> str:
+    """The text of a PrimFunc with two results: its operand, and its operand times four."""
+    x, y, z = scopes or (GLOBAL,) * 3
+    return f"""
+@T.prim_func(private=True, s_tir=True)
+def {name}(
+    x0: T.Buffer((16,), "float32", scope="{x}"),
+    y: T.Buffer((16,), "float32", scope="{y}"),
+    z: T.Buffer((16,), "float32", scope="{z}"),
+):
+    for i in range(16):
+        with T.sblock("y"):
+            vi = T.axis.spatial(16, i)
+            y[vi] = x0[vi]
+            z[vi] = x0[vi] * T.float32(4)
+"""
+
+
+def module(*functions: str, scopes: Sequence[str] = ()) -> tvm.IRModule:
+    """The module of TVMScript texts, with a VDevice for each of ``scopes``."""
+    listed = ", ".join(f'I.vdevice("llvm", 0, "{scope}")' for scope in scopes)
+    infos = [f'I.module_global_infos({{"vdevice": [{listed}]}})'] if scopes else []
+    body = "\n".join(textwrap.dedent(text).strip() for text in [*infos, *functions])
+    text = "@I.ir_module\nclass Module:\n" + textwrap.indent(body, "    ")
+    return tvm.script.from_source(text)
+
+
+def main(params: str, body: str, result: str, typed: str = T, outputs: str = "") -> str:
+    """The text of ``main``: ``params`` of type ``typed``, bindings, and what it returns."""
+    listed = ", ".join(f"{name}: {typed}" for name in params.split())
+    lines = textwrap.indent(textwrap.dedent(body).strip(), " " * 8)
+    return (
+        f"@R.function\ndef main({listed}):\n    cls = Module\n    with R.dataflow():\n"
+        f"{lines}\n        R.output({outputs or result})\n    return {result}\n"
+    )
+
+
+def demands(**needs: Needs) -> DemandFunction:
+    """The demand function that knows kernels by the beginning of their names."""
+
+    def demand(site: CallSite) -> Needs | None:
+        return next((n for name, n in needs.items() if site.callee.startswith(name)), None)
+
+    return demand
+
+
+def npu(*scopes: str, writes: tuple[str, ...] = (TEX, ACC, GLOBAL)) -> Needs:
+    """Reads operands in ``scopes``; runs on the accelerator."""
+    return Needs(scopes, writes, "npu")
+
+
+CONV = npu(TEX)
+ADD = npu(ACC, ACC)
+KNOWN = demands(conv=CONV, add=ADD)
+
+
+def scoped(
+    mod: tvm.IRModule,
+    demand: DemandFunction = KNOWN,
+    table: ScopeTable = TABLE,
+    legalize: Mapping[str, Legalization] | None = None,
+) -> tuple[tvm.IRModule, dict[str, Decision]]:
+    """The module after the pass, and the decisions of ``main`` by tensor."""
+    record = ScopeRecord()
+    result = memory_scopes(demand, table, TARGET, legalize, record)(mod)
+    return result, {d.tensor: d for d in record.decisions["main"]}
+
+
+def run(mod: tvm.IRModule) -> np.ndarray:
+    """The result of ``main`` on llvm for one fixed input."""
+    x = np.random.default_rng(0).standard_normal(16).astype("float32")
+    vm = relax.VirtualMachine(relax.build(mod, TARGET), tvm.cpu())
+    return vm["main"](tvm.runtime.tensor(x)).numpy()

@@ -1,0 +1,125 @@
+"""`vta-byoc scopes`: every tensor with demands, scope, rule and bytes; the copies at borders."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from cli_runs import cli, quantize_once, refused, small_model
+from integer_models import IntegerNet, island_net
+from rich.console import Console
+
+from vta_byoc.cli import commands
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.pipeline import compile_module, partition_for_vta
+from vta_byoc.place import host_copies
+from vta_byoc.region import Region, region_functions
+from vta_byoc.vdevice_report import ScopeReport, print_scopes
+
+CONFIG = VTAConfig()
+
+
+def report_of(net: IntegerNet, *results: object) -> ScopeReport:
+    mod = partition_for_vta(net.module(*results), CONFIG)
+    return ScopeReport.of(mod, "net.onnx", "sim", CONFIG)
+
+
+def text_of(report: ScopeReport) -> str:
+    console = Console(file=io.StringIO(), width=120)
+    print_scopes(report, "1x16", console)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(commands, "_quantize", quantize_once)
+    return small_model(tmp_path / "small.onnx")
+
+
+def test_json_of_a_model(model: Path) -> None:
+    result = cli("scopes", model, "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert set(found) == {"model", "config", "tensors", "copies", "totals"}
+    tensors = {(t["part"], t["tensor"]): t for t in found["tensors"]}
+    first = tensors["region0", "first"]
+    assert first == {
+        "tensor": "first",
+        "part": "region0",
+        "kind": "value",
+        "dtype": "int8",
+        "demands": [
+            {"consumer": "second", "scope": "global.vta.inp"},
+            {"consumer": "join", "scope": "global.vta.inp"},
+        ],
+        "scope": "global.vta.inp",
+        "rule": "consumers agree",
+        "bytes": 16 * 8 * 8,
+    }
+    assert tensors["host", "data"]["rule"] == "graph input: stays in global"
+    assert tensors["host", "gate"]["rule"] == "graph output: global at the border"
+    weights = [t for t in found["tensors"] if t["scope"] == "global.vta.wgt"]
+    assert [t["bytes"] for t in weights] == [16 * 16 * 9, 16 * 16 * 9, 16 * 16]
+    assert {t["kind"] for t in weights} == {"constant"}
+    assert [(c["kind"], c["source"], c["tensor"]) for c in found["copies"]] == [
+        ("pack", "data__int8", "data__int8__packed"),
+        ("unpack", "join", "join__unpacked"),
+    ]
+    placed = json.loads(cli("place", model, "--json").stdout)
+    assert found["totals"]["host"] == placed["host"]
+    assert found["totals"]["bytes"] == sum(t["bytes"] for t in found["tensors"])
+    assert sum(found["totals"]["scopes"].values()) == found["totals"]["bytes"]
+
+
+def test_text_of_a_model(model: Path) -> None:
+    result = cli("scopes", model)
+    assert result.exit_code == 0, result.output
+    rows = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    assert "first value int8 inp by second, join inp 1,024 [4]" in rows
+    assert "pack data__int8 data__int8__packed 1,024" in rows
+    assert "[4] consumers agree" in rows
+    assert "host copies 1 pack 1.0 kB, 1 unpack 1.0 kB, 0 folds 0.0 kB" in rows
+
+
+def test_errors_are_one_line(model: Path) -> None:
+    assert "nowhere" in refused("scopes", model, "--config", "nowhere")
+
+
+def test_an_island_separates_regions_and_moves_what_crosses_it() -> None:
+    net = island_net()
+    report = report_of(net, net.result)
+    parts = dict.fromkeys(row.part for row in report.rows)
+    assert list(parts) == ["host", "region0", "region1"]
+    copies = [copy.kind for copy in report.copies]
+    assert sorted(set(copies)) == ["pack", "unpack"]
+    assert sum(c.nbytes for c in report.copies) == sum(c.nbytes for c in report.host.values())
+    host = {r.decision.tensor: r.decision for r in report.rows if r.part == "host"}
+    assert all(decision.scope == "global" for decision in host.values())
+
+
+def test_bytes_are_those_of_the_program() -> None:
+    """Each tensor of a region has its symbol's scope and bytes."""
+    net = island_net()
+    mod = partition_for_vta(net.module(net.result), CONFIG)
+    report = ScopeReport.of(mod, "net", "sim", CONFIG)
+    programs = compile_module(mod, CONFIG, "null").programs
+    seen = 0
+    for row in report.rows:
+        if row.part != "host":
+            symbol = programs[row.part].symbol(row.decision.tensor)
+            assert (symbol.scope, symbol.nbytes) == (row.decision.scope, row.decision.nbytes)
+            seen += 1
+    assert seen == sum(len(Region.of(f).tensors) for f in region_functions(mod).values())
+    assert host_copies(mod) == report.host
+
+
+def test_long_lists_of_consumers_are_counted() -> None:
+    net = IntegerNet(x=(1, 16, 6, 6))
+    a = net.conv(net.params[0], 16, name="a")
+    others = [net.conv(a, 16, name=name) for name in ("b", "c", "d", "e")]
+    text = text_of(report_of(net, *others))
+    assert "inp by b, c and 2 more" in text
+    report = report_of(net, *others)
+    assert [c.source for c in report.copies if c.kind == "unpack"] == ["b", "c", "d", "e"]

@@ -1,0 +1,171 @@
+"""The options that say how to quantize, written once for every command that does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from vta_byoc.cli.calibration import calibration_option, read_calibration
+from vta_byoc.hw.errors import VTAError
+
+if TYPE_CHECKING:
+    import tvm
+
+    from vta_byoc.calibrate import Sample
+    from vta_byoc.cli.progress import Steps
+
+CHOSEN = "vta_byoc.quantization"
+"""Key of the click context's `meta`: the options that were given, by the names of
+QuantizationOptions."""
+NOISE_SEED = 1
+"""Seed of the default calibration; not that of the default input, which it would contain."""
+SCALES = ("pow2", "mul")
+METHODS = ("minmax", "percentile", "mse", "kl")
+PERCENTILE = "percentile"
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class QuantizationOptions:
+    """How to quantize, as arguments of `vta_byoc.quantize`; None is its default."""
+
+    scales: str | None = None
+    per_channel: bool = False
+    method: str = METHODS[0]
+    percentile: float | None = None
+    equalize: bool = False
+    bias_correction: bool = False
+    keep_float: tuple[str, ...] = ()
+
+    def arguments(self) -> dict[str, Any]:
+        """Keyword arguments: those that are not the default.
+
+        Raises:
+            VTAError: --percentile without --method percentile.
+        """
+        if self.percentile is not None and self.method != PERCENTILE:
+            raise VTAError(
+                f"--percentile {self.percentile:g} with --method {self.method}, which has no "
+                "percentile; add --method percentile or leave it out"
+            )
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        defaults = {field.name: field.default for field in fields(self)}
+        return {name: value for name, value in values.items() if value != defaults[name]}
+
+    def text(self) -> str:
+        """As options of the command line."""
+        given = self.arguments().items()
+        return " ".join(_as_option(name, value) for name, value in given) or "default options"
+
+
+def quantization_options(command: Command) -> Command:
+    """Add --calibration, which a command takes as `calibration`, and --preprocess and how to
+    quantize, which `quantize_model` finds by itself."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return calibration_option(command)
+
+
+def chosen() -> QuantizationOptions:
+    """The options of the running command."""
+    context = click.get_current_context(silent=True)
+    return QuantizationOptions(**(context.meta.get(CHOSEN, {}) if context else {}))
+
+
+def quantize_model(mod: tvm.IRModule, calibration: str | None, steps: Steps) -> tvm.IRModule:
+    """The integer module, by the options of the running command."""
+    options = chosen().arguments()
+    text = f"quantizing with {_source(mod, calibration)}"
+    with steps.step("quantize", text):
+        from vta_byoc.quantize import quantize
+
+        samples = calibration_samples(mod, calibration)
+
+        def progress(done: int, total: int | None) -> None:
+            steps.detail(f"{text}: sample {done} of {total}")
+
+        return quantize(mod, calibration=samples, progress=progress, **options)
+
+
+def calibration_samples(mod: tvm.IRModule, calibration: str | None) -> Iterable[Sample] | None:
+    """Those of --calibration, or noise; None for a model that came quantized."""
+    from vta_byoc.calibrate import default_calibration
+    from vta_byoc.qdq import is_quantized
+
+    if calibration is not None:
+        return read_calibration(calibration, mod)
+    return None if is_quantized(mod) else default_calibration(mod, seed=NOISE_SEED)
+
+
+def _source(mod: tvm.IRModule, calibration: str | None) -> str:
+    from vta_byoc.qdq import is_quantized
+
+    if calibration is None and is_quantized(mod):
+        return "the scales of the model"
+    return calibration or "noise; --calibration gives representative samples"
+
+
+def _as_option(name: str, value: Any) -> str:
+    flag = f"--{name.replace('_', '-')}"
+    if value is True:
+        return flag
+    return f"{flag} {','.join(value) if isinstance(value, tuple) else value}"
+
+
+def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    if value is not None and param.name is not None:
+        ctx.meta.setdefault(CHOSEN, {})[param.name] = value
+
+
+def _remember_names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> None:
+    if not values:
+        return
+    from vta_byoc.keep_float import parse_names
+
+    names = tuple(name for value in values for name in parse_names(value))
+    if not names:
+        raise VTAError("--keep-float names no operator; give names with commas between them")
+    _remember(ctx, param, names)
+
+
+def _option(*names: str, **settings: Any) -> Callable[[Command], Command]:
+    settings.setdefault("callback", _remember)
+    return click.option(*names, expose_value=False, **settings)
+
+
+_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+    _option(
+        "--scales",
+        type=click.Choice(SCALES),
+        help="pow2: powers of two, rescaled by shifts; mul: any, by multiplier and shift. "
+        "Default: pow2, and mul for a model that came quantized.",
+    ),
+    _option("--per-channel", is_flag=True, help="A weight scale for each output channel."),
+    _option(
+        "--method",
+        type=click.Choice(METHODS),
+        default=METHODS[0],
+        show_default=True,
+        help="How calibration chooses ranges.",
+    ),
+    _option(
+        "--percentile",
+        type=click.FloatRange(0, 100, min_open=True),
+        metavar="PCT",
+        help="Of --method percentile: the share of values in range. Default: 99.99.",
+    ),
+    _option(
+        "--equalize", is_flag=True, help="Balance the weights of successive convolutions first."
+    ),
+    _option("--bias-correction", is_flag=True, help="Correct each layer's mean error in its bias."),
+    _option(
+        "--keep-float",
+        multiple=True,
+        metavar="NAME,...",
+        callback=_remember_names,
+        help="Operators that stay float, by name or pattern (*, ?); repeat or separate by commas.",
+    ),
+)

@@ -1,0 +1,35 @@
+"""Memory scopes decided by consumers, for any Relax module and any target.
+
+A user brings a scope table and a demand function; :func:`memory_scopes` is the pass, in the steps
+of TVM's texture-scope design: collect what consumers demand, decide one scope per tensor, define
+VDevices, realise them, specialise PrimFuncs.  docs/scopes.md has a whole example.
+"""
+
+from .apply import ScopeRecord, decide_scopes, memory_scopes
+from .decide import Decision, Kind, Producer, decide_scope
+from .define import Legalization
+from .sites import CallSite, DemandFunction, Needs, TensorFacts
+from .strip import strip_vdevices
+from .table import GLOBAL, HOST, Fact, Scope, ScopeTable, Serves
+
+__all__ = [
+    "GLOBAL",
+    "HOST",
+    "CallSite",
+    "Decision",
+    "DemandFunction",
+    "Fact",
+    "Kind",
+    "Legalization",
+    "Needs",
+    "Producer",
+    "Scope",
+    "ScopeRecord",
+    "ScopeTable",
+    "Serves",
+    "TensorFacts",
+    "decide_scope",
+    "decide_scopes",
+    "memory_scopes",
+    "strip_vdevices",
+]

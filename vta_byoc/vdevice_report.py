@@ -1,0 +1,258 @@
+"""Every tensor of a partitioned module, what its consumers demand, where it lives and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from rich.console import Console
+from tvm import relax
+from tvm.ir import Call, TupleGetItem
+
+from vta_byoc.bindings import is_constant, op_name, straight_bindings
+from vta_byoc.hw.config import VTAConfig
+
+from .graph_pack import FOLD, PACK, UNPACK
+from .place import Copies, host_copies
+from .region import Region, region_functions
+from .scopes import GLOBAL, CallSite, Decision, Kind, Needs, TensorFacts, decide_scopes
+from .strategy import DRAM_INP
+from .tables import Notes, count, megabytes, plain_table, print_lines
+from .vdevice import DRAM, scopes_of, vta_scopes
+
+HOST_PART = "host"
+NAMED = 2
+"""Consumers of a scope that a row names."""
+OUTPUT = "output"
+"""Kind of a tensor that leaves its region."""
+
+
+# ---------------------------------------------------------------- what is reported
+@dataclass(frozen=True)
+class Row:
+    """A tensor: the part of the network it belongs to ("host", "region0", ...), its kind
+    ("input", "constant", "value", "output") and the decision."""
+
+    part: str
+    kind: str
+    decision: Decision
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A change of layout that the host makes at the border of a region; ``nbytes`` written."""
+
+    kind: str
+    source: str
+    tensor: str
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class ScopeReport:
+    """Everything that `vta-byoc scopes` shows of ``model`` on the machine ``config``."""
+
+    model: str
+    config: str
+    rows: Sequence[Row]
+    copies: Sequence[Copy]
+    host: Mapping[str, Copies]
+
+    @classmethod
+    def of(cls, mod: tvm.IRModule, model: str, config: str, machine: VTAConfig) -> ScopeReport:
+        """What the partitioned module ``mod`` says."""
+        rows = [*_host_rows(mod, machine), *_region_rows(mod)]
+        return cls(model, config, rows, border_copies(mod), host_copies(mod))
+
+    def bytes_by_scope(self) -> dict[str, int]:
+        """Bytes of all tensors in each scope, the largest first."""
+        total: Counter[str] = Counter()
+        for row in self.rows:
+            total[row.decision.scope] += row.decision.nbytes
+        return dict(total.most_common())
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of `--json`; docs/scopes.md explains its keys."""
+        return {
+            "model": self.model,
+            "config": self.config,
+            "tensors": [_row_json(row) for row in self.rows],
+            "copies": [_copy_json(copy) for copy in self.copies],
+            "totals": {
+                "tensors": len(self.rows),
+                "bytes": sum(row.decision.nbytes for row in self.rows),
+                "scopes": self.bytes_by_scope(),
+                "host": {n: {"count": c.count, "bytes": c.nbytes} for n, c in self.host.items()},
+            },
+        }
+
+
+def _row_json(row: Row) -> dict[str, Any]:
+    decision = row.decision
+    return {
+        "tensor": decision.tensor,
+        "part": row.part,
+        "kind": row.kind,
+        "dtype": decision.dtype,
+        "demands": [{"consumer": who, "scope": scope} for who, scope in decision.demands],
+        "scope": decision.scope,
+        "rule": decision.rule,
+        "bytes": decision.nbytes,
+    }
+
+
+def _copy_json(copy: Copy) -> dict[str, Any]:
+    return {
+        "kind": copy.kind,
+        "source": copy.source,
+        "tensor": copy.tensor,
+        "bytes": copy.nbytes,
+    }
+
+
+# ---------------------------------------------------------------- reading a module
+def _calls(mod: tvm.IRModule) -> list[tuple[relax.Function, Call]]:
+    """The regions in the order in which they run, with their calls."""
+    functions = {gvar.name_hint: func for gvar, func in region_functions(mod).items()}
+    values = [binding.value for binding in straight_bindings(mod["main"])]
+    return [(functions[_callee(v)], v) for v in values if _callee(v) in functions]
+
+
+def _callee(value: relax.Expr) -> str:
+    return str(getattr(getattr(value, "op", None), "name_hint", ""))
+
+
+def _region_rows(mod: tvm.IRModule) -> list[Row]:
+    rows = []
+    for number, (func, call) in enumerate(_calls(mod)):
+        region, scopes = Region.of(func), scopes_of(func)
+        kinds = dict.fromkeys(region.tensors, Kind.VALUE.value)
+        kinds |= dict.fromkeys(region.outputs, OUTPUT)
+        for name, arg in zip(region.params, call.args, strict=True):
+            kinds[name] = (Kind.CONSTANT if is_constant(arg) else Kind.INPUT).value
+        rows += [Row(f"region{number}", kinds[name], scopes[name]) for name in region.tensors]
+    return rows
+
+
+def _host_rows(mod: tvm.IRModule, config: VTAConfig) -> list[Row]:
+    """The host's tensors; what passes between it and regions is a region's."""
+    decisions = decide_scopes(mod, host_demands(mod), vta_scopes(config))["main"]
+    return [
+        Row(HOST_PART, decision.kind, decision)
+        for decision in decisions
+        if decision.scope == GLOBAL and decision.kind != Kind.CONSTANT.value
+    ]
+
+
+def host_demands(mod: tvm.IRModule) -> Callable[[CallSite], Needs | None]:
+    """What the calls of ``main`` demand: regions as their decisions say, packs and folds write
+    what a region reads, unpacks read what it stores; all others are the host's, in `global`."""
+    regions = {}
+    for gvar, func in region_functions(mod).items():
+        scopes = scopes_of(func)
+        regions[gvar.name_hint] = tuple(scopes[name].scope for name in Region.of(func).params)
+
+    def demand(site: CallSite) -> Needs | None:
+        if site.callee in regions:
+            return Needs(regions[site.callee], DRAM)
+        if site.callee.startswith((PACK, FOLD)):
+            return Needs((GLOBAL,), DRAM)
+        return Needs((DRAM_INP,), (GLOBAL,)) if site.callee.startswith(UNPACK) else None
+
+    return demand
+
+
+def border_copies(mod: tvm.IRModule) -> list[Copy]:
+    """Packs, unpacks and folds of ``main`` in order."""
+    found = []
+    functions = {gvar.name_hint: func for gvar, func in region_functions(mod).items()}
+    stored: dict[relax.Var, tuple[str, ...]] = {}
+    names: dict[relax.Var, str] = {}
+    for binding in straight_bindings(mod["main"]):
+        value = binding.value
+        if isinstance(value, TupleGetItem) and value.tuple_value in stored:
+            names[binding.var] = stored[value.tuple_value][value.index]
+        if _callee(value) in functions:
+            stored[binding.var] = Region.of(functions[_callee(value)]).outputs
+            names[binding.var] = stored[binding.var][0]
+        if op_name(value) != "relax.call_tir":
+            continue
+        callee = value.args[0].name_hint
+        kind = next((k for k in (PACK, UNPACK, FOLD) if callee.startswith(k)), "")
+        if kind:
+            operand, result = value.args[1].fields[0], str(binding.var.name)
+            source = names.get(operand, str(operand.name))
+            nbytes = TensorFacts.of(binding.var.ty).nbytes
+            found.append(Copy(kind.removeprefix("vta_"), source, result, nbytes))
+    return found
+
+
+# ---------------------------------------------------------------- text
+def print_scopes(report: ScopeReport, machine: str, console: Console) -> None:
+    """A table for each part, the host's copies, totals, and the rules by number."""
+    rules = Notes()
+    for part in dict.fromkeys(row.part for row in report.rows):
+        table = plain_table()
+        table.add_column(part)
+        for title in ("kind", "type", "demands", "scope"):
+            table.add_column(title)
+        table.add_column("bytes", justify="right")
+        table.add_column("rule", no_wrap=True)
+        for row in (row for row in report.rows if row.part == part):
+            table.add_row(*_cells(row, rules))
+        console.print(table)
+        console.print()
+    if report.copies:
+        _print_copies(report.copies, console)
+    print_lines(_totals(report, machine), console)
+    console.print()
+    print_lines([(rules.number(rule), rule) for rule in rules], console)
+
+
+def _cells(row: Row, rules: Notes) -> list[str]:
+    decision = row.decision
+    by_scope: dict[str, list[str]] = {}
+    for consumer, scope in decision.demands:
+        by_scope.setdefault(_short(scope), []).append(consumer)
+    demands = "; ".join(f"{scope} by {_some(names)}" for scope, names in by_scope.items())
+    scope, nbytes = _short(decision.scope), f"{decision.nbytes:,}"
+    cells = [decision.tensor, row.kind, decision.dtype, demands or "-", scope, nbytes]
+    return [*cells, rules.number(decision.rule).replace("[", "\\[")]
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _short(scope: str) -> str:
+    """``inp`` of ``global.vta.inp``."""
+    return scope.rpartition(".")[2]
+
+
+def _print_copies(copies: Sequence[Copy], console: Console) -> None:
+    table = plain_table()
+    for title in ("copy at a border", "from", "to"):
+        table.add_column(title)
+    table.add_column("bytes", justify="right")
+    for copy in copies:
+        table.add_row(copy.kind, copy.source, copy.tensor, f"{copy.nbytes:,}")
+    console.print(table)
+    console.print()
+
+
+def _totals(report: ScopeReport, machine: str) -> list[tuple[str, str]]:
+    scopes = report.bytes_by_scope()
+    host = ", ".join(
+        f"{count(c.count, name.removesuffix('s'))} {megabytes(c.nbytes)}"
+        for name, c in report.host.items()
+    )
+    return [
+        ("machine", f"VTA {machine}"),
+        ("tensors", f"{len(report.rows)}, {megabytes(sum(scopes.values()))}"),
+        ("scopes", ", ".join(f"{scope} {megabytes(n)}" for scope, n in scopes.items())),
+        ("host copies", host),
+    ]
