@@ -108,7 +108,10 @@ def test_operators_kept_in_float():
 
 
 def test_all_options_together_are_deterministic():
-    mod, samples, _ = network(1)
+    g = Graph((1, 3, 5, 5))
+    x = g.op("nn.relu", g.conv(g.params[0], 8, 3, name="first"), name="relu")
+    mod = g.module(g.conv(x, 8, 3, groups=8, name="dw"))
+    samples = [g.rng.standard_normal((1, 3, 5, 5)).astype("float32") for _ in range(3)]
     options = dict(
         scales="mul", per_channel=True, method="mse", equalize=True, bias_correction=True
     )
