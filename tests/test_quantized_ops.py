@@ -97,6 +97,26 @@ def test_weights_with_a_zero_point_that_int8_cannot_hold_stay_float():
     assert str(conv.var.ty.dtype) == "float32"
     want, got = (dialect_numpy.run(m, *inputs)["result"].astype("int64") for m in (mod, qmod))
     np.testing.assert_array_equal(got, want)
+    reason = "stays float: its weights less their zero point exceed int8"
+    assert run_module(qmod, MACHINES[0], inputs).placement["layer"].reason == reason
+
+
+def test_a_scale_for_each_input_channel_stays_float():
+    """As PyTorch's quantizer writes for transposed convolutions."""
+    g = QuantizedGraph((1, 4, 3, 3), seed=0)
+    weight = g.weight(4, 5, 2, 2, axis=0)
+    while np.size(g.weight_steps) == 1:
+        weight = g.weight(4, 5, 2, 2, axis=0)
+    y = g.op("nn.conv2d_transpose", g.inputs[0], weight, strides=2, name="layer__transpose")
+    mod = g.module(g.quantized(y, 1.0))
+    inputs = [np.arange(36).reshape(1, 4, 3, 3).astype(g.dtype)]
+    qmod = quantize(mod)
+    want, got = (dialect_numpy.run(m, *inputs)["result"].astype("int64") for m in (mod, qmod))
+    np.testing.assert_array_equal(got, want)
+    assert run_module(qmod, MACHINES[0], inputs).placement["layer"].reason == (
+        "stays float: its weights have a scale for each index of axis 0; a sum can be scaled by "
+        "output channel (axis 1); quantize them so, or with one scale"
+    )
 
 
 def test_unknown_form_of_scales():

@@ -23,6 +23,7 @@ from vta_byoc.scales import (
     INT32_HIGH,
     MAX_SHIFT,
     SILENT_SHIFT,
+    TOO_FAR,
     WEIGHT_HIGH,
     Accumulator,
     Rescale,
@@ -287,7 +288,7 @@ def _channel_rescale(
         exponent = min(exponent, int(layer.exponent.min()) + SILENT_SHIFT)
     shifts = exponent - layer.exponent
     if shifts.max() > MAX_SHIFT:
-        raise Unscalable(layer.name)
+        raise Unscalable(layer.name, TOO_FAR)
     left = max(0, -int(shifts.min()))
     excess = 0
     while left > excess and layer.bound() << (left - excess) > INT32_HIGH // 2:

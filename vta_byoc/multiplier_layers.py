@@ -114,7 +114,7 @@ def _layer(
     unit = scale.step * steps
     whole = np.rint(bias / unit).astype("int64")
     if np.abs(whole).max(initial=0) >= 1 << 31:
-        raise Unscalable(name)
+        raise Unscalable(name, "its bias exceeds int32 at the scale of its sums")
     moved = whole
     if scale.zero:
         sums = border_sums(anchor, ints, call, static_shape(binding.var))
@@ -142,8 +142,14 @@ def _stated_weights(
         Unscalable: the integers do not fit int8 without zero point, or a step is not for an
             output channel.
     """
-    if not stated.is_int8 or stated.axis not in (None, anchor.weight_axis):
-        raise Unscalable(name)
+    if not stated.is_int8:
+        raise Unscalable(name, "its weights less their zero point exceed int8")
+    if stated.axis not in (None, anchor.weight_axis):
+        raise Unscalable(
+            name,
+            f"its weights have a scale for each index of axis {stated.axis}; a sum can be scaled "
+            f"by output channel (axis {anchor.weight_axis}); quantize them so, or with one scale",
+        )
     steps = stated.steps
     if steps.ndim and anchor.shares_axis:
         steps = np.tile(steps, int(attrs.groups))

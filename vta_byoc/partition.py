@@ -27,6 +27,7 @@ from vta_byoc.bindings import (
 )
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.quantizer import QUANTIZATION
 
 from .bound import bound
 from .packing import blocks
@@ -110,11 +111,18 @@ def mark(config: VTAConfig) -> tvm.transform.Pass:
         graph = Graph(mod["main"])
         matcher = _Matcher(graph, config)
         groups = matcher.groups()
-        records = list(_Placer(graph, groups, matcher.rejected, config).records())
+        rejected = {**islands(mod), **matcher.rejected}
+        records = list(_Placer(graph, groups, rejected, config).records())
         text = json.dumps([dataclasses.asdict(r) for r in records])
         return _grouped(mod, groups).with_attr(PLACEMENT_ATTR, text)
 
     return run
+
+
+def islands(mod: tvm.IRModule) -> dict[str, str]:
+    """Operators that quantization had to leave float, and why."""
+    record = mod.get_attr(QUANTIZATION)
+    return dict(json.loads(record).get("islands", {})) if record is not None else {}
 
 
 class _Matcher:

@@ -70,11 +70,17 @@ UNIT = Scale(1.0)
 """The scale of a value that has none yet."""
 
 
+UNKNOWN_RANGE = (
+    "the model states no scale for a tensor of it and there are no samples; give calibration= (or "
+    "--calibration)"
+)
+
+
 class Ranges(dict[relax.Var, float]):
     """Largest magnitudes; who asks for one that is not known gives up being integer."""
 
     def __missing__(self, var: relax.Var) -> float:
-        raise Unscalable(var.name)
+        raise Unscalable(var.name, UNKNOWN_RANGE)
 
 
 @dataclass
@@ -111,14 +117,16 @@ class Record:
         tensors: int8 variable, or `<layer>__weight` -> its scale and largest float magnitude.
         accumulators: layer -> proven bound of its int32 values, and its shift.
         sources: layer -> source names of the operators that its group holds.
+        islands: source name -> why the operator could not become integer; left out if empty.
     """
 
     tensors: dict[str, dict[str, Any]] = field(default_factory=dict)
     accumulators: dict[str, dict[str, int]] = field(default_factory=dict)
     sources: dict[str, list[str]] = field(default_factory=dict)
+    islands: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        return json.dumps(self.__dict__)
+        return json.dumps({k: v for k, v in self.__dict__.items() if v or k != "islands"})
 
 
 class Quantizer:
@@ -170,7 +178,8 @@ class Quantizer:
         entry = self.entry(binding)
         try:
             return entry is not None and entry.convert(self, binding)
-        except Unscalable:
+        except Unscalable as error:
+            self.record.islands[source_name(binding.var)] = f"stays float: {error.reason}"
             return False
 
     def entry(self, binding: relax.VarBinding) -> IntegerOp | None:
@@ -268,7 +277,7 @@ class Quantizer:
         if value.int8 is not None:
             return value.scale
         if value.amax is None:
-            raise Unscalable(value.name)
+            raise Unscalable(value.name, UNKNOWN_RANGE)
         return self.arithmetic.scale(value.amax, value.name)
 
     def target(self, var: relax.Var) -> Scale:

@@ -39,7 +39,14 @@ OFFSET_BITS = 8
 
 
 class Unscalable(Exception):
-    """No shift of 31 bits takes a value to its int8 result; the operator stays float."""
+    """An operator stays float; `reason` says why."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name}: {reason}")
+        self.reason = reason
+
+
+TOO_FAR = "no shift of 31 bits takes its sums to the scale of its result"
 
 
 @dataclass(frozen=True)
@@ -146,7 +153,7 @@ def shift_to(acc_exponent: int, amax: float, bound: int, name: str) -> tuple[int
     while shift < 0 and bound << -shift > INT32_HIGH:
         shift += 1
     if shift > MAX_SHIFT:
-        raise Unscalable(name)
+        raise Unscalable(name, TOO_FAR)
     return acc_exponent + shift, shift
 
 
