@@ -138,3 +138,18 @@ def run(mod: tvm.IRModule) -> np.ndarray:
     x = np.random.default_rng(0).standard_normal(16).astype("float32")
     vm = relax.VirtualMachine(relax.build(mod, TARGET), tvm.cpu())
     return vm["main"](tvm.runtime.tensor(x)).numpy()
+
+
+CHAIN = module(
+    kernel("conv"),
+    kernel("pool"),
+    main(
+        "x",
+        f"""
+        a = R.call_tir(cls.conv, (x,), out_ty={T})
+        b = R.call_tir(cls.pool, (a,), out_ty={T})
+        """,
+        "b",
+    ),
+)
+"""A convolution, and a pooling that reads it."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,8 @@ import numpy as np
 import pytest
 from cli_runs import cli, refused
 from click.testing import CliRunner
-from small_models import PLAIN, Net
-from tvm import relax
+from small_models import Net
 
-from vta_byoc import observe
 from vta_byoc.cli import app, commands, quantization
 from vta_byoc.cli.quantization import QuantizationOptions, chosen, quantization_options
 
@@ -30,13 +27,6 @@ OPTIONS = {
     *("--scales", "--per-channel", "--method", "--percentile", "--equalize"),
     *("--bias-correction", "--keep-float", "--calibration", "--preprocess"),
 }
-
-
-@pytest.fixture(autouse=True)
-def plain_builds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Small models compile faster without optimization."""
-    monkeypatch.setattr(observe, "build_reference", lambda mod: relax.build(mod, PLAIN))
-    yield
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import importlib.util
 import json
 import math
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +14,9 @@ import onnx
 import pytest
 import tvm
 from cli_runs import cli, refused
-from small_models import PLAIN, Net
-from tvm import relax
+from small_models import Net
 
 from models.quantized_ops import OP_CASES, SCHEMES, qdq
-from vta_byoc import observe
 from vta_byoc.cli import commands
 from vta_byoc.compare import Bound, Comparison, bound_for, compare
 from vta_byoc.float_layers import float_layers, with_constants
@@ -32,13 +29,6 @@ from vta_byoc.tensor_pairs import tensor_pairs
 
 FIXTURES = Path(__file__).parent / "fixtures" / "tflite"
 LITERT = importlib.util.find_spec("ai_edge_litert") is not None
-
-
-@pytest.fixture(autouse=True)
-def plain_builds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Small models compile faster without optimization."""
-    monkeypatch.setattr(observe, "build_reference", lambda mod: relax.build(mod, PLAIN))
-    yield
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import json
 import math
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,7 @@ import numpy as np
 import plotly.graph_objects as plotly
 import pytest
 import tvm
-from small_models import PLAIN, Graph, call
-from tvm import relax
+from small_models import Graph, call
 
 from vta_byoc import observe
 from vta_byoc.equalize import equalize
@@ -34,13 +32,6 @@ from vta_byoc.tensor_pairs import tensor_pairs
 
 FIXTURES = Path(__file__).parent / "fixtures" / "tflite"
 SHAPE = (1, 8, 6, 6)
-
-
-@pytest.fixture(autouse=True)
-def plain_builds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Small models compile faster without optimization."""
-    monkeypatch.setattr(observe, "build_reference", lambda mod: relax.build(mod, PLAIN))
-    yield
 
 
 def samples(count: int = 3, scale: float = 1.0, seed: int = 0) -> list[np.ndarray]:

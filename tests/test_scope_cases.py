@@ -10,6 +10,7 @@ import pytest
 import tvm
 from scope_modules import (
     ACC,
+    CHAIN,
     CONV,
     KNOWN,
     SCOPES,
@@ -49,24 +50,10 @@ def same_results(before: tvm.IRModule, after: tvm.IRModule) -> None:
     np.testing.assert_array_equal(run(strip_vdevices()(after)), run(before))
 
 
-TWO_READERS = module(
-    kernel("conv"),
-    kernel("pool"),
-    main(
-        "x",
-        f"""
-        a = R.call_tir(cls.conv, (x,), out_ty={T})
-        b = R.call_tir(cls.pool, (a,), out_ty={T})
-        """,
-        "b",
-    ),
-)
-
-
 def test_another_demand_changes_the_module() -> None:
     """The demand of `pool` alone decides whether `a` is copied, and what `conv` writes."""
-    tex, decisions = scoped(TWO_READERS, demands(conv=CONV, pool=npu(TEX)))
-    acc, changed = scoped(TWO_READERS, demands(conv=CONV, pool=npu(ACC)))
+    tex, decisions = scoped(CHAIN, demands(conv=CONV, pool=npu(TEX)))
+    acc, changed = scoped(CHAIN, demands(conv=CONV, pool=npu(ACC)))
     assert (decisions["a"].scope, changed["a"].scope) == (TEX, ACC)
     names = [{g.name_hint for g in m.functions} for m in (tex, acc)]
     assert names == [
@@ -74,7 +61,7 @@ def test_another_demand_changes_the_module() -> None:
         {"main", "conv_tex_acc", "pool_acc_global"},
     ]
     only_global = Needs((TEX,), (GLOBAL,), "npu")
-    _, copied = scoped(TWO_READERS, demands(conv=only_global, pool=npu(ACC)))
+    _, copied = scoped(CHAIN, demands(conv=only_global, pool=npu(ACC)))
     assert (copied["a"].scope, copied["a"].copies) == (GLOBAL, (ACC,))
     assert copied["a"].rule == "its producer cannot write it: one copy per scope"
 
@@ -326,7 +313,7 @@ class Module:
 
 def test_the_same_module_every_time() -> None:
     mapped = memory_scopes(KNOWN, TABLE, TARGET)
-    assert mapped(TWO_READERS).script() == mapped(TWO_READERS).script()
+    assert mapped(CHAIN).script() == mapped(CHAIN).script()
 
 
 # ---------------------------------------------------------------- random demands

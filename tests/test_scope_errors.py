@@ -10,6 +10,7 @@ import pytest
 import tvm
 from scope_modules import (
     ACC,
+    CHAIN,
     CONV,
     KNOWN,
     TABLE,
@@ -34,19 +35,6 @@ from vta_byoc.scopes import (
     ScopeTable,
     decide_scopes,
     memory_scopes,
-)
-
-CHAIN = module(
-    kernel("conv"),
-    kernel("pool"),
-    main(
-        "x",
-        f"""
-        a = R.call_tir(cls.conv, (x,), out_ty={T})
-        b = R.call_tir(cls.pool, (a,), out_ty={T})
-        """,
-        "b",
-    ),
 )
 
 
