@@ -18,7 +18,7 @@ from vta_byoc.hw.program import Program
 from vta_byoc.hw.timing_result import STALLS, InsnTime, LayerTime, TimingResult
 from vta_byoc.hw.timing_work import INSN_BYTES
 from vta_byoc.partition import Placement
-from vta_byoc.place import how, operator_of, placement_json
+from vta_byoc.place import how, operators_of, placement_json
 from vta_byoc.timing_report import time_programs
 
 BUSY = ("GEMM", "ALU", "reset", "transfer", "no-op", "startup")
@@ -231,7 +231,8 @@ def _with_work(layers: Sequence[LayerFacts], ops: Iterable[Placement]) -> list[L
     its GEMM and ALU micro-ops."""
     of_op: dict[str, list[int]] = {}
     for number, layer in enumerate(layers):
-        of_op.setdefault(operator_of(layer.name), []).append(number)
+        for name in operators_of(layer.name):
+            of_op.setdefault(name, []).append(number)
     found = list(layers)
     for op in ops:
         numbers = of_op.get(op.name, [])
@@ -239,7 +240,13 @@ def _with_work(layers: Sequence[LayerFacts], ops: Iterable[Placement]) -> list[L
         macs = shared(op.macs, [part["gemm_counter"] for part in parts])
         alu_ops = shared(op.alu_ops, [part["alu_counter"] for part in parts])
         for i, mac, alu in zip(numbers, macs, alu_ops, strict=True):
-            found[i] = dataclasses.replace(found[i], macs=mac, alu_ops=alu, how=how(op))
+            layer = found[i]
+            found[i] = dataclasses.replace(
+                layer,
+                macs=layer.macs + mac,
+                alu_ops=layer.alu_ops + alu,
+                how="; ".join(filter(None, (layer.how, how(op)))),
+            )
     return found
 
 

@@ -31,7 +31,6 @@ from vta_byoc.hw.verifier import check
 
 from .codegen import BEST, FoldMode, ProgramBuilder
 from .region import Region, Step, region_functions
-from .strategy import strategy_of
 from .vdevice import scope_align, scopes_of
 
 REGIONS_ATTR = "vta.regions"
@@ -68,9 +67,8 @@ def compile_region(
         inside = (home.step.output, home.offset) if home else None
         builder.symbol(step.output, kind, *tensor, *where, inside=inside)
     for step in region.steps:
-        strategy, work = strategy_of(mod[step.compute])
         tensors = [*step.args, step.output]
-        for part in strategy.parts(work, config):
+        for part in step.computation(mod).parts(config):
             home = homes.get(tensors[part.args[0]])
             if home is None or home.step is not step or home.position != part.args[0]:
                 bound = [tensors[i] for i in part.args]
@@ -95,8 +93,7 @@ def _homes(mod: tvm.IRModule, region: Region, config: VTAConfig) -> dict[str, _H
     stored = {step.output for step in region.steps}
     found: dict[str, _Home] = {}
     for step in region.steps:
-        strategy, work = strategy_of(mod[step.compute])
-        homes = strategy.homes(work, config)
+        homes = step.computation(mod).homes(config)
         for position, (arg, home) in enumerate(zip(step.args, homes, strict=False)):
             if home is not None and arg in stored and arg not in found:
                 found[arg] = _Home(step, position, home)

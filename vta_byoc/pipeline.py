@@ -15,6 +15,7 @@ from vta_byoc.hw.target import native_target
 
 from .graph_pack import graph_pack
 from .lowering import LoweredRegions, lower_regions
+from .onchip import share_tiles
 from .partition import Placement, mark, placements
 from .vdevice import annotate_scopes
 
@@ -25,6 +26,7 @@ def partition_passes(config: VTAConfig) -> list[tvm.transform.Pass]:
         relax.transform.DeadCodeElimination(["main"]),  # what nothing reads has no place
         mark(config),  # one table decides what may go to VTA, with a reason for the rest
         graph_pack(config),  # before merging: a region holds packed tensors only
+        share_tiles(config),
         relax.transform.MergeCompositeFunctions(),  # neighbouring composites become one region
         annotate_scopes(config),  # needs whole regions: a tensor's consumers decide its scope
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from tvm import relax
 from vta_byoc.bindings import SEPARATOR, op_name, static_shape, straight_bindings
 from vta_byoc.graph_pack import FOLD, PACK, UNPACK
 from vta_byoc.partition import VTA, Placement, placements
-from vta_byoc.region import Region, region_functions
+from vta_byoc.region import JOINT, Region, region_functions
 from vta_byoc.tables import count, percent
 
 PATTERN = "pattern "
@@ -78,9 +78,10 @@ def how(op: Placement) -> str:
     return op.note.split(ESTIMATE)[0] if op.device == VTA else ""
 
 
-def operator_of(layer: str) -> str:
-    """The operator that a layer of a program belongs to: a second layer of ``x`` is ``x__2``."""
-    return layer.split(SEPARATOR)[0]
+def operators_of(layer: str) -> list[str]:
+    """The operators that a layer of a program computes: a second layer of ``x`` is ``x__2``, and
+    ``x+y`` has ``y`` in the tiles of ``x``."""
+    return [name.split(SEPARATOR)[0] for name in layer.split(JOINT)]
 
 
 # ---------------------------------------------------------------- totals
@@ -189,7 +190,12 @@ def regions_of(mod: tvm.IRModule) -> list[list[str]]:
         for b in straight_bindings(mod["main"])
     ]
     regions = [Region.of(functions[name]) for name in names if name in functions]
-    return [list(dict.fromkeys(operator_of(step.output) for step in r.steps)) for r in regions]
+    return [list(dict.fromkeys(_operators(region))) for region in regions]
+
+
+def _operators(region: Region) -> Iterator[str]:
+    for step in region.steps:
+        yield from step.source.split(JOINT) if JOINT in step.source else operators_of(step.output)
 
 
 # ---------------------------------------------------------------- the report

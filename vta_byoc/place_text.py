@@ -21,7 +21,7 @@ from vta_byoc.place import (
     how,
     kind,
     macs_share,
-    operator_of,
+    operators_of,
     rule_text,
 )
 from vta_byoc.tables import Notes, count, megabytes, millions, plain_table, print_lines
@@ -91,14 +91,16 @@ def _cell(text: str) -> Text:
 
 # ---------------------------------------------------------------- run
 def layer_counters(programs: Mapping[str, Program]) -> dict[str, dict[str, int]]:
-    """The seven counters of every operator on VTA, by decoding."""
+    """The seven counters of every operator on VTA, by decoding; of operators that share tiles
+    all are the first one's."""
     found: dict[str, dict[str, int]] = {}
     for program in programs.values():
         for layer in program.layers:
             counters = count_stream(program.config, program.insns[layer.begin : layer.end])
-            total = found.setdefault(operator_of(layer.name), dict.fromkeys(COUNTER_NAMES, 0))
-            for name in COUNTER_NAMES:
-                total[name] += counters[name]
+            name = operators_of(layer.name)[0]
+            total = found.setdefault(name, dict.fromkeys(COUNTER_NAMES, 0))
+            for counter in COUNTER_NAMES:
+                total[counter] += counters[counter]
     return found
 
 
@@ -116,7 +118,7 @@ def print_placement(
     cycles: dict[str, int] = {}
     for timing in (timings or {}).values():
         for layer in timing.layers:
-            name = operator_of(layer.name)
+            name = operators_of(layer.name)[0]
             cycles[name] = cycles.get(name, 0) + layer.cycles
     measured = ["cycles"] if cycles else []
     head = ["operator", "kind", "runs on", *WORK, "GEMM\nmicro-ops", "DRAM\n(kB)"]

@@ -12,8 +12,11 @@ from tvm.ir import Tuple, TupleGetItem
 from vta_byoc.bindings import static_shape
 
 from .partition import RESULT_ATTR, SOURCE_ATTR
+from .strategy import Computation, computation_of
 
 CODEGEN = "vta"
+JOINT = "+"
+"""Stands between the operators that share tiles."""
 
 
 def region_functions(mod: tvm.IRModule) -> dict[tvm.ir.GlobalVar, relax.Function]:
@@ -29,16 +32,23 @@ def region_functions(mod: tvm.IRModule) -> dict[tvm.ir.GlobalVar, relax.Function
 
 @dataclass(frozen=True)
 class Step:
-    """One composite of a region: its packed compute, argument tensors, result tensor.
+    """One composite of a region: its packed computes, argument tensors, result tensor.
 
-    ``source`` is the model's operator that it computes, or a part of.
+    The first of ``computes`` is the producer; each further one is a consumer that takes the result
+    before it from the same tiles, as its argument number ``carried``.  ``source`` is the model's
+    operator that it computes, or a part of (several, joined by JOINT, where tiles are shared).
     """
 
     composite: str
-    compute: tvm.ir.GlobalVar
+    computes: tuple[tvm.ir.GlobalVar, ...]
+    carried: tuple[int, ...]
     args: tuple[str, ...]
     output: str
     source: str
+
+    def computation(self, mod: tvm.IRModule) -> Computation:
+        """What it computes, and how, by the PrimFuncs of ``mod``."""
+        return computation_of([mod[compute] for compute in self.computes], self.carried)
 
 
 @dataclass(frozen=True)
@@ -63,6 +73,22 @@ class Region:
     def of(cls, func: relax.Function) -> Region:
         """Read a function that MergeCompositeFunctions made."""
         return _Reader(func).region
+
+
+def computes_of(
+    composite: relax.Function,
+) -> tuple[tuple[tvm.ir.GlobalVar, ...], tuple[int, ...]]:
+    """The PrimFuncs that a packed composite calls, and which argument of each but the first is the
+    result of the one before."""
+    computes, carried = [], []
+    before: relax.Var | None = None
+    for binding in composite.body.blocks[0].bindings:
+        compute, args = binding.value.args[:2]
+        if before is not None:
+            carried.append(next(i for i, a in enumerate(args.fields) if a.same_as(before)))
+        computes.append(compute)
+        before = binding.var
+    return tuple(computes), tuple(carried)
 
 
 class _Reader:
@@ -96,11 +122,11 @@ class _Reader:
             return None
         if isinstance(value, relax.Call) and value.op in self._local:
             inner = self._local[value.op]
-            compute = inner.body.blocks[0].bindings[0].value.args[0]
+            computes, carried = computes_of(inner)
             args = tuple(self._names[a] for a in value.args)
             name = self._declare(var, str(inner.attrs[RESULT_ATTR]))
             source = str(inner.attrs[SOURCE_ATTR])
-            return Step(str(inner.attrs["Composite"]), compute, args, name, source)
+            return Step(str(inner.attrs["Composite"]), computes, carried, args, name, source)
         if isinstance(value, relax.Var):
             self._names[var] = self._names[value]
             return None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
@@ -11,7 +13,8 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 
 from .packing import blocks, pack_activation, pack_operand, pack_weight, unpack_activation
-from .strategies.base import DRAM_ACC, DRAM_INP, DRAM_WGT, Part, Strategy
+from .strategies.base import DRAM_ACC, DRAM_INP, DRAM_WGT, Part, Shared, Strategy
+from .strategies.carried import Tail
 from .strategies.concat import CONCAT
 from .strategies.conv2d import CONV2D
 from .strategies.conv2d_transpose import CONV2D_TRANSPOSE
@@ -19,16 +22,18 @@ from .strategies.depthwise import DEPTHWISE
 from .strategies.elementwise import ELEMENTWISE
 from .strategies.move import MOVE
 from .strategies.pool import POOL
-from .workload import from_json, to_json
+from .workload import PoolWorkload, from_json, to_json
 
 __all__ = [
     "DRAM_ACC",
     "DRAM_INP",
     "DRAM_WGT",
     "STRATEGIES",
+    "Computation",
     "Part",
     "Strategy",
     "blocks",
+    "computation_of",
     "pack_activation",
     "pack_operand",
     "pack_weight",
@@ -68,7 +73,58 @@ def strategy_of(func: tirx.PrimFunc) -> tuple[Strategy, Any]:
     return strategy, from_json(strategy.workload, str(func.attrs[WORKLOAD_ATTR]))
 
 
+@dataclass(frozen=True)
+class Computation:
+    """A packed composite: the producer's strategy and workload, and the consumers in its tiles.
+
+    Arguments are the producer's (operands, then constants); then for each consumer its own without
+    the one that it takes from the tile.
+    """
+
+    strategy: Strategy
+    work: Any
+    tails: tuple[Tail, ...] = ()
+
+    def parts(self, config: VTAConfig) -> list[Part]:
+        """The scheduled PrimFuncs, in order."""
+        return self.shared(config).parts() if self.tails else self.strategy.parts(self.work, config)
+
+    def estimate(self, config: VTAConfig) -> float:
+        """Cycles of the chosen tile; VTAError where none fits."""
+        if self.tails:
+            return self.shared(config).cycles
+        return self.strategy.estimate(self.work, config)
+
+    def shared(self, config: VTAConfig) -> Shared:
+        """How the consumers share tiles."""
+        assert self.strategy.shared is not None
+        return self.strategy.shared(self.work, self.tails, config)
+
+    def scopes(self) -> tuple[str, ...]:
+        """The DRAM scope demanded for each argument."""
+        found = list(self.strategy.scopes(self.work))
+        for tail in self.tails:
+            pools = isinstance(tail.work, PoolWorkload)
+            own = list(STRATEGIES["pool" if pools else "elementwise"].scopes(tail.work))
+            found += own[: tail.carried] + own[tail.carried + 1 :]
+        return tuple(found)
+
+    def homes(self, config: VTAConfig) -> list[int | None]:
+        """As :attr:`Strategy.homes`."""
+        return [] if self.tails else self.strategy.homes(self.work, config)
+
+
+def computation_of(funcs: Sequence[tirx.PrimFunc], carried: Sequence[int] = ()) -> Computation:
+    """The computation of packed PrimFuncs; each but the first takes argument ``carried`` from the
+    tiles of the one before."""
+    strategy, work = strategy_of(funcs[0])
+    tails = [
+        Tail(strategy_of(func)[1], position)
+        for func, position in zip(funcs[1:], carried, strict=True)
+    ]
+    return Computation(strategy, work, tuple(tails))
+
+
 def parts_of(func: tirx.PrimFunc, config: VTAConfig) -> list[Part]:
     """The scheduled PrimFuncs of a packed PrimFunc, in order."""
-    strategy, work = strategy_of(func)
-    return strategy.parts(work, config)
+    return computation_of([func]).parts(config)

@@ -34,7 +34,7 @@ from .scopes import (
     Serves,
     decide_scope,
 )
-from .strategy import DRAM_ACC, DRAM_INP, DRAM_WGT, strategy_of
+from .strategy import DRAM_ACC, DRAM_INP, DRAM_WGT
 
 SCOPES_ATTR = "vta.scopes"
 VTA = "vta"
@@ -103,8 +103,7 @@ def scope_decisions(mod: tvm.IRModule, region: Region, config: VTAConfig) -> lis
     table = vta_scopes(config)
     demands: dict[str, list[tuple[str, str]]] = {name: [] for name in region.tensors}
     for step in region.steps:
-        strategy, work = strategy_of(mod[step.compute])
-        for arg, scope in zip(step.args, strategy.scopes(work), strict=True):
+        for arg, scope in zip(step.args, step.computation(mod).scopes(), strict=True):
             demands[arg].append((step.output, scope))
     return [decide(_fact(region, name), demands[name], table) for name in region.tensors]
 

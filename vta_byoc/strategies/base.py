@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tvm import s_tir, te, tirx
@@ -14,6 +14,9 @@ from vta_byoc.codegen.leaf import ACC, INP, WGT
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.packing import PLANES, operand_shape, pack_operand
 from vta_byoc.workload import CHANNEL, MAP, Epilogue, Shape, Step
+
+if TYPE_CHECKING:
+    from .carried import Tail
 
 __all__ = [
     "ACC",
@@ -52,6 +55,18 @@ def _no_homes(work: Any, config: VTAConfig) -> list[int | None]:
 
 
 @dataclass(frozen=True)
+class Shared:
+    """A composite with consumers in its tiles: cycles by estimate, and what makes its PrimFuncs.
+
+    The arguments of a part are the producer's; for each consumer its int8 operands from DRAM, its
+    weights and its tensor operands; -1 is the result.
+    """
+
+    cycles: float
+    parts: Callable[[], list[Part]]
+
+
+@dataclass(frozen=True)
 class Strategy:
     """How one kind of composite becomes instructions.
 
@@ -66,6 +81,9 @@ class Strategy:
         estimate: cycles that the tile chooser expects; VTAError where no tile fits.
         homes: for each operand the scalar offset in the result where its producer may store it,
             so that the parts that copy it are not needed; None where it must be copied.
+        shared: as (workload, tails, config) with consumers that take its int8 result from the
+            accumulators, tile by tile; VTAError where no tile fits.  None: its tiles are spent
+            or read again when they are stored.
     """
 
     name: str
@@ -76,6 +94,7 @@ class Strategy:
     constants: Callable[[Any, Mapping[str, np.ndarray], VTAConfig], list[np.ndarray]]
     estimate: Callable[[Any, VTAConfig], float]
     homes: Callable[[Any, VTAConfig], list[int | None]] = _no_homes
+    shared: Callable[[Any, tuple[Tail, ...], VTAConfig], Shared] | None = None
 
 
 # ---------------------------------------------------------------- steps in TE

@@ -20,25 +20,38 @@ from .base import (
     DRAM_INP,
     DRAM_WGT,
     Part,
+    Shared,
     Strategy,
     apply_steps,
     epilogue_constants,
     epilogue_operands,
     stored,
 )
+from .carried import Tail
 from .conv_nest import ConvVariant, conv_function, conv_schedule
 from .conv_tiles import conv_space, gemm_work, operands_at_sets
 from .grouping import Grouping, groupings, pack_grouped
+from .tails import Roles, with_tails
+
+ROLES = Roles((1, 2), (3, 4))
+"""Dimensions of the result: images, sets, channel blocks, rows, columns."""
 
 
 @functools.lru_cache(maxsize=4096)
 def choose(
-    work: Conv2dWorkload, config: VTAConfig, out_strides: tuple[int, int] | None = None
+    work: Conv2dWorkload,
+    config: VTAConfig,
+    out_strides: tuple[int, int] | None = None,
+    tails: tuple[Tail, ...] = (),
 ) -> tuple[Grouping, Choice]:
     """How groups are joined and the tile, by estimate; VTAError where nothing fits.
 
-    ``out_strides``: elements between rows and columns of a result that is part of a larger one.
+    ``out_strides``: elements between rows and columns of a result that is part of a larger one;
+    ``tails``: consumers that share the tiles (groups are joined, and weights packed, as without).
     """
+    if tails:
+        grouping, _ = choose(work, config, out_strides)
+        return grouping, best(conv_space(work, grouping, config, out_strides, tails), config)
     found: tuple[Grouping, Choice] | None = None
     refused: VTAError | None = None
     ways = groupings(work, config)
@@ -147,6 +160,17 @@ def estimate(work: Conv2dWorkload, config: VTAConfig) -> float:
     return choose(work, config)[1].cycles
 
 
+def shared(work: Conv2dWorkload, tails: tuple[Tail, ...], config: VTAConfig) -> Shared:
+    """With consumers in its tiles."""
+    grouping, choice = choose(work, config, tails=tails)
+
+    def parts() -> list[Part]:
+        func = with_tails(scheduled(work, config, grouping, choice), tails, ROLES, config)
+        return [Part(func, (*range(len(func.params) - 1), -1))]
+
+    return Shared(choice.cycles, parts)
+
+
 CONV2D = Strategy(
-    "conv2d", Conv2dWorkload, compute, parts, scopes, constants, estimate
+    "conv2d", Conv2dWorkload, compute, parts, scopes, constants, estimate, shared=shared
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,14 +29,17 @@ from .base import (
     DRAM_INP,
     DRAM_WGT,
     Part,
+    Shared,
     Strategy,
     apply_steps,
     epilogue_constants,
     epilogue_operands,
     stored,
 )
+from .carried import RESULT, Tail, refuse_pools, tail_kinds
 from .conv_nest import has_taps
 from .grouping import Grouping, pack_grouped
+from .tails import with_tails
 
 
 @dataclass(frozen=True)
@@ -112,10 +115,10 @@ def _phase_work(
 
 
 def _choice(
-    work: ConvTransposeWorkload, phase: Phase, config: VTAConfig
+    work: ConvTransposeWorkload, phase: Phase, config: VTAConfig, tails: tuple[Tail, ...] = ()
 ) -> tuple[Grouping, Choice]:
     row, col = work.strides
-    return conv2d.choose(phase.work, config, (row * work.out_width, col))
+    return conv2d.choose(phase.work, config, (row * work.out_width, col), tails)
 
 
 # ---------------------------------------------------------------- definition
@@ -153,20 +156,26 @@ def compute(work: ConvTransposeWorkload, config: VTAConfig) -> tirx.PrimFunc:
     return te.create_prim_func([data, *weights, *operands, out])
 
 
-def parts(work: ConvTransposeWorkload, config: VTAConfig) -> list[Part]:
+def parts(
+    work: ConvTransposeWorkload, config: VTAConfig, tails: tuple[Tail, ...] = ()
+) -> list[Part]:
     """One PrimFunc for each phase, which writes its rows and columns of the result."""
     phases = phases_of(work)
     weights = sum(not phase.is_empty for phase in phases)
-    operands = tuple(range(1 + weights, 1 + weights + len(work.epilogue.tensors)))
+    count = len(work.epilogue.tensors) + len(tail_kinds(tails))
+    operands = tuple(range(1 + weights, 1 + weights + count))
     found, weight = [], 0
     for phase in phases:
-        grouping, choice = _choice(work, phase, config)
+        grouping, choice = _choice(work, phase, config, tails)
         func = conv2d.scheduled(phase.work, config, grouping, choice)
+        if tails:
+            func = with_tails(func, tails, conv2d.ROLES, config)
         inputs: tuple[int, ...] = ()
         if not phase.is_empty:
             weight += 1
             inputs = (0, weight)
-        views = _views(work, phase, config, func, len(inputs))
+        kinds = [*work.epilogue.tensors, *tail_kinds(tails), RESULT]
+        views = _views(work, phase, config, func, len(inputs), kinds)
         found.append(Part(with_views(func, views), (*inputs, *operands, -1)))
     return found
 
@@ -177,14 +186,15 @@ def _views(
     config: VTAConfig,
     func: tirx.PrimFunc,
     first_operand: int,
+    kinds: Sequence[str],
 ) -> dict[int, View]:
-    """The result, and operands that differ by position, as the phase's rows and columns."""
+    """The result, and operands that differ by position, as the phase's rows and columns;
+    ``kinds`` of all parameters from ``first_operand`` on."""
     width, (row, col) = work.out_width, work.strides
     unit = config.batch * config.block
     plane = work.out_height * width * unit
     offset = (phase.rows.start * width + phase.cols.start) * unit
     inner = (row * width * unit, col * unit, config.block, 1)
-    kinds = [*work.epilogue.tensors, "result"]
     views = {}
     for index, kind in enumerate(kinds, first_operand):
         shape = [int(d) for d in func.params[index].shape]
@@ -223,6 +233,23 @@ def estimate(work: ConvTransposeWorkload, config: VTAConfig) -> float:
     return sum(_choice(work, phase, config)[1].cycles for phase in phases_of(work))
 
 
+def shared(
+    work: ConvTransposeWorkload, tails: tuple[Tail, ...], config: VTAConfig
+) -> Shared:
+    """With consumers in the tiles of all phases."""
+    refuse_pools(tails, "conv2d_transpose")
+    choices = [_choice(work, phase, config, tails)[1] for phase in phases_of(work)]
+    cycles = sum(choice.cycles for choice in choices)
+    return Shared(cycles, lambda: parts(work, config, tails))
+
+
 CONV2D_TRANSPOSE = Strategy(
-    "conv2d_transpose", ConvTransposeWorkload, compute, parts, scopes, constants, estimate
+    "conv2d_transpose",
+    ConvTransposeWorkload,
+    compute,
+    parts,
+    scopes,
+    constants,
+    estimate,
+    shared=shared,
 )

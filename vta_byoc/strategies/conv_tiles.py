@@ -24,9 +24,11 @@ from vta_byoc.tiling import (
 from vta_byoc.workload import CHANNEL, MAP, Conv2dWorkload, Epilogue
 
 from .base import ACC, INP, WGT
+from .carried import Tail, pooled_by
 from .conv_nest import INPUTS, WEIGHTS, ConvVariant, Window, has_taps, windows
 from .costs import alu_cost
 from .grouping import Grouping
+from .tail_demand import TileSize, tail_demand
 
 Tile = Mapping[str, Array]
 DESTINATIONS = ("n", "g", "co", "oh", "ow")
@@ -63,9 +65,10 @@ def conv_space(
     grouping: Grouping,
     config: VTAConfig,
     out_strides: tuple[int, int] | None = None,
+    tails: Sequence[Tail] = (),
 ) -> Space:
     """All tilings; ``out_strides``: elements between rows and columns of the result, where it is
-    part of a larger tensor."""
+    part of a larger tensor; ``tails``: consumers that share the tiles."""
     kernel = f"{work.kernel[0]}x{work.kernel[1]}"
     axes = {
         "n": sizes(blocks(work.batch, config.batch)),
@@ -86,8 +89,15 @@ def conv_space(
         for order in (WEIGHTS, INPUTS)
         for hold in (True, False)
     ]
-    demand = functools.partial(_demand, work, grouping, config, out_strides)
-    return Space(f"a {kernel} convolution", axes, variants, demand)
+    demand = functools.partial(_demand, work, grouping, config, out_strides, tails)
+    rows, cols = pooled_by(tails)
+
+    def legal(tile: Tile, _variant: str) -> Array:
+        """Tiles are cut between windows of pools."""
+        low = (tile["oh"] % rows == 0) | (tile["oh"] == work.out_height)
+        return low & ((tile["ow"] % cols == 0) | (tile["ow"] == work.out_width))
+
+    return Space(f"a {kernel} convolution", axes, variants, demand, legal)
 
 
 def _demand(
@@ -95,10 +105,14 @@ def _demand(
     grouping: Grouping,
     config: VTAConfig,
     out_strides: tuple[int, int] | None,
+    tails: Sequence[Tail],
     tile: Tile,
     variant: str,
 ) -> Demand:
-    return _ConvDemand(work, grouping, config, ConvVariant.parse(variant), tile).demand(out_strides)
+    counts = _ConvDemand(work, grouping, config, ConvVariant.parse(variant), tile)
+    extents = [tile[name] for name in DESTINATIONS]
+    size = TileSize(extents, tile["g"] * tile["co"], tile["oh"] * tile["ow"])
+    return tail_demand(counts.demand(out_strides), tails, size, config)
 
 
 class _ConvDemand:

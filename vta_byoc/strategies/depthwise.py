@@ -32,16 +32,20 @@ from .base import (
     INP,
     WGT,
     Part,
+    Shared,
     Strategy,
     apply_steps,
     epilogue_constants,
     epilogue_operands,
     stored,
 )
+from .carried import Tail, refuse_pools
 from .costs import alu_cost, halves, kernel_size
 from .elementwise import diagonals
 from .grid import Grid, Operands, staged_operand
 from .nests import Load, Nests
+from .tail_demand import TileSize, tail_demand
+from .tails import Roles, with_tails
 from .window import SPACE, Sliding, SlidingInput, Window, windows_of
 
 
@@ -104,12 +108,20 @@ def _definition(
 
 # ---------------------------------------------------------------- tiles
 @functools.lru_cache(maxsize=4096)
-def choose(work: Conv2dWorkload, config: VTAConfig) -> Choice:
+def choose(
+    work: Conv2dWorkload, config: VTAConfig, tails: tuple[Tail, ...] = ()
+) -> Choice:
     """The best tile by estimate; VTAError where none fits or the machine cannot multiply."""
+    refuse_pools(tails, "depthwise")
     check(work, config)
     sliding = Sliding.of(work, config, per_channel=True)
     axes = {**sliding.axes, "kh": [sliding.rows.taps], "kw": [sliding.cols.taps]}
-    demand = functools.partial(_demand, work, sliding, config)
+
+    def demand(tile: Mapping[str, np.ndarray], variant: str) -> Demand:
+        extents = [tile[axis] for axis in SPACE]
+        size = TileSize(extents, tile["c"], tile["h"] * tile["w"])
+        return tail_demand(_demand(work, sliding, config, tile, variant), tails, size, config)
+
     return best(Space("a depthwise convolution", axes, ("taps",), demand), config)
 
 
@@ -283,6 +295,17 @@ def estimate(work: Conv2dWorkload, config: VTAConfig) -> float:
     return choose(work, config).cycles
 
 
+def shared(work: Conv2dWorkload, tails: tuple[Tail, ...], config: VTAConfig) -> Shared:
+    """With consumers in its tiles."""
+    choice = choose(work, config, tails)
+
+    def parts() -> list[Part]:
+        func = with_tails(scheduled(work, config, choice), tails, Roles((1,), (2, 3)), config)
+        return [Part(func, (*range(len(func.params) - 1), -1))]
+
+    return Shared(choice.cycles, parts)
+
+
 DEPTHWISE = Strategy(
-    "depthwise", Conv2dWorkload, compute, parts, scopes, constants, estimate
+    "depthwise", Conv2dWorkload, compute, parts, scopes, constants, estimate, shared=shared
 )

@@ -32,6 +32,7 @@ from .base import (
     OPERATORS,
     WGT,
     Part,
+    Shared,
     Strategy,
     apply_steps,
     elementwise,
@@ -39,10 +40,13 @@ from .base import (
     epilogue_operands,
     stored,
 )
+from .carried import Tail, refuse_pools, tail_tensors
 from .costs import alu_cost, tile_copies
 from .grid import Grid, Operands, staged_operand
 from .nests import Nests, Tensor
 from .sides import Plan, Term, plan_of
+from .tail_demand import TileSize, tail_demand
+from .tails import Roles, with_tails
 
 AXES = ("n", "c", "p")
 SPACE = ("c", "p")
@@ -57,9 +61,12 @@ class Shape:
     p: int
 
     @classmethod
-    def of(cls, work: ElementwiseWorkload, config: VTAConfig) -> Shape:
+    def of(
+        cls, work: ElementwiseWorkload, config: VTAConfig, tails: Sequence[Tail] = ()
+    ) -> Shape:
         n, c = blocks(work.batch, config.batch), blocks(work.channels, config.block)
         plane, kinds = work.height * work.width, set(tensors(work))
+        kinds.update(kind for tail in tails for kind in tail_tensors(tail))
         if not kinds:
             return cls(1, 1, n * c * plane)
         if kinds == {MAP}:
@@ -105,11 +112,19 @@ def _binary(op: str) -> Callable[[Any, Any], Any]:
 
 # ---------------------------------------------------------------- tiles
 @functools.lru_cache(maxsize=4096)
-def choose(work: ElementwiseWorkload, config: VTAConfig) -> Choice:
+def choose(
+    work: ElementwiseWorkload, config: VTAConfig, tails: tuple[Tail, ...] = ()
+) -> Choice:
     """The best tile by estimate; VTAError where the machine cannot do the steps."""
-    plan, shape = plan_of(work, config), Shape.of(work, config)
+    refuse_pools(tails, "elementwise")
+    plan, shape = plan_of(work, config), Shape.of(work, config, tails)
     axes = {name: sizes(size) for name, size in shape.sizes.items()}
-    demand = functools.partial(_demand, work, plan, shape, config)
+
+    def demand(tile: Mapping[str, Any], variant: str) -> Demand:
+        size = TileSize([tile[axis] for axis in AXES], tile["c"], tile["p"])
+        own = _demand(work, plan, shape, config, tile, variant)
+        return tail_demand(own, tails, size, config)
+
     return best(Space("an elementwise operator", axes, ("tiles",), demand), config)
 
 
@@ -164,15 +179,20 @@ def _kernels(plan: Plan) -> int:
 
 
 # ---------------------------------------------------------------- nests
-def scheduled(work: ElementwiseWorkload, config: VTAConfig, choice: Choice) -> tirx.PrimFunc:
+def scheduled(
+    work: ElementwiseWorkload, config: VTAConfig, choice: Choice, tails: Sequence[Tail] = ()
+) -> tirx.PrimFunc:
     """The nests for tiles of ``choice``."""
-    return _Elementwise(work, config, choice).func()
+    func = _Elementwise(work, config, choice, tails).func()
+    return with_tails(func, tails, Roles((1,), (2,)), config) if tails else func
 
 
 class _Elementwise:
-    def __init__(self, work: ElementwiseWorkload, config: VTAConfig, choice: Choice):
+    def __init__(
+        self, work: ElementwiseWorkload, config: VTAConfig, choice: Choice, tails: Sequence[Tail]
+    ):
         self.plan, self.choice = plan_of(work, config), choice
-        shape = Shape.of(work, config)
+        shape = Shape.of(work, config, tails)
         self.grid = Grid(shape.sizes, choice.tile)
         self.tile = self.grid.shape
         self.nests = nests = Nests(config)
@@ -280,6 +300,26 @@ def estimate(work: ElementwiseWorkload, config: VTAConfig) -> float:
     return choose(work, config).cycles
 
 
+def shared(
+    work: ElementwiseWorkload, tails: tuple[Tail, ...], config: VTAConfig
+) -> Shared:
+    """With consumers in its tiles."""
+    choice = choose(work, config, tails)
+
+    def parts() -> list[Part]:
+        func = scheduled(work, config, choice, tails)
+        return [Part(func, (*range(len(func.params) - 1), -1))]
+
+    return Shared(choice.cycles, parts)
+
+
 ELEMENTWISE = Strategy(
-    "elementwise", ElementwiseWorkload, compute, parts, scopes, constants, estimate
+    "elementwise",
+    ElementwiseWorkload,
+    compute,
+    parts,
+    scopes,
+    constants,
+    estimate,
+    shared=shared,
 )
