@@ -21,6 +21,7 @@ from vta_byoc.partition import placements
 from vta_byoc.pipeline import compile_module, partition_for_vta
 from vta_byoc.region import Region, region_functions
 from vta_byoc.runtime import profile
+from vta_byoc.scales import Rescale
 from vta_byoc.strategy import DRAM_INP
 
 PYNQ = VTAConfig.preset("pynq")
@@ -74,8 +75,8 @@ def join_net(size: int = 28, channels: int = 32) -> IntegerNet:
 
 class TestMet:
     def test_a_residual_sum_is_taken_from_the_tiles_of_its_convolution(self) -> None:
-        mod = residual_net().module(residual_net().result)
-        found = decided(mod)["join", "conv_b"]
+        net = residual_net()
+        found = decided(net.module(net.result))["join", "conv_b"]
         assert (found.scope, found.rule) == (ACC, SHARED)
         assert found.nbytes == 32 * 8 * 8 and found.saved == 2 * found.nbytes
         assert found.together <= 1.01 * found.apart
@@ -105,10 +106,10 @@ class TestMet:
 
     def test_a_chain_shares_one_tile(self) -> None:
         net = join_net(size=12)
-        leaky = net.op("maximum", net.result, net.op("zeros_like", net.result), name="positive")
-        mod = net.module(net.op("nn.max_pool2d", leaky, pool_size=(2, 2), strides=(2, 2)))
-        record = decided(mod)
-        assert {k[1]: v.scope for k, v in record.items() if v.scope == ACC}.keys() >= {"join"}
+        pooled = net.op("nn.max_pool2d", net.result, pool_size=(2, 2), strides=(2, 2), name="pool")
+        mod = net.module(net.residual(pooled, pooled, name="twice"))
+        taken = [k for k, item in decided(mod).items() if item.scope == ACC]
+        assert {("pool", "join"), ("twice", "pool")} < set(taken) and len(taken) == 3
         counters(net, mod)
 
     def test_small_machines_and_batches(self) -> None:
@@ -222,7 +223,7 @@ class TestDemands:
             ),
             (
                 {("join", "left"): ACC, ("join", "right"): ACC},
-                r'"right" too: need one operand in the tile, have two demands; keep one',
+                r'"join" is to take it.*, and ".*" too: need one operand in the tile, have two demands',
             ),
         ],
     )
@@ -244,12 +245,15 @@ class TestDemands:
 
     def test_a_demand_that_the_buffers_cannot_hold(self) -> None:
         net = join_net()
-        config = dataclasses.replace(PYNQ, log_inp_buff_size=4, log_acc_buff_size=7)
-        message = r'consumer "join" is to take it.*: no tile of a .* fits the SRAM of machine'
+        a = net.conv(net.params[0], 32, name="first")
+        mod = net.module(net.leaky_relu(a, 26, 8, Rescale(8, -128), "leaky"))
+        config = dataclasses.replace(PYNQ, log_acc_buff_size=7)  # two vectors
+        message = (
+            r'tensor "first": consumer "leaky" is to take it.*: no tile of a 3x3 convolution fits '
+            r"the SRAM of machine 1x16 \(the smallest needs 3 ACC of 2 elements\)"
+        )
         with pytest.raises(VTAError, match=message):
-            partition_for_vta(
-                net.module(net.result), config, demands={("join", "left"): ACC}
-            )
+            partition_for_vta(mod, config, demands={("leaky", "first"): ACC})
 
 
 def test_the_record_is_the_same_every_time() -> None:

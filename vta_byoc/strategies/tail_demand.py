@@ -92,16 +92,16 @@ def _with_elementwise(demand: Demand, tail: Tail, tile: TileSize, config: VTACon
     vectors = demand.stored / config.out_elem_bytes
     chunk = tile.chunk(chunk_limit(config))
     chunks = tiles * (tile.size / chunk)
-    dmas = np.maximum(chunks, demand.stores)
+    dmas, fills = np.maximum(chunks, demand.stores), _fills(tiles, chunks)
     staged = list(demand.staged)
     for _ in plan.loaded:
         nbytes = vectors * config.inp_elem_bytes
-        staged.append(Staged(INP, chunk, tiles, nbytes, dmas))
+        staged.append(Staged(INP, chunk, fills, nbytes, dmas))
     if plan.loaded:
         count = len(plan.scales)
         staged.append(Staged(WGT, count, 1, float(count * config.wgt_elem_bytes), 1))
     if plan.other is not None:
-        staged.append(Staged(ACC, chunk, tiles))
+        staged.append(Staged(ACC, chunk, fills))
     staged += _operands(tail, tile, demand, config)
     cycles, count = _alu(plan, config)
     gemms = len(plan.loaded) + (plan.other is not None)
@@ -127,8 +127,14 @@ def _operands(tail: Tail, tile: TileSize, demand: Demand, config: VTAConfig) -> 
     for kind in tail_tensors(tail):
         each = np.minimum(sizes[kind], chunk)
         nbytes = chunks * each * config.acc_elem_bytes
-        staged.append(Staged(ACC, each, demand.tiles, nbytes, chunks))
+        staged.append(Staged(ACC, each, _fills(demand.tiles, chunks), nbytes, chunks))
     return staged
+
+
+def _fills(tiles: Array, chunks: Array) -> Array:
+    """How often a buffer of chunks is filled, as one that is filled tile by tile: its chunks follow
+    each other at once.  Two of a single tile take two slots."""
+    return np.maximum(tiles, np.minimum(chunks, 2))
 
 
 def _alu(plan: Carried, config: VTAConfig) -> tuple[float, int]:
