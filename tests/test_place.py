@@ -26,7 +26,7 @@ from vta_byoc.place import (
     host_copies,
     how,
     macs_share,
-    operator_of,
+    operators_of,
     placement_json,
     regions_of,
     rule_text,
@@ -101,7 +101,8 @@ class TestDecision:
         assert rule_text(OPS[-2]) == "the sum may reach 5; int32 holds 4"
         assert how(OPS[1]) == "windows of 7x7 every 2x2 folded into 147 channels"
         assert [how(OPS[2]), how(OPS[3]), how(OPS[-1])] == ["vector ALU", "", ""]
-        assert [operator_of(n) for n in ("sum", "sum__2", "a_b__13")] == ["sum", "sum", "a_b"]
+        found = [operators_of(n) for n in ("sum", "sum__2", "a_b__13", "conv+add")]
+        assert found == [["sum"], ["sum"], ["a_b"], ["conv", "add"]]
 
 
 # ---------------------------------------------------------------- totals

@@ -167,7 +167,7 @@ class _Sharer:
         function = self._groups.get(call.op.name_hint)
         if function is None:
             return None
-        computes, carried = computes_of(function)
+        computes, carried, _ = computes_of(function)
         computation = computation_of([self._mod[c] for c in computes], carried)
         cycles = computation.estimate(self._config)
         source = str(function.attrs[SOURCE_ATTR])

@@ -35,13 +35,15 @@ class Step:
     """One composite of a region: its packed computes, argument tensors, result tensor.
 
     The first of ``computes`` is the producer; each further one is a consumer that takes the result
-    before it from the same tiles, as its argument number ``carried``.  ``source`` is the model's
-    operator that it computes, or a part of (several, joined by JOINT, where tiles are shared).
+    before it from the same tiles, as its argument number ``carried``; ``inside`` are these results.
+    ``source`` is the model's operator that it computes, or a part of; several, joined by JOINT,
+    where tiles are shared.
     """
 
     composite: str
     computes: tuple[tvm.ir.GlobalVar, ...]
     carried: tuple[int, ...]
+    inside: tuple[str, ...]
     args: tuple[str, ...]
     output: str
     source: str
@@ -77,18 +79,19 @@ class Region:
 
 def computes_of(
     composite: relax.Function,
-) -> tuple[tuple[tvm.ir.GlobalVar, ...], tuple[int, ...]]:
-    """The PrimFuncs that a packed composite calls, and which argument of each but the first is the
-    result of the one before."""
-    computes, carried = [], []
+) -> tuple[tuple[tvm.ir.GlobalVar, ...], tuple[int, ...], tuple[str, ...]]:
+    """The PrimFuncs that a packed composite calls, which argument of each but the first is the
+    result of the one before, and the names of these results."""
+    computes, carried, inside = [], [], []
     before: relax.Var | None = None
     for binding in composite.body.blocks[0].bindings:
         compute, args = binding.value.args[:2]
         if before is not None:
             carried.append(next(i for i, a in enumerate(args.fields) if a.same_as(before)))
+            inside.append(str(before.name))
         computes.append(compute)
         before = binding.var
-    return tuple(computes), tuple(carried)
+    return tuple(computes), tuple(carried), tuple(inside)
 
 
 class _Reader:
@@ -122,11 +125,10 @@ class _Reader:
             return None
         if isinstance(value, relax.Call) and value.op in self._local:
             inner = self._local[value.op]
-            computes, carried = computes_of(inner)
             args = tuple(self._names[a] for a in value.args)
             name = self._declare(var, str(inner.attrs[RESULT_ATTR]))
-            source = str(inner.attrs[SOURCE_ATTR])
-            return Step(str(inner.attrs["Composite"]), computes, carried, args, name, source)
+            source, composite = (str(inner.attrs[key]) for key in (SOURCE_ATTR, "Composite"))
+            return Step(composite, *computes_of(inner), args, name, source)
         if isinstance(value, relax.Var):
             self._names[var] = self._names[value]
             return None

@@ -1,4 +1,8 @@
-"""Every tensor of a partitioned module, what its consumers demand, where it lives and why."""
+"""Every tensor of a partitioned module, what its consumers demand, where it lives and why.
+
+Tensors of regions come with the bytes that one run moves between DRAM and the buffers, tensors in
+their producer's tiles with those that it does not.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +19,16 @@ from tvm.ir import Call, TupleGetItem
 from vta_byoc.bindings import is_constant, op_name, straight_bindings
 from vta_byoc.hw.config import VTAConfig
 
+from .codegen.leaf import ACC
 from .graph_pack import FOLD, PACK, UNPACK
+from .lowering import compile_region
+from .onchip import Sharing, sharing_record
 from .place import Copies, host_copies
 from .region import Region, region_functions
 from .scopes import GLOBAL, CallSite, Decision, Kind, Needs, TensorFacts, decide_scopes
 from .strategy import DRAM_INP
 from .tables import Notes, count, megabytes, plain_table, print_lines
+from .traffic import Traffic, traffic
 from .vdevice import DRAM, scopes_of, vta_scopes
 
 HOST_PART = "host"
@@ -28,17 +36,30 @@ NAMED = 2
 """Consumers of a scope that a row names."""
 OUTPUT = "output"
 """Kind of a tensor that leaves its region."""
+UNMOVED = Traffic()
 
 
 # ---------------------------------------------------------------- what is reported
 @dataclass(frozen=True)
 class Row:
     """A tensor: the part of the network it belongs to ("host", "region0", ...), its kind
-    ("input", "constant", "value", "output") and the decision."""
+    ("input", "constant", "value", "output") and the decision.
+
+    ``traffic`` is what VTA moves of it; ``saved`` what it would move were it not on chip;
+    ``on_chip`` are the demands for the accumulator buffer, met or not.
+    """
 
     part: str
     kind: str
     decision: Decision
+    traffic: Traffic = UNMOVED
+    saved: int = 0
+    on_chip: tuple[Sharing, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in DRAM."""
+        return 0 if self.decision.scope == ACC else self.decision.nbytes
 
 
 @dataclass(frozen=True)
@@ -64,7 +85,7 @@ class ScopeReport:
     @classmethod
     def of(cls, mod: tvm.IRModule, model: str, config: str, machine: VTAConfig) -> ScopeReport:
         """What the partitioned module ``mod`` says."""
-        rows = [*_host_rows(mod, machine), *_region_rows(mod)]
+        rows = [*_host_rows(mod, machine), *_region_rows(mod, machine)]
         return cls(model, config, rows, border_copies(mod), host_copies(mod))
 
     def bytes_by_scope(self) -> dict[str, int]:
@@ -73,6 +94,16 @@ class ScopeReport:
         for row in self.rows:
             total[row.decision.scope] += row.decision.nbytes
         return dict(total.most_common())
+
+    @property
+    def moved(self) -> int:
+        """Bytes of tensors that one run of all regions moves."""
+        return sum(row.traffic.moved for row in self.rows)
+
+    @property
+    def saved(self) -> int:
+        """Bytes that tensors in their producer's tiles do not move."""
+        return sum(row.saved for row in self.rows)
 
     def to_json(self) -> dict[str, Any]:
         """The object of `--json`; docs/scopes.md explains its keys."""
@@ -83,7 +114,9 @@ class ScopeReport:
             "copies": [_copy_json(copy) for copy in self.copies],
             "totals": {
                 "tensors": len(self.rows),
-                "bytes": sum(row.decision.nbytes for row in self.rows),
+                "bytes": sum(row.nbytes for row in self.rows),
+                "moved": self.moved,
+                "saved": self.saved,
                 "scopes": self.bytes_by_scope(),
                 "host": {n: {"count": c.count, "bytes": c.nbytes} for n, c in self.host.items()},
             },
@@ -101,6 +134,20 @@ def _row_json(row: Row) -> dict[str, Any]:
         "scope": decision.scope,
         "rule": decision.rule,
         "bytes": decision.nbytes,
+        "loaded": row.traffic.loaded,
+        "stored": row.traffic.stored,
+        "saved": row.saved,
+        "on_chip": [_sharing_json(item) for item in row.on_chip],
+    }
+
+
+def _sharing_json(item: Sharing) -> dict[str, Any]:
+    return {
+        "consumer": item.consumer,
+        "met": item.scope == ACC,
+        "rule": item.rule,
+        "cycles_apart": item.apart,
+        "cycles_together": item.together,
     }
 
 
@@ -125,16 +172,33 @@ def _callee(value: relax.Expr) -> str:
     return str(getattr(getattr(value, "op", None), "name_hint", ""))
 
 
-def _region_rows(mod: tvm.IRModule) -> list[Row]:
+def _region_rows(mod: tvm.IRModule, machine: VTAConfig) -> list[Row]:
     rows = []
+    record = sharing_record(mod)
     for number, (func, call) in enumerate(_calls(mod)):
-        region, scopes = Region.of(func), scopes_of(func)
+        part, region, scopes = f"region{number}", Region.of(func), scopes_of(func)
+        constants = {i: arg.value.numpy() for i, arg in enumerate(call.args) if is_constant(arg)}
+        moved = traffic(compile_region(mod, func, constants, machine))
         kinds = dict.fromkeys(region.tensors, Kind.VALUE.value)
         kinds |= dict.fromkeys(region.outputs, OUTPUT)
-        for name, arg in zip(region.params, call.args, strict=True):
-            kinds[name] = (Kind.CONSTANT if is_constant(arg) else Kind.INPUT).value
-        rows += [Row(f"region{number}", kinds[name], scopes[name]) for name in region.tensors]
+        for position, name in enumerate(region.params):
+            kinds[name] = (Kind.CONSTANT if position in constants else Kind.INPUT).value
+        inside = {step.output: step.inside for step in region.steps}
+        for name in region.tensors:
+            for tensor in inside.get(name, ()):
+                rows.append(_inside_row(part, [s for s in record if s.tensor == tensor]))
+            asked = tuple(item for item in record if item.tensor == name)
+            got = moved.get(name, UNMOVED)
+            rows.append(Row(part, kinds[name], scopes[name], got, on_chip=asked))
     return rows
+
+
+def _inside_row(part: str, asked: list[Sharing]) -> Row:
+    """A tensor that stays in its producer's tiles."""
+    (item,) = (sharing for sharing in asked if sharing.scope == ACC)
+    demands = ((item.consumer, ACC),)
+    decision = Decision(item.tensor, "int8", demands, ACC, item.rule, item.nbytes)
+    return Row(part, Kind.VALUE.value, decision, saved=item.saved, on_chip=tuple(asked))
 
 
 def _host_rows(mod: tvm.IRModule, config: VTAConfig) -> list[Row]:
@@ -199,7 +263,8 @@ def print_scopes(report: ScopeReport, machine: str, console: Console) -> None:
         table.add_column(part)
         for title in ("kind", "type", "demands", "scope"):
             table.add_column(title)
-        table.add_column("bytes", justify="right")
+        for title in ("bytes", "moved", "saved"):
+            table.add_column(title, justify="right")
         table.add_column("rule", no_wrap=True)
         for row in (row for row in report.rows if row.part == part):
             table.add_row(*_cells(row, rules))
@@ -218,9 +283,16 @@ def _cells(row: Row, rules: Notes) -> list[str]:
     for consumer, scope in decision.demands:
         by_scope.setdefault(_short(scope), []).append(consumer)
     demands = "; ".join(f"{scope} by {_some(names)}" for scope, names in by_scope.items())
-    scope, nbytes = _short(decision.scope), f"{decision.nbytes:,}"
-    cells = [decision.tensor, row.kind, decision.dtype, demands or "-", scope, nbytes]
-    return [*cells, rules.number(decision.rule).replace("[", "\\[")]
+    cells = [decision.tensor, row.kind, decision.dtype, demands or "-", _short(decision.scope)]
+    cells += [_bytes(n) for n in (decision.nbytes, row.traffic.moved, row.saved)]
+    notes = [rules.number(decision.rule)]
+    unmet = [item for item in row.on_chip if item.scope != ACC]
+    notes += [rules.number(f"not in the tiles: {item.rule}") for item in unmet]
+    return [*cells, " ".join(notes).replace("[", "\\[")]
+
+
+def _bytes(count: int) -> str:
+    return f"{count:,}" if count else "-"
 
 
 def _some(names: Sequence[str]) -> str:
@@ -229,8 +301,8 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _short(scope: str) -> str:
-    """``inp`` of ``global.vta.inp``."""
-    return scope.rpartition(".")[2]
+    """``inp`` of ``global.vta.inp``; ``on chip`` for the accumulator buffer."""
+    return "on chip" if scope == ACC else scope.rpartition(".")[2]
 
 
 def _print_copies(copies: Sequence[Copy], console: Console) -> None:
@@ -250,9 +322,11 @@ def _totals(report: ScopeReport, machine: str) -> list[tuple[str, str]]:
         f"{count(c.count, name.removesuffix('s'))} {megabytes(c.nbytes)}"
         for name, c in report.host.items()
     )
+    nbytes = megabytes(sum(row.nbytes for row in report.rows))
     return [
         ("machine", f"VTA {machine}"),
-        ("tensors", f"{len(report.rows)}, {megabytes(sum(scopes.values()))}"),
+        ("tensors", f"{len(report.rows)}, {nbytes} in DRAM"),
         ("scopes", ", ".join(f"{scope} {megabytes(n)}" for scope, n in scopes.items())),
+        ("moved by VTA", f"{megabytes(report.moved)}; saved on chip {megabytes(report.saved)}"),
         ("host copies", host),
     ]
