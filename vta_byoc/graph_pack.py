@@ -4,6 +4,10 @@ Every value is kept in the layout it was made in; a pack or an unpack is written
 consumer wants the other one, so a packed part has one pack at each entry and one unpack at each
 exit.  A reshape between composites that leaves the packed tensor as it is costs nothing.  Weights
 and biases are packed at compile time.
+
+Without ``keep_packed`` every value between composites is plain: each composite packs its operands
+and its result is unpacked.  How each one is computed is decided as if values were kept packed, so
+that only layout copies differ.
 """
 
 from __future__ import annotations
@@ -49,8 +53,14 @@ RESHAPES = frozenset(
 """Operators that keep the row-major order of their operand."""
 
 
-def graph_pack(config: VTAConfig) -> tvm.transform.Pass:
-    """Replace marked composites by packed ones that call their strategy's compute."""
+def graph_pack(config: VTAConfig, keep_packed: bool = True) -> tvm.transform.Pass:
+    """Replace marked composites by packed ones that call their strategy's compute.
+
+    Args:
+        config: the machine.
+        keep_packed: composites hand each other packed tensors; otherwise each packs its operands
+            from plain tensors and its result is unpacked.
+    """
 
     @tvm.transform.module_pass(opt_level=0, name="vta.GraphPack")
     def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
@@ -63,7 +73,7 @@ def graph_pack(config: VTAConfig) -> tvm.transform.Pass:
             if gv.name_hint != "main" and gv.name_hint not in groups
         }
         builder = relax.BlockBuilder(tvm.IRModule(kept))
-        packer = _Packer(builder, config, groups)
+        packer = _Packer(builder, config, groups, keep_packed)
         main = packer.rewrite(mod["main"])
         result = builder.get()
         result.update_func(mod.get_global_var("main"), main)
@@ -90,11 +100,16 @@ class _Packer:
     """
 
     def __init__(
-        self, builder: relax.BlockBuilder, config: VTAConfig, groups: dict[str, relax.Function]
+        self,
+        builder: relax.BlockBuilder,
+        config: VTAConfig,
+        groups: dict[str, relax.Function],
+        keep_packed: bool,
     ):
         self._builder = builder
         self._config = config
         self._groups = groups
+        self._keep = keep_packed
         self._writer = FunctionWriter(builder)
         self._plain: dict[relax.Var, relax.Expr] = {}
         self._packed: dict[tuple[relax.Var, str], _Packed] = {}
@@ -172,22 +187,21 @@ class _Packer:
         shape = canonical(static_shape(var), layout)
         assert shape is not None
         found = self._find_packed(var, shape)
-        if found is None:
-            function = self._function(
-                f"{PACK}_{_text(shape)}", pack_compute(shape, self._config)
-            )
-            plain = self._as_plain(var)
-            name = str(getattr(plain, "name", var.name))
-            viewed = self._reshape(plain, shape, f"{name}{SEPARATOR}nchw")
-            packed = packed_shape(shape, self._config)
-            expr = self._call(function, [viewed], packed, f"{name}{SEPARATOR}packed")
-            found = _Packed(expr, shape, "int8")
-            self._packed[var, layout] = found
-        return found.expr
+        if found is not None and self._keep:
+            return found.expr
+        function = self._function(f"{PACK}_{_text(shape)}", pack_compute(shape, self._config))
+        plain = self._as_plain(var)
+        name = str(getattr(plain, "name", var.name))
+        viewed = self._reshape(plain, shape, f"{name}{SEPARATOR}nchw")
+        packed = packed_shape(shape, self._config)
+        expr = self._call(function, [viewed], packed, f"{name}{SEPARATOR}packed")
+        if found is None:  # known in any mode: plans depend on what could be packed already
+            self._packed[var, layout] = _Packed(expr, shape, "int8")
+        return expr
 
     def _as_folded(self, var: relax.Var, fold: Fold) -> relax.Var:
         """The operand of a folded convolution; (N, C, W) is one row."""
-        if (var, fold) not in self._folded:
+        if (var, fold) not in self._folded or not self._keep:
             shape = canonical(static_shape(var), NCHW)
             assert shape is not None
             compute = fold.compute(shape, self._config)
@@ -228,7 +242,8 @@ class _Packer:
         if plan.fold is not None:
             packed = [self._as_folded(operands[0], plan.fold)]
         else:
-            packed = [self._as_packed(x, parsed.layout) for x in operands]
+            once = {x: self._as_packed(x, parsed.layout) for x in dict.fromkeys(operands)}
+            packed = [once[x] for x in operands]
         args = [*packed, *(relax.const(c) for c in plan.constants())]
         result = _Packed(var, plan.work.out_shape, plan.work.epilogue.dtype)
         out_type = relax.TensorType(

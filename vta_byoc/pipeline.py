@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ import tvm
 from tvm import relax
 
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.program import Program
 from vta_byoc.hw.simulator import driver as driver_of
 from vta_byoc.hw.target import native_target
@@ -18,48 +20,106 @@ from .lowering import LoweredRegions, lower_regions
 from .partition import Placement, mark, placements
 from .vdevice import annotate_scopes
 
+ON, DRAM_ONLY, OFF = SCOPE_MODES = ("on", "dram", "off")
+"""Where tensors between layers may live: in any scope, tiles on chip too; in the DRAM scopes of
+regions; or in ``global``, plain, each layer a region of its own between host copies."""
+Demands = Mapping[tuple[str, str], str]
+"""(consumer, tensor) -> the scope in which that consumer is to have the tensor."""
 
-def partition_passes(config: VTAConfig) -> list[tvm.transform.Pass]:
-    """Integer dialect to packed regions."""
+
+def partition_passes(
+    config: VTAConfig, *, scopes: str = ON, demands: Demands | None = None
+) -> list[tvm.transform.Pass]:
+    """Integer dialect to packed regions.
+
+    Args:
+        config: the machine.
+        scopes: one of SCOPE_MODES.
+        demands: what consumers demand besides what their strategies do; in mode "on" only.
+
+    Raises:
+        VTAError: no such mode, or demands in a mode that does not read them.
+    """
+    check_scopes(scopes, demands)
+    tiles = _share_tiles(config, demands) if scopes == ON else []
     return [
         relax.transform.DeadCodeElimination(["main"]),  # what nothing reads has no place
         mark(config),  # one table decides what may go to VTA, with a reason for the rest
-        graph_pack(config),  # before merging: a region holds packed tensors only
+        graph_pack(config, scopes != OFF),  # before merging: a region holds packed tensors only
+        *tiles,  # before merging: what shares a tile becomes one composite
         relax.transform.MergeCompositeFunctions(),  # neighbouring composites become one region
         annotate_scopes(config),  # needs whole regions: a tensor's consumers decide its scope
     ]
 
 
-def partition_for_vta(mod: tvm.IRModule, config: VTAConfig | None = None) -> tvm.IRModule:
+def check_scopes(scopes: str, demands: Demands | None = None) -> None:
+    """Refuse a mode that does not exist, and demands in a mode that does not read them."""
+    if scopes not in SCOPE_MODES:
+        raise VTAError(
+            f"scopes {scopes!r} is no scope mode; known: {', '.join(SCOPE_MODES)}; choose one"
+        )
+    if demands and scopes != ON:
+        consumer, tensor = next(iter(demands))
+        raise VTAError(
+            f"a demand of {consumer!r} for {tensor!r} with scopes {scopes!r}; demands are read "
+            f"with scopes {ON!r}; leave one of the two out"
+        )
+
+
+def _share_tiles(config: VTAConfig, demands: Demands | None) -> list[tvm.transform.Pass]:
+    """Passes that let a producer and its consumer share a tile on chip."""
+    return []
+
+
+def partition_for_vta(
+    mod: tvm.IRModule,
+    config: VTAConfig | None = None,
+    *,
+    scopes: str = ON,
+    demands: Demands | None = None,
+) -> tvm.IRModule:
     """Mark, pack and group what VTA runs in a module of the integer dialect.
 
     Args:
         mod: the result of :func:`vta_byoc.quantize`.
         config: the machine; the default preset ``sim`` when None.
+        scopes: where tensors between layers may live: "on" (any scope), "dram" (DRAM scopes
+            only) or "off" (``global``: each layer is a region of its own, packed and unpacked by
+            the host).
+        demands: (consumer, tensor) -> scope, besides what strategies demand; with "on" only.
 
     Returns:
         A module whose ``main`` calls region functions (attribute ``Codegen`` = ``vta``) and CPU
         operators; :func:`vta_byoc.partition.placements` reads the record of what went where.
+
+    Raises:
+        VTAError: no such mode, or demands in a mode that does not read them.
     """
-    return tvm.transform.Sequential(partition_passes(config or VTAConfig()))(mod)
+    passes = partition_passes(config or VTAConfig(), scopes=scopes, demands=demands)
+    return tvm.transform.Sequential(passes)(mod)
 
 
 def vta_pipeline(
     config: VTAConfig | None = None,
     device: str = "sim",
     record: LoweredRegions | None = None,
+    *,
+    scopes: str = ON,
+    demands: Demands | None = None,
 ) -> tvm.transform.Pass:
     """The Relax pipeline ``relax.get_pipeline("vta")``: partition, lower regions, build the rest.
 
-    A module that was already partitioned is taken as it is.
+    A module that was already partitioned is taken as it is; ``scopes`` and ``demands`` are those of
+    :func:`partition_for_vta`.
     """
     machine, driver = config or VTAConfig(), driver_of(device)
+    partition = partition_passes(machine, scopes=scopes, demands=demands)
 
     @tvm.transform.module_pass(opt_level=0, name="vta.Pipeline")
     def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
         target = tvm.target.Target.current(allow_none=True) or native_target()
-        passes = [] if is_partitioned(mod) else partition_passes(machine)
-        passes += [
+        passes = [
+            *([] if is_partitioned(mod) else partition),
             lower_regions(machine, driver, target, record or LoweredRegions()),
             relax.get_pipeline("zero"),  # legalise and fuse what stays on the CPU
             relax.get_pipeline("default_build"),
@@ -93,11 +153,17 @@ def compile_module(
     config: VTAConfig | None = None,
     device: str = "sim",
     target: tvm.target.Target | None = None,
+    *,
+    scopes: str = ON,
+    demands: Demands | None = None,
 ) -> Compiled:
     """Like :func:`build`, keeping the programs and the placement record."""
     machine = config or VTAConfig()
     driver_of(device)
-    pmod = mod if is_partitioned(mod) else partition_for_vta(mod, machine)
+    check_scopes(scopes, demands)
+    pmod = mod
+    if not is_partitioned(mod):
+        pmod = partition_for_vta(mod, machine, scopes=scopes, demands=demands)
     record = LoweredRegions()
     exe = relax.build(
         pmod, target or native_target(), relax_pipeline=vta_pipeline(machine, device, record)
@@ -110,6 +176,9 @@ def build(
     config: VTAConfig | None = None,
     device: str = "sim",
     target: tvm.target.Target | None = None,
+    *,
+    scopes: str = ON,
+    demands: Demands | None = None,
 ) -> Any:
     """Compile a partitioned (or integer-dialect) module to a ``relax.VMExecutable``.
 
@@ -118,5 +187,10 @@ def build(
         device: "sim" (functional simulator) or "null" (dry run: zeros, no execution).
         target: the host's TVM target; this machine's CPU when None. Give a fixed target such as
             ``{"kind": "llvm", "mcpu": "x86-64-v3"}`` for libraries that run elsewhere.
+        scopes, demands: as for :func:`partition_for_vta`; a module that was already partitioned
+            is taken as it is.
+
+    Raises:
+        VTAError: no such device or mode, or demands in a mode that does not read them.
     """
-    return compile_module(mod, config, device, target).exe
+    return compile_module(mod, config, device, target, scopes=scopes, demands=demands).exe
