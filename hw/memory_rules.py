@@ -13,11 +13,15 @@ import numpy as np
 from .access import SRAM_OF, Touch, Transfer, Where, depths, dram_grain
 from .compute_rules import ComputeRules
 from .isa import Instruction, MemType, Opcode, Queue
-from .program import Symbol
+from .program import STORED, Symbol
 from .rules import Report
 from .transfer_rules import SymbolMap, check_transfer
 
 Clock = Sequence[int]
+_NOTHING = -1
+"""In place of a tensor where nothing was stored."""
+_SHARED = "a tensor lies in bytes that it shares until another is stored there"
+_APART = "give {} a place of its own until it was read last"
 _ADVICE = {
     1: "push one there and pop it here",
     2: "push one there and pass it on through the compute queue to here",
@@ -42,6 +46,10 @@ class History:
         if key not in self._last:
             self._last[key] = np.full(self._size, -1, np.int32)
         self._last[key][touch.where] = index
+
+    def last_write(self, queue: Queue, element: int) -> int:
+        """The last instruction of ``queue`` that wrote ``element``, which one did."""
+        return int(self._last[queue, True][element])
 
     def unordered(self, queue: Queue, touch: Touch, clock: Clock) -> list[tuple[int, bool, int]]:
         """Accesses of other queues in conflict with ``touch`` that ``clock`` does not know to be
@@ -79,7 +87,9 @@ class MemoryWalk:
         self._grain = dram_grain(program.config)
         self._base = (program.input_bytes + program.image.size) // self._grain * self._grain
         grains = max(0, -(-(program.arena_bytes - self._base) // self._grain))
-        self._stored: np.ndarray = np.zeros(grains, bool)
+        self._holds: np.ndarray = np.full(grains, _NOTHING, np.int32)
+        """Which tensor was stored in each grain last: the position of its whole symbol."""
+        self._numbers = {s.name: number for number, s in enumerate(program.symbols)}
         self._spaces = {name: History(size) for name, size in (*sizes.items(), ("dram", grains))}
 
     def step(self, index: int, insn: Instruction) -> None:
@@ -108,10 +118,11 @@ class MemoryWalk:
             self._computed[transfer.sram] = False
 
     def _read_dram(self, index: int, insn: Instruction, transfer: Transfer, symbol: Symbol) -> None:
-        if symbol.kind not in ("temp", "output"):
+        if symbol.kind not in STORED:
             return
         where = transfer.grains(self._grain, self._base)
-        defined = self._stored[where]
+        holds = self._holds[where]
+        defined = holds != _NOTHING
         if not defined.all():
             at = self._byte(where, int(defined.argmin()))
             self._report.add(
@@ -119,6 +130,18 @@ class MemoryWalk:
                 index,
                 f"reads byte {at - symbol.offset} of {symbol.kind} {symbol.name}; nothing stored "
                 "it before; store it first",
+            )
+        strange = defined & (holds != self._number(symbol))
+        if strange.any():
+            grain = element_of(where, int(strange.argmax()))
+            store = self._last_store(grain)
+            self._report.add(
+                "reuse",
+                index,
+                f"reads byte {self._at(grain) - symbol.offset} of {symbol.kind} {symbol.name}, "
+                f"which {self._report.named(store)} stored for {self._holder(grain)}; "
+                f"{_SHARED}; {_APART.format(symbol.name)}",
+                store,
             )
         self._touch(index, insn, Touch("dram", where, False))
 
@@ -155,7 +178,7 @@ class MemoryWalk:
         self._touch(index, insn, Touch("acc", transfer.sram, False))
         if symbol is None:
             return
-        if symbol.kind not in ("temp", "output"):
+        if symbol.kind not in STORED:
             self._report.add(
                 "dram-store",
                 index,
@@ -165,7 +188,36 @@ class MemoryWalk:
             return
         where = transfer.grains(self._grain, self._base)
         self._touch(index, insn, Touch("dram", where, True))
-        self._stored[where] = True
+        self._holds[where] = self._number(symbol)
+
+    def finish(self) -> None:
+        """Check that every output is still what was stored last in its bytes."""
+        for symbol in self._report.program.of_kind("output"):
+            first = (symbol.offset - self._base) // self._grain
+            holds = self._holds[first : first + -(-symbol.nbytes // self._grain)]
+            strange = (holds != _NOTHING) & (holds != self._number(symbol))
+            if strange.any():
+                grain = first + int(strange.argmax())
+                self._report.add(
+                    "reuse",
+                    self._last_store(grain),
+                    f"stores {self._holder(grain)} into byte {self._at(grain) - symbol.offset} of "
+                    f"output {symbol.name}; results are read when the program has ended; "
+                    f"{_APART.format(symbol.name)}",
+                )
+
+    def _number(self, symbol: Symbol) -> int:
+        return self._numbers[self._symbols.whole(symbol).name]
+
+    def _holder(self, grain: int) -> str:
+        """The tensor in a grain of DRAM, by the part of it that was stored there."""
+        stored_by = self._symbols.relocations.get(self._last_store(grain), [])
+        whole = self._report.program.symbols[self._holds[grain]].name
+        return stored_by[0].symbol if stored_by else whole
+
+    def _last_store(self, grain: int) -> int:
+        """The instruction that stored a grain of DRAM last."""
+        return self._spaces["dram"].last_write(Queue.STORE, grain)
 
     # ---------------------------------------------------------------- GEMM and ALU
     def _work(self, index: int, insn: Instruction) -> None:
@@ -211,10 +263,11 @@ class MemoryWalk:
         self, index: int, queue: Queue, touch: Touch, other: int, wrote: bool, element: int
     ) -> None:
         backwards = self._clocks[other][queue] >= index
+        place = self._place(index, touch.space, element)
         self._report.add(
             "race",
             index,
-            f"{'writes' if touch.write else 'reads'} {self._place(touch.space, element)}, which "
+            f"{'writes' if touch.write else 'reads'} {place}, which "
             f"{self._report.named(other)} {'writes' if wrote else 'reads'}; "
             f"{'tokens order the two the wrong way round' if backwards else 'no token orders them'}"
             f"; {_ADVICE[abs(queue - self._queue(other))]}",
@@ -226,13 +279,17 @@ class MemoryWalk:
         assert insn is not None
         return insn.queue
 
-    def _place(self, space: str, element: int) -> str:
+    def _place(self, index: int, space: str, element: int) -> str:
+        """What instruction ``index`` touches, by name."""
         if space != "dram":
             return f"{space.upper()} element {element}"
-        byte = element * self._grain + self._base
-        symbol = self._symbols.at(byte)
-        return f"DRAM byte {byte}{f' of {symbol.name}' if symbol else ''}"
+        symbol = self._symbols.addressed(index) or self._symbols.at(self._at(element))
+        return f"DRAM byte {self._at(element)}{f' of {symbol.name}' if symbol else ''}"
 
     def _byte(self, where: Where, position: int) -> int:
         """Arena byte of a grain of a set."""
-        return element_of(where, position) * self._grain + self._base
+        return self._at(element_of(where, position))
+
+    def _at(self, grain: int) -> int:
+        """Arena byte of a grain."""
+        return grain * self._grain + self._base

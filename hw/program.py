@@ -1,8 +1,9 @@
 """A Program: instructions, micro-ops, constants, symbols with relocations, layer map.
 
 Its DRAM is one byte arena laid out as inputs | image (constants, micro-ops) | temporaries and
-outputs.  Every address in the stream is a symbol plus an element offset until :func:`link`
-resolves it, so equal inputs give equal bytes.
+outputs.  Of the last, those that are never alive together may share bytes.  Every address in the
+stream is a symbol plus an element offset until :func:`link` resolves it, so equal inputs give equal
+bytes.
 """
 
 from __future__ import annotations
@@ -11,18 +12,20 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from .arena import ARENA_ALIGN, ArenaPlan, aligned
 from .config import VTAConfig
 from .counters import count_stream, dram_elem_bytes
 from .errors import VTAError
-from .isa import ISA, MemType, Opcode
+from .isa import ISA, Instruction, MemType, Opcode
 
-ARENA_ALIGN = 64
 KINDS = ("input", "const", "uop", "temp", "output")
+STORED = ("temp", "output")
+"""Kinds of symbols that a program stores; only these may share bytes."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,11 @@ class Program:
         return arena
 
     def view(self, arena: np.ndarray, name: str) -> np.ndarray:
-        """The tensor of symbol ``name`` inside ``arena``, as a view."""
+        """The bytes of symbol ``name`` inside ``arena`` as its tensor, a view.
+
+        After a run, the bytes that a temporary shares hold whatever was stored there last; a run
+        of :meth:`apart` keeps every tensor.
+        """
         sym = self.symbol(name)
         raw = arena[sym.offset : sym.offset + sym.nbytes]
         return raw.view(sym.dtype).reshape(sym.shape)
@@ -125,6 +132,67 @@ class Program:
                     f"{MemType(insn['mem_type']).name} element; align the arena to it"
                 )
             values = {**insn.fields, "dram_base": insn["dram_base"] + base // elem}
+            values.pop("opcode")
+            insns[rel.index] = isa.encode(insn.opcode, **values)
+        return insns
+
+    @property
+    def peak_bytes(self) -> int:
+        """Bytes that temporaries and outputs take in the arena."""
+        return self.arena_bytes - self.input_bytes - self.image.size
+
+    @property
+    def apart_bytes(self) -> int:
+        """Bytes that they would take if each had a place of its own."""
+        start = self.input_bytes + self.image.size
+        return _in_a_row(self._stored_roots(), start)[1] - start
+
+    def shares(self) -> bool:
+        """Whether temporaries or outputs have bytes in common (but a part with its whole)."""
+        end = 0
+        for sym in sorted(self._stored_roots(), key=lambda s: s.offset):
+            if sym.nbytes and sym.offset < end:
+                return True
+            end = max(end, sym.offset + sym.nbytes)
+        return False
+
+    def apart(self) -> Program:
+        """The same instructions with a place of its own for every tensor; itself if that is so.
+
+        What a run of it leaves in the arena is every tensor as it was stored.  It needs no tokens
+        that the program does not have: it has fewer conflicts.  Addresses move with the symbol of
+        their relocation, also those that are wrong.
+        """
+        if not self.shares():
+            return self
+        placed, total = _in_a_row(self._stored_roots(), self.input_bytes + self.image.size)
+        by_name = {s.name: s for s in self.symbols}
+        symbols = []
+        for sym in self.symbols:
+            root, inside = root_of(sym, by_name)
+            offset = placed[root].offset + inside if root in placed else sym.offset
+            symbols.append(dataclasses.replace(sym, offset=offset))
+        distance = {s.name: s.offset - by_name[s.name].offset for s in symbols}
+        return dataclasses.replace(
+            self, insns=self._moved(distance), symbols=tuple(symbols), arena_bytes=total
+        )
+
+    def _stored_roots(self) -> list[Symbol]:
+        return [s for s in self.symbols if s.kind in STORED and not s.parent]
+
+    def _moved(self, distance: Mapping[str, int]) -> np.ndarray:
+        """Instructions after every symbol moved by so many bytes: (n, 2) uint64."""
+        isa, insns = ISA.of(self.config), self.insns.copy()
+        for rel in self.relocations:
+            if not distance.get(rel.symbol):
+                continue
+            insn = isa.decode(*insns[rel.index].tolist())
+            if not addresses_dram(insn):
+                continue
+            elem = dram_elem_bytes(self.config, MemType(insn["mem_type"]))
+            # A wrong address may wrap around; no arena reaches that far, so a run refuses it.
+            base = (insn["dram_base"] + distance[rel.symbol] // elem) % (1 << 32)
+            values = {**insn.fields, "dram_base": base}
             values.pop("opcode")
             insns[rel.index] = isa.encode(insn.opcode, **values)
         return insns
@@ -171,23 +239,43 @@ class Program:
         return "\n".join(lines) + "\n"
 
 
-def _align(offset: int, align: int) -> int:
-    return -(-offset // align) * align
+def addresses_dram(insn: Instruction) -> bool:
+    """Whether ``insn`` is a LOAD or STORE of a known memory type."""
+    return insn.opcode in (Opcode.LOAD, Opcode.STORE) and insn["mem_type"] in set(MemType)
 
 
-def place_symbols(symbols: Sequence[Symbol]) -> tuple[list[Symbol], int, int, int]:
-    """Give offsets: inputs, then image, then the rest.  Returns (symbols, inputs, image, total)."""
+def _in_a_row(symbols: Iterable[Symbol], offset: int) -> tuple[dict[str, Symbol], int]:
+    """Symbols by name, one behind the other from ``offset`` on, and where they end."""
+    placed: dict[str, Symbol] = {}
+    for sym in symbols:
+        if sym.name in placed:
+            raise AssertionError(f"symbol {sym.name} declared twice")
+        offset = aligned(offset, max(sym.align, ARENA_ALIGN))
+        placed[sym.name] = dataclasses.replace(sym, offset=offset)
+        offset += sym.nbytes
+    return placed, aligned(offset, ARENA_ALIGN)
+
+
+def place_symbols(
+    symbols: Sequence[Symbol], plan: ArenaPlan | None = None
+) -> tuple[list[Symbol], int, int, int]:
+    """Give offsets: inputs, then image, then the rest.  Returns (symbols, inputs, image, total).
+
+    ``plan`` places temporaries and outputs by name; those that it does not name come behind, each
+    at a place of its own.
+    """
     offset, marks = 0, []
     placed: dict[str, Symbol] = {}
-    for kinds in (("input",), ("const", "uop"), ("temp", "output")):
+    planned = plan.offsets if plan is not None else {}
+    for kinds in (("input",), ("const", "uop"), STORED):
         group = [s for s in symbols if s.kind in kinds and not s.parent]
-        for sym in group:
-            if sym.name in placed:
-                raise AssertionError(f"symbol {sym.name} declared twice")
-            offset = _align(offset, max(sym.align, ARENA_ALIGN))
-            placed[sym.name] = dataclasses.replace(sym, offset=offset)
-            offset += sym.nbytes
-        offset = _align(offset, ARENA_ALIGN)
+        if kinds == STORED and plan is not None:
+            base = aligned(offset, plan.align)
+            for sym in (s for s in group if s.name in planned):
+                placed[sym.name] = dataclasses.replace(sym, offset=base + planned[sym.name])
+            offset = base + plan.nbytes
+        row, offset = _in_a_row((s for s in group if s.name not in planned), offset)
+        placed |= row
         marks.append(offset)
     by_name = {s.name: s for s in symbols}
     for sym in symbols:
@@ -197,12 +285,22 @@ def place_symbols(symbols: Sequence[Symbol]) -> tuple[list[Symbol], int, int, in
 
 
 def root_of(symbol: Symbol, by_name: Mapping[str, Symbol]) -> tuple[str, int]:
-    """The symbol without a parent that ``symbol`` lies in, and its first byte there."""
-    inside = 0
-    while symbol.parent:
-        inside += symbol.inside
-        symbol = by_name[symbol.parent]
-    return symbol.name, inside
+    """The symbol without a parent that ``symbol`` lies in, and its first byte there.
+
+    Raises VTAError where a parent is not declared or the parents go round in a circle.
+    """
+    inside, whole = 0, symbol
+    for _ in range(len(by_name) + 1):
+        if not whole.parent:
+            return whole.name, inside
+        inside += whole.inside
+        if whole.parent not in by_name:
+            break
+        whole = by_name[whole.parent]
+    raise VTAError(
+        f"symbol {symbol.name} lies in no whole symbol; its parents must be declared and end; link "
+        "the program again"
+    )
 
 
 def link(
@@ -212,13 +310,15 @@ def link(
     constants: dict[str, np.ndarray],
     relocations: Sequence[Relocation],
     layers: Sequence[Layer],
+    plan: ArenaPlan | None = None,
 ) -> Program:
     """Place the symbols, resolve the relocations and encode the stream.
 
-    ``constants`` holds the contents of every "const" and "uop" symbol.
+    ``constants`` holds the contents of every "const" and "uop" symbol; ``plan`` is that of
+    :func:`place_symbols`.
     """
     isa = ISA.of(config)
-    placed, input_bytes, image_end, total = place_symbols(symbols)
+    placed, input_bytes, image_end, total = place_symbols(symbols, plan)
     by_name = {s.name: s for s in placed}
     image = np.zeros(image_end - input_bytes, np.int8)
     for sym in placed:

@@ -23,7 +23,7 @@ RULES: Mapping[str, str] = {
     "alu-reset": "only GEMM has the reset bit",
     "token-flag": "token flags point at queues that exist",
     # the program
-    "symbol": "symbols lie apart, in the part of the arena that their kind belongs to",
+    "symbol": "symbols lie in the part of the arena of their kind; only stored ones share bytes",
     "relocation": "each transfer has one relocation, and addresses what that says",
     "layer": "layers are ranges of instructions, in order and apart",
     # bounds and contents
@@ -34,6 +34,7 @@ RULES: Mapping[str, str] = {
     "dram-bounds": "every transfer lies inside one symbol",
     "dram-store": "STORE writes temporaries and outputs only",
     "dram-undefined": "LOAD reads inputs, constants, micro-ops or what was stored before",
+    "reuse": "of tensors that share bytes, each is read before another is stored there",
     "uop-source": "micro-ops are loaded from the program's image, where they are known",
     # order
     "deadlock": "every pop meets a push: no queue waits for ever",

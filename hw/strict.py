@@ -2,10 +2,12 @@
 
 Every access is listed one element at a time, and slowly, so that this is an opinion independent of
 the verifier's set arithmetic.  SRAM that nothing wrote is poison, and so are temporaries and
-outputs that nothing stored.
+outputs that nothing stored, or that another tensor was stored over.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,7 +17,7 @@ from .errors import VTAError
 from .faults import Fault, fault_message
 from .isa import Instruction, MemType, Opcode
 from .numpy_model import NumpyModel
-from .program import Program, Symbol
+from .program import STORED, Program, Symbol, root_of
 
 _SPACE = {
     MemType.UOP: "uop",
@@ -26,7 +28,7 @@ _SPACE = {
     MemType.OUT: "acc",
 }
 _RANGE = {"dst": Fault.DST_RANGE, "src": Fault.SRC_RANGE, "wgt": Fault.WGT_RANGE}
-_WRITABLE = ("temp", "output")
+_UNDEFINED, _DEFINED = -2, -1
 
 
 class StrictMemory:
@@ -48,10 +50,20 @@ class StrictMemory:
             "wgt": np.zeros(c.wgt_depth, bool),
             "acc": np.zeros(c.acc_depth, bool),
         }
-        self._dram = np.full(arena_bytes, program is None)
+        self._tensors = self._numbered(program.symbols if program else ())
+        # Which stored tensor each byte holds, by its number.
+        self._dram = np.full(arena_bytes, _UNDEFINED if program else _DEFINED)
         for sym in program.symbols if program else ():
-            if sym.kind not in _WRITABLE:
-                self._dram[sym.offset : sym.offset + sym.nbytes] = True
+            if sym.kind not in STORED:
+                self._dram[sym.offset : sym.offset + sym.nbytes] = _DEFINED
+
+    @staticmethod
+    def _numbered(symbols: Sequence[Symbol]) -> dict[str, int]:
+        """A number for every stored tensor; a part has that of its whole."""
+        by_name = {s.name: s for s in symbols}
+        wholes = list(by_name)
+        stored = [s for s in symbols if s.kind in STORED]
+        return {s.name: wholes.index(root_of(s, by_name)[0]) for s in stored}
 
     def before(self, index: int, insn: Instruction, model: NumpyModel) -> None:
         """Check instruction ``index`` and account for what it writes; raises VTAError."""
@@ -60,6 +72,9 @@ class StrictMemory:
                 self._transfer(index, insn)
         elif insn.opcode in (Opcode.GEMM, Opcode.ALU):
             self._compute(insn, model)
+        elif insn.opcode == Opcode.FINISH and self._program is not None:
+            for symbol in self._program.of_kind("output"):
+                self._still_there(symbol, symbol.offset, symbol.offset + symbol.nbytes)
 
     # ---------------------------------------------------------------- transfers
     def _transfer(self, index: int, insn: Instruction) -> None:
@@ -107,19 +122,34 @@ class StrictMemory:
                 "the loops"
             )
         if insn.opcode == Opcode.LOAD:
-            if not self._dram[low:high].all():
-                at = low + int(self._dram[low:high].argmin())
+            undefined = self._dram[low:high] == _UNDEFINED
+            if undefined.any():
                 raise VTAError(
-                    f"DRAM byte {at} is read but nothing stored it; temporaries and outputs are "
-                    "undefined when a program starts; store it first"
+                    f"DRAM byte {low + int(undefined.argmax())} is read but nothing stored it; "
+                    "temporaries and outputs are undefined when a program starts; store it first"
                 )
+            if symbol is not None and symbol.kind in STORED:
+                self._still_there(symbol, low, high)
             return
-        if symbol is not None and symbol.kind not in _WRITABLE:
+        if symbol is not None and symbol.kind not in STORED:
             raise VTAError(
                 f"STORE writes {symbol.kind} {symbol.name}; a program may write temporaries and "
                 "outputs; declare the target as one"
             )
-        self._dram[low:high] = True
+        self._dram[low:high] = _DEFINED if symbol is None else self._tensors[symbol.name]
+
+    def _still_there(self, symbol: Symbol, low: int, high: int) -> None:
+        """What was stored in DRAM bytes [low, high) of ``symbol`` last must belong to it."""
+        holds = self._dram[low:high]
+        other = (holds != _UNDEFINED) & (holds != self._tensors[symbol.name])
+        if other.any():
+            at = int(other.argmax())
+            over = next(name for name, number in self._tensors.items() if number == holds[at])
+            raise VTAError(
+                f"DRAM byte {low + at} of {symbol.name} is needed but {over} was stored over it; "
+                "tensors that share bytes must not be needed at a time; give each a place of its "
+                "own"
+            )
 
     # ---------------------------------------------------------------- GEMM and ALU
     def _compute(self, insn: Instruction, model: NumpyModel) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Sequence
 
 from .access import LOADABLE, SRAM_OF, Transfer, depths
 from .config import VTAConfig
 from .faults import Fault
 from .isa import Instruction, MemType, Opcode
-from .program import Program, Relocation, Symbol
+from .program import Program, Relocation, Symbol, addresses_dram, root_of
 from .rules import Report
 
 PADS = ("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")
@@ -21,19 +20,25 @@ class SymbolMap:
     def __init__(self, program: Program) -> None:
         whole = [s for s in program.symbols if not s.parent]
         self._symbols = sorted(whole, key=lambda s: s.offset)
-        self._offsets = [s.offset for s in self._symbols]
         self.by_name = {s.name: s for s in program.symbols}
         self.relocations: dict[int, list[Relocation]] = {}
         for rel in program.relocations:
             self.relocations.setdefault(rel.index, []).append(rel)
 
     def at(self, byte: int) -> Symbol | None:
-        """The symbol that holds arena byte ``byte`` (the whole one, no part of it)."""
-        position = bisect.bisect_right(self._offsets, byte) - 1
-        if position < 0:
-            return None
-        sym = self._symbols[position]
-        return sym if byte < sym.offset + sym.nbytes else None
+        """The first symbol that has arena byte ``byte`` (the whole one, no part of it)."""
+        found = (s for s in self._symbols if s.offset <= byte < s.offset + s.nbytes)
+        return next(found, None)
+
+    def addressed(self, index: int) -> Symbol | None:
+        """The whole symbol that the relocation of instruction ``index`` names, or a part of."""
+        named = self.relocations.get(index, [])
+        sym = self.by_name.get(named[0].symbol) if named else None
+        return None if sym is None else self.whole(sym)
+
+    def whole(self, symbol: Symbol) -> Symbol:
+        """The symbol that ``symbol`` is a part of; itself if it is none."""
+        return self.by_name[root_of(symbol, self.by_name)[0]]
 
 
 def check_transfer(
@@ -139,6 +144,4 @@ def _check_address(
 
 def relocatable(insn: Instruction | None) -> bool:
     """Whether a relocation may name ``insn``: a LOAD or STORE of a known memory type."""
-    if insn is None or insn.opcode not in (Opcode.LOAD, Opcode.STORE):
-        return False
-    return insn["mem_type"] in set(MemType)
+    return insn is not None and addresses_dram(insn)

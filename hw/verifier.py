@@ -8,7 +8,7 @@ its configuration.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -18,7 +18,7 @@ from .errors import VTAError
 from .faults import Fault
 from .isa import ISA, BitField, Instruction, Opcode, Queue
 from .memory_rules import MemoryWalk
-from .program import KINDS, Program, Symbol
+from .program import KINDS, STORED, Program, Symbol
 from .rules import RULES, Report, Violation, summary
 from .tokens import check_tokens
 from .transfer_rules import relocatable
@@ -39,6 +39,7 @@ def verify(program: Program) -> list[Violation]:
     for index, insn in enumerate(report.insns):
         if insn is not None:
             walk.step(index, insn)
+    walk.finish()
     return sorted(report.violations, key=lambda v: v.index)
 
 
@@ -132,35 +133,56 @@ def _check_apart(report: Report) -> None:
         report.add("symbol", -1, f"symbol {name} is declared twice; names must differ; rename one")
     family: dict[str, list[Symbol]] = {}
     for sym in symbols:
-        if sym.nbytes:
+        if sym.nbytes or sym.parent:
             family.setdefault(sym.parent, []).append(sym)
     for parent, members in family.items():
-        _check_inside(report, parent, members)
-        for one, two in pairwise(members):
-            if two.offset < one.offset + one.nbytes:
-                report.add(
-                    "symbol",
-                    -1,
-                    f"{one.kind} {one.name} and {two.kind} {two.name} overlap at byte "
-                    f"{two.offset}; symbols must lie apart; link the program again",
-                )
+        if parent:
+            _check_inside(report, parent, members)
+            _check_pairs(report, members)
+        else:  # whether what is shared is read in time is the memory rules' to say
+            _check_pairs(report, [s for s in members if s.kind not in STORED])
+            _check_pairs(report, [s for s in members if s.kind == "output"])
+
+
+def _check_pairs(report: Report, symbols: Sequence[Symbol]) -> None:
+    """Symbols, by offset, that may have no byte in common."""
+    for one, two in pairwise(s for s in symbols if s.nbytes):
+        if two.offset < one.offset + one.nbytes:
+            report.add(
+                "symbol",
+                -1,
+                f"{one.kind} {one.name} and {two.kind} {two.name} overlap at byte {two.offset}; "
+                "only temporaries may share bytes, with each other or an output; link the program "
+                "again",
+            )
 
 
 def _check_inside(report: Report, parent: str, parts: Sequence[Symbol]) -> None:
-    """Parts lie in the symbol that they name as their parent ("" : the arena)."""
-    whole = next((s for s in report.program.symbols if s.name == parent), None)
-    for part in parts if parent else ():
+    """Parts lie in the symbol that they name as their parent."""
+    by_name = {s.name: s for s in report.program.symbols}
+    whole = by_name.get(parent)
+    for part in parts:
         ends = (part.offset, part.offset + part.nbytes)
         if whole is None:
             text = f"{part.name} is a part of {parent}, which is not declared; declare it"
-        elif whole.offset <= ends[0] and ends[1] <= whole.offset + whole.nbytes:
-            continue
-        else:
+        elif not whole.offset <= ends[0] <= ends[1] <= whole.offset + whole.nbytes:
             text = (
                 f"{part.name} lies at bytes {ends[0]} to {ends[1] - 1}; its parent {parent} at "
                 f"{whole.offset} to {whole.offset + whole.nbytes - 1}; link the program again"
             )
+        elif _is_circular(part, by_name):
+            text = f"{part.name} is a part of itself; parents must end; link the program again"
+        else:
+            continue
         report.add("symbol", -1, text)
+
+
+def _is_circular(symbol: Symbol, by_name: Mapping[str, Symbol]) -> bool:
+    seen = set[str]()
+    while symbol.parent in by_name and symbol.name not in seen:
+        seen.add(symbol.name)
+        symbol = by_name[symbol.parent]
+    return symbol.name in seen
 
 
 # ---------------------------------------------------------------- relocations and layers

@@ -28,7 +28,7 @@ from vta_byoc.lowering import compile_region
 from vta_byoc.packing import PLANES, pack_activation, unpack_activation
 from vta_byoc.partition import Placement, composite_source, composites, parse_composite, placements
 from vta_byoc.patterns.base import Plan
-from vta_byoc.pipeline import partition_passes
+from vta_byoc.pipeline import ON, partition_passes
 from vta_byoc.region import Region, region_functions
 
 SMALLER = 2
@@ -65,11 +65,16 @@ class Run:
 
 
 def partitioned(
-    mod: tvm.IRModule, config: VTAConfig, *, hosted: bool = True, planned: bool = True
+    mod: tvm.IRModule,
+    config: VTAConfig,
+    *,
+    hosted: bool = True,
+    planned: bool = True,
+    scopes: str = ON,
 ) -> Run:
     """``mod`` partitioned, with the plan of each composite (``hosted``: of an operand from the
     host) if it is to be ``planned``."""
-    clean, mark, *rest = partition_passes(config)
+    clean, mark, *rest = partition_passes(config, scopes=scopes)
     marked = mark(clean(mod))
     plans = {}
     for func in composites(marked).values() if planned else ():
@@ -80,12 +85,17 @@ def partitioned(
 
 
 def run_module(
-    mod: tvm.IRModule, config: VTAConfig, inputs: Sequence[np.ndarray], *, planned: bool = True
+    mod: tvm.IRModule,
+    config: VTAConfig,
+    inputs: Sequence[np.ndarray],
+    *,
+    planned: bool = True,
+    scopes: str = ON,
 ) -> Run:
     """Partition, compile and run ``mod``; its plans are right where composites read parameters of
     ``main``."""
     start = time.process_time()
-    run = partitioned(mod, config, planned=planned)
+    run = partitioned(mod, config, planned=planned, scopes=scopes)
     run.seconds = time.process_time() - start
     main = run.module["main"]
     evaluator = _Evaluator(run, config)

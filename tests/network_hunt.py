@@ -13,7 +13,7 @@ import numpy as np
 from hypothesis import HealthCheck, Phase, Verbosity, given, settings
 from hypothesis.database import InMemoryExampleDatabase
 from layer_runs import machines
-from network_runs import Outcome, public, short
+from network_runs import Outcome, public, short, short_and_dram, short_and_off
 from random_graphs import Network, networks
 
 from vta_byoc.hw.config import VTAConfig
@@ -22,6 +22,8 @@ from vta_byoc.partition import TABLE
 MACHINES = machines()
 PUBLIC = 50
 """One network of so many takes the public way."""
+AGAIN = 12
+"""Of so many networks one also runs with DRAM scopes only, and one without memory scopes."""
 CHOICES = 4_096
 """Bytes that a network's choices are read from; more than the largest needs."""
 SHRINKING = 30.0
@@ -80,8 +82,11 @@ def machine_of(seed: int) -> str:
 
 
 def way_of(seed: int) -> Way:
-    """The public way on every machine in turn."""
-    return public if seed // len(MACHINES) % PUBLIC == 0 else short
+    """Each way on every machine in turn."""
+    turn = seed // len(MACHINES)
+    if turn % PUBLIC == 0:
+        return public
+    return {AGAIN // 2: short_and_dram, AGAIN - 1: short_and_off}.get(turn % AGAIN, short)
 
 
 def try_network(seed: int, tally: Tally) -> None:

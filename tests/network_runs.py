@@ -2,8 +2,8 @@
 
 Most networks take a short way: calibration evaluates the float module in numpy, and what stays on
 the host runs in numpy too, because building either with LLVM takes longer than everything else.
-`public` takes the way of a user. Both compile regions with `compile_region`, which hands out no
-program that the static verifier flags.
+Some run a second time in another mode of memory scopes. `public` takes the way of a user. All
+compile regions with `compile_region`, which hands out no program that the static verifier flags.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from vta_byoc import calibrate
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.observe import Receive
 from vta_byoc.partition import VTA, Placement
-from vta_byoc.pipeline import compile_module
+from vta_byoc.pipeline import DRAM_ONLY, OFF, ON, compile_module
 from vta_byoc.reference import build_reference
 from vta_byoc.runtime import profile, run_vm
 
@@ -48,16 +48,33 @@ class Outcome:
     regions: int = 0
 
 
-def short(network: Network, config: VTAConfig) -> Outcome:
-    """Import, quantize, partition, compile; regions on the simulator, the rest in numpy."""
+def short(network: Network, config: VTAConfig, other: str = ON) -> Outcome:
+    """Import, quantize, partition, compile; regions on the simulator, the rest in numpy.
+
+    Everything behind quantization happens again in the scope mode ``other`` if it is not ON.
+    """
     mod = imported(network)
     check_import(network, mod)
     with numpy_calibration():
         dialect = vta.quantize(mod, calibration=[network.samples(1)], **network.form)
     inputs = network.samples(2)
     run = run_module(dialect, config, inputs, planned=False)
-    assert_equal(run.outputs, results(dialect, inputs))
+    wanted = results(dialect, inputs)
+    assert_equal(run.outputs, wanted)
+    if other != ON:
+        again = run_module(dialect, config, inputs, planned=False, scopes=other)
+        assert_equal(again.outputs, wanted)
     return _outcome(run.placement.values(), len(run.programs))
+
+
+def short_and_dram(network: Network, config: VTAConfig) -> Outcome:
+    """`short`, and again with tensors in DRAM scopes only."""
+    return short(network, config, DRAM_ONLY)
+
+
+def short_and_off(network: Network, config: VTAConfig) -> Outcome:
+    """`short`, and again without memory scopes."""
+    return short(network, config, OFF)
 
 
 def public(network: Network, config: VTAConfig) -> Outcome:

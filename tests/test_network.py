@@ -14,6 +14,7 @@ from small_models import call
 from tvm import relax
 
 import vta_byoc as vta
+from vta_byoc.check import stored_tensors
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import COUNTER_NAMES
 from vta_byoc.hw.errors import VTAError
@@ -57,10 +58,10 @@ def test_every_stored_tensor_equals_the_reference(preset: str) -> None:
     (run,) = profile(compiled.exe, inputs, arenas=True).regions
     assert run.arena is not None
     program = compiled.programs[run.name]
-    stored = [s.name for s in program.symbols if s.kind in ("temp", "output")]
-    assert stored == ["conv_a", "conv_b", "join"]
-    for name in stored:
-        got = unpack_activation(program.view(run.arena, name), *wanted[name].shape[:2])
+    stored = stored_tensors(program, run.arena)
+    assert list(stored) == ["conv_a", "conv_b", "join"]
+    for name, packed in stored.items():
+        got = unpack_activation(packed, *wanted[name].shape[:2])
         np.testing.assert_array_equal(got, wanted[name])
 
 

@@ -13,7 +13,7 @@ from tvm import relax, tirx
 from models import resnet18
 from models._build import calibration_inputs, sample_inputs
 from vta_byoc import VTAConfig, load_model, quantize
-from vta_byoc.check import compare_outputs, compare_stored, reference_runner
+from vta_byoc.check import compare_outputs, compare_stored, reference_runner, stored
 from vta_byoc.frontend import output_names
 from vta_byoc.graph_pack import pack_counts
 from vta_byoc.hw import simulator
@@ -104,6 +104,12 @@ def test_counters(compiled: Compiled, program: Program) -> None:
     assert sum(dram_bytes(layers[n]) for n in [*convs, *adds]) <= 22_300_000
 
 
+def test_tensors_share_the_arena(program: Program) -> None:
+    """No more than the first convolution's result and what pooling makes of it, side by side."""
+    assert program.peak_bytes <= (112 * 112 + 56 * 56) * 64
+    assert program.apart_bytes >= 3 * program.peak_bytes
+
+
 def test_one_fold_and_one_unpack(pmod: tvm.IRModule) -> None:
     assert pack_counts(pmod) == {"vta_pack": 0, "vta_unpack": 1, "vta_fold": 1}
 
@@ -136,8 +142,13 @@ def outcome(program: Program, inputs: dict[str, np.ndarray]) -> bytes | str:
         result = simulator.run(program, inputs)
     except VTAError as err:
         return str(err)
-    stored = [s for s in program.symbols if s.kind in ("temp", "output")]
-    return b"".join(program.view(result.arena, s.name).tobytes() for s in stored)
+    return b"".join(program.view(result.arena, name).tobytes() for name in stored(program))
+
+
+@pytest.fixture(scope="module")
+def apart(program: Program) -> Program:
+    """The same instructions; all tensors are there when it has run."""
+    return program.apart()
 
 
 @pytest.fixture(scope="module")
@@ -149,33 +160,33 @@ def region_inputs(compiled: Compiled, program: Program) -> dict[str, np.ndarray]
 
 
 def test_a_flipped_weight_changes_the_result(
-    program: Program, region_inputs: dict[str, np.ndarray]
+    apart: Program, region_inputs: dict[str, np.ndarray]
 ) -> None:
-    want = outcome(program, region_inputs)
+    want = outcome(apart, region_inputs)
     rng = np.random.default_rng(4)
-    weights = [s for s in program.of_kind("const") if s.dtype == "int8" and len(s.shape) == 6]
+    weights = [s for s in apart.of_kind("const") if s.dtype == "int8" and len(s.shape) == 6]
     assert len(weights) >= 21
     for symbol in weights:
-        image = program.image.copy()
-        values = image[symbol.offset - program.input_bytes :][: symbol.nbytes]
+        image = apart.image.copy()
+        values = image[symbol.offset - apart.input_bytes :][: symbol.nbytes]
         at = int(rng.choice(np.flatnonzero(values)))  # lanes that do not exist hold zeros
         values[at] ^= -128
-        assert outcome(flipped(program, image=image), region_inputs) != want, symbol.name
+        assert outcome(flipped(apart, image=image), region_inputs) != want, symbol.name
 
 
 def test_a_flipped_micro_op_changes_the_result_or_is_reported(
-    program: Program, region_inputs: dict[str, np.ndarray]
+    apart: Program, region_inputs: dict[str, np.ndarray]
 ) -> None:
-    want = outcome(program, region_inputs)
+    want = outcome(apart, region_inputs)
     rng = np.random.default_rng(5)
-    (uops,) = program.of_kind("uop")
+    (uops,) = apart.of_kind("uop")
     lost = 0
     for _ in range(60):
-        image = program.image.copy()
-        words = image[uops.offset - program.input_bytes :][: uops.nbytes].view(np.uint32)
+        image = apart.image.copy()
+        words = image[uops.offset - apart.input_bytes :][: uops.nbytes].view(np.uint32)
         at, bit = int(rng.integers(words.size)), int(rng.integers(11))
         words[at] ^= np.uint32(1 << bit)
-        lost += outcome(flipped(program, image=image), region_inputs) == want
+        lost += outcome(flipped(apart, image=image), region_inputs) == want
     # a clamp or a clear of another vector, or a maximum that loses, may change nothing
     assert lost <= 3
 
@@ -201,15 +212,15 @@ def dead_fields(fields: dict[str, int], opcode: Opcode) -> set[str]:
 
 
 def test_a_flipped_instruction_byte_changes_the_result_or_is_reported(
-    program: Program, region_inputs: dict[str, np.ndarray]
+    apart: Program, region_inputs: dict[str, np.ndarray]
 ) -> None:
-    want = outcome(program, region_inputs)
+    want = outcome(apart, region_inputs)
     rng = np.random.default_rng(6)
-    isa = ISA.of(program.config)
+    isa = ISA.of(apart.config)
     live = lost = 0
     while live < 150:
-        at, word, bit = int(rng.integers(len(program.insns))), *map(int, rng.integers(0, [2, 64]))
-        insns = program.insns.copy()
+        at, word, bit = int(rng.integers(len(apart.insns))), *map(int, rng.integers(0, [2, 64]))
+        insns = apart.insns.copy()
         insn = isa.decode(*insns[at].tolist())
         field = next(
             (
@@ -225,7 +236,7 @@ def test_a_flipped_instruction_byte_changes_the_result_or_is_reported(
             continue
         insns[at, word] ^= np.uint64(1) << np.uint64(bit)
         live += 1
-        result = outcome(flipped(program, insns=insns), region_inputs)
+        result = outcome(flipped(apart, insns=insns), region_inputs)
         lost += result == want
         if result == want:
             name = field.name if field else "reserved"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hand_programs import Hand, product
+from sharing_cases import output_stored_over, read_before, stored_over
 
 from vta_byoc.hw.config import Capabilities, VTAConfig
 from vta_byoc.hw.isa import AluOp, MemType, Opcode, Queue
@@ -289,7 +290,10 @@ CASES: dict[str, dict[str, Callable[[], Program]]] = {
         "STORE pushes to behind": lambda: changed(6, push_next=1),
     },
     "symbol": {
-        "two overlap": lambda: with_symbol("t", offset=0x18C0),
+        "two constants overlap": lambda: with_symbol("b", offset=0x400),
+        "two outputs overlap": lambda: with_symbol("t", kind="output", offset=0x18C0),
+        "part of itself": lambda: with_symbol("t", parent="t"),
+        "part of nothing": lambda: with_symbol("t", parent="z"),
         "a temporary among the inputs": lambda: with_symbol("t", offset=0),
         "an unknown kind": lambda: with_symbol("t", kind="scratch"),
         "two of one name": lambda: with_symbol("t", name="y"),
@@ -346,6 +350,12 @@ CASES: dict[str, dict[str, Callable[[], Program]]] = {
         "into a constant": lambda: changed(6, symbol="b"),
     },
     "dram-undefined": {"between what is stored": lambda: through_a_temporary(3)},
+    "reuse": {
+        "a temporary that another was stored over": lambda: stored_over(0),
+        "the last element of it": lambda: stored_over(3),
+        "a part of it": lambda: stored_over(3, part=True),
+        "an output that a temporary is stored over": lambda: output_stored_over(3),
+    },
     "uop-source": {"from an input": lambda: changed(0, symbol="x")},
     "deadlock": {
         "two queues wait for each other": crossed,
@@ -398,6 +408,9 @@ CORRECT: dict[str, Callable[[], Program]] = {
     "last element of a symbol": lambda: changed(2, at=60),
     "stride to the last element": lambda: changed(6, y_size=2, x_size=2, x_stride=62),
     "loads what was stored, not what lies between": lambda: through_a_temporary(2),
+    "shares with what is not used": lambda: with_symbol("t", offset=0x18C0),
+    "shares with what was read": read_before,
+    "stores beside what shares": lambda: output_stored_over(-1),
     "3 tokens of 3": lambda: tokens_ahead(3),
     "LOAD beside what GEMM reads": lambda: second_load(4),
     "LOAD waits for GEMM": lambda: second_load(3, wait=True),

@@ -1,7 +1,9 @@
 """Bit-for-bit comparison of a compiled model with its integer reference.
 
 The reference is the quantized module itself, built for the host before anything was marked or
-packed.  Every result of the model is compared, and every tensor that a region stores.
+packed.  Every result of the model is compared, and every tensor that a region stores: its results
+as they are, what lies between its layers from a second run of the same instructions, in which no
+two tensors share bytes.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from tvm import relax
 from tvm.ir import Tuple
 
 from vta_byoc.bindings import FunctionWriter, straight_bindings, substituted, with_main
-from vta_byoc.hw.program import Program
+from vta_byoc.hw import simulator
+from vta_byoc.hw.program import STORED, Program
 
 from .layout import read_packed
 from .pipeline import Compiled
@@ -96,7 +99,7 @@ def reference_runner(
 
 def stored(program: Program) -> list[str]:
     """Symbols that a program stores to DRAM: its results and what it keeps between layers."""
-    return [s.name for kind in ("temp", "output") for s in program.of_kind(kind)]
+    return [s.name for kind in STORED for s in program.of_kind(kind)]
 
 
 def compare_outputs(
@@ -114,11 +117,28 @@ def compare_stored(
     checks = []
     for region, program in zip(run.regions, programs.values(), strict=True):
         assert region.arena is not None, "profile(..., arenas=True) keeps the arenas"
-        for name in stored(program):
-            want = reference.tensors[name]
-            packed = program.view(region.arena, name)
-            checks.append(same_packed(name, region.name, packed, want))
+        for name, packed in stored_tensors(program, region.arena).items():
+            checks.append(same_packed(name, region.name, packed, reference.tensors[name]))
     return checks
+
+
+def stored_tensors(program: Program, arena: np.ndarray) -> dict[str, np.ndarray]:
+    """Every tensor that a run of ``program`` stored, packed, by symbol, in the order of `stored`.
+
+    Args:
+        arena: the arena (int8) after the run.  The results are what it holds.  Where temporaries
+            share bytes it has not kept them all: they come from a run of ``program.apart()`` on
+            the inputs in ``arena``, on the functional simulator.
+    """
+    apart, kept = program.apart(), arena
+    if apart is not program:
+        inputs = {s.name: program.view(arena, s.name) for s in program.of_kind("input")}
+        kept = simulator.run(apart, inputs).arena
+    results = {s.name for s in program.of_kind("output")}
+    return {
+        name: program.view(arena, name) if name in results else apart.view(kept, name)
+        for name in stored(program)
+    }
 
 
 def same_packed(

@@ -13,10 +13,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import tvm
 
-from vta_byoc.hw.commit_log import Effect, first_difference
+from vta_byoc.hw.access import Transfer, dram_grain
+from vta_byoc.hw.commit_log import CommitLog, Effect, first_difference
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.implementations import Implementation, Inputs, implementation
-from vta_byoc.hw.program import Layer, Program
+from vta_byoc.hw.isa import ISA, Opcode
+from vta_byoc.hw.program import Layer, Program, root_of
 from vta_byoc.hw.rules import disassembly, layer_of
 
 from .check import TensorCheck, reference_runner, same_packed
@@ -211,11 +213,21 @@ def compare_with_reference(
             index = int(np.argmin(done.log.executed))
             cause = f"{run.name} stopped: {done.log.stopped}"
             return _at(program, name, min(index, len(program.insns) - 1), cause)
-        found = _first_wrong(program, name, done.result.arena, tensors)
+        # Where tensors share bytes only a run with each at its own place keeps them all.
+        apart = program.apart()
+        kept = done if apart is program else run.run(apart, values)
+        if kept.log.stopped:
+            index = int(np.argmin(kept.log.executed))
+            return _at(program, name, index, f"{run.name} stopped: {kept.log.stopped}")
+        found = _first_wrong(apart, name, kept.result.arena, tensors)
         if found is not None:
             layer, check = found
             where = _inside(qmod, inputs, name, program, fresh, values, run, layer, check)
             return replace(where, tensor=check)
+        wrong = _first_wrong(program, name, done.result.arena, tensors, results_only=True)
+        if wrong is not None:
+            index, cause = _spoiler(program, done.log, kept.log, wrong[0])
+            return replace(_at(program, name, index, cause), tensor=wrong[1])
     return None
 
 
@@ -252,16 +264,55 @@ def _checked(programs: Mapping[str, Program], compiled: Compiled) -> Mapping[str
 
 # ---------------------------------------------------------------- the reference
 def _first_wrong(
-    program: Program, region: str, arena: np.ndarray, tensors: Mapping[str, np.ndarray]
+    program: Program,
+    region: str,
+    arena: np.ndarray,
+    tensors: Mapping[str, np.ndarray],
+    *,
+    results_only: bool = False,
 ) -> tuple[Layer, TensorCheck] | None:
+    results = {s.name for s in program.of_kind("output")}
     for layer in program.layers:
-        if layer.output in tensors:
+        if layer.output in tensors and (layer.output in results or not results_only):
             want = tensors[layer.output]
             packed = program.view(arena, layer.output)
             check = same_packed(layer.output, region, packed, want)
             if not check.equal:
                 return layer, check
     return None
+
+
+def _spoiler(program: Program, log: CommitLog, apart: CommitLog, layer: Layer) -> tuple[int, str]:
+    """The STORE that spoils a tensor whose bytes it shares, and what it spoils.
+
+    Args:
+        log, apart: of runs of ``program`` and of ``program.apart()``: with all tensors apart the
+            results are right.
+        layer: its result is wrong otherwise.
+    """
+    insns = [ISA.of(program.config).decode(*words) for words in program.insns.tolist()]
+    by_name = {s.name: s for s in program.symbols}
+    named = {r.index: by_name[r.symbol] for r in program.relocations}
+    loads = np.array([i in named and insn.opcode == Opcode.LOAD for i, insn in enumerate(insns)])
+    spoiled = np.flatnonzero(loads & (log.digests != apart.digests))
+    grain = dram_grain(program.config)
+    read = np.zeros(-(-program.arena_bytes // grain), bool)
+    if len(spoiled):
+        end = int(spoiled[0])
+        symbol, reader = named[end], f"instruction {end} reads"
+        read[Transfer.of(program.config, insns[end]).grains(grain, 0)] = True
+    else:
+        end, symbol, reader = len(insns), by_name[layer.output], "is a result"
+        read[symbol.offset // grain : -(-(symbol.offset + symbol.nbytes) // grain)] = True
+    own = root_of(symbol, by_name)[0]
+    for index in reversed(range(end)):
+        if insns[index].opcode == Opcode.STORE and index in named:
+            transfer, target = Transfer.of(program.config, insns[index]), named[index]
+            if transfer.empty or root_of(target, by_name)[0] == own:
+                continue
+            if read[transfer.grains(grain, 0)].any():
+                return index, f"it overwrites {symbol.name}, which {reader}"
+    return min(end, len(insns) - 1), f"{symbol.name}, which {reader}, is not what was stored"
 
 
 def _inside(

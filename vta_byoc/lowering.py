@@ -6,8 +6,9 @@ driver (instructions, inputs, image -> arena, counters), and a slice of the aren
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,6 +23,7 @@ from vta_byoc.bindings import (
     straight_bindings,
     substituted,
 )
+from vta_byoc.hw.arena import Lifetime
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.faults import COUNTER_SLOTS
 from vta_byoc.hw.interpreter import symbol
@@ -48,15 +50,17 @@ def compile_region(
     Symbols are named after the region's tensors, layers after the model's operators.
     """
     region, scopes = Region.of(func), scopes_of(func)
-    builder = ProgramBuilder(config, fold)
+    builder = ProgramBuilder(config, fold, reuse_resident=True)
 
     def place(name: str) -> tuple[str, int]:
         scope = scopes[name].scope
         return scope, scope_align(config, scope, region.tensors[name][1])
 
+    shared = _shared(region, constants, place)
     for position, name in enumerate(region.params):
-        if position in constants:
-            builder.constant(name, constants[position], *place(name))
+        if name in shared:
+            if shared[name] == name:
+                builder.constant(name, constants[position], *place(name))
         else:
             builder.symbol(name, "input", *region.tensors[name], *place(name))
     homes = _homes(mod, region, config)
@@ -66,16 +70,43 @@ def compile_region(
         home = homes.get(step.output)
         inside = (home.step.output, home.offset) if home else None
         builder.symbol(step.output, kind, *tensor, *where, inside=inside)
+    builder.share(_lifetimes(region))
     for step in region.steps:
         tensors = [*step.args, step.output]
         for part in step.computation(mod).parts(config):
             home = homes.get(tensors[part.args[0]])
             if home is None or home.step is not step or home.position != part.args[0]:
-                bound = [tensors[i] for i in part.args]
+                bound = [shared.get(tensors[i], tensors[i]) for i in part.args]
                 builder.layer(region.layer_name(step), part.func, bound)
     program = builder.finish()
     check(program)  # a program that could hang or race is never handed out
     return program
+
+
+def _shared(
+    region: Region,
+    constants: Mapping[int, np.ndarray],
+    place: Callable[[str], tuple[str, int]],
+) -> dict[str, str]:
+    """The constant whose symbol holds each one: the first with its bytes, type and place."""
+    first: dict[Hashable, str] = {}
+    found: dict[str, str] = {}
+    for position, value in sorted(constants.items()):
+        name = region.params[position]
+        digest = hashlib.sha256(value.tobytes()).digest()
+        found[name] = first.setdefault((digest, *region.tensors[name], *place(name)), name)
+    return found
+
+
+def _lifetimes(region: Region) -> dict[str, Lifetime]:
+    """From the step that stores a tensor to the last one that reads it; results outlive all."""
+    alive = {step.output: Lifetime(i, i) for i, step in enumerate(region.steps)}
+    end = len(region.steps)
+    reads = [(arg, i) for i, step in enumerate(region.steps) for arg in step.args]
+    for name, i in [*reads, *((name, end) for name in region.outputs)]:
+        if name in alive:
+            alive[name] = Lifetime(alive[name].first, i)
+    return alive
 
 
 @dataclass(frozen=True)

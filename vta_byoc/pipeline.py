@@ -16,7 +16,7 @@ from vta_byoc.hw.target import native_target
 
 from .graph_pack import graph_pack
 from .lowering import LoweredRegions, lower_regions
-from .onchip import Demands, share_tiles
+from .onchip import Demands, Sharing, share_tiles, sharing_record
 from .partition import Placement, mark, placements
 from .vdevice import annotate_scopes
 
@@ -131,7 +131,8 @@ def is_partitioned(mod: tvm.IRModule) -> bool:
 class Compiled:
     """An executable with what was compiled into it.
 
-    ``programs`` are the regions' programs by name, in execution order.
+    ``programs`` are the regions' programs by name, in execution order; ``sharing`` says which
+    tensors stay on chip.
     """
 
     exe: Any
@@ -139,6 +140,7 @@ class Compiled:
     device: str
     programs: dict[str, Program]
     placement: list[Placement]
+    sharing: list[Sharing]
 
 
 def compile_module(
@@ -161,7 +163,8 @@ def compile_module(
     exe = relax.build(
         pmod, target or native_target(), relax_pipeline=vta_pipeline(machine, device, record)
     )
-    return Compiled(exe, machine, device, record.programs, placements(pmod))
+    found = placements(pmod), sharing_record(pmod)
+    return Compiled(exe, machine, device, record.programs, *found)
 
 
 def build(

@@ -89,7 +89,7 @@ def culprit(
     element, lane = divmod(int(tensor.places[(plane, *at)]), program.config.out_elem_bytes)
     store = machine.store_of(element)
     where = f"{layer.output}[{_list(at)}]"
-    if store is not None and not _owns(program, layer, store, element):
+    if store is not None and not _owns(machine.program, layer, store, element):
         return Blame(store, f"it overwrites {where}, which is not of its layer")
     if store is None:
         return _not_stored(machine, tensor, layer, where)
@@ -256,16 +256,20 @@ def _changed(op: AluOp | None, value: int, operand: int) -> int:
 
 
 class _Machine:
-    """A program's run, to be looked at between instructions."""
+    """A program's run, to be looked at between instructions.
+
+    Every tensor is at a place of its own, so that all are there when the run has ended.
+    """
 
     def __init__(self, program: Program, values: Inputs) -> None:
-        self.program, self.config = program, program.config
+        self.program, self.config = program.apart(), program.config
+        self._as_given = program
         isa = ISA.of(self.config)
-        self.insns = [isa.decode(*words) for words in program.insns.tolist()]
+        self.insns = [isa.decode(*words) for words in self.program.insns.tolist()]
         self._values = values
         self._run = implementation("sim")  # the fastest; all agree
         self._acc: dict[int, np.ndarray] = {}
-        self.arena = self._run.run(program, values).result.arena
+        self.arena = self._run.run(self.program, values).result.arena
         self._loops = dict(self._all_loops())
 
     def _all_loops(self) -> Iterator[tuple[int, Loops]]:
@@ -305,6 +309,11 @@ class _Machine:
         transfer = self._transfer(store)
         assert transfer is not None
         return transfer.elements().reshape(-1)
+
+    def distance(self, store: int) -> int:
+        """How many DRAM elements behind its place in the program as given a STORE writes."""
+        given = ISA.of(self.config).decode(*self._as_given.insns[store].tolist())
+        return int(self.insns[store]["dram_base"] - given["dram_base"])
 
     def store_of(self, element: int) -> int | None:
         """The last STORE that writes DRAM element ``element``."""
@@ -445,7 +454,7 @@ def _misplaced(machine: _Machine, tensor: _Tensor, store: int) -> str:
             and _fit(data, wanted[there + d]).all()
         ]
         if len(right) == 1:
-            first = int(there[0]) + right[0]
+            first = int(there[0]) + right[0] - machine.distance(store)
             return f"all that it stores would be right if it began at DRAM element {first:#x}"
     if len(np.unique(wanted[there][wanted[there] != UNKNOWN])) >= LEAST_VALUES:
         firsts = np.flatnonzero(_fit(acc, wanted[there[0]]))

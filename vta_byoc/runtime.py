@@ -48,7 +48,8 @@ def profile(exe: Any, inputs: Inputs, *, arenas: bool = False) -> Profile:
         exe: what :func:`vta_byoc.build` returned, or a library loaded with
             ``tvm.runtime.load_module``.
         inputs: one array, a sequence in order, or a mapping by parameter name (in order).
-        arenas: keep a copy of each region's DRAM after it ran.
+        arenas: keep a copy of each region's DRAM after it ran.  Tensors that share bytes are not
+            all in it any more: :func:`vta_byoc.check.stored_tensors` gives every one.
     """
     runs: list[RegionRun] = []
 

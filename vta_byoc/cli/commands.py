@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vta_byoc.cli import quantization
+from vta_byoc.cli import quantization, scope_mode
 from vta_byoc.hw.errors import VTAError
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ config_option = click.option(
     help=f"The machine: a preset (see `vta-byoc configs`) or a JSON file. Default: "
     f"{DEFAULT_CONFIG}.",
 )
+scopes_option = scope_mode.scopes_option
 calibration_option = quantization.quantization_options
 shape_option = click.option(
     "--shape",
@@ -77,13 +78,14 @@ def _compile(
     with steps.step("compile", f"compiling for VTA {config.name}"):
         from vta_byoc.pipeline import compile_module
 
-        return compile_module(qmod, config, device, target)
+        return compile_module(qmod, config, device, target, scopes=scope_mode.chosen())
 
 
 # ---------------------------------------------------------------- run
 @click.command(short_help="Quantize, compile and run a model; report what ran where.")
 @click.argument("model")
 @config_option
+@scopes_option
 @click.option(
     "--input",
     "inputs",
@@ -230,6 +232,7 @@ def _save(path: Path, outputs: Mapping[str, np.ndarray]) -> None:
 @click.argument("model")
 @click.option("-o", "--output", required=True, metavar="FILE.so", help="The library to write.")
 @config_option
+@scopes_option
 @shape_option
 @calibration_option
 @click.option(
@@ -297,6 +300,7 @@ def _export(compiled: Compiled, path: Path, compiler: str) -> None:
 @click.command(short_help="Print the instructions that a model becomes.")
 @click.argument("model")
 @config_option
+@scopes_option
 @shape_option
 @calibration_option
 @click.option("--layer", metavar="NAME", help="Only the instructions of one operator.")

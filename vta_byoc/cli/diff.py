@@ -42,6 +42,7 @@ REFERENCE = "reference"
     help="A program file that the left side runs instead of a region's program; repeat for more.",
 )
 @commands.config_option
+@commands.scopes_option
 @click.option(
     "--input",
     "inputs",

@@ -6,13 +6,14 @@ import json
 
 import click
 
-from vta_byoc.cli import commands
+from vta_byoc.cli import commands, scope_mode
 from vta_byoc.hw.errors import VTAError
 
 
 @click.command(short_help="Where every operator runs, why, and what would change it.")
 @click.argument("model")
 @commands.config_option
+@commands.scopes_option
 @commands.shape_option
 @commands.calibration_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
@@ -52,7 +53,8 @@ def place(
         from vta_byoc.pipeline import partition_for_vta
         from vta_byoc.place import PlaceReport
 
-        report = PlaceReport.of(partition_for_vta(qmod, machine), model, config, least)
+        mod = partition_for_vta(qmod, machine, scopes=scope_mode.chosen())
+        report = PlaceReport.of(mod, model, config, least)
     if as_json:
         click.echo(json.dumps(report.to_json(), indent=2))
         for line in report.shortfalls:

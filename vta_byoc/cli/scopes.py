@@ -6,12 +6,13 @@ import json
 
 import click
 
-from vta_byoc.cli import commands
+from vta_byoc.cli import commands, scope_mode
 
 
 @click.command(short_help="Where every tensor lives, what its consumers demand, and why.")
 @click.argument("model")
 @commands.config_option
+@commands.scopes_option
 @commands.shape_option
 @commands.calibration_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
@@ -38,7 +39,8 @@ def scopes(
         from vta_byoc.pipeline import partition_for_vta
         from vta_byoc.vdevice_report import ScopeReport
 
-        report = ScopeReport.of(partition_for_vta(qmod, machine), model, config, machine)
+        mod = partition_for_vta(qmod, machine, scopes=scope_mode.chosen())
+        report = ScopeReport.of(mod, model, config, machine)
     if as_json:
         click.echo(json.dumps(report.to_json(), indent=2))
         return

@@ -7,26 +7,31 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from tvm import tirx
 
+from vta_byoc.hw.arena import ArenaPlan, Lifetime, Tenant, plan_arena
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import dram_elem_bytes
 from vta_byoc.hw.isa import MemType
-from vta_byoc.hw.program import Layer, Program, Relocation, Symbol, link, root_of
+from vta_byoc.hw.program import STORED, Layer, Program, Relocation, Symbol, link, root_of
 
 from .emit import UOPS, ZEROS, LeafEmitter
 from .linear import CodegenError
+from .resident import Residency
 from .stream import DRAM, Interval, TokenAssigner, layer_spans
 from .uops import BEST, FoldMode, UopBuffer
 from .views import View, check_view, views_of
 from .walk import Walker, lower
 
+ARENA = DRAM
+"""The space of the symbols that may share bytes; no symbol has an empty name."""
 
-def _rooted(interval: Interval, roots: Mapping[str, tuple[str, int]]) -> Interval:
-    """An interval in a part of a symbol as one in the whole symbol."""
+
+def _placed(interval: Interval, places: Mapping[str, tuple[str, int]]) -> Interval:
+    """An interval in a symbol as one in the space that it is a part of."""
     space, low, high = interval
-    if space not in roots:
+    if space not in places:
         return interval
-    root, first = roots[space]
-    return DRAM + root, low + first, high + first
+    whole, first = places[space]
+    return whole, low + first, high + first
 
 
 class ProgramBuilder:
@@ -34,9 +39,10 @@ class ProgramBuilder:
 
     Declare the tensors with :meth:`symbol` and :meth:`constant`, add layers in execution order
     with :meth:`layer`, then :meth:`finish`.  A layer may be several PrimFuncs.
+    ``reuse_resident`` leaves out every LOAD of what is in its place in SRAM already.
     """
 
-    def __init__(self, config: VTAConfig, fold: FoldMode = BEST):
+    def __init__(self, config: VTAConfig, fold: FoldMode = BEST, *, reuse_resident: bool = False):
         self._config = config
         self._fold = fold
         self._symbols: list[Symbol] = []
@@ -46,6 +52,8 @@ class ProgramBuilder:
         self._tokens = TokenAssigner(config.capabilities.max_tokens)
         self._layers: list[tuple[str, str]] = []
         self._needs_zeros = False
+        self._plan: ArenaPlan | None = None
+        self._residency = Residency(config) if reuse_resident else None
 
     def symbol(
         self,
@@ -89,6 +97,54 @@ class ProgramBuilder:
         self._constants[name] = value
         return self.symbol(name, "const", value.shape, str(value.dtype), scope, align)
 
+    def share(self, lifetimes: Mapping[str, Lifetime]) -> None:
+        """Let the temporaries and outputs declared so far share bytes where they can.
+
+        ``lifetimes`` are by name, in steps: from the one that stores the tensor to the last that
+        reads it, for an output to one behind the last.  A tensor without one, or with a part
+        without one, and whatever is declared later, keeps a place of its own.
+
+        Raises:
+            CodegenError: a name is of no such tensor, or layers came before.
+        """
+        if self._layers:
+            raise CodegenError(
+                f"share() after {len(self._layers)} layers; tokens depend on which tensors share "
+                "bytes; call it before the first layer"
+            )
+        by_name = {s.name: s for s in self._symbols}
+        for name in lifetimes:
+            if name not in by_name or by_name[name].kind not in STORED:
+                raise CodegenError(
+                    f"a lifetime for {name}; only temporaries and outputs that are declared have "
+                    "one; declare it first"
+                )
+        family: dict[str, list[Symbol]] = {}
+        for sym in self._symbols:
+            if sym.kind in STORED:
+                family.setdefault(root_of(sym, by_name)[0], []).append(sym)
+        tenants = []
+        for root, members in family.items():
+            if all(s.name in lifetimes for s in members):
+                alive = lifetimes[root]
+                for sym in members:
+                    alive = alive.union(lifetimes[sym.name])
+                tenants.append(Tenant(root, by_name[root].nbytes, by_name[root].align, alive))
+        self._plan = plan_arena(tenants)
+
+    def _places(self) -> dict[str, tuple[str, int]]:
+        """By space of a symbol: the space that it is a part of, and its first byte there."""
+        by_name = {s.name: s for s in self._symbols}
+        offsets = self._plan.offsets if self._plan is not None else {}
+        places: dict[str, tuple[str, int]] = {}
+        for sym in self._symbols:
+            root, inside = root_of(sym, by_name)
+            if root in offsets:
+                places[DRAM + sym.name] = ARENA, offsets[root] + inside
+            elif sym.parent:
+                places[DRAM + sym.name] = DRAM + root, inside
+        return places
+
     def layer(self, name: str, func: tirx.PrimFunc, args: Sequence[str]) -> None:
         """Emit the scheduled PrimFunc ``func`` with its parameters bound to symbols ``args``.
 
@@ -105,13 +161,13 @@ class ProgramBuilder:
         except CodegenError as err:
             raise CodegenError(f"layer {name}: {err}") from err
         self._needs_zeros |= emitter.needs_zeros
-        by_name = {symbol.name: symbol for symbol in self._symbols}
-        roots = {DRAM + s.name: root_of(s, by_name) for s in self._symbols if s.parent}
+        places = self._places()
         for insn in emitter.insns:
-            if roots:
-                insn.reads = [_rooted(interval, roots) for interval in insn.reads]
-                insn.writes = [_rooted(interval, roots) for interval in insn.writes]
-            self._tokens.add(insn)
+            if places:
+                insn.reads = [_placed(interval, places) for interval in insn.reads]
+                insn.writes = [_placed(interval, places) for interval in insn.writes]
+            if self._residency is None or self._residency.needs(insn):
+                self._tokens.add(insn)
 
     def _number(self, name: str, output: str) -> int:
         """Number of layer ``name``: that of the last one if it is called so, or a new one."""
@@ -168,6 +224,7 @@ class ProgramBuilder:
             self._constants,
             relocations,
             layers,
+            self._plan,
         )
 
     def _named(self, span: tuple[int, int, int]) -> tuple[str, int, int, str]:
