@@ -184,13 +184,13 @@ def moved(mod: tvm.IRModule, compiled: Any) -> dict[str, Any]:
     """Regions, cycles, and bytes that VTA and the host move, in all and for the layers of
     LAYER_KINDS."""
     from vta_byoc.layer_facts import model_facts
-    from vta_byoc.place import operator_of
+    from vta_byoc.place import operators_of
 
     facts = model_facts(compiled.config, compiled.programs, compiled.placement)
     wanted = {op.name for op in compiled.placement if op.op in LAYER_KINDS}
 
     def counts(layer: str) -> bool:
-        return any(operator_of(part) in wanted for part in layer.split(TOGETHER))
+        return any(name in wanted for name in operators_of(layer))
 
     def host(copies: Sequence[HostCopy]) -> dict[str, int]:
         return {"host": sum(c.nbytes for c in copies), "host_least": sum(c.least for c in copies)}

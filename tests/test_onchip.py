@@ -223,7 +223,7 @@ class TestDemands:
             ),
             (
                 {("join", "left"): ACC, ("join", "right"): ACC},
-                r'"join" is to take it.*, and ".*" too: need one operand in the tile, have two demands',
+                r'"join" is to take it.*, and ".*" too: need one operand in the tile, have two',
             ),
         ],
     )

@@ -147,6 +147,8 @@ class _Sharer:
             node = self._nodes[var]
             if isinstance(node.computation.work, ElementwiseWorkload | PoolWorkload):
                 self._place(node)
+        if not self._record:
+            return self._mod
         mod = self._rewritten() if any(s.scope == ACC for s in self._record) else self._mod
         text = json.dumps([dataclasses.asdict(item) for item in self._record])
         return mod.with_attr(SHARING_ATTR, text)
