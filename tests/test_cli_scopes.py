@@ -12,6 +12,7 @@ from integer_models import IntegerNet, island_net
 from rich.console import Console
 
 from vta_byoc.cli import commands
+from vta_byoc.codegen.leaf import ACC
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.pipeline import compile_module, partition_for_vta
 from vta_byoc.place import host_copies
@@ -57,11 +58,30 @@ def test_json_of_a_model(model: Path) -> None:
         "scope": "global.vta.inp",
         "rule": "consumers agree",
         "bytes": 16 * 8 * 8,
+        "loaded": 2 * 16 * 8 * 8,
+        "stored": 16 * 8 * 8,
+        "saved": 0,
+        "on_chip": [
+            {
+                "consumer": "join",
+                "met": False,
+                "rule": 'need "join" as its only reader, have second too',
+                "cycles_apart": 0.0,
+                "cycles_together": 0.0,
+            }
+        ],
     }
+    second = tensors["region0", "second"]
+    assert (second["scope"], second["saved"]) == ("local.acc_buffer", 2 * 16 * 8 * 8)
+    assert second["demands"] == [{"consumer": "join", "scope": "local.acc_buffer"}]
+    assert second["loaded"] == second["stored"] == 0
+    (met,) = second["on_chip"]
+    assert met["met"] and 0 < met["cycles_together"] <= 1.01 * met["cycles_apart"]
     assert tensors["host", "data"]["rule"] == "graph input: stays in global"
     assert tensors["host", "gate"]["rule"] == "graph output: global at the border"
     weights = [t for t in found["tensors"] if t["scope"] == "global.vta.wgt"]
     assert [t["bytes"] for t in weights] == [16 * 16 * 9, 16 * 16 * 9, 16 * 16]
+    assert [t["loaded"] for t in weights] == [t["bytes"] for t in weights]
     assert {t["kind"] for t in weights} == {"constant"}
     assert [(c["kind"], c["source"], c["tensor"]) for c in found["copies"]] == [
         ("pack", "data__int8", "data__int8__packed"),
@@ -69,18 +89,58 @@ def test_json_of_a_model(model: Path) -> None:
     ]
     placed = json.loads(cli("place", model, "--json").stdout)
     assert found["totals"]["host"] == placed["host"]
-    assert found["totals"]["bytes"] == sum(t["bytes"] for t in found["tensors"])
-    assert sum(found["totals"]["scopes"].values()) == found["totals"]["bytes"]
+    in_dram = [t for t in found["tensors"] if t["scope"] != "local.acc_buffer"]
+    assert found["totals"]["bytes"] == sum(t["bytes"] for t in in_dram)
+    assert found["totals"]["moved"] == sum(t["loaded"] + t["stored"] for t in in_dram)
+    assert found["totals"]["saved"] == second["saved"]
+    assert sum(found["totals"]["scopes"].values()) == sum(t["bytes"] for t in found["tensors"])
 
 
 def test_text_of_a_model(model: Path) -> None:
     result = cli("scopes", model)
     assert result.exit_code == 0, result.output
     rows = [" ".join(line.split()) for line in result.stdout.splitlines()]
-    assert "first value int8 inp by second, join inp 1,024 [4]" in rows
+    assert "first value int8 inp by second, join inp 1,024 3,072 - [4] [5]" in rows
+    assert "second value int8 on chip by join on chip 1,024 - 2,048 [6]" in rows
     assert "pack data__int8 data__int8__packed 1,024" in rows
     assert "[4] consumers agree" in rows
     assert "host copies 1 pack 1.0 kB, 1 unpack 1.0 kB, 0 folds 0.0 kB" in rows
+
+
+def test_a_demand_changes_what_is_moved(model: Path) -> None:
+    own, apart = (
+        json.loads(cli("scopes", model, *demand, "--json").stdout)["totals"]
+        for demand in ([], ["--demand", "join:second=global.vta.inp"])
+    )
+    assert apart["saved"] == 0 and own["saved"] == 2048
+    assert apart["moved"] - own["moved"] >= 2048
+    ran = cli("run", model, "--demand", "join:second=global.vta.inp", "--check", "--json")
+    assert json.loads(ran.stdout)["bit_exact"] is True
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["join=global.vta.inp"], "'join=global.vta.inp' is not CONSUMER:TENSOR=SCOPE"),
+        (["join:second"], "as in add:conv2=global.vta.inp"),
+        (
+            ["join:second=local.acc_buffer", "join:second=global.vta.inp"],
+            '"join" is to have "second" in local.acc_buffer and in global.vta.inp; need one scope, '
+            "have two; drop one of the demands",
+        ),
+        (["join:third=global"], 'tensor "third": consumer "join" is to take it in scope "global"'),
+        (["join:first=local.acc_buffer"], 'need "join" as its only reader, have second too'),
+        (["join:second=global.vta.wgt"], "need global.vta.inp, which its instructions load, or"),
+    ],
+)
+def test_demands_that_cannot_be_met(model: Path, given: list[str], message: str) -> None:
+    options = [text for demand in given for text in ("--demand", demand)]
+    assert message in refused("scopes", model, *options)
+
+
+def test_a_demand_without_the_mode_that_reads_it(model: Path) -> None:
+    line = refused("scopes", model, "--scopes", "dram", "--demand", "join:second=global.vta.inp")
+    assert "demands are read with scopes 'on'" in line
 
 
 def test_errors_are_one_line(model: Path) -> None:
@@ -108,6 +168,9 @@ def test_bytes_are_those_of_the_program() -> None:
     seen = 0
     for row in report.rows:
         if row.part != "host":
+            if row.decision.scope == ACC:
+                assert all(s.name != row.decision.tensor for s in programs[row.part].symbols)
+                continue
             symbol = programs[row.part].symbol(row.decision.tensor)
             assert (symbol.scope, symbol.nbytes) == (row.decision.scope, row.decision.nbytes)
             seen += 1

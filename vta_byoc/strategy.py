@@ -102,11 +102,15 @@ class Computation:
 
     def scopes(self) -> tuple[str, ...]:
         """The DRAM scope demanded for each argument."""
-        found = list(self.strategy.scopes(self.work))
+        return tuple(scope for own in self.demands() for scope in own)
+
+    def demands(self) -> tuple[tuple[str, ...], ...]:
+        """:meth:`scopes` of the producer's arguments, and of each consumer's."""
+        found = [self.strategy.scopes(self.work)]
         for tail in self.tails:
             pools = isinstance(tail.work, PoolWorkload)
-            own = list(STRATEGIES["pool" if pools else "elementwise"].scopes(tail.work))
-            found += own[: tail.carried] + own[tail.carried + 1 :]
+            own = STRATEGIES["pool" if pools else "elementwise"].scopes(tail.work)
+            found.append((*own[: tail.carried], *own[tail.carried + 1 :]))
         return tuple(found)
 
     def homes(self, config: VTAConfig) -> list[int | None]:

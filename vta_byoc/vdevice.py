@@ -103,8 +103,11 @@ def scope_decisions(mod: tvm.IRModule, region: Region, config: VTAConfig) -> lis
     table = vta_scopes(config)
     demands: dict[str, list[tuple[str, str]]] = {name: [] for name in region.tensors}
     for step in region.steps:
-        for arg, scope in zip(step.args, step.computation(mod).scopes(), strict=True):
-            demands[arg].append((step.output, scope))
+        args = iter(step.args)
+        consumers = (*step.inside, step.output)
+        for who, scopes in zip(consumers, step.computation(mod).demands(), strict=True):
+            for scope in scopes:
+                demands[next(args)].append((who, scope))
     return [decide(_fact(region, name), demands[name], table) for name in region.tensors]
 
 

@@ -78,7 +78,7 @@ def _compile(
     with steps.step("compile", f"compiling for VTA {config.name}"):
         from vta_byoc.pipeline import compile_module
 
-        return compile_module(qmod, config, device, target, scopes=scope_mode.chosen())
+        return compile_module(qmod, config, device, target, **scope_mode.chosen())
 
 
 # ---------------------------------------------------------------- run

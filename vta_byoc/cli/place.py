@@ -53,7 +53,7 @@ def place(
         from vta_byoc.pipeline import partition_for_vta
         from vta_byoc.place import PlaceReport
 
-        mod = partition_for_vta(qmod, machine, scopes=scope_mode.chosen())
+        mod = partition_for_vta(qmod, machine, **scope_mode.chosen())
         report = PlaceReport.of(mod, model, config, least)
     if as_json:
         click.echo(json.dumps(report.to_json(), indent=2))

@@ -1,30 +1,79 @@
-"""The option that says where tensors between layers may live, for every command that compiles."""
+"""The options that say where tensors between layers may live, for every command that compiles."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
 import click
 
-CHOSEN = "vta_byoc.scopes"
-"""Key of the click context's `meta`."""
+MODE, DEMANDS = "vta_byoc.scopes", "vta_byoc.demands"
+"""Keys of the click context's `meta`."""
 MODES = ("on", "dram", "off")
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def _remember(ctx: click.Context, _param: click.Parameter, mode: str) -> None:
-    ctx.meta[CHOSEN] = mode
+def _remember_mode(ctx: click.Context, _param: click.Parameter, mode: str) -> None:
+    ctx.meta[MODE] = mode
 
 
-scopes_option = click.option(
+def _remember_demands(ctx: click.Context, _param: click.Parameter, texts: Sequence[str]) -> None:
+    ctx.meta[DEMANDS] = parse_demands(texts)
+
+
+def parse_demands(texts: Sequence[str]) -> dict[tuple[str, str], str]:
+    """(consumer, tensor) -> scope of texts CONSUMER:TENSOR=SCOPE.
+
+    Raises:
+        click.BadParameter: another form, or two scopes for one tensor of one consumer.
+    """
+    found: dict[tuple[str, str], str] = {}
+    for text in texts:
+        who, _, scope = text.partition("=")
+        consumer, _, tensor = who.partition(":")
+        if not (consumer and tensor and scope):
+            raise click.BadParameter(
+                f"{text!r} is not CONSUMER:TENSOR=SCOPE; write two results as `vta-byoc scopes` "
+                "lists them and a scope, as in add:conv2=global.vta.inp"
+            )
+        before = found.setdefault((consumer, tensor), scope)
+        if before != scope:
+            raise click.BadParameter(
+                f'"{consumer}" is to have "{tensor}" in {before} and in {scope}; need one scope, '
+                "have two; drop one of the demands"
+            )
+    return found
+
+
+_scopes = click.option(
     "--scopes",
     type=click.Choice(MODES),
     default=MODES[0],
     show_default=True,
     expose_value=False,
-    callback=_remember,
+    callback=_remember_mode,
     help="Where tensors between layers live: on: where their consumers want them; dram: as on, but "
     "none on chip; off: plain, the host packs and unpacks for every layer.",
 )
+_demand = click.option(
+    "--demand",
+    "demands",
+    metavar="CONSUMER:TENSOR=SCOPE",
+    multiple=True,
+    expose_value=False,
+    callback=_remember_demands,
+    help="Where an operator is to have an operand, whatever it costs: local.acc_buffer (in its "
+    "producer's tiles) or the DRAM scope that `vta-byoc scopes` names. Repeat for others.",
+)
 
 
-def chosen() -> str:
-    """The mode of the running command."""
-    return str(click.get_current_context().meta[CHOSEN])
+def scopes_option(command: Command) -> Command:
+    """Both options."""
+    return _scopes(_demand(command))
+
+
+def chosen() -> dict[str, Any]:
+    """What the running command was given, as the arguments `scopes` and `demands` of
+    :func:`vta_byoc.pipeline.partition_for_vta`."""
+    meta = click.get_current_context().meta
+    return {"scopes": meta[MODE], "demands": meta[DEMANDS]}

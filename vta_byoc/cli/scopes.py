@@ -39,7 +39,7 @@ def scopes(
         from vta_byoc.pipeline import partition_for_vta
         from vta_byoc.vdevice_report import ScopeReport
 
-        mod = partition_for_vta(qmod, machine, scopes=scope_mode.chosen())
+        mod = partition_for_vta(qmod, machine, **scope_mode.chosen())
         report = ScopeReport.of(mod, model, config, machine)
     if as_json:
         click.echo(json.dumps(report.to_json(), indent=2))
