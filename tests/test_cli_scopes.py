@@ -93,6 +93,7 @@ def test_json_of_a_model(model: Path) -> None:
     assert found["totals"]["bytes"] == sum(t["bytes"] for t in in_dram)
     assert found["totals"]["moved"] == sum(t["loaded"] + t["stored"] for t in in_dram)
     assert found["totals"]["saved"] == second["saved"]
+    assert found["totals"]["arenas"] == {"region0": {"peak": 2048, "apart": 2048}}
     assert sum(found["totals"]["scopes"].values()) == sum(t["bytes"] for t in found["tensors"])
 
 
@@ -104,6 +105,7 @@ def test_text_of_a_model(model: Path) -> None:
     assert "second value int8 on chip by join on chip 1,024 - 2,048 [6]" in rows
     assert "pack data__int8 data__int8__packed 1,024" in rows
     assert "[4] consumers agree" in rows
+    assert "region0 values between layers and results share 2.0 kB" in rows
     assert "host copies 1 pack 1.0 kB, 1 unpack 1.0 kB, 0 folds 0.0 kB" in rows
 
 

@@ -6,6 +6,7 @@ their producer's tiles with those that it does not.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from tvm.ir import Call, TupleGetItem
 
 from vta_byoc.bindings import is_constant, op_name, straight_bindings
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.program import Program
 
 from .codegen.leaf import ACC
 from .graph_pack import FOLD, PACK, UNPACK
@@ -73,20 +75,33 @@ class Copy:
 
 
 @dataclass(frozen=True)
+class Arena:
+    """Bytes of the values between layers and the results of a region: ``peak`` as they share
+    memory, ``apart`` if each had its own."""
+
+    peak: int
+    apart: int
+
+
+@dataclass(frozen=True)
 class ScopeReport:
-    """Everything that `vta-byoc scopes` shows of ``model`` on the machine ``config``."""
+    """Everything that `vta-byoc scopes` shows of ``model`` on the machine ``config``; ``arenas``
+    by region."""
 
     model: str
     config: str
     rows: Sequence[Row]
     copies: Sequence[Copy]
     host: Mapping[str, Copies]
+    arenas: Mapping[str, Arena]
 
     @classmethod
     def of(cls, mod: tvm.IRModule, model: str, config: str, machine: VTAConfig) -> ScopeReport:
         """What the partitioned module ``mod`` says."""
-        rows = [*_host_rows(mod, machine), *_region_rows(mod, machine)]
-        return cls(model, config, rows, border_copies(mod), host_copies(mod))
+        programs = _programs(mod, machine)
+        rows = [*_host_rows(mod, machine), *_region_rows(mod, programs)]
+        arenas = {name: Arena(p.peak_bytes, p.apart_bytes) for name, p in programs.items()}
+        return cls(model, config, rows, border_copies(mod), host_copies(mod), arenas)
 
     def bytes_by_scope(self) -> dict[str, int]:
         """Bytes of all tensors in each scope, the largest first."""
@@ -118,6 +133,7 @@ class ScopeReport:
                 "moved": self.moved,
                 "saved": self.saved,
                 "scopes": self.bytes_by_scope(),
+                "arenas": {n: dataclasses.asdict(arena) for n, arena in self.arenas.items()},
                 "host": {n: {"count": c.count, "bytes": c.nbytes} for n, c in self.host.items()},
             },
         }
@@ -172,17 +188,24 @@ def _callee(value: relax.Expr) -> str:
     return str(getattr(getattr(value, "op", None), "name_hint", ""))
 
 
-def _region_rows(mod: tvm.IRModule, machine: VTAConfig) -> list[Row]:
+def _programs(mod: tvm.IRModule, machine: VTAConfig) -> dict[str, Program]:
+    """The regions' programs, in the order in which they run."""
+    programs = {}
+    for number, (func, call) in enumerate(_calls(mod)):
+        constants = {i: arg.value.numpy() for i, arg in enumerate(call.args) if is_constant(arg)}
+        programs[f"region{number}"] = compile_region(mod, func, constants, machine)
+    return programs
+
+
+def _region_rows(mod: tvm.IRModule, programs: Mapping[str, Program]) -> list[Row]:
     rows = []
     record = sharing_record(mod)
-    for number, (func, call) in enumerate(_calls(mod)):
-        part, region, scopes = f"region{number}", Region.of(func), scopes_of(func)
-        constants = {i: arg.value.numpy() for i, arg in enumerate(call.args) if is_constant(arg)}
-        moved = traffic(compile_region(mod, func, constants, machine))
+    for (part, program), (func, call) in zip(programs.items(), _calls(mod), strict=True):
+        region, scopes, moved = Region.of(func), scopes_of(func), traffic(program)
         kinds = dict.fromkeys(region.tensors, Kind.VALUE.value)
         kinds |= dict.fromkeys(region.outputs, OUTPUT)
-        for position, name in enumerate(region.params):
-            kinds[name] = (Kind.CONSTANT if position in constants else Kind.INPUT).value
+        for name, arg in zip(region.params, call.args, strict=True):
+            kinds[name] = (Kind.CONSTANT if is_constant(arg) else Kind.INPUT).value
         inside = {step.output: step.inside for step in region.steps}
         for name in region.tensors:
             for tensor in inside.get(name, ()):
@@ -305,6 +328,11 @@ def _short(scope: str) -> str:
     return "on chip" if scope == ACC else scope.rpartition(".")[2]
 
 
+def _arena_text(arena: Arena) -> str:
+    apart = f" instead of {megabytes(arena.apart)}" if arena.apart > arena.peak else ""
+    return f"values between layers and results share {megabytes(arena.peak)}{apart}"
+
+
 def _print_copies(copies: Sequence[Copy], console: Console) -> None:
     table = plain_table()
     for title in ("copy at a border", "from", "to"):
@@ -328,5 +356,6 @@ def _totals(report: ScopeReport, machine: str) -> list[tuple[str, str]]:
         ("tensors", f"{len(report.rows)}, {nbytes} in DRAM"),
         ("scopes", ", ".join(f"{scope} {megabytes(n)}" for scope, n in scopes.items())),
         ("moved by VTA", f"{megabytes(report.moved)}; saved on chip {megabytes(report.saved)}"),
+        *((name, _arena_text(arena)) for name, arena in report.arenas.items()),
         ("host copies", host),
     ]

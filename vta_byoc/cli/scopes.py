@@ -26,16 +26,18 @@ def scopes(
 ) -> None:
     """Import, quantize and partition MODEL and show the memory scope of every tensor.
 
-    Each tensor has its consumers' demands, the scope that was decided, the rule that decided and
-    its bytes as laid out; then come the copies that the host makes at the borders of regions.
+    Each tensor has its consumers' demands, the scope that was decided and the rule, its bytes as
+    laid out, what one run of VTA moves of it, and what it would move of a tensor that stays on
+    chip; then come the copies that the host makes at the borders of regions.
 
     \b
     Examples:
       vta-byoc scopes resnet18.onnx --config pynq
       vta-byoc scopes resnet18.onnx --json > scopes.json
+      vta-byoc scopes resnet18.onnx --demand layer1_0_add:layer1_0_conv2=global.vta.inp
     """
     qmod, machine, steps = commands.quantize_dry(model, config, shapes, calibration)
-    with steps.step("scopes", f"deciding scopes for VTA {machine.name}"):
+    with steps.step("scopes", f"deciding scopes for VTA {machine.name}, counting bytes"):
         from vta_byoc.pipeline import partition_for_vta
         from vta_byoc.vdevice_report import ScopeReport
 
