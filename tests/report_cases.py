@@ -8,10 +8,13 @@ import itertools
 
 from conv_cases import NetBuilder, add_work, conv_tile, rescale
 
+from vta_byoc.codegen.leaf import ACC
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.program import Program
 from vta_byoc.layer_facts import ModelFacts, model_facts
+from vta_byoc.onchip import HINTED, SHARED, Sharing
 from vta_byoc.partition import Placement
+from vta_byoc.strategy import DRAM_INP
 from vta_byoc.workload import Conv2dWorkload
 
 PYNQ = VTAConfig.preset("pynq")
@@ -52,9 +55,18 @@ PLACEMENT = (
 )
 
 
+SHARING = (
+    Sharing("conv2", "sum", ACC, SHARED, 2_048, 4_096, 30_000.0, 29_000.0),
+    Sharing("conv1", "sum", DRAM_INP, 'need "sum" as its only reader, have conv2 too', 2_048),
+    Sharing("a", "b", DRAM_INP, "together 11 cycles by estimate, apart 10", 1_000, 0, 10.0, 11.0),
+    Sharing("c", "d", DRAM_INP, "together 31 cycles by estimate, apart 20", 2_000, 0, 20.0, 31.0),
+    Sharing("e", "f", ACC, HINTED, 2_048, 4_096, 20.0, 31.0),
+)
+
+
 @functools.cache
 def facts() -> ModelFacts:
-    return model_facts(PYNQ, {"region0": net(), "region1": net()}, PLACEMENT)
+    return model_facts(PYNQ, {"region0": net(), "region1": net()}, PLACEMENT, SHARING)
 
 
 def many(count: int, name: str = "backbone_stage{}_block_spatial_convolution") -> ModelFacts:

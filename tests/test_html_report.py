@@ -13,7 +13,7 @@ from typing import Any
 import plotly.graph_objects as plotly
 import pytest
 from cli_runs import cli, quantize_once, refused, small_model
-from report_cases import FOLD, LANES, PLACEMENT, PYNQ, WORK, facts, many, net
+from report_cases import FOLD, LANES, PLACEMENT, PYNQ, SHARING, WORK, facts, many, net
 
 from vta_byoc.cli import commands
 from vta_byoc.figure_text import distinct, quantity, short
@@ -142,7 +142,7 @@ class Page(HTMLParser):
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.raw: list[str] = []
         self.text: list[str] = []
-        self.feed(html)
+        self.feed(html.replace("<wbr>", ""))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
@@ -205,6 +205,51 @@ class TestPage:
         ]
         assert "pattern vta.binary; 75 % idle" in row
 
+    def test_memory(self) -> None:
+        text, peak = page().text, net().peak_bytes
+        assert 3 * 2_048 <= peak < 3 * 2_048 + 256  # three tensors, aligned
+        at = text.index("Memory")
+        sentence = " ".join(text[at + 1 : text.index("stays on chip", at)])
+        assert sentence == (
+            "Of 5 demands for a tensor in its producer's tiles 2 are met: 8.19 kB are not moved. "
+            f"At the most, stored tensors take {quantity(peak, 'B')} of DRAM."
+        )
+        row = text.index("conv2", text.index("together", at))
+        assert text[row : row + 7] == [
+            "conv2",
+            "sum",
+            "in its producer's tiles: stays on chip",
+            "2,048",
+            "4,096",
+            "30,000",
+            "29,000",
+        ]
+        why = text.index("why not on chip")
+        assert text[why + 3 : why + 9] == [
+            "together they take more cycles by estimate than apart",
+            "a for b, c for d",
+            "3,000",
+            "others read the tensor too, or it is a result",
+            "conv1 for sum",
+            "2,048",
+        ]
+        arenas = text.index("bytes in DRAM")
+        for offset in (6, 12):
+            assert text[arenas + offset + 4 : arenas + offset + 6] == [f"{peak:,}"] * 2
+        for number in (net().input_bytes, net().image.size):
+            assert f"{number:,}" in text[arenas + 6 : arenas + 12]
+
+    def test_memory_without_demands(self) -> None:
+        plain = model_facts(PYNQ, {"region0": net()}, PLACEMENT)
+        text = Page(html_report(plain, "net.onnx", "pynq")).text
+        assert "why not on chip" not in text and "stays on chip" not in text
+        assert "kept on chip" not in text
+        assert text[text.index("Memory") + 1] == "At the most, stored tensors take"
+
+    def test_a_long_name_may_be_broken_between_operators(self) -> None:
+        html = html_report(many(3, "<conv>{}+sum"), "net.onnx", "pynq")
+        assert '<td class="name">&lt;conv&gt;0+<wbr>sum</td>' in html
+
     def test_loads_nothing(self) -> None:
         for tag, attrs in page().tags:
             assert tag not in ("link", "img", "iframe", "base", "object")
@@ -219,7 +264,7 @@ class TestPage:
         assert places == list(figures(facts()))
 
     def test_is_deterministic(self) -> None:
-        again = model_facts(PYNQ, {"region0": net(), "region1": net()}, PLACEMENT)
+        again = model_facts(PYNQ, {"region0": net(), "region1": net()}, PLACEMENT, SHARING)
         first, second = (html_report(f, "net.onnx", "pynq") for f in (facts(), again))
         assert first == second
 
@@ -288,7 +333,14 @@ class TestCommands:
         assert result.exit_code == 0, result.stderr
         numbers = json.loads(result.stdout)
         assert (numbers["model"], numbers["report"]) == (str(model), str(path))
-        assert [layer["name"] for layer in numbers["layers"]] == ["first", "second", "join"]
+        assert [layer["name"] for layer in numbers["layers"]] == ["first", "second+join"]
+        memory = numbers["memory"]
+        assert memory["saved_bytes"] == 2 * 16 * 8 * 8
+        assert [(x["tensor"], x["consumer"], x["met"]) for x in memory["on_chip"]] == [
+            ("second", "join", True),
+            ("first", "join", False),
+        ]
+        assert memory["arenas"]["region0"]["inputs"] == 16 * 8 * 8
         for queue in ("load", "compute", "store"):
             assert sum(numbers["queues"][queue].values()) == numbers["cycles"]
         text = Page(path.read_text(encoding="utf-8")).text
@@ -308,12 +360,13 @@ class TestCommands:
         result = cli("trace", model, "-o", path)
         assert result.exit_code == 0, result.stderr
         whole = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
-        assert {"first", "second", "join"} <= {event["name"] for event in whole}
+        assert {"first", "second+join"} <= {event["name"] for event in whole}
         result = cli("trace", model, "-o", path, "--layer", "second")
         assert result.exit_code == 0, result.stderr
         part = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
         assert 0 < len(part) < len(whole)
-        assert "second" in {e["name"] for e in part} and "first" not in {e["name"] for e in part}
+        names = {e["name"] for e in part}
+        assert "second+join" in names and "first" not in names
 
     def test_unknown_layer(self, model: Path, tmp_path: Path) -> None:
         assert refused("trace", model, "-o", tmp_path / "t.json", "--layer", "secund") == (

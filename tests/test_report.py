@@ -18,7 +18,7 @@ from vta_byoc.partition import Placement
 from vta_byoc.pipeline import compile_module
 from vta_byoc.place import placement_json
 from vta_byoc.place_text import layer_counters, print_placement
-from vta_byoc.report import SHOWN_DIFFERENCES, check_text
+from vta_byoc.report import SHOWN_DIFFERENCES, check_text, summary_lines
 from vta_byoc.tables import Notes, megabytes, millions, percent
 
 LANES = "3 of 16 input lanes would work; at least a quarter must; fold space into channels"
@@ -87,8 +87,20 @@ def test_an_operator_of_several_layers_has_the_sum_of_their_counters() -> None:
 def residual_program() -> Program:
     """Three layers."""
     net = residual_net()
-    (program,) = compile_module(net.module(net.result), VTAConfig(), "null").programs.values()
+    module = net.module(net.result)
+    (program,) = compile_module(module, VTAConfig(), "null", scopes="dram").programs.values()
     return program
+
+
+def test_the_summary_says_what_stays_on_chip() -> None:
+    net = residual_net()
+    module = net.module(net.result)
+    lines = dict(summary_lines(compile_module(module, VTAConfig(), "null")))
+    assert lines["on chip"] == "1 tensor, 4.1 kB not moved"
+    assert lines["DRAM peak"] == "4.1 kB of stored tensors"
+    lines = dict(summary_lines(compile_module(module, VTAConfig(), "null", scopes="dram")))
+    assert "on chip" not in lines
+    assert lines["DRAM peak"] == "4.1 kB of stored tensors, 6.1 kB with a place for each"
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

@@ -27,6 +27,7 @@ from vta_byoc.html_page import script_json, template
 from vta_byoc.hw.isa import Queue
 from vta_byoc.hw.timing_result import STALLS
 from vta_byoc.layer_facts import BUSY, DRAM, SPENT, LayerFacts, ModelFacts
+from vta_byoc.onchip import Sharing
 from vta_byoc.partition import Placement
 from vta_byoc.place import alu_share, decision, kind, macs_share, rule_text
 from vta_byoc.tables import count, percent
@@ -51,7 +52,7 @@ LAYER_COLUMNS = (
     "UOP",
 )
 NAMED = 6
-"""Operators named beside a reason; the list of all of them has the rest."""
+"""Operators or tensors named beside a reason."""
 
 
 def html_report(facts: ModelFacts, model: str, config: str) -> str:
@@ -80,6 +81,10 @@ def html_report(facts: ModelFacts, model: str, config: str) -> str:
         operator_rows=[_operator_row(op) for op in facts.placement],
         time_text=_time_text(facts),
         roofline_text=_roofline_text(facts),
+        memory_text=_memory_text(facts),
+        on_chip_rows=[_on_chip_row(item) for item in facts.memory.met],
+        unmet_rows=[_unmet_row(*group) for group in facts.memory.reasons().items()],
+        arena_rows=_arena_rows(facts),
         on_vta=ON_VTA,
         on_cpu=ON_CPU,
         queue_legend=_legend(facts, QUEUE_COLORS),
@@ -107,6 +112,8 @@ def _headline(facts: ModelFacts) -> Iterable[tuple[str, str]]:
     yield f"at {facts.timing.clock_mhz} MHz", f"{facts.milliseconds:,.3g} ms"
     yield f"of the peak, {facts.peak} MAC/cycle", _percent(facts.macs, facts.cycles * facts.peak)
     yield "DRAM traffic", quantity(sum(facts.dram.values()), "B")
+    if facts.memory.met:
+        yield "kept on chip", quantity(facts.memory.saved, "B")
     yield "of the time the port is busy", _percent(facts.port_busy, facts.cycles)
     yield "layers on VTA", str(len(facts.layers))
 
@@ -162,6 +169,24 @@ def _roofline_text(facts: ModelFacts) -> str:
     return text
 
 
+def _memory_text(facts: ModelFacts) -> str:
+    """What stays on chip, and what the stored tensors take."""
+    if not facts.layers:
+        return ""
+    memory, most = facts.memory, facts.memory.largest
+    text = ""
+    if memory.sharing:
+        text = (
+            f"Of {count(len(memory.sharing), 'demand')} for a tensor in its producer's tiles "
+            f"<b>{len(memory.met)}</b> {'is' if len(memory.met) == 1 else 'are'} met: "
+            f"<b>{quantity(memory.saved, 'B')}</b> are not moved. "
+        )
+    text += f"At the most, stored tensors take <b>{quantity(most.peak, 'B')}</b> of DRAM"
+    if most.peak < most.apart:
+        text += f"; with a place for each it would be {quantity(most.apart, 'B')}"
+    return f"{text}."
+
+
 # ---------------------------------------------------------------- tables
 @dataclasses.dataclass(frozen=True)
 class Reason:
@@ -182,12 +207,15 @@ def _reasons(facts: ModelFacts) -> list[Reason]:
             by_text.setdefault((rule_text(op), decision(op).next_step), []).append(op)
     found = []
     for (text, step), ops in sorted(by_text.items(), key=lambda item: _cost(item[1])):
-        names = ", ".join(op.name for op in ops[:NAMED])
-        if len(ops) > NAMED:
-            names += f" and {len(ops) - NAMED} more"
+        names = _named([op.name for op in ops])
         macs, alu_ops = (_number(-amount) for amount in _cost(ops))
         found.append(Reason(text, step, names, macs, alu_ops))
     return found
+
+
+def _named(names: Sequence[str]) -> str:
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _cost(ops: Iterable[Placement]) -> tuple[int, int]:
@@ -198,6 +226,28 @@ def _cost(ops: Iterable[Placement]) -> tuple[int, int]:
 
 def _number(value: int) -> str:
     return f"{value:,}" if value else ""
+
+
+def _on_chip_row(item: Sharing) -> Sequence[str]:
+    """Tensor, who takes it from the tiles, by which rule, bytes, bytes that are not moved, cycles
+    of both operators by estimate, apart and together."""
+    cycles = (f"{item.apart:,.0f}", f"{item.together:,.0f}")
+    return [item.tensor, item.consumer, item.rule, f"{item.nbytes:,}", f"{item.saved:,}", *cycles]
+
+
+def _unmet_row(reason: str, items: Sequence[Sharing]) -> Sequence[str]:
+    """Why, for which tensors and consumers, bytes of the tensors."""
+    names = _named([f"{item.tensor} for {item.consumer}" for item in items])
+    return [reason, names, f"{sum(item.nbytes for item in items):,}"]
+
+
+def _arena_rows(facts: ModelFacts) -> list[Sequence[str]]:
+    """Region, bytes of what the host hands over and is handed back, of weights and micro-ops, of
+    stored tensors, of the same with a place for each, of all."""
+    return [
+        [name, *(f"{n:,}" for n in (a.inputs, a.outputs, a.constants, a.peak, a.apart))]
+        for name, a in facts.memory.arenas.items()
+    ]
 
 
 def _operator_row(op: Placement) -> Sequence[str]:

@@ -17,6 +17,8 @@ from vta_byoc.hw.isa import ISA, Instruction, MemType, Opcode, Queue
 from vta_byoc.hw.program import Program
 from vta_byoc.hw.timing_result import STALLS, InsnTime, LayerTime, TimingResult
 from vta_byoc.hw.timing_work import INSN_BYTES
+from vta_byoc.memory_facts import MemoryFacts
+from vta_byoc.onchip import Sharing
 from vta_byoc.partition import Placement
 from vta_byoc.place import how, operators_of, placement_json
 from vta_byoc.timing_report import time_programs
@@ -101,13 +103,15 @@ class LayerFacts:
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """A compiled model under one timing; ``layers`` and ``regions`` in order of execution."""
+    """A compiled model under one timing; ``layers`` and ``regions`` in order of execution,
+    ``memory`` without the time."""
 
     config: VTAConfig
     timing: Timing
     placement: Sequence[Placement]
     regions: Mapping[str, TimingResult]
     layers: Sequence[LayerFacts]
+    memory: MemoryFacts
 
     @property
     def cycles(self) -> int:
@@ -183,22 +187,35 @@ class ModelFacts:
             "counters": self.counters,
             "regions": {name: result.cycles for name, result in self.regions.items()},
             "layers": [layer.to_json() for layer in self.layers],
+            "memory": self.memory.to_json(),
             "placement": placement_json(self.placement),
             "config": self.config.to_dict(),
         }
 
 
 def model_facts(
-    config: VTAConfig, programs: Mapping[str, Program], placement: Sequence[Placement]
+    config: VTAConfig,
+    programs: Mapping[str, Program],
+    placement: Sequence[Placement],
+    sharing: Sequence[Sharing] = (),
 ) -> ModelFacts:
-    """Simulate the time of ``programs`` and collect what their streams say."""
+    """Simulate the time of ``programs`` and collect what their streams say.
+
+    Args:
+        config: the machine.
+        programs: of all regions, in order of execution.
+        placement: where every operator runs.
+        sharing: which tensors stay on chip, :attr:`vta_byoc.pipeline.Compiled.sharing`.
+    """
     regions = time_programs(programs)
     layers = [
         layer
         for name, program in programs.items()
         for layer in _layers(name, program, regions[name])
     ]
-    return ModelFacts(config, config.timing, placement, regions, _with_work(layers, placement))
+    layers = _with_work(layers, placement)
+    memory = MemoryFacts.of(programs, sharing)
+    return ModelFacts(config, config.timing, placement, regions, layers, memory)
 
 
 def _layers(region: str, program: Program, result: TimingResult) -> Iterator[LayerFacts]:
@@ -234,6 +251,7 @@ def _with_work(layers: Sequence[LayerFacts], ops: Iterable[Placement]) -> list[L
         for name in operators_of(layer.name):
             of_op.setdefault(name, []).append(number)
     found = list(layers)
+    ways: list[dict[str, None]] = [{} for _ in layers]
     for op in ops:
         numbers = of_op.get(op.name, [])
         parts = [found[i].counters for i in numbers]
@@ -242,12 +260,13 @@ def _with_work(layers: Sequence[LayerFacts], ops: Iterable[Placement]) -> list[L
         for i, mac, alu in zip(numbers, macs, alu_ops, strict=True):
             layer = found[i]
             found[i] = dataclasses.replace(
-                layer,
-                macs=layer.macs + mac,
-                alu_ops=layer.alu_ops + alu,
-                how="; ".join(filter(None, (layer.how, how(op)))),
+                layer, macs=layer.macs + mac, alu_ops=layer.alu_ops + alu
             )
-    return found
+            ways[i][how(op)] = None
+    return [
+        dataclasses.replace(layer, how="; ".join(filter(None, way)))
+        for layer, way in zip(found, ways, strict=True)
+    ]
 
 
 def shared(amount: int, weights: Sequence[int]) -> list[int]:

@@ -15,6 +15,7 @@ from rich.table import Table
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import COUNTER_NAMES, dram_bytes
 from vta_byoc.hw.isa import Queue
+from vta_byoc.memory_facts import MemoryFacts
 from vta_byoc.place import placement_json
 from vta_byoc.place_text import print_placement, share_lines
 from vta_byoc.tables import count, megabytes, plain_table, print_lines
@@ -189,12 +190,13 @@ def timing_text(timing: TimingResult) -> str:
 
 
 def summary_lines(compiled: Compiled) -> Iterable[tuple[str, str]]:
-    """How much of the model runs on VTA, and what the host does for it."""
+    """How much of the model runs on VTA, what stays on chip, and what the host does for it."""
     yield from share_lines(compiled.placement, len(compiled.programs))
     folds = [op for op in compiled.placement if op.host_bytes]
     if folds:
         nbytes = sum(op.host_bytes for op in folds)
         yield "host", f"folds {count(len(folds), 'operand')}, {megabytes(nbytes)} written"
+    yield from MemoryFacts.of(compiled.programs, compiled.sharing).lines()
 
 
 def check_text(checks: Sequence[TensorCheck]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.program import Layer, Program
+from vta_byoc.region import JOINT
 
 
 def listing(programs: Mapping[str, Program]) -> str:
@@ -27,12 +28,13 @@ def layer_listing(programs: Mapping[str, Program], name: str) -> str:
 
 
 def find_layer(programs: Mapping[str, Program], name: str) -> tuple[str, Layer]:
-    """The region and the layer ``name``; VTAError when there is none."""
-    for region, program in programs.items():
-        for layer in program.layers:
-            if layer.name == name:
-                return region, layer
-    known = [layer.name for program in programs.values() for layer in program.layers]
+    """The region and the layer ``name``, or the one that has the operator ``name`` in its tiles;
+    VTAError when there is none."""
+    layers = [(r, layer) for r, program in programs.items() for layer in program.layers]
+    for region, layer in layers:
+        if name == layer.name or name in layer.name.split(JOINT):
+            return region, layer
+    known = list(dict.fromkeys(part for _, layer in layers for part in layer.name.split(JOINT)))
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.4) or known[:3]
     hint = f"for example {', '.join(close)}" if close else "the model has none"
     raise VTAError(

@@ -59,7 +59,9 @@ def report(
     with steps.step("simulate", "simulating the time"):
         from vta_byoc.layer_facts import model_facts
 
-        facts = model_facts(compiled.config, compiled.programs, compiled.placement)
+        facts = model_facts(
+            compiled.config, compiled.programs, compiled.placement, compiled.sharing
+        )
     with steps.step("draw", f"drawing {path}"):
         from vta_byoc.html_report import html_report
 
