@@ -71,10 +71,12 @@ def joined(packed: np.ndarray, dtype: str) -> np.ndarray:
 class NetBuilder:
     """Layers in one Program next to their numpy results."""
 
-    def __init__(self, config: VTAConfig, seed: int = 0, fold: FoldMode = BEST):
+    def __init__(
+        self, config: VTAConfig, seed: int = 0, fold: FoldMode = BEST, *, reuse: bool = True
+    ):
         self.config = config
         self.rng = np.random.default_rng(seed)
-        self.builder = ProgramBuilder(config, fold=fold)
+        self.builder = ProgramBuilder(config, fold, reuse_resident=reuse)
         self.values: dict[str, np.ndarray] = {}
         self.inputs: dict[str, np.ndarray] = {}
 
@@ -175,9 +177,11 @@ def conv_case(
     seed: int = 0,
     fold: FoldMode = BEST,
     grouping: Grouping | None = None,
+    *,
+    reuse: bool = True,
 ) -> Case:
-    """One convolution as a Program."""
-    net = NetBuilder(config, seed, fold)
+    """One convolution as a Program; with ``reuse`` as the compiler makes it."""
+    net = NetBuilder(config, seed, fold, reuse=reuse)
     net.input("x", *work.in_shapes[0])
     return net.finish(net.conv("y", "x", work, tile, "output", grouping))
 

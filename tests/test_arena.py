@@ -13,7 +13,7 @@ from conv_cases import add_work
 from conv_numpy import numpy_elementwise, random_int8
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from integer_models import IntegerNet, residual_net
+from integer_models import IntegerNet
 
 from vta_byoc import lowering
 from vta_byoc.check import compare_layers, stored_tensors
@@ -30,7 +30,7 @@ from vta_byoc.hw.order import POLICIES, run_order
 from vta_byoc.hw.program import STORED, Program, Symbol, place_symbols, root_of
 from vta_byoc.hw.verifier import verify
 from vta_byoc.packing import pack_activation, packed_shape
-from vta_byoc.pipeline import Compiled, compile_module
+from vta_byoc.pipeline import DRAM_ONLY, ON, Compiled, compile_module
 from vta_byoc.region import Region
 from vta_byoc.runtime import profile
 from vta_byoc.strategies import elementwise
@@ -163,24 +163,32 @@ def concat_net() -> IntegerNet:
 NETS: dict[str, Callable[[], IntegerNet]] = {
     "chain": chain_net,
     "skips": skips_net,
-    "residual": residual_net,
     "concat": concat_net,
 }
 
 
-def compiled_net(name: str, config: VTAConfig = CONFIG) -> tuple[IntegerNet, Compiled, Program]:
+def compiled_net(
+    name: str, config: VTAConfig = CONFIG, scopes: str = DRAM_ONLY
+) -> tuple[IntegerNet, Compiled, Program]:
+    """A network of NETS; every layer stores its tensor unless ``scopes`` say otherwise."""
     net = NETS[name]()
-    compiled = compile_module(net.module(net.result), config)
+    compiled = compile_module(net.module(net.result), config, scopes=scopes)
     (program,) = compiled.programs.values()
     return net, compiled, program
 
 
 @pytest.mark.parametrize(
-    ("name", "preset"),
-    [("chain", "sim"), ("residual", "2x16"), ("concat", "1x32"), ("skips", "tophub_4x8")],
+    ("name", "preset", "scopes"),
+    [
+        ("chain", "sim", ON),
+        ("concat", "1x32", ON),
+        ("skips", "2x16", DRAM_ONLY),
+    ],
 )
-def test_every_tensor_is_right_and_every_order_gives_the_results(name: str, preset: str) -> None:
-    net, compiled, program = compiled_net(name, VTAConfig.preset(preset))
+def test_every_tensor_is_right_and_every_order_gives_the_results(
+    name: str, preset: str, scopes: str
+) -> None:
+    net, compiled, program = compiled_net(name, VTAConfig.preset(preset), scopes)
     checks = compare_layers(net.module(net.result), compiled, net.inputs())
     assert all(check.equal for check in checks)
     inputs = region_inputs(compiled, net)
@@ -258,13 +266,13 @@ def test_a_lifetime_that_ends_too_early_is_refused(
 ) -> None:
     """Another tensor takes its place before it is read again."""
     net = NETS[which]()
-    right = compile_module(net.module(net.result), CONFIG)
+    right = compile_module(net.module(net.result), CONFIG, scopes=DRAM_ONLY)
     monkeypatch.setattr(lowering, "_lifetimes", shortened(name))
     with pytest.raises(VTAError, match=rf"the program is not safe to run: .* reuse: reads byte \d+ "
                        rf"of temp {name}, which instruction .* stored for \w+; "):
-        compile_module(net.module(net.result), CONFIG)
+        compile_module(net.module(net.result), CONFIG, scopes=DRAM_ONLY)
     monkeypatch.setattr(lowering, "check", lambda program: None)
-    compiled = compile_module(net.module(net.result), CONFIG)
+    compiled = compile_module(net.module(net.result), CONFIG, scopes=DRAM_ONLY)
     (program,) = compiled.programs.values()
     assert {v.rule for v in verify(program)} == {"reuse"}
     inputs = region_inputs(right, net)
@@ -279,7 +287,7 @@ def test_what_spoils_a_tensor_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lowering, "_lifetimes", shortened("b"))
     monkeypatch.setattr(lowering, "check", lambda program: None)
     mod = net.module(net.result)
-    compiled = compile_module(mod, CONFIG)
+    compiled = compile_module(mod, CONFIG, scopes=DRAM_ONLY)
     (program,) = compiled.programs.values()
     assert verify(program.apart()) == []
     found = compare_with_reference(mod, compiled, net.inputs(), implementation("sim"))
@@ -301,12 +309,12 @@ def test_a_result_that_ends_too_early_is_refused(monkeypatch: pytest.MonkeyPatch
     net = IntegerNet(x=(1, 16, 8, 8))
     first = net.conv(net.params[0], 16, name="first")
     mod = net.module(first, net.conv(first, 16, name="second"), net.conv(first, 32, name="third"))
-    compile_module(mod, CONFIG)
+    compile_module(mod, CONFIG, scopes=DRAM_ONLY)
     early = Lifetime(1, 1)
     found = lowering._lifetimes
     monkeypatch.setattr(lowering, "_lifetimes", lambda r: {**found(r), "second": early})
     with pytest.raises(VTAError, match="symbol: output .* and output .* overlap at byte"):
-        compile_module(mod, CONFIG)
+        compile_module(mod, CONFIG, scopes=DRAM_ONLY)
 
 
 def test_addresses_move_with_their_symbol_also_wrong_ones() -> None:

@@ -20,7 +20,7 @@ from vta_byoc.bindings import (
 )
 from vta_byoc.check import TensorCheck, compare_layers
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.pipeline import compile_module
+from vta_byoc.pipeline import DRAM_ONLY, ON, compile_module
 
 
 def wide_net() -> IntegerNet:
@@ -32,20 +32,26 @@ def wide_net() -> IntegerNet:
     return net
 
 
-def check(made: tvm.IRModule, reference: tvm.IRModule, net: IntegerNet) -> list[TensorCheck]:
-    compiled = compile_module(made, VTAConfig())
+def check(
+    made: tvm.IRModule, reference: tvm.IRModule, net: IntegerNet, scopes: str
+) -> list[TensorCheck]:
+    compiled = compile_module(made, VTAConfig(), scopes=scopes)
     return compare_layers(reference, compiled, net.inputs())
 
 
+@pytest.mark.parametrize("scopes", [ON, DRAM_ONLY])
 @pytest.mark.parametrize("build", [wide_net, island_net])
-def test_every_stored_tensor_is_compared(build: Callable[[], IntegerNet]) -> None:
+def test_every_stored_tensor_is_compared(build: Callable[[], IntegerNet], scopes: str) -> None:
+    """With scopes ``second`` is added to in its tiles and never stored."""
     net = build()
     mod = net.module(net.result)
-    checks = check(mod, mod, net)
+    checks = check(mod, mod, net, scopes)
     wanted = {
-        wide_net: [("first", "region0"), ("second", "region0"), ("join", "region0")],
+        wide_net: [("first", "region0"), ("join", "region0")],
         island_net: [("first", "region0"), ("second", "region1")],
     }[build]
+    if build is wide_net and scopes == DRAM_ONLY:
+        wanted.append(("second", "region0"))
     assert sorted((c.name, c.where) for c in checks) == sorted(wanted)
     assert all(c.equal for c in checks), [str(c) for c in checks if not c.equal]
     assert {c.name: c.size for c in checks}["first"] == (20 * 49 if build is wide_net else 32 * 144)
@@ -54,13 +60,16 @@ def test_every_stored_tensor_is_compared(build: Callable[[], IntegerNet]) -> Non
 def test_one_changed_weight_is_found_in_its_layer_and_after_it() -> None:
     net = wide_net()
     mod = net.module(net.result)
-    checks = {c.name: c for c in check(with_changed_weight(mod, "second"), mod, net)}
+    wrong = with_changed_weight(mod, "second")
+    checks = {c.name: c for c in check(wrong, mod, net, DRAM_ONLY)}
     assert checks["first"].equal
     assert checks["second"].n_different > 0
     # Only output channel 3 reads the weight.
     assert checks["second"].first is not None and checks["second"].first[:2] == (0, 3)
     assert checks["second"].value != checks["second"].reference
     assert checks["join"].n_different > 0
+    shared = {c.name: c for c in check(wrong, mod, net, ON)}
+    assert shared == {"first": checks["first"], "join": checks["join"]}
 
 
 def with_changed_weight(mod: tvm.IRModule, layer: str) -> tvm.IRModule:
@@ -91,9 +100,15 @@ def twin_net() -> IntegerNet:
 def test_equal_operators_keep_their_names() -> None:
     net = twin_net()
     mod = net.module(net.result)
-    compiled = compile_module(mod, VTAConfig())
+    compiled = compile_module(mod, VTAConfig(), scopes=DRAM_ONLY)
     names = ["first", "one", "second", "two"]
     assert [(p.name, p.device) for p in compiled.placement] == [(n, "vta") for n in names]
     checks = compare_layers(mod, compiled, net.inputs())
     assert sorted(c.name for c in checks) == sorted(names)
     assert all(c.equal for c in checks), [str(c) for c in checks]
+    shared = compile_module(mod, VTAConfig())
+    assert [p.name for p in shared.placement] == names
+    layers = [layer.name for layer in shared.programs["region0"].layers]
+    assert layers == ["first+one", "second+two"]
+    checks = compare_layers(mod, shared, net.inputs())
+    assert [(c.name, c.equal) for c in checks] == [("one", True), ("two", True)]

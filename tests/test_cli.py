@@ -75,11 +75,14 @@ class TestRun:
         text = result.stdout
         assert text.startswith(f"{model} on sim (1x16), device sim\n")
         assert f"input data (1, 16, 8, 8) float32: {x}\n" in text
-        assert re.search(r"^second +conv2d +vta +0\.15 +< 0.01 +576 ", text, re.MULTILINE)
+        assert re.search(r"^first +conv2d +vta +0\.15 +< 0.01 +576 ", text, re.MULTILINE)
+        assert re.search(r"^second +conv2d +vta +0\.15 +< 0.01 +640 ", text, re.MULTILINE)
+        assert re.search(r"^join +add +vta +0\.01 +\[2\]", text, re.MULTILINE)
         assert re.search(r"^gate +sigmoid +cpu +\[1\]", text, re.MULTILINE)
         assert "[1]  no pattern of the partition table takes this kind\n" in text
+        assert "[2]  in the tiles of second\n" in text
         assert "on VTA 294,912 (100.0 %)" in text
-        assert "bit-exact: 1 output and 3 tensors stored by regions equal" in text
+        assert "bit-exact: 1 output and 2 tensors stored by regions equal" in text
         assert result.stderr.splitlines()[0] == f"importing {model}"
         with np.load(tmp_path / "y.npz") as saved:
             (name,) = saved.files
@@ -101,7 +104,7 @@ class TestRun:
         def lying(*args: Any) -> Any:
             def run(inputs: Any) -> check.Reference:
                 reference = honest(*args)(inputs)
-                reference.tensors["second"][0, 3, 1, 2] ^= 1
+                reference.tensors["first"][0, 3, 1, 2] ^= 1
                 return reference
 
             return run
@@ -110,12 +113,12 @@ class TestRun:
         result = cli("run", model, "--check")
         assert result.exit_code == 1
         text = " ".join(result.stdout.split())
-        assert "check NOT bit-exact: of 1 output and 3 tensors stored by regions, 1 differ" in text
-        assert "region0 second: 1 of 1024 values differ, first at [0, 3, 1, 2]: " in text
+        assert "check NOT bit-exact: of 1 output and 2 tensors stored by regions, 1 differ" in text
+        assert "region0 first: 1 of 1024 values differ, first at [0, 3, 1, 2]: " in text
         result = cli("run", model, "--check", "--json")
         assert result.exit_code == 1
         assert json.loads(result.stdout)["bit_exact"] is False
-        assert "region0 second: 1 of 1024 values differ" in result.stderr
+        assert "region0 first: 1 of 1024 values differ" in result.stderr
 
     @pytest.mark.usefixtures("quantized_once")
     def test_tsim_adds_cycles(self, model: Path) -> None:
@@ -163,7 +166,7 @@ def test_compile_writes_a_library_that_another_process_loads(model: Path, tmp_pa
     result = cli("compile", model, "-o", path)
     assert result.exit_code == 0, result.stderr
     assert f"{path} written: " in result.stdout
-    assert "region0         3 layers, " in result.stdout
+    assert "region0         2 layers, " in result.stdout
     assert os.listdir(tmp_path) == ["small.so"]
     x = save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal(SHAPE, np.float32))
     subprocess.run(
@@ -183,17 +186,20 @@ def test_disasm(model: Path, tmp_path: Path) -> None:
     lines = result.stdout.splitlines()
     assert lines[:2] == ["; region0", f"; vta 1x16 {VTAConfig().key}"]
     layers = [line for line in lines if not line.startswith((";", " "))]
-    assert layers == ["first:", "second:", "join:"]
+    assert layers == ["first:", "second+join:"]
     assert lines[-1].split()[1] == "FINISH"
     written = cli("disasm", model, "-o", tmp_path / "all.txt")
     assert (written.exit_code, written.stdout) == (0, "")
     assert (tmp_path / "all.txt").read_text() == result.stdout
     one = cli("disasm", model, "--layer", "join").stdout.splitlines()
-    begin = lines.index("join:")
-    assert one[one.index("join:") :] == lines[begin : begin + len(one) - one.index("join:")]
+    begin = lines.index("second+join:")
+    body = one.index("second+join:")
+    assert one[body:] == lines[begin : begin + len(one) - body]
+    for name in ("second", "second+join"):
+        assert cli("disasm", model, "--layer", name).stdout.splitlines() == one
     assert any("STORE" in line for line in one)
     symbols = {line.split()[2] for line in one if line.startswith("; ") and len(line.split()) > 4}
-    assert {"first", "second", "join"} <= symbols
+    assert {"first", "join"} <= symbols
     message = refused("disasm", model, "--layer", "secnd")
     assert message == (
         'no layer "secnd" on VTA; 3 operators are, for example second; `vta-byoc run` lists all'

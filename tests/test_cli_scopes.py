@@ -5,11 +5,14 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from cli_runs import cli, quantize_once, refused, small_model
 from integer_models import IntegerNet, island_net
 from rich.console import Console
+from tvm import relax
 
 from vta_byoc.cli import commands
 from vta_byoc.codegen.leaf import ACC
@@ -17,6 +20,7 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.pipeline import compile_module, partition_for_vta
 from vta_byoc.place import host_copies
 from vta_byoc.region import Region, region_functions
+from vta_byoc.scales import Rescale
 from vta_byoc.vdevice_report import ScopeReport, print_scopes
 
 CONFIG = VTAConfig()
@@ -70,6 +74,7 @@ def test_json_of_a_model(model: Path) -> None:
                 "cycles_together": 0.0,
             }
         ],
+        "calls": 1,
     }
     second = tensors["region0", "second"]
     assert (second["scope"], second["saved"]) == ("local.acc_buffer", 2 * 16 * 8 * 8)
@@ -178,6 +183,21 @@ def test_bytes_are_those_of_the_program() -> None:
             seen += 1
     assert seen == sum(len(Region.of(f).tensors) for f in region_functions(mod).values())
     assert host_copies(mod) == report.host
+
+
+def test_weights_that_calls_share_are_loaded_once() -> None:
+    net = IntegerNet(x=(1, 16, 14, 14))
+    weight = net.rng.integers(-127, 128, (16, 16, 3, 3)).astype("int8")
+    bias = np.zeros(16, "int32")
+    attrs = SimpleNamespace(strides=[1, 1], padding=[1] * 4, dilation=[1, 1], groups=1)
+    value: relax.Expr = net.params[0]
+    for name in ("one", "two", "three"):
+        value = net.conv2d(value, weight, bias, attrs, Rescale(9, -128), name)
+    report = report_of(net, value)
+    (kept,) = (row for row in report.rows if row.calls > 1)
+    assert (kept.calls, kept.decision.scope) == (3, "global.vta.wgt")
+    assert kept.traffic.loaded == kept.decision.nbytes == 9 * 16 * 16
+    assert "resident: loaded once for 3 calls in a row" in text_of(report)
 
 
 def test_long_lists_of_consumers_are_counted() -> None:

@@ -35,7 +35,7 @@ from vta_byoc.hw.order import POLICIES
 from vta_byoc.hw.program import Program
 from vta_byoc.hw.program_file import save
 from vta_byoc.hw.random_safe import random_safe_program
-from vta_byoc.pipeline import Compiled, compile_module
+from vta_byoc.pipeline import DRAM_ONLY, Compiled, compile_module
 
 SIM, NUMPY = SimulatorLog(), NumpyLog()
 
@@ -286,10 +286,10 @@ Model = tuple[IntegerNet, tvm.IRModule, Compiled]
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    """Layers conv_a (0 to 34), conv_b (35 to 61) and join, all in region0."""
+    """Layers conv_a, conv_b and join, all in region0, each with a tensor of its own."""
     net = residual_net()
     mod = net.module(net.result)
-    return net, mod, compile_module(mod, VTAConfig())
+    return net, mod, compile_module(mod, VTAConfig(), scopes=DRAM_ONLY)
 
 
 def find(program: Program, opcode: Opcode, layer: str, nth: int = 0, **fields: int) -> int:

@@ -18,13 +18,14 @@ from vta_byoc.check import stored_tensors
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import COUNTER_NAMES
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.pipeline import compile_module, partition_for_vta
+from vta_byoc.pipeline import DRAM_ONLY, ON, compile_module, partition_for_vta
 from vta_byoc.region import region_functions
 from vta_byoc.runtime import profile, run_vm
 from vta_byoc.strategy import unpack_activation
 
-RESIDUAL_STEPS = 2 * (2 * 2 * 9 * 64) + 2 * (2 * 64)
-"""GEMM steps of `residual_net`: two 3x3 convolutions, and both sides of the addition widened."""
+RESIDUAL_STEPS = 2 * (2 * 2 * 9 * 64) + 2 * 64
+"""GEMM steps of `residual_net`: two 3x3 convolutions, and one side of the addition widened; the
+other one is in the accumulators."""
 PRESETS = ("sim", "tophub_4x8", "2x16", "1x32")
 
 
@@ -45,8 +46,9 @@ def test_residual_block_equals_the_reference(preset: str, batch: int) -> None:
     assert [p.device for p in compiled.placement] == ["vta"] * 3
 
 
+@pytest.mark.parametrize("scopes", [ON, DRAM_ONLY])
 @pytest.mark.parametrize("preset", PRESETS)
-def test_every_stored_tensor_equals_the_reference(preset: str) -> None:
+def test_every_stored_tensor_equals_the_reference(preset: str, scopes: str) -> None:
     config = VTAConfig.preset(preset)
     net = residual_net(channels=24, size=7)
     a, b = (next(v for v, _ in net._bindings if v.name == n) for n in ("conv_a", "conv_b"))
@@ -54,25 +56,26 @@ def test_every_stored_tensor_equals_the_reference(preset: str) -> None:
     wanted = dict(
         zip(("conv_a", "conv_b", "join"), call(net.module(a, b, net.result), *inputs), strict=True)
     )
-    compiled = compile_module(net.module(net.result), config)
+    compiled = compile_module(net.module(net.result), config, scopes=scopes)
     (run,) = profile(compiled.exe, inputs, arenas=True).regions
     assert run.arena is not None
     program = compiled.programs[run.name]
     stored = stored_tensors(program, run.arena)
-    assert list(stored) == ["conv_a", "conv_b", "join"]
+    assert list(stored) == [n for n in wanted if scopes == DRAM_ONLY or n != "conv_b"]
     for name, packed in stored.items():
         got = unpack_activation(packed, *wanted[name].shape[:2])
         np.testing.assert_array_equal(got, wanted[name])
 
 
-def test_counters_of_a_run_equal_the_decoded_stream() -> None:
+@pytest.mark.parametrize(("scopes", "widened"), [(ON, 0), (DRAM_ONLY, 2 * 64)])
+def test_counters_of_a_run_equal_the_decoded_stream(scopes: str, widened: int) -> None:
     net = residual_net()
-    compiled = compile_module(net.module(net.result), VTAConfig())
+    compiled = compile_module(net.module(net.result), VTAConfig(), scopes=scopes)
     result = profile(compiled.exe, net.inputs())
     (program,) = compiled.programs.values()
     assert result.counters == program.counters()
     assert set(result.counters) == set(COUNTER_NAMES)
-    assert result.counters["gemm_counter"] == RESIDUAL_STEPS
+    assert result.counters["gemm_counter"] == RESIDUAL_STEPS + widened
 
 
 def test_two_regions_with_an_island() -> None:

@@ -115,6 +115,29 @@ def concat(batch: int) -> IntegerNet:
     return net
 
 
+def convolved(**inputs: tuple[int, ...]) -> tuple[IntegerNet, relax.Var]:
+    """A network and a convolution of its input ``x`` to 40 channels."""
+    net = IntegerNet(x=(1, 20, 8, 6), **inputs)
+    return net, net.conv(net.params[0], 40, 3, relu=False, name="conv")
+
+
+def shared_sum() -> IntegerNet:
+    """A sum in the tiles of a convolution."""
+    net, result = convolved(y=(1, 40, 8, 6))
+    operands = [(result, 2), (net.params[1], -1)]
+    net.result = net.binary(relax.op.add, operands, Rescale(2, -90, 101), "layer")
+    return net
+
+
+def shared_chain() -> IntegerNet:
+    """A leaky relu and a pool in the tiles of a convolution."""
+    net, result = convolved()
+    active = net.leaky_relu(result, 1, 3, Rescale(3, -128), "active")
+    window = {"pool_size": (2, 2), "strides": (2, 2)}
+    net.result = net.op("nn.max_pool2d", active, name="layer", **window)
+    return net
+
+
 NETS: dict[str, Callable[[], IntegerNet]] = {
     "folded stem": functools.partial(conv, 3, 7, stride=2),
     "grouped": functools.partial(conv, 80, 3, groups=5),
@@ -132,6 +155,8 @@ NETS: dict[str, Callable[[], IntegerNet]] = {
     "clamp": clamp,
     "concat": functools.partial(concat, 1),
     "copied concat": functools.partial(concat, 2),
+    "shared sum": shared_sum,
+    "shared chain": shared_chain,
 }
 
 

@@ -25,6 +25,7 @@ from small_models import Net
 from strict_machine import Machine
 
 from vta_byoc import load_model, quantize
+from vta_byoc.bindings import is_constant, straight_bindings
 from vta_byoc.check import compare_stored, reference_runner
 from vta_byoc.codegen import ProgramBuilder
 from vta_byoc.codegen.resident import Residency
@@ -37,8 +38,11 @@ from vta_byoc.hw.order import POLICIES, run_order
 from vta_byoc.hw.program import Program
 from vta_byoc.hw.random_programs import random_stream
 from vta_byoc.hw.verifier import check
-from vta_byoc.pipeline import compile_module
+from vta_byoc.lowering import weight_runs_of
+from vta_byoc.pipeline import compile_module, partition_for_vta
+from vta_byoc.region import region_functions
 from vta_byoc.runtime import profile
+from vta_byoc.weight_runs import WeightRun
 
 CONFIG = VTAConfig()
 WEIGHTS = 16 * 16
@@ -264,6 +268,60 @@ def shared_initializer(tmp_path: Path, *, between: bool = False) -> Program:
     assert checks and all(c.equal for c in checks)
     (program,) = compiled.programs.values()
     return program
+
+
+def calls_in_a_row(tmp_path: Path, channels: int, calls: int) -> tuple[Program, list[WeightRun]]:
+    """3x3 convolutions of one weight tensor on the machine pynq, checked."""
+    net, config = Net(x=[1, channels, 14, 14]), VTAConfig.preset("pynq")
+    weight = net.normal(channels, channels, 3, 3, scale=(2 / (9 * channels)) ** 0.5)
+    bias, value = net.normal(channels, scale=0.1), "x"
+    for _ in range(calls):
+        value = net.node("Relu", net.node("Conv", value, weight, bias, pads=[1] * 4))
+    path = tmp_path / "calls.onnx"
+    onnx.save(net.model(value), path)
+    shape = (2, 1, channels, 14, 14)
+    samples = np.random.default_rng(0).standard_normal(shape).astype("float32")
+    qmod = quantize(load_model(path), calibration=[*samples], config=config)
+    mod = partition_for_vta(qmod, config)
+    compiled = compile_module(mod, config)
+    run = profile(compiled.exe, samples[0], arenas=True)
+    reference = reference_runner(qmod, compiled.programs)(samples[0])
+    checks = compare_stored(run, compiled.programs, reference)
+    assert checks and all(c.equal for c in checks)
+    ((func, call),) = (
+        (mod[binding.value.op], binding.value)
+        for binding in straight_bindings(mod["main"])
+        if getattr(binding.value, "op", None) in region_functions(mod)
+    )
+    constants = {i: a.value.numpy() for i, a in enumerate(call.args) if is_constant(a)}
+    (program,) = compiled.programs.values()
+    return program, weight_runs_of(mod, func, constants, config)
+
+
+@pytest.mark.parametrize("channels, calls", [(16, 2), (32, 3), (64, 3)])
+def test_tile_that_keeps_the_weights_of_all_calls(
+    tmp_path: Path, channels: int, calls: int
+) -> None:
+    """Alone, each of these layers is best with a tile that loads its weights for every place."""
+    program, (run,) = calls_in_a_row(tmp_path, channels, calls)
+    packed = 9 * channels**2
+    assert weights_of(program) == [packed]
+    assert program.counters()["wgt_load_nbytes"] == packed
+    assert (run.calls, len(set(run.results))) == (calls, calls)
+    assert program.symbol(run.weights).nbytes == packed
+
+
+def test_a_single_call_is_no_run(tmp_path: Path) -> None:
+    program, runs = calls_in_a_row(tmp_path, 64, 1)
+    assert runs == []
+    assert program.counters()["wgt_load_nbytes"] >= 9 * 64**2
+
+
+def test_weights_that_would_cost_too_much_to_keep(tmp_path: Path) -> None:
+    """Of 147,456 bytes, a tile that keeps them is slower than one that streams them."""
+    program, runs = calls_in_a_row(tmp_path, 128, 2)
+    assert runs == []
+    assert program.counters()["wgt_load_nbytes"] == 2 * 9 * 128**2
 
 
 def weights_of(program: Program) -> list[int]:

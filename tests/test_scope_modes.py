@@ -61,8 +61,13 @@ def quantized(model: onnx.ModelProto, path: Path) -> tvm.IRModule:
 
 
 # ---------------------------------------------------------------- equal results
-@pytest.mark.parametrize("machine", ["1x16", "4x8"])
-@pytest.mark.parametrize("name", NETS)
+ON_ANOTHER_MACHINE = ("stem", "concat", "int32", "crossed island")
+
+
+@pytest.mark.parametrize(
+    ("name", "machine"),
+    [*((name, "1x16") for name in NETS), *((name, "4x8") for name in ON_ANOTHER_MACHINE)],
+)
 def test_every_mode_computes_the_same(name: str, machine: str) -> None:
     net, config = NETS[name](), machines()[machine]
     mod, inputs = net.module(net.result), net.inputs()
@@ -227,8 +232,7 @@ def assert_same_instructions(mod: tvm.IRModule, inputs: list[np.ndarray], config
     }
 
 
-@pytest.mark.parametrize("preset", ["pynq", "sim"])
-@pytest.mark.parametrize("model", [resnet, mobilenet])
+@pytest.mark.parametrize(("model", "preset"), [(resnet, "pynq"), (mobilenet, "sim")])
 def test_layers_are_the_same_without_scopes(
     model: Callable[[], onnx.ModelProto], preset: str, tmp_path: Path
 ) -> None:

@@ -13,7 +13,7 @@ from integer_models import IntegerNet, island_net, residual_net
 from vta_byoc.hw.config import Capabilities, VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.lowering import compile_region
-from vta_byoc.pipeline import partition_for_vta
+from vta_byoc.pipeline import DRAM_ONLY, ON, partition_for_vta
 from vta_byoc.region import Region, region_functions
 from vta_byoc.scopes import Fact
 from vta_byoc.strategy import DRAM_ACC, DRAM_INP, DRAM_WGT, STRATEGIES
@@ -37,18 +37,23 @@ def only_region(mod: tvm.IRModule) -> tvm.relax.Function:
     return func
 
 
-def test_decisions_of_a_residual_block() -> None:
+@pytest.mark.parametrize(
+    ("scopes", "stored"), [(ON, ["conv_a", "join"]), (DRAM_ONLY, ["conv_a", "conv_b", "join"])]
+)
+def test_decisions_of_a_residual_block(scopes: str, stored: list[str]) -> None:
+    """What stays on chip is no tensor of the region; the others are decided alike."""
     net = residual_net()
-    mod = partition_for_vta(net.module(net.result), CONFIG)
+    mod = partition_for_vta(net.module(net.result), CONFIG, scopes=scopes)
     func = only_region(mod)
     region, decisions = Region.of(func), scopes_of(func)
     int8 = {name for name, (_, dtype) in region.tensors.items() if dtype == "int8"}
-    assert [s.output for s in region.steps] == ["conv_a", "conv_b", "join"]
+    assert [s.output for s in region.steps] == stored
+    assert set(decisions) == {*region.params, *stored}
     x = region.params[0]
     assert decisions[x].demands == (("conv_a", DRAM_INP), ("join", DRAM_INP))
     assert decisions[x].scope == DRAM_INP
     assert (decisions[x].rule, decisions["conv_a"].rule) == ("consumers agree", "single consumer")
-    assert (decisions["conv_a"].scope, decisions["conv_b"].scope) == (DRAM_INP, DRAM_INP)
+    assert {decisions[name].scope for name in stored} == {DRAM_INP}
     assert decisions["join"].rule == "no consumer: as its producer writes it"
     for name, (shape, _dtype) in region.tensors.items():
         assert decisions[name].nbytes == math.prod(shape) * (1 if name in int8 else 4)
@@ -143,7 +148,7 @@ def test_scopes_of_a_machine_follow_its_configuration() -> None:
 def test_a_strategys_demand_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other demands of the residual give its operands another scope, alignment and place."""
     net = residual_net()
-    mod = partition_for_vta(net.module(net.result), CONFIG)
+    mod = partition_for_vta(net.module(net.result), CONFIG, scopes=DRAM_ONLY)
     name = only_region(mod).params[0].name
     before = compile_region(mod, only_region(mod), {}, CONFIG)
 

@@ -6,6 +6,7 @@ computes and stores; :func:`estimate` turns it into cycles by the machine's timi
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +30,13 @@ class Staged:
     """One buffer of a layer in SRAM.
 
     ``size``: elements of one (full) tile; ``fills``: tiles over the layer.  For a loaded buffer,
-    over the layer: ``nbytes`` read from DRAM, ``dmas`` instructions, ``zeros`` elements of padding.
+    over the layer, were every fill a load: ``nbytes`` read from DRAM, ``dmas`` instructions,
+    ``zeros`` elements of padding.
+
+    ``period`` different tiles are filled in turn, ``turns`` times, before others come: a fill whose
+    slot holds its tile already is no load.  The last step before others come is ``ends`` times as
+    long as one is on average.  ``chunks``: a fill is that many loads, one after the other, each to
+    a slot of its own as far as there are slots.
     """
 
     scope: str
@@ -38,6 +45,41 @@ class Staged:
     nbytes: Array = 0
     dmas: Array = 0
     zeros: Array = 0
+    period: Array = 1
+    turns: Array = 1
+    ends: Array = 1
+    chunks: Array = 1
+
+    def loaded(self, slots: int) -> Staged:
+        """What is really loaded with that many slots: ``fills`` that are loads."""
+        row = self.period * self.turns
+        held = slots % np.asarray(self.period) == 0
+        return self._part(np.where(held, np.minimum(slots, row), row), row)
+
+    def fewest(self) -> Staged:
+        """With a single tile loaded once, as one slot has it, where two would load it twice."""
+        turns = np.where(np.asarray(self.period) == 1, 1, self.turns)
+        return dataclasses.replace(self._part(turns, self.turns), turns=turns)
+
+    def stays(self, slots: int) -> Array:
+        """Whether the next call of the layer finds all tiles in their slots."""
+        return (slots % np.asarray(self.period) == 0) & (self.fills == self.period * self.turns)
+
+    def without_loads(self, where: Array) -> Staged:
+        """With nothing to load ``where`` that holds."""
+        return dataclasses.replace(
+            self,
+            nbytes=np.where(where, 0, self.nbytes),
+            dmas=np.where(where, 0, self.dmas),
+            zeros=np.where(where, 0, self.zeros),
+        )
+
+    def _part(self, count: Array, of: Array) -> Staged:
+        """With ``count`` of each ``of`` fills (their product is exact, unlike a share)."""
+        counts = {
+            name: getattr(self, name) * count / of for name in ("fills", "nbytes", "dmas", "zeros")
+        }
+        return dataclasses.replace(self, **counts)
 
 
 @dataclass(frozen=True)
@@ -92,27 +134,52 @@ def needs(demand: Demand, slots: Sequence[int]) -> list[Array]:
     return [used[scope] for scope in SCOPES]
 
 
-def estimate(demand: Demand, config: VTAConfig, slots: Sequence[int]) -> Array:
+def estimate(
+    demand: Demand, config: VTAConfig, slots: Sequence[int], calls: int = 1
+) -> Array:
     """Cycles of a layer; infinite where its tiles do not fit SRAM.
 
     The three queues overlap as far as slots allow: a step's loads hide behind the step before, a
-    buffer with one slot is filled while nothing computes on it.
+    buffer with one slot is filled while nothing computes on it.  ``calls``: as for :func:`spent`.
     """
-    return np.where(fits(demand, config, slots), Time(demand, config, slots).cycles(), np.inf)
+    cycles, _ = spent(demand, config, slots, calls)
+    return np.where(fits(demand, config, slots), cycles, np.inf)
+
+
+def spent(
+    demand: Demand, config: VTAConfig, slots: Sequence[int], calls: int = 1
+) -> tuple[Array, Array]:
+    """(cycles, cycles of the port) of a layer, whether it fits or not.
+
+    Of ``calls`` calls in a row that have their weights in common: a call's share.
+    """
+    time = Time(demand, config, slots)
+    if calls == 1:
+        return time.cycles(), time.port
+    later = Time(demand, config, slots, again=True)
+    first, rest = 1 / calls, 1 - 1 / calls
+    return first * time.cycles() + rest * later.cycles(), first * time.port + rest * later.port
 
 
 class Time:
-    """Cycles of each queue, of the port (``port``), and how they overlap (:meth:`cycles`)."""
+    """Cycles of each queue, of the port (``port``), and how they overlap (:meth:`cycles`).
 
-    def __init__(self, demand: Demand, config: VTAConfig, slots: Sequence[int]):
+    ``again``: of a call that follows one with the same weights.
+    """
+
+    def __init__(
+        self, demand: Demand, config: VTAConfig, slots: Sequence[int], *, again: bool = False
+    ):
         time = config.timing
         self.demand, self.time = demand, time
         self.slots = dict(zip(SCOPES, slots, strict=True))
-        self.loads = [s for s in demand.staged if s.scope != ACC]
-        operands = [s for s in demand.staged if s.scope == ACC]
+        staged = [self._loaded(item, again) for item in demand.staged]
+        self.loads = [s for s in staged if s.scope != ACC]
+        operands = [s for s in staged if s.scope == ACC]
         self.steps = demand.tiles
-        for item in self.loads:
-            self.steps = np.maximum(self.steps, item.fills)
+        for item in demand.staged:
+            if item.scope != ACC:
+                self.steps = np.maximum(self.steps, item.fills)
         met = self.combinations()
         kernels = demand.kernels + met * demand.step_kernels
         uop_bytes = (demand.uops + met * demand.step_uops) * UOP_BYTES
@@ -122,14 +189,21 @@ class Time:
         self.alu = self.alu + sum(self.filling(s) for s in operands)
         alone = sum((self.filling(s) for s in self.loads), np.float64(0))
         self.store = demand.stored / time.port_bytes + demand.stores * time.dma_latency
-        dmas = sum(s.dmas for s in demand.staged) + demand.stores + kernels
+        dmas = sum(s.dmas for s in staged) + demand.stores + kernels
         self.insns = dmas + demand.gemm_starts + demand.alu_starts + 2 * demand.tiles
-        nbytes = sum(s.nbytes for s in demand.staged) + demand.stored + uop_bytes
+        nbytes = sum(s.nbytes for s in staged) + demand.stored + uop_bytes
         self.port = (nbytes + self.insns * INSN_BYTES) / time.port_bytes
         # a load waits for whoever else uses the port while it does
         mine = sum((s.nbytes for s in self.loads), np.float64(0)) / time.port_bytes
         self.stretch = 1 + mine * (self.port - mine) / np.maximum(alone, 1) ** 2
         self.load = alone * self.stretch
+
+    def _loaded(self, item: Staged, again: bool) -> Staged:
+        slots = self.slots[item.scope]
+        loaded = item.loaded(slots)
+        if again and item.scope == WGT:
+            loaded = loaded.without_loads(item.stays(slots))
+        return loaded
 
     def combinations(self) -> Array:
         """Combinations of slots that steps meet: buffers filled equally often go in step."""
@@ -157,7 +231,7 @@ class Time:
         gemm, alu, out = self.gemm / steps, self.alu / tiles, self.store / tiles
         fetch = self.insns * (INSN_BYTES / self.time.port_bytes)
         fetch = fetch + self.insns / self.time.fetch_burst * self.time.dma_latency
-        computing = self.gemm + self.alu + self.exposed(alu) + first + out
+        computing = self.gemm + self.alu + self.exposed(alu) + self.renewed() + first + out
         body = np.maximum(computing, self.load + gemm + alu + out)
         body = np.maximum(body, self.uneven(gemm, alu) + first + out)
         body = np.maximum(body, self.bursts() + first + out)
@@ -167,7 +241,8 @@ class Time:
     def exposed(self, alu: Array) -> Array:
         """Loads and stores that buffers with one slot keep from overlapping computation.
 
-        The load for a tile's first step still hides behind the ALU work of the tile before.
+        The load for a tile's first step still hides behind the ALU work of the tile before, that
+        for a further chunk of it behind nothing.
         """
         tiles, waits = self.demand.tiles, self.demand.waits
         stores: Array = self.store * waits
@@ -175,11 +250,14 @@ class Time:
             stores = stores + self.store * (1 - waits) * (1 - 1 / tiles)
         loads: Array = np.float64(0)
         first: Array = np.float64(0)
+        further: Array = np.float64(0)
         for item in self.loads:
+            if self.slots[item.scope] == 1:
+                further = further + self.filling(item) * (1 - 1 / item.chunks)
             each = np.where(self.blocked(item), self.filling(item) / item.fills, 0)
             loads = loads + each * (item.fills - 1)
             first = first + each * np.minimum(item.fills, tiles)
-        return stores + np.maximum(loads - np.minimum(first, alu * tiles), 0)
+        return stores + further + np.maximum(loads - np.minimum(first, alu * tiles), 0)
 
     def blocked(self, item: Staged) -> Array:
         """Whether a load waits for computation: it has one slot, or follows one that has."""
@@ -192,20 +270,40 @@ class Time:
     def uneven(self, gemm: Array, alu: Array) -> Array:
         """Steps of a reduction: loads run one step ahead, so the epilogue hides one load only."""
         tiles = self.demand.tiles
-        each: Array = np.float64(0)
-        for item in self.loads:
-            each = each + np.where(item.fills == self.steps, self.filling(item) / item.fills, 0)
-        each = each * self.stretch
+        each = self.steady() * self.stretch
         inner, last = np.maximum(each, gemm), gemm + alu
         return (self.steps - tiles) * inner + (tiles - 1) * np.maximum(each, last) + last
+
+    def renewed(self) -> Array:
+        """Loads of the tiles that follow some that stayed for several turns: a slot falls free
+        only in the last turn, so that each load hides behind one step."""
+        each = (self.gemm + self.alu) / self.steps
+        longest: Array = np.float64(0)
+        for item in self.demand.staged:
+            slots, row = self.slots[item.scope], item.period * item.turns
+            if item.scope == ACC or slots == 1:
+                continue
+            loaded = item.loaded(slots)
+            rows = item.fills / row
+            load = (self.filling(loaded) / loaded.fills + self.steady()) * self.stretch
+            waits = np.maximum(load - item.ends * each, 0)
+            waits = waits + (loaded.fills / rows - 1) * np.maximum(load - each, 0)
+            stays = (np.asarray(item.turns) > 1) & (loaded.fills < item.fills)
+            longest = np.maximum(longest, np.where(stays, (rows - 1) * waits, 0))
+        return longest
+
+    def steady(self) -> Array:
+        """Cycles of the loads that come with every step, for one step."""
+        total: Array = np.float64(0)
+        for item in self.loads:
+            total = total + np.where(item.fills == self.steps, self.filling(item) / item.fills, 0)
+        return total
 
     def bursts(self) -> Array:
         """A buffer filled seldom is prefetched during the two steps before it is needed."""
         total: Array = np.float64(0)
         each = (self.gemm + self.alu) / self.steps
-        fast: Array = np.float64(0)
-        for item in self.loads:
-            fast = fast + np.where(item.fills == self.steps, self.filling(item) / item.fills, 0)
+        fast = self.steady()
         for item in self.loads:
             period = self.steps / item.fills
             load = (self.filling(item) / item.fills + 2 * fast) * self.stretch

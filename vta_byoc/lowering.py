@@ -34,6 +34,7 @@ from vta_byoc.hw.verifier import check
 from .codegen import BEST, FoldMode, ProgramBuilder
 from .region import Region, Step, region_functions
 from .vdevice import scope_align, scopes_of
+from .weight_runs import WeightRun, computation_in, weight_runs
 
 REGIONS_ATTR = "vta.regions"
 
@@ -49,14 +50,11 @@ def compile_region(
 
     Symbols are named after the region's tensors, layers after the model's operators.
     """
-    region, scopes = Region.of(func), scopes_of(func)
+    region = Region.of(func)
     builder = ProgramBuilder(config, fold, reuse_resident=True)
-
-    def place(name: str) -> tuple[str, int]:
-        scope = scopes[name].scope
-        return scope, scope_align(config, scope, region.tensors[name][1])
-
+    place = _placing(func, region, config)
     shared = _shared(region, constants, place)
+    runs = weight_runs(mod, region, shared, config)
     for position, name in enumerate(region.params):
         if name in shared:
             if shared[name] == name:
@@ -73,7 +71,7 @@ def compile_region(
     builder.share(_lifetimes(region))
     for step in region.steps:
         tensors = [*step.args, step.output]
-        for part in step.computation(mod).parts(config):
+        for part in computation_in(mod, step, runs).parts(config):
             home = homes.get(tensors[part.args[0]])
             if home is None or home.step is not step or home.position != part.args[0]:
                 bound = [shared.get(tensors[i], tensors[i]) for i in part.args]
@@ -81,6 +79,32 @@ def compile_region(
     program = builder.finish()
     check(program)  # a program that could hang or race is never handed out
     return program
+
+
+def weight_runs_of(
+    mod: tvm.IRModule,
+    func: relax.Function,
+    constants: Mapping[int, np.ndarray],
+    config: VTAConfig,
+) -> list[WeightRun]:
+    """The steps of region ``func`` that load their weights once; arguments as of
+    :func:`compile_region`, which does so."""
+    region = Region.of(func)
+    shared = _shared(region, constants, _placing(func, region, config))
+    return weight_runs(mod, region, shared, config)
+
+
+def _placing(
+    func: relax.Function, region: Region, config: VTAConfig
+) -> Callable[[str], tuple[str, int]]:
+    """Scope and alignment of a tensor by its name."""
+    scopes = scopes_of(func)
+
+    def place(name: str) -> tuple[str, int]:
+        scope = scopes[name].scope
+        return scope, scope_align(config, scope, region.tensors[name][1])
+
+    return place
 
 
 def _shared(

@@ -350,21 +350,25 @@ class _Sharer:
         return relax.transform.Normalize()(result)
 
     def _placement(self) -> str:
-        """The placement record: a consumer's cycles are those it adds to its producer's."""
-        notes: dict[str, tuple[str, float]] = {}
+        """The placement record: a consumer's cycles are those it adds to its producer's.
+
+        An operator of several composites may be in the tiles of several producers.
+        """
+        homes: dict[str, list[str]] = {}
+        added: dict[str, float] = {}
         for node in self._nodes.values():
-            if not node.inside:
-                continue
-            first, *rest = node.inside
-            more = node.cycles - first.cycles
+            first, *rest = node.inside or [node]
+            more = max(0.0, node.cycles - first.cycles)
             for consumer in rest:
-                (source,) = consumer.sources[-1:]
-                notes[source] = (f"in the tiles of {first.sources[0]}", max(0.0, more / len(rest)))
+                (source,) = consumer.sources
+                homes.setdefault(source, []).append(first.sources[0])
+                added[source] = added.get(source, 0.0) + more / len(rest) - consumer.cycles
         records = []
         for record in placements(self._mod):
-            if record.name in notes:
-                note, cycles = notes[record.name]
-                record = dataclasses.replace(record, note=note, cycles=round(cycles))
+            if record.name in homes:
+                note = f"in the tiles of {', '.join(dict.fromkeys(homes[record.name]))}"
+                cycles = max(0, round(record.cycles + added[record.name]))
+                record = dataclasses.replace(record, note=note, cycles=cycles)
             records.append(record)
         return json.dumps([dataclasses.asdict(record) for record in records])
 
@@ -399,7 +403,7 @@ def _merged(node: _Node, builder: relax.BlockBuilder) -> relax.Function:
         {
             "Composite": name,
             "Primitive": True,
-            SOURCE_ATTR: JOINT.join(node.sources),
+            SOURCE_ATTR: JOINT.join(dict.fromkeys(node.sources)),
             RESULT_ATTR: node.result,
         }
     )

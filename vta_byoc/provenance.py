@@ -30,6 +30,7 @@ from .check import _observing
 from .layout import read_packed
 from .packing import PLANES
 from .patterns.graph import as_step, is_narrowing
+from .place import operators_of
 from .reference import build_reference
 from .runtime import Inputs as ModelInputs
 from .runtime import run_vm
@@ -102,7 +103,8 @@ def culprit(
     for number in range(1, plane + 1):
         chain = [*chain, Stage("shr", f"{layer.output} >> {8 * number}")]
         numbers.append(numbers[-1] >> 8)
-    blame = _in_chain(machine, store, acc, lane, chain, numbers)
+    unstored = operators_of(layer.name)[:-1]
+    blame = _in_chain(machine, store, acc, lane, chain, numbers, unstored)
     detail = blame.detail.replace("[]", f"[{_list(at)}]")
     return Blame(blame.index, blame.cause, detail, way)
 
@@ -135,10 +137,12 @@ def _in_chain(
     lane: int,
     chain: Sequence[Stage],
     wanted: Sequence[int],
+    unstored: Sequence[str],
 ) -> Blame:
     """Which instruction made lane ``lane`` of ACC element ``acc`` wrong before a STORE.
 
     ``wanted`` are the reference's values of ``chain``.  ``[]`` stands for the tensor's index.
+    ``unstored`` are the operators that the layer computes before in the same tiles.
     """
     writers = machine.writers(acc, store)
     if not writers:
@@ -169,7 +173,7 @@ def _in_chain(
         group = acts[: cuts[stage]]
         if not group:
             group = acts[:1]
-        cause = _why_sum(group, chain[stage].name, exact=not wrong)
+        cause = _why_sum(group, chain[stage].name, unstored, exact=not wrong)
     detail = f"ACC element {acc} is {group[-1].after} after it; "
     detail += f"{chain[stage].name}[] of the reference is {wanted[stage]}"
     return Blame(group[-1].index, cause, detail)
@@ -182,13 +186,16 @@ def _why_step(group: Sequence[_Act], name: str) -> str:
     return f"it or one from {first} on is wrong: what {first} read is right, {name} is not"
 
 
-def _why_sum(group: Sequence[_Act], name: str, *, exact: bool) -> str:
+def _why_sum(group: Sequence[_Act], name: str, unstored: Sequence[str], *, exact: bool) -> str:
     if exact and {act.kind for act in group} <= {"LOAD", "RESET", "MAC"}:
         return (
             "the sum of products is wrong when this last GEMM of it is done; its operands, loops "
             "or an earlier GEMM of the sum are"
         )
-    return f"{name} is wrong when it is done; it or one before it on the way of the value is"
+    cause = f"{name} is wrong when it is done; it or one before it on the way of the value is"
+    if unstored:
+        cause += f"; with scopes dram {' and '.join(unstored)} would be stored and compared, too"
+    return cause
 
 
 def _aligned(acts: Sequence[_Act], chain: Sequence[Stage], wanted: Sequence[int]) -> list[int]:

@@ -78,25 +78,37 @@ class Computation:
     """A packed composite: the producer's strategy and workload, and the consumers in its tiles.
 
     Arguments are the producer's (operands, then constants); then for each consumer its own without
-    the one that it takes from the tile.
+    the one that it takes from the tile.  ``calls``: it is one of that many calls in a row that have
+    their weights in common.
     """
 
     strategy: Strategy
     work: Any
     tails: tuple[Tail, ...] = ()
+    calls: int = 1
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it shares neither tiles nor weights."""
+        return not self.tails and self.calls == 1
 
     def parts(self, config: VTAConfig) -> list[Part]:
         """The scheduled PrimFuncs, in order."""
-        return self.shared(config).parts() if self.tails else self.strategy.parts(self.work, config)
+        if self.is_plain:
+            return self.strategy.parts(self.work, config)
+        return self.shared(config).parts()
 
     def estimate(self, config: VTAConfig) -> float:
         """Cycles of the chosen tile; VTAError where none fits."""
-        if self.tails:
-            return self.shared(config).cycles
-        return self.strategy.estimate(self.work, config)
+        if self.is_plain:
+            return self.strategy.estimate(self.work, config)
+        return self.shared(config).cycles
 
     def shared(self, config: VTAConfig) -> Shared:
-        """How the consumers share tiles."""
+        """How consumers share the tiles, and calls the weights."""
+        if self.calls > 1:
+            assert self.strategy.repeated is not None
+            return self.strategy.repeated(self.work, self.tails, self.calls, config)
         assert self.strategy.shared is not None
         return self.strategy.shared(self.work, self.tails, config)
 

@@ -22,7 +22,8 @@ import numpy as np
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 
-from .demand import SCOPES, Array, Demand, Staged, Time, depths, estimate, fits, needs
+from .codegen.leaf import WGT
+from .demand import SCOPES, Array, Demand, Staged, depths, estimate, fits, needs, spent
 
 __all__ = [
     "MOST_SIZES",
@@ -37,6 +38,7 @@ __all__ = [
     "by_size",
     "ceil_div",
     "cost_of",
+    "keeps_weights",
     "sizes",
     "transfers",
 ]
@@ -46,8 +48,8 @@ MOST_SIZES = 20
 TOLERANCE = 0.01
 """Of choices that cost at most this much more than the cheapest, the least traffic wins.
 
-All of ResNet-18: at 0 8.796 M cycles and 28.1 MB, at 0.005 8.793 M and 22.7 MB, at 0.01 8.830 M and
-21.2 MB, at 0.02 8.899 M and 19.9 MB.
+All of ResNet-18: at 0 8.787 M cycles and 27.3 MB, at 0.005 8.791 M and 21.7 MB, at 0.01 8.819 M and
+20.3 MB, at 0.02 8.856 M and 19.3 MB.
 """
 
 
@@ -57,7 +59,8 @@ class Space:
 
     ``demand(tile, variant)`` takes an array for each axis; sizes must ascend from the smallest
     legal one.  ``what`` names the operator in errors; ``legal`` (as ``demand``) excludes tiles for
-    reasons other than SRAM.
+    reasons other than SRAM.  ``calls``: so many calls in a row have their weights in common, and
+    costs are a call's share.
     """
 
     what: str
@@ -65,6 +68,7 @@ class Space:
     variants: Sequence[str]
     demand: Callable[[Mapping[str, np.ndarray], str], Demand]
     legal: Callable[[Mapping[str, np.ndarray], str], Array] = field(default=lambda _t, _v: True)
+    calls: int = 1
 
 
 @dataclass(frozen=True)
@@ -163,9 +167,18 @@ def best(space: Space, config: VTAConfig) -> Choice:
 def cost_of(space: Space, config: VTAConfig, choice: Choice) -> float:
     """Estimated cycles of a given choice (infinite where it does not fit)."""
     tile = {name: np.array([size]) for name, size in choice.tile.items()}
-    cycles = estimate(space.demand(tile, choice.variant), config, choice.slots)
+    cycles = estimate(space.demand(tile, choice.variant), config, choice.slots, space.calls)
     legal = np.logical_and(np.isfinite(cycles), space.legal(tile, choice.variant))
     return float(np.where(legal, cycles, np.inf).reshape(-1)[0])
+
+
+def keeps_weights(space: Space, choice: Choice) -> bool:
+    """Whether a call has weights and leaves all where the next one would load them to."""
+    tile = {name: np.array([size]) for name, size in choice.tile.items()}
+    staged = space.demand(tile, choice.variant).staged
+    weights = [item for item in staged if item.scope == WGT]
+    slots = choice.slots_attr()[WGT]
+    return bool(weights) and all(np.all(item.stays(slots)) for item in weights)
 
 
 def slot_choices(demand: Demand) -> list[tuple[int, int, int]]:
@@ -195,19 +208,21 @@ class _Candidates:
     def pools(self, limit: float) -> Iterator[_Pool]:
         """Candidates by slots, those left out that cannot be near ``limit``.
 
-        Without kernels to load, two slots everywhere cost least: what then exceeds the best so far
-        need not be looked at with fewer.
+        Without kernels to load, and without a tile that is loaded to both slots, two slots
+        everywhere cost least: what then exceeds the best so far need not be looked at with fewer.
         """
-        free = dataclasses.replace(self.demand, step_kernels=0, step_uops=0)
-        least = Time(free, self.config, (2, 2, 2)).cycles()
+        calls = self.space.calls
+        staged = tuple(item.fewest() for item in self.demand.staged)
+        free = dataclasses.replace(self.demand, staged=staged, step_kernels=0, step_uops=0)
+        least, _ = spent(free, self.config, (2, 2, 2), calls)
         for slots in slot_choices(self.demand):
             near = np.flatnonzero(least <= (1 + TOLERANCE) * limit)
             if not len(near):
                 return
             demand = _map_demand(self.demand, _taking(near))
-            cycles = estimate(demand, self.config, slots)
-            port = np.asarray(Time(demand, self.config, slots).port)
-            pool = _Pool(self, slots, near, cycles, port)
+            cycles, port = spent(demand, self.config, slots, calls)
+            cycles = np.where(fits(demand, self.config, slots), cycles, np.inf)
+            pool = _Pool(self, slots, near, cycles, np.asarray(port))
             limit = min(limit, float(pool.cycles.min()))
             yield pool
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tvm
 from rich.console import Console
 from tvm import relax
@@ -23,7 +24,7 @@ from vta_byoc.hw.program import Program
 
 from .codegen.leaf import ACC
 from .graph_pack import FOLD, PACK, UNPACK
-from .lowering import compile_region
+from .lowering import compile_region, weight_runs_of
 from .onchip import Sharing, sharing_record
 from .place import Copies, host_copies
 from .region import Region, region_functions
@@ -48,7 +49,8 @@ class Row:
     ("input", "constant", "value", "output") and the decision.
 
     ``traffic`` is what VTA moves of it; ``saved`` what it would move were it not on chip;
-    ``on_chip`` are the demands for the accumulator buffer, met or not.
+    ``on_chip`` are the demands for the accumulator buffer, met or not; ``calls`` in a row find it
+    in SRAM where the first of them has loaded it.
     """
 
     part: str
@@ -57,6 +59,7 @@ class Row:
     traffic: Traffic = UNMOVED
     saved: int = 0
     on_chip: tuple[Sharing, ...] = ()
+    calls: int = 1
 
     @property
     def nbytes(self) -> int:
@@ -99,7 +102,7 @@ class ScopeReport:
     def of(cls, mod: tvm.IRModule, model: str, config: str, machine: VTAConfig) -> ScopeReport:
         """What the partitioned module ``mod`` says."""
         programs = _programs(mod, machine)
-        rows = [*_host_rows(mod, machine), *_region_rows(mod, programs)]
+        rows = [*_host_rows(mod, machine), *_region_rows(mod, machine, programs)]
         arenas = {name: Arena(p.peak_bytes, p.apart_bytes) for name, p in programs.items()}
         return cls(model, config, rows, border_copies(mod), host_copies(mod), arenas)
 
@@ -154,6 +157,7 @@ def _row_json(row: Row) -> dict[str, Any]:
         "stored": row.traffic.stored,
         "saved": row.saved,
         "on_chip": [_sharing_json(item) for item in row.on_chip],
+        "calls": row.calls,
     }
 
 
@@ -192,16 +196,23 @@ def _programs(mod: tvm.IRModule, machine: VTAConfig) -> dict[str, Program]:
     """The regions' programs, in the order in which they run."""
     programs = {}
     for number, (func, call) in enumerate(_calls(mod)):
-        constants = {i: arg.value.numpy() for i, arg in enumerate(call.args) if is_constant(arg)}
-        programs[f"region{number}"] = compile_region(mod, func, constants, machine)
+        programs[f"region{number}"] = compile_region(mod, func, _constants(call), machine)
     return programs
 
 
-def _region_rows(mod: tvm.IRModule, programs: Mapping[str, Program]) -> list[Row]:
+def _constants(call: Call) -> dict[int, np.ndarray]:
+    return {i: arg.value.numpy() for i, arg in enumerate(call.args) if is_constant(arg)}
+
+
+def _region_rows(
+    mod: tvm.IRModule, machine: VTAConfig, programs: Mapping[str, Program]
+) -> list[Row]:
     rows = []
     record = sharing_record(mod)
     for (part, program), (func, call) in zip(programs.items(), _calls(mod), strict=True):
         region, scopes, moved = Region.of(func), scopes_of(func), traffic(program)
+        runs = weight_runs_of(mod, func, _constants(call), machine)
+        calls = {run.weights: run.calls for run in runs}
         kinds = dict.fromkeys(region.tensors, Kind.VALUE.value)
         kinds |= dict.fromkeys(region.outputs, OUTPUT)
         for name, arg in zip(region.params, call.args, strict=True):
@@ -212,7 +223,8 @@ def _region_rows(mod: tvm.IRModule, programs: Mapping[str, Program]) -> list[Row
                 rows.append(_inside_row(part, [s for s in record if s.tensor == tensor]))
             asked = tuple(item for item in record if item.tensor == name)
             got = moved.get(name, UNMOVED)
-            rows.append(Row(part, kinds[name], scopes[name], got, on_chip=asked))
+            row = Row(part, kinds[name], scopes[name], got, 0, asked, calls.get(name, 1))
+            rows.append(row)
     return rows
 
 
@@ -309,6 +321,8 @@ def _cells(row: Row, rules: Notes) -> list[str]:
     cells = [decision.tensor, row.kind, decision.dtype, demands or "-", _short(decision.scope)]
     cells += [_bytes(n) for n in (decision.nbytes, row.traffic.moved, row.saved)]
     notes = [rules.number(decision.rule)]
+    if row.calls > 1:
+        notes.append(rules.number(f"resident: loaded once for {row.calls} calls in a row"))
     unmet = [item for item in row.on_chip if item.scope != ACC]
     notes += [rules.number(f"not in the tiles: {item.rule}") for item in unmet]
     return [*cells, " ".join(notes).replace("[", "\\[")]

@@ -13,6 +13,7 @@ from vta_byoc.codegen import PRAGMA_KEY
 from vta_byoc.codegen.leaf import ACC, INP, WGT
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.packing import PLANES, operand_shape, pack_operand
+from vta_byoc.tiling import Choice
 from vta_byoc.workload import CHANNEL, MAP, Epilogue, Shape, Step
 
 if TYPE_CHECKING:
@@ -59,11 +60,13 @@ class Shared:
     """A composite with consumers in its tiles: cycles by estimate, and what makes its PrimFuncs.
 
     The arguments of a part are the producer's; for each consumer its int8 operands from DRAM, its
-    weights and its tensor operands; -1 is the result.
+    weights and its tensor operands; -1 is the result.  ``keeps``: the tile, where it leaves all
+    weights in SRAM for the next call of the same tile.
     """
 
     cycles: float
     parts: Callable[[], list[Part]]
+    keeps: Choice | None = None
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,8 @@ class Strategy:
         shared: as (workload, tails, config) with consumers that take its int8 result from the
             accumulators, tile by tile; VTAError where no tile fits.  None: its tiles are spent
             or read again when they are stored.
+        repeated: as (workload, tails, calls, config) one of that many calls in a row that have
+            their weights in common; cycles are a call's share.  None: calls share nothing.
     """
 
     name: str
@@ -95,6 +100,7 @@ class Strategy:
     estimate: Callable[[Any, VTAConfig], float]
     homes: Callable[[Any, VTAConfig], list[int | None]] = _no_homes
     shared: Callable[[Any, tuple[Tail, ...], VTAConfig], Shared] | None = None
+    repeated: Callable[[Any, tuple[Tail, ...], int, VTAConfig], Shared] | None = None
 
 
 # ---------------------------------------------------------------- steps in TE

@@ -77,6 +77,12 @@ class Carried:
         return (*self.summed, *own)
 
     @property
+    def weights(self) -> range:
+        """Which of ``scales`` the loaded terms need, from the first to the last."""
+        used = [self.scales.index(term.scale) for term in self.loaded]
+        return range(min(used), max(used) + 1) if used else range(0)
+
+    @property
     def other_steps(self) -> tuple[Step, ...]:
         """What the ALU does to the other side."""
         if self.other is None:
@@ -110,8 +116,8 @@ def pooled_by(tails: Sequence[Tail]) -> tuple[int, int]:
 
 
 def refuse_pools(tails: Sequence[Tail], producer: str) -> None:
-    """VTAError where ``tails`` pool tiles that are not rows and columns."""
-    if pooled_by(tails) != (1, 1):
+    """VTAError where ``tails`` pool tiles that are not rows and columns, be it windows of 1x1."""
+    if any(isinstance(tail.work, PoolWorkload) for tail in tails):
         raise VTAError(f"need tiles of rows and columns (conv2d) to pool in, have {producer}")
 
 

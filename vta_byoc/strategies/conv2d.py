@@ -12,7 +12,7 @@ from tvm import te, tirx
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.packing import packed_shape
-from vta_byoc.tiling import Choice, best
+from vta_byoc.tiling import Choice, best, keeps_weights
 from vta_byoc.workload import Conv2dWorkload
 
 from .base import (
@@ -43,15 +43,18 @@ def choose(
     config: VTAConfig,
     out_strides: tuple[int, int] | None = None,
     tails: tuple[Tail, ...] = (),
+    calls: int = 1,
 ) -> tuple[Grouping, Choice]:
     """How groups are joined and the tile, by estimate; VTAError where nothing fits.
 
     ``out_strides``: elements between rows and columns of a result that is part of a larger one;
-    ``tails``: consumers that share the tiles (groups are joined, and weights packed, as without).
+    ``tails``: consumers that share the tiles; ``calls``: calls in a row that have their weights in
+    common (with either, groups are joined, and weights packed, as without).
     """
-    if tails:
+    if tails or calls > 1:
         grouping, _ = choose(work, config, out_strides)
-        return grouping, best(conv_space(work, grouping, config, out_strides, tails), config)
+        space = conv_space(work, grouping, config, out_strides, tails, calls)
+        return grouping, best(space, config)
     found: tuple[Grouping, Choice] | None = None
     refused: VTAError | None = None
     ways = groupings(work, config)
@@ -162,15 +165,33 @@ def estimate(work: Conv2dWorkload, config: VTAConfig) -> float:
 
 def shared(work: Conv2dWorkload, tails: tuple[Tail, ...], config: VTAConfig) -> Shared:
     """With consumers in its tiles."""
-    grouping, choice = choose(work, config, tails=tails)
+    return repeated(work, tails, 1, config)
+
+
+def repeated(
+    work: Conv2dWorkload, tails: tuple[Tail, ...], calls: int, config: VTAConfig
+) -> Shared:
+    """As one of ``calls`` calls in a row that have their weights in common."""
+    grouping, choice = choose(work, config, tails=tails, calls=calls)
+    space = conv_space(work, grouping, config, tails=tails, calls=calls)
 
     def parts() -> list[Part]:
-        func = with_tails(scheduled(work, config, grouping, choice), tails, ROLES, config)
+        func = scheduled(work, config, grouping, choice)
+        if tails:
+            func = with_tails(func, tails, ROLES, config)
         return [Part(func, (*range(len(func.params) - 1), -1))]
 
-    return Shared(choice.cycles, parts)
+    return Shared(choice.cycles, parts, choice if keeps_weights(space, choice) else None)
 
 
 CONV2D = Strategy(
-    "conv2d", Conv2dWorkload, compute, parts, scopes, constants, estimate, shared=shared
+    "conv2d",
+    Conv2dWorkload,
+    compute,
+    parts,
+    scopes,
+    constants,
+    estimate,
+    shared=shared,
+    repeated=repeated,
 )

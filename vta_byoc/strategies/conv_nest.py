@@ -226,8 +226,9 @@ def conv_schedule(
         inp = sch.get_sblock("inp")
         sch.set_scope(inp, 0, INP)
         held = variant.hold
-        sch.compute_at(inp, loops["ow"] if held and not weights_first else innermost)
+        # weights first: they need not wait for the layer before
         sch.compute_at(weight, loops["co"] if held and weights_first else innermost)
+        sch.compute_at(inp, loops["ow"] if held and not weights_first else innermost)
         acc = sch.decompose_reduction(acc, first)
         mark(sch, inp, "dma_copy")
         mark(sch, weight, "dma_copy")

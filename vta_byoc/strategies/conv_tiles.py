@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from vta_byoc.workload import CHANNEL, MAP, Conv2dWorkload, Epilogue
 from .base import ACC, INP, WGT
 from .carried import Tail, pooled_by
 from .conv_nest import INPUTS, WEIGHTS, ConvVariant, Window, has_taps, windows
+from .conv_positions import Positions, padded_tiles, positions
 from .costs import alu_cost
 from .grouping import Grouping
 from .tail_demand import TileSize, tail_demand
@@ -66,9 +66,11 @@ def conv_space(
     config: VTAConfig,
     out_strides: tuple[int, int] | None = None,
     tails: Sequence[Tail] = (),
+    calls: int = 1,
 ) -> Space:
     """All tilings; ``out_strides``: elements between rows and columns of the result, where it is
-    part of a larger tensor; ``tails``: consumers that share the tiles."""
+    part of a larger tensor; ``tails``: consumers that share the tiles; ``calls``: calls in a row
+    that have their weights in common."""
     kernel = f"{work.kernel[0]}x{work.kernel[1]}"
     axes = {
         "n": sizes(blocks(work.batch, config.batch)),
@@ -97,7 +99,7 @@ def conv_space(
         low = (tile["oh"] % rows == 0) | (tile["oh"] == work.out_height)
         return low & ((tile["ow"] % cols == 0) | (tile["ow"] == work.out_width))
 
-    return Space(f"a {kernel} convolution", axes, variants, demand, legal)
+    return Space(f"a {kernel} convolution", axes, variants, demand, legal, calls)
 
 
 def _demand(
@@ -193,7 +195,9 @@ class _ConvDemand:
         below = (rows.total - rows.before - rows.read) * cols.total
         zeros = planes * (rows.read * (cols.total - cols.read) + above + below)
         dmas = self.inp_dmas(fills, (tile["g"], ci, self.rows.reach(tile["oh"], kh), width))
-        return Staged(INP, size, fills, nbytes, dmas, zeros)
+        row = self.steps * (self.places if self.variant.order == WEIGHTS else 1)
+        again = (1, 1) if self.holds_inp else (row, self.n_co, self.last_step())
+        return Staged(INP, size, fills, nbytes, dmas, zeros, *again)
 
     def traffic(self, window: Window, outs: Array, taps: Array) -> Positions:
         """Positions of an axis over all its tiles."""
@@ -237,7 +241,7 @@ class _ConvDemand:
         tiles = np.asarray(tiles, float)
         last = (window.staged - 1) * window.skip - window.before
         most = max(window.before, last - window.size + 1)
-        padded = by_size(np.asarray(outs), lambda size: _padded_tiles(window, size)) / tiles
+        padded = by_size(np.asarray(outs), lambda size: padded_tiles(window, size)) / tiles
         return [(most, padded), (0, 1 - padded)]
 
     def wgt(self) -> Staged:
@@ -255,14 +259,34 @@ class _ConvDemand:
             Axis(tile["g"], self.co * self.ci * self.taps),
         )
         size = tile["g"] * co * ci * kh * kw
-        return Staged(WGT, size, fills, nbytes, fills * transfers(axes))
+        row = self.steps * (1 if self.variant.order == WEIGHTS else self.n_co)
+        once = (self.places == 1) | self.holds_wgt
+        turns = np.where(once, 1, self.places)
+        again = np.where(once, fills, row), turns, self.last_step()
+        return Staged(WGT, size, fills, nbytes, fills * transfers(axes), 0, *again)
+
+    def last_step(self) -> Array:
+        """How long the last step of the loops is to that of an average one."""
+        tile, work = self.tile, self.work
+        size: Array = np.float64(1)
+        axes = (
+            ("co", self.co, self.n_co),
+            ("n", self.images, self.n_n),
+            ("oh", work.out_height, self.n_h),
+            ("ow", work.out_width, self.n_w),
+        )
+        inner = axes[1:] if self.variant.order == WEIGHTS else axes[:1]
+        for name, total, count in inner:
+            size = size * (total - (count - 1) * tile[name]) * count / total
+        return size
 
     def operand(self, kind: str) -> Staged:
         """A tensor operand of the epilogue: staged at the loop where it changes."""
         tile, work = self.tile, self.work
         weights_first = self.variant.order == WEIGHTS
-        area = tile["oh"] * tile["ow"]
+        area, places = tile["oh"] * tile["ow"], self.n_h * self.n_w
         rows = Axis(tile["oh"], work.out_width)
+        again: tuple[Array, Array] = (1, 1)
         if kind == CHANNEL:
             whole = not weights_first and self.at_sets
             co = self.co if whole else tile["co"]
@@ -270,18 +294,22 @@ class _ConvDemand:
             size, repeats = tile["g"] * co, 1 if whole or weights_first else self.places
             total = self.sets * self.co
             axes = [Axis(co, 1), Axis(tile["g"], self.co)]
+            if not whole and not weights_first:
+                again = self.n_co, self.places
         elif kind == MAP:
             fills = self.tiles if weights_first else self.n_g * self.places
             size, total = area, self.area
             repeats = self.n_g * self.n_n * (self.n_co if weights_first else 1)
             axes = [Axis(tile["ow"], 1), rows]
+            again = places, repeats
         else:
             fills, size, repeats = self.tiles, tile["g"] * tile["co"] * area, self.n_n
             total = self.sets * self.co * self.area
             axes = [Axis(tile["ow"], 1), rows, Axis(tile["co"], self.area)]
             axes.append(Axis(tile["g"], self.co * self.area))
+            again = places * (1 if weights_first else self.n_co), self.n_n
         nbytes = float(total) * repeats * self.config.acc_elem_bytes
-        return Staged(ACC, size, fills, nbytes, fills * transfers(axes))
+        return Staged(ACC, size, fills, nbytes, fills * transfers(axes), 0, *again)
 
     # ---------------------------------------------------------------- compute and store
     def instructions(self, pixels: Array) -> tuple[Array, Array]:
@@ -348,39 +376,3 @@ def _two_largest(loops: Sequence[Array]) -> tuple[Array, Array]:
         second = np.maximum(second, np.minimum(first, loop))
         first = np.maximum(first, loop)
     return first, second
-
-
-@dataclass(frozen=True)
-class Positions:
-    """Of all tiles along an axis: positions read from DRAM, zeros before them, all staged."""
-
-    read: Array
-    before: Array
-    total: Array
-
-
-@functools.lru_cache(maxsize=1 << 16)
-def positions(window: Window, outs: int, taps: int) -> tuple[int, int, int]:
-    """:class:`Positions` of tiles of ``outs`` outputs and ``taps`` taps."""
-    read = before = total = 0
-    for first_tap in range(0, window.taps, taps):
-        origin = window.before - first_tap * window.dilation
-        for first in range(0, window.out, outs):
-            staged = int(window.reach(min(outs, window.out - first), taps))
-            low = first * window.step - origin
-            begin = min(staged, max(0, -(low // window.skip)))
-            end = min(staged, max(begin, -((low - window.size) // window.skip)))
-            read, before, total = read + end - begin, before + begin, total + staged
-    return read, before, total
-
-
-def _padded_tiles(window: Window, outs: int) -> int:
-    """Tiles of ``outs`` outputs that touch padding, for the whole kernel."""
-    reach, count = (window.taps - 1) * window.dilation, 0
-    for first in range(0, window.out, outs):
-        last = min(first + outs, window.out) - 1
-        low = first * window.step - window.before
-        high = last * window.step - window.before + reach
-        count += low < 0 or high >= window.size
-    return count
-

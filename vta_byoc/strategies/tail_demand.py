@@ -96,9 +96,9 @@ def _with_elementwise(demand: Demand, tail: Tail, tile: TileSize, config: VTACon
     staged = list(demand.staged)
     for _ in plan.loaded:
         nbytes = vectors * config.inp_elem_bytes
-        staged.append(Staged(INP, chunk, fills, nbytes, dmas))
+        staged.append(Staged(INP, chunk, fills, nbytes, dmas, chunks=chunks / tiles))
     if plan.loaded:
-        count = len(plan.scales)
+        count = len(plan.weights)
         staged.append(Staged(WGT, count, 1, float(count * config.wgt_elem_bytes), 1))
     if plan.other is not None:
         staged.append(Staged(ACC, chunk, fills))

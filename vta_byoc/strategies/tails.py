@@ -161,12 +161,14 @@ class _Writer:
         for number, stage in enumerate(self._stages):
             if stage.plan is None or not stage.plan.loaded:
                 continue
-            shape = [int(d) for d in stage.weights.shape]
+            held = stage.plan.weights
+            shape = [len(held), *(int(d) for d in stage.weights.shape[1:])]
             name = f"tail{number}_weights"
             stage.staged = tirx.decl_buffer(shape, "int8", name, scope=WGT)
             loops = [_Loop(tirx.Var(f"w{d}", "int32"), size) for d, size in enumerate(shape)]
             index = [loop.var for loop in loops]
-            store = tirx.BufferStore(stage.staged, stage.weights[tuple(index)], index)
+            source = stage.weights[(index[0] + held.start, *index[1:])]
+            store = tirx.BufferStore(stage.staged, source, index)
             stmts.append(_nest(f"load_{name}", "dma_copy", loops, store, True))
             tiles.append(stage.staged)
         return stmts, tiles
@@ -363,7 +365,8 @@ class _Tile:
         self._put(f"{name}_load", "dma_copy", data, source, chunk)
         out, reduced = self._lanes[-1], _Loop(tirx.Var("rk", "int32"), self._config.block)
         left = data.source[(*list(data.indices)[:-1], reduced.var)]
-        right = stage.staged[plan.scales.index(term.scale), out, reduced.var]
+        scale = plan.scales.index(term.scale) - plan.weights.start
+        right = stage.staged[scale, out, reduced.var]
         value = acc + tirx.Cast("int32", left) * tirx.Cast("int32", right)
         store = tirx.BufferStore(acc.source, value, list(acc.indices))
         chunk.body.append(self._nest(name, "gemm", [*self._kept, reduced], store))
