@@ -19,12 +19,14 @@ from tvm import relax
 from tvm.ir import TupleGetItem
 
 from vta_byoc.bindings import is_constant, op_name, static_shape, straight_bindings
+from vta_byoc.check import stored_tensors
 from vta_byoc.fold import Fold
 from vta_byoc.graph_pack import FOLD, PACK, UNPACK
 from vta_byoc.hw import simulator
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.program import Program
 from vta_byoc.lowering import compile_region
+from vta_byoc.onchip import Demands
 from vta_byoc.packing import PLANES, pack_activation, unpack_activation
 from vta_byoc.partition import Placement, composite_source, composites, parse_composite, placements
 from vta_byoc.patterns.base import Plan
@@ -52,8 +54,9 @@ def machines() -> dict[str, VTAConfig]:
 class Run:
     """One module on one machine.
 
-    ``plans`` by source name; ``programs`` by the name of the region's last tensor; ``seconds`` of
-    processor time from the dialect to programs.
+    ``plans`` by source name; ``programs`` by the name of the region's last tensor; ``stored`` are
+    the packed tensors that regions stored, by name; ``seconds`` of processor time from the dialect
+    to programs.
     """
 
     module: tvm.IRModule
@@ -61,6 +64,7 @@ class Run:
     plans: dict[str, Plan]
     programs: dict[str, Program] = field(default_factory=dict)
     outputs: list[np.ndarray] = field(default_factory=list)
+    stored: dict[str, np.ndarray] = field(default_factory=dict)
     seconds: float = 0.0
 
 
@@ -71,10 +75,11 @@ def partitioned(
     hosted: bool = True,
     planned: bool = True,
     scopes: str = ON,
+    demands: Demands | None = None,
 ) -> Run:
     """``mod`` partitioned, with the plan of each composite (``hosted``: of an operand from the
     host) if it is to be ``planned``."""
-    clean, mark, *rest = partition_passes(config, scopes=scopes)
+    clean, mark, *rest = partition_passes(config, scopes=scopes, demands=demands)
     marked = mark(clean(mod))
     plans = {}
     for func in composites(marked).values() if planned else ():
@@ -91,14 +96,16 @@ def run_module(
     *,
     planned: bool = True,
     scopes: str = ON,
+    demands: Demands | None = None,
+    stored: bool = False,
 ) -> Run:
     """Partition, compile and run ``mod``; its plans are right where composites read parameters of
-    ``main``."""
+    ``main``.  Every tensor that a region stores is kept if wanted (``stored``)."""
     start = time.process_time()
-    run = partitioned(mod, config, planned=planned, scopes=scopes)
+    run = partitioned(mod, config, planned=planned, scopes=scopes, demands=demands)
     run.seconds = time.process_time() - start
     main = run.module["main"]
-    evaluator = _Evaluator(run, config)
+    evaluator = _Evaluator(run, config, stored)
     env: dict[Any, Any] = dict(zip(main.params, inputs, strict=True))
     for binding in straight_bindings(main):
         env[binding.var] = evaluator.value(binding, env)
@@ -111,9 +118,10 @@ def run_module(
 class _Evaluator:
     """Values of the bindings of a partitioned ``main``."""
 
-    def __init__(self, run: Run, config: VTAConfig) -> None:
+    def __init__(self, run: Run, config: VTAConfig, stored: bool) -> None:
         self._run = run
         self._config = config
+        self._stored = stored
         self._regions = {gv.name_hint: f for gv, f in region_functions(run.module).items()}
 
     def value(self, binding: relax.VarBinding, env: dict[Any, Any]) -> Any:
@@ -143,6 +151,8 @@ class _Evaluator:
         names = zip(region.params, call.args, strict=True)
         inputs = {n: env[a] for n, a in names if not is_constant(a)}
         arena = simulator.run(program, inputs).arena
+        if self._stored:
+            self._run.stored.update(stored_tensors(program, arena))
         results = [program.view(arena, name).copy() for name in region.outputs]
         return results[0] if len(results) == 1 else results
 

@@ -13,7 +13,8 @@ import numpy as np
 from hypothesis import HealthCheck, Phase, Verbosity, given, settings
 from hypothesis.database import InMemoryExampleDatabase
 from layer_runs import machines
-from network_runs import Outcome, public, short, short_and_dram, short_and_off
+from network_runs import Outcome, demanded, public, short, short_and_dram, short_and_off
+from network_tiles import Tiles
 from random_graphs import Network, networks
 
 from vta_byoc.hw.config import VTAConfig
@@ -24,6 +25,8 @@ PUBLIC = 50
 """One network of so many takes the public way."""
 AGAIN = 12
 """Of so many networks one also runs with DRAM scopes only, and one without memory scopes."""
+DEMANDED = 8
+"""One network of so many also runs with random demands."""
 CHOICES = 4_096
 """Bytes that a network's choices are read from; more than the largest needs."""
 SHRINKING = 30.0
@@ -44,18 +47,26 @@ class Tally:
         with_region: how many of them have work for VTA.
         kinds: of operators, as drawn.
         hits: of the entries of the partition table.
+        sharing: how many have a layer of several operators; ``tiles``: what these are.
+        demands: injected, by what came of them.
     """
 
     networks: int = 0
     with_region: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
     hits: Counter[str] = field(default_factory=lambda: Counter({e.name: 0 for e in TABLE}))
+    sharing: int = 0
+    tiles: Tiles = field(default_factory=Tiles)
+    demands: Counter[str] = field(default_factory=Counter)
 
     def add(self, network: Network, outcome: Outcome) -> None:
         self.networks += 1
         self.with_region += outcome.regions > 0
         self.kinds.update(network.kinds)
         self.hits.update(outcome.hits)
+        self.sharing += outcome.tiles.layers > 0
+        self.tiles.add(outcome.tiles)
+        self.demands.update(outcome.demands)
 
     @property
     def share(self) -> float:
@@ -69,11 +80,18 @@ class Tally:
 
     def __str__(self) -> str:
         """The histograms."""
-        head = f"{self.networks} networks, {self.share:.1f} % with a region"
-        counts = (
-            ", ".join(f"{k} {n}" for k, n in c.most_common()) for c in (self.hits, self.kinds)
+        head = (
+            f"{self.networks} networks, {self.share:.1f} % with a region; {self.sharing} share "
+            f"tiles in {self.tiles.layers} layers"
         )
+        counts = (", ".join(f"{k} {n}" for k, n in c.most_common()) for c in self.counters)
         return "\n".join((head, *counts))
+
+    @property
+    def counters(self) -> tuple[Counter[str], ...]:
+        """All that is counted by name."""
+        tiles = (self.tiles.consumers, self.tiles.producers, self.tiles.chains)
+        return (self.hits, self.kinds, *tiles, self.demands)
 
 
 def machine_of(seed: int) -> str:
@@ -86,6 +104,8 @@ def way_of(seed: int) -> Way:
     turn = seed // len(MACHINES)
     if turn % PUBLIC == 0:
         return public
+    if turn % DEMANDED == DEMANDED - 3:  # a turn of no other way
+        return demanded
     return {AGAIN // 2: short_and_dram, AGAIN - 1: short_and_off}.get(turn % AGAIN, short)
 
 

@@ -2,8 +2,9 @@
 
 Most networks take a short way: calibration evaluates the float module in numpy, and what stays on
 the host runs in numpy too, because building either with LLVM takes longer than everything else.
-Some run a second time in another mode of memory scopes. `public` takes the way of a user. All
-compile regions with `compile_region`, which hands out no program that the static verifier flags.
+Some run a second time in another mode of memory scopes, or with random demands. `public` takes the
+way of a user. All compile regions with `compile_region`, which hands out no program that the static
+verifier flags.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -22,14 +24,18 @@ import onnxruntime
 import tvm
 from dialect_numpy import all_values
 from dialect_numpy import run as reference
-from layer_runs import run_module
+from layer_runs import Run, run_module
+from network_demands import Demands, legal_demands, scarce, with_demands
+from network_tiles import Tiles, tiles_of
 from random_graphs import Network
 from tvm import relax
 
 import vta_byoc as vta
 from vta_byoc import calibrate
+from vta_byoc.check import same_packed
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.observe import Receive
+from vta_byoc.onchip import sharing_record
 from vta_byoc.partition import VTA, Placement
 from vta_byoc.pipeline import DRAM_ONLY, OFF, ON, compile_module
 from vta_byoc.reference import build_reference
@@ -42,10 +48,19 @@ TOLERANCE = 1e-4
 
 @dataclass
 class Outcome:
-    """What became of one network: entries of the partition table by how often, regions."""
+    """What became of one network.
+
+    Attributes:
+        hits: entries of the partition table by how often.
+        regions: how many.
+        tiles: what its shared layers are.
+        demands: by what came of them.
+    """
 
     hits: Counter[str] = field(default_factory=Counter)
     regions: int = 0
+    tiles: Tiles = field(default_factory=Tiles)
+    demands: Counter[str] = field(default_factory=Counter)
 
 
 def short(network: Network, config: VTAConfig, other: str = ON) -> Outcome:
@@ -53,18 +68,21 @@ def short(network: Network, config: VTAConfig, other: str = ON) -> Outcome:
 
     Everything behind quantization happens again in the scope mode ``other`` if it is not ON.
     """
-    mod = imported(network)
-    check_import(network, mod)
-    with numpy_calibration():
-        dialect = vta.quantize(mod, calibration=[network.samples(1)], **network.form)
-    inputs = network.samples(2)
+    dialect, inputs = _quantized(network), network.samples(2)
     run = run_module(dialect, config, inputs, planned=False)
     wanted = results(dialect, inputs)
     assert_equal(run.outputs, wanted)
     if other != ON:
         again = run_module(dialect, config, inputs, planned=False, scopes=other)
         assert_equal(again.outputs, wanted)
-    return _outcome(run.placement.values(), len(run.programs))
+    return _outcome_of(run)
+
+
+def _quantized(network: Network) -> tvm.IRModule:
+    mod = imported(network)
+    check_import(network, mod)
+    with numpy_calibration():
+        return vta.quantize(mod, calibration=[network.samples(1)], **network.form)
 
 
 def short_and_dram(network: Network, config: VTAConfig) -> Outcome:
@@ -75,6 +93,33 @@ def short_and_dram(network: Network, config: VTAConfig) -> Outcome:
 def short_and_off(network: Network, config: VTAConfig) -> Outcome:
     """`short`, and again without memory scopes."""
     return short(network, config, OFF)
+
+
+def demanded(network: Network, config: VTAConfig) -> Outcome:
+    """`short` where SRAM is scarce, and again with random legal demands; then every tensor that a
+    region stores is compared too."""
+    dialect, inputs, small = _quantized(network), network.samples(2), scarce(config)
+    run = run_module(dialect, small, inputs, planned=False)
+    values = reference(dialect, *inputs)
+    assert_equal(run.outputs, _listed(values["result"]))
+    record = sharing_record(run.module)
+    demands = legal_demands(record, network.seed)
+
+    def again(kept: Demands) -> Run:
+        return run_module(dialect, small, inputs, planned=False, demands=kept, stored=True)
+
+    try:
+        other, count = with_demands(again, record, demands)
+        assert_equal(other.outputs, _listed(values["result"]))
+        for name, packed in other.stored.items():
+            check = same_packed(name, "a region", packed, values[name])
+            assert check.equal, str(check)
+    except Exception as error:
+        name = type(error).__name__
+        raise AssertionError(f"{name}: {error}\nwith the demands {demands}") from error
+    outcome = _outcome_of(run)
+    outcome.demands = count
+    return outcome
 
 
 def public(network: Network, config: VTAConfig) -> Outcome:
@@ -116,7 +161,10 @@ def check_import(network: Network, mod: tvm.IRModule) -> None:
 
 def results(mod: tvm.IRModule, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     """What ``main`` must return, in numpy."""
-    value = reference(mod, *inputs)["result"]
+    return _listed(reference(mod, *inputs)["result"])
+
+
+def _listed(value: Any) -> list[np.ndarray]:
     return value if isinstance(value, list) else [value]
 
 
@@ -124,6 +172,12 @@ def assert_equal(got: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> None:
     assert len(got) == len(want)
     for number, (a, b) in enumerate(zip(got, want, strict=True)):
         np.testing.assert_array_equal(a, b, err_msg=f"output {number}")
+
+
+def _outcome_of(run: Run) -> Outcome:
+    found = _outcome(run.placement.values(), len(run.programs))
+    found.tiles = tiles_of(run.module)
+    return found
 
 
 def _outcome(placement: Iterable[Placement], regions: int) -> Outcome:

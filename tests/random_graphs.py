@@ -27,6 +27,7 @@ class Network:
         kinds: of its operators.
         shapes: of all its tensors.
         form: arguments of `quantize`.
+        seed: of what is drawn once the compiler has seen the network.
     """
 
     model: onnx.ModelProto
@@ -34,6 +35,7 @@ class Network:
     kinds: tuple[str, ...]
     shapes: dict[str, tuple[int, ...]]
     form: dict[str, Any]
+    seed: int
 
     def samples(self, seed: int) -> list[np.ndarray]:
         """One array for each input."""
@@ -74,17 +76,19 @@ class Maker:
     def network(self) -> Network:
         """Inputs, operators, outputs."""
         inputs = self._inputs()
-        kinds = []
-        for number in range(self.pick(COUNTS)):
+        kinds: list[str] = []
+        count = self.pick(COUNTS)
+        while len(kinds) < LEAST_KINDS or len(self.net.nodes) < count:
             x = self._operand()
-            known = STEMS if number == 0 and self.chance(STEM_SHARE) else KINDS
+            known = STEMS if not kinds and self.chance(STEM_SHARE) else KINDS
             kind = self.pick([k for k in known if k.takes(x) for _ in range(k.weight)])
             self.values.append(kind.make(self, x))
             kinds.append(kind.name)
         *others, last = (v.name for v in self.values[len(inputs) :])
         outputs = [last, *(n for n in others if self.chance(10 if n in self._read else 70))]
         form = self.pick(FORMS)
-        return Network(self.net.model(*outputs), inputs, tuple(kinds), self._shapes, form)
+        seed = self._draw(st.integers(0, 2**16 - 1))
+        return Network(self.net.model(*outputs), inputs, tuple(kinds), self._shapes, form, seed)
 
     def _operand(self) -> Value:
         """Mostly the last tensor or one that nothing reads yet."""
@@ -150,7 +154,8 @@ FORMS: tuple[dict[str, Any], ...] = (
 )
 """How a network is quantized."""
 COUNTS = (2, 3, 3, 4, 4, 4, 5, 5, 5, 6, 6, 7, 8, 9, 10, 11, 12)
-"""Of operators."""
+"""Of ONNX operators, at the least; some kinds are several."""
+LEAST_KINDS = 2
 SIZES = (5, 4, 3, 6, 7, 8, 9, 2, 1, 12)
 """Rows and columns of the inputs."""
 INPUT_CHANNELS = (3, 16, 1, 8, 17, 24, 32)

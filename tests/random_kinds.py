@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import random_moves as moves
 import random_operators as operators
+import random_tiles as tiles
 from random_operators import MOST_ELEMENTS, Value
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ KINDS = (
     Kind("max_pool", 4, _image, operators.max_pool),
     Kind("avg_pool", 5, _image, operators.avg_pool),
     Kind("mean", 7, _space, operators.mean),
+    Kind("followed", 12, _image, tiles.followed),
     Kind("concat", 5, _any, moves.concat),
     Kind("slice", 6, _any, moves.slice_),
     Kind("split", 2, _halves, moves.split),

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from layer_runs import Run, run_module
+from network_demands import AGAINST_COST, INJECTED
 from network_hunt import Disagreement, Tally, try_network
 from network_runs import Outcome
+from network_tiles import CONSUMERS
 from random_graphs import Network, networks
 
 from benchmarks import fuzz_networks
@@ -121,12 +123,17 @@ def test_the_hunt_counts(
         tally.with_region += 1
         tally.kinds.update(["conv"])
         tally.hits.update(entry.name for entry in TABLE[0 if hit else 1 :])
+        tally.tiles.consumers.update(CONSUMERS)
+        tally.demands.update([INJECTED, AGAINST_COST])
 
     monkeypatch.setattr(fuzz_networks, "try_network", fine)
     monkeypatch.setattr("sys.argv", ["fuzz_networks.py", "--networks", str(networks)])
     assert fuzz_networks.main() == exit_code
     out = capsys.readouterr().out
     assert "vta.conv2d" in out and "what the networks were made of" in out
+    assert "leaky" in out and AGAINST_COST in out
     monkeypatch.setattr("sys.argv", ["fuzz_networks.py", "--networks", "10", "--json"])
     assert fuzz_networks.main() == 0
-    assert json.loads(capsys.readouterr().out)["operators"] == {"conv": 10}
+    found = json.loads(capsys.readouterr().out)
+    assert found["operators"] == {"conv": 10}
+    assert found["demands"] == {INJECTED: 10, AGAINST_COST: 10}

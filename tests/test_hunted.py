@@ -9,6 +9,8 @@ from integer_models import IntegerNet
 from layer_runs import machines, run_module
 from tvm import relax
 
+from vta_byoc.onchip import sharing_record
+
 MACHINES = machines()
 
 
@@ -48,4 +50,16 @@ def test_a_constant_side_stays_on_the_host() -> None:
     run = run_module(mod, MACHINES["1x16"], inputs)
     assert run.placement["join"].device == "cpu"
     assert "one side is a constant int8 tensor" in run.placement["join"].reason
+    np.testing.assert_array_equal(run.outputs[0], reference(mod, *inputs)["result"])
+
+
+def test_a_pool_of_single_positions_behind_a_sum() -> None:
+    """The tiles of an elementwise operator have no rows and columns, be the windows of 1x1."""
+    net = IntegerNet(x=(1, 16, 4, 5), y=(1, 16, 4, 5))
+    joined = net.residual(*net.params, name="join")
+    mod = net.module(net.op("nn.max_pool2d", joined, pool_size=(1, 1), name="pool"))
+    inputs = net.inputs()
+    run = run_module(mod, MACHINES["1x16"], inputs)
+    (found,) = sharing_record(run.module)
+    assert found.rule == "need tiles of rows and columns (conv2d) to pool in, have elementwise"
     np.testing.assert_array_equal(run.outputs[0], reference(mod, *inputs)["result"])

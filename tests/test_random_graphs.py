@@ -1,13 +1,15 @@
 """250 random ONNX networks on five machines: import, quantize, compile, run, equal bit for bit.
 
+Some of them again with DRAM scopes only, without memory scopes, and with random legal demands.
 `test_random_graphs_more.py` runs the other half, at the same time; `make fuzz` hunts on.
 """
 
 from __future__ import annotations
 
 import pytest
-from network_hunt import MACHINES, PUBLIC, Tally, machine_of, try_network, way_of
-from network_runs import public
+from network_demands import AGAINST_COST, INJECTED, TAKEN_OUT
+from network_hunt import DEMANDED, MACHINES, PUBLIC, Tally, machine_of, try_network, way_of
+from network_runs import demanded, public
 
 from vta_byoc.partition import TABLE
 
@@ -18,6 +20,12 @@ LEAST_HITS = 20
 """Of every entry of the partition table, by all networks."""
 LEAST_SHARE = 95
 """Percent of the networks with work for VTA."""
+LEAST_SHARING = 150
+"""Networks with a layer of several operators."""
+LEAST_TILES = 16
+"""Consumers of each kind in their producer's tiles, and layers of each length."""
+LEAST_DEMANDS = {INJECTED: 24, AGAINST_COST: 6, TAKEN_OUT: 4}
+"""By what came of them; rarer outcomes are tests of test_random_demands.py."""
 SEEDS = range(HALF)
 TALLY = Tally()
 
@@ -31,6 +39,11 @@ def check_tally(tally: Tally) -> None:
     name, hits = tally.rarest
     assert hits >= LEAST_HITS / 2, f"{name}: {tally.hits}"
     assert set(tally.hits) == {entry.name for entry in TABLE}
+    assert tally.sharing >= LEAST_SHARING / 2
+    for kind, count in (tally.tiles.consumers | tally.tiles.chains).items():
+        assert count >= LEAST_TILES / 2, f"{kind}: {tally.tiles}"
+    for what, least in LEAST_DEMANDS.items():
+        assert tally.demands[what] >= least / 2, f"{what}: {tally.demands}"
 
 
 @pytest.mark.parametrize("first", SEEDS[::CHUNK])
@@ -47,3 +60,6 @@ def test_ways_and_machines() -> None:
     public_on = [machine_of(seed) for seed in range(NETWORKS) if way_of(seed) is public]
     assert len(public_on) == NETWORKS // PUBLIC
     assert set(public_on) == set(MACHINES) and len(MACHINES) >= 4
+    demanded_on = [machine_of(seed) for seed in range(NETWORKS) if way_of(seed) is demanded]
+    assert len(demanded_on) == NETWORKS // len(MACHINES) // DEMANDED * len(MACHINES)
+    assert set(demanded_on) == set(MACHINES)
