@@ -25,7 +25,7 @@ PUBLIC = 50
 """One network of so many takes the public way."""
 AGAIN = 12
 """Of so many networks one also runs with DRAM scopes only, and one without memory scopes."""
-DEMANDED = 8
+DEMANDED = 16
 """One network of so many also runs with random demands."""
 CHOICES = 4_096
 """Bytes that a network's choices are read from; more than the largest needs."""
