@@ -157,10 +157,10 @@ def share(amounts: list[tuple[int, str]]) -> float:
     return 100 * sum(a for a, device in amounts if device == "vta") / total if total else 100.0
 
 
-def in_own_process(name: str) -> dict[str, Any]:
-    """:func:`measure` in a new interpreter."""
+def in_own_process(name: str, script: str = __file__) -> dict[str, Any]:
+    """:func:`measure`, or that of another benchmark, in a new interpreter."""
     print(f"{name} ...", file=sys.stderr, flush=True)
-    command = [sys.executable, __file__, "--measure", name]
+    command = [sys.executable, script, "--measure", name]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ from tvm import relax
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks._figures import Figure, arguments, report
-from benchmarks.networks import images
+from benchmarks.networks import images, in_own_process
 from vta_byoc.bindings import op_name, static_shape, straight_bindings, vars_in
 from vta_byoc.graph_pack import FOLD, PACK, RESHAPES, UNPACK
 from vta_byoc.hw.config import VTAConfig
@@ -228,15 +227,6 @@ def different(
     return {"tensors": len(checks), "different": sum(not check.equal for check in checks)}
 
 
-def in_own_process(name: str) -> dict[str, Any]:
-    """:func:`measure` in a new interpreter."""
-    print(f"{name} ...", file=sys.stderr, flush=True)
-    command = [sys.executable, __file__, "--measure", name]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
-
-
 # ---------------------------------------------------------------- figures
 def figures_of(row: Mapping[str, Any]) -> list[Figure]:
     """The figures of one network."""
@@ -305,7 +295,7 @@ def main() -> int:
     if options.measure:
         print(json.dumps(measure(options.measure)))
         return 0
-    rows = [in_own_process(name) for name in options.only or NETWORKS]
+    rows = [in_own_process(name, __file__) for name in options.only or NETWORKS]
     figures = [figure for row in rows for figure in figures_of(row)]
     if not options.json:
         console = Console(width=max(140, Console().width))

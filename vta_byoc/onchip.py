@@ -125,7 +125,7 @@ class _Way:
 
 
 class _Refused(Exception):
-    """Why an operand cannot be taken on chip: (what, need, have)."""
+    """Why an operand cannot be taken on chip."""
 
 
 class _Sharer:
@@ -186,7 +186,7 @@ class _Sharer:
                 continue
             asked = self._demands.get((node.result, self._nodes[arg].result), ACC)
             if asked != ACC:
-                reasons[arg] = f"{HINTED.replace('on chip', f'in {asked}')}"
+                reasons[arg] = f"demanded in {asked}"
                 continue
             try:
                 ways.append(self._way(node, operand))
