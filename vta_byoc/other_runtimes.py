@@ -107,7 +107,7 @@ def tflite_runtime(path: str) -> Runtime:
     """A TFLite file in the LiteRT interpreter without delegates, every tensor preserved; tensors of
     four axes in the order NCHW."""
     try:
-        from ai_edge_litert import interpreter as litert  # type: ignore[import-not-found]
+        from ai_edge_litert import interpreter as litert
     except ImportError as error:
         raise _missing("ai-edge-litert", "the TFLite interpreter") from error
     try:
