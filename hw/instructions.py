@@ -6,7 +6,7 @@ Bit positions come from ``hw/isa.py`` through ``hw/decoding.py``, refusals from 
 SRAM layout and arithmetic from ``hw/sram.py`` and ``hw/dot.py``.  Every instruction is checked as
 a whole before it touches memory, and the first fault stops the program.
 
-Functions under ``T.inline`` are TVMScript; the others build expressions and statements for it.
+Functions under ``inline`` are TVMScript; the others build expressions and statements for it.
 ``m`` is the :class:`Machine`, ``s`` the state (the buffers that :func:`vta_run` declares) and
 ``f`` the fields of an instruction.
 """
@@ -34,6 +34,7 @@ from .faults import (
     Fault,
     static_message,
 )
+from .inline import inline
 from .isa import AluOp, MemType, Opcode
 from .sram import Machine, inp_word, memories, unpack_inp, unpack_wgt, wgt_vector
 
@@ -88,7 +89,7 @@ def check_transfer(s: Any, f: Any, depth: int, elem_bytes: int) -> None:
     refuse(s, byte >= s.arena_bytes, Fault.DRAM_RANGE, byte, s.arena_bytes)
 
 
-@T.inline
+@inline
 def load_rows(m, s, f, mem):
     width: T.let = f.x_pad_0 + f.x_size + f.x_pad_1
     for y in T.serial(f.y_pad_0 + f.y_size + f.y_pad_1):
@@ -121,7 +122,7 @@ def run_load(m: Machine, s: Any, f: Any) -> None:
                 load_rows(m, s, f, mem)
 
 
-@T.inline
+@inline
 def store_rows(m, s, f):
     for y in T.serial(f.y_size):
         src: T.let = (f.sram_base + y * f.x_size) * m.acc_words
@@ -148,7 +149,7 @@ def run_store(m: Machine, s: Any, f: Any) -> None:
 _RANGE = {"dst": Fault.DST_RANGE, "src": Fault.SRC_RANGE, "wgt": Fault.WGT_RANGE}
 
 
-@T.inline
+@inline
 def scan_uops(m, s, f, top):
     for slot in T.serial(len(_RANGE) + 1):
         top[slot] = T.int64(0)
@@ -202,7 +203,7 @@ def accumulate(m: Machine, s: Any, dst: Expr, src: Expr, row: Expr, wgt: Expr) -
         store(s.acc, at, m.lanes, add(load(s.acc, at, m.lanes), product, m.lanes))
 
 
-@T.inline
+@inline
 def multiply_accumulate(m, s, f, held):
     """Micro-ops outermost, which wrapping addition allows: a WGT element that the loops do not
     move is held in registers."""
@@ -220,7 +221,7 @@ def multiply_accumulate(m, s, f, held):
         s.counters[SLOT["gemm_counter"]] += f.iter_out * f.iter_in
 
 
-@T.inline
+@inline
 def reset(m, s, f):
     for i in T.serial(f.uop_bgn, f.uop_end):
         for y in T.serial(f.iter_out):
@@ -231,7 +232,7 @@ def reset(m, s, f):
                     store(s.acc, at, m.lanes, splat(T.int32(0), m.lanes))
 
 
-@T.inline
+@inline
 def run_gemm(m, s, f):
     c = T.meta_var(m.config)
     mac = T.meta_var(f.reset == 0)
@@ -255,7 +256,7 @@ def operate(m: Machine, s: Any, opcode: Expr, at: Expr, right: Expr) -> None:
             store(s.acc, at, m.lanes, function(load(s.acc, at, m.lanes), right, m.lanes))
 
 
-@T.inline
+@inline
 def alu_loop(m, s, f, use_imm):
     for y in T.serial(f.iter_out):
         for x in T.serial(f.iter_in):
@@ -272,7 +273,7 @@ def alu_loop(m, s, f, use_imm):
             s.counters[SLOT["alu_counter"]] += f.uop_end - f.uop_bgn
 
 
-@T.inline
+@inline
 def run_alu(m, s, f):
     """Vector by vector in program order, every result visible to the next."""
     refuse(s, f.reset != 0, Fault.ALU_RESET)
@@ -289,7 +290,7 @@ def run_alu(m, s, f):
 
 
 # ---------------------------------------------------------------- the machine
-@T.inline
+@inline
 def execute(m, s, words, head, queue):
     pop(s, head.pop_prev, queue * 2 - 2, queue > 0)
     pop(s, head.pop_next, queue * 2 + 1, queue < 2)
@@ -307,14 +308,14 @@ def execute(m, s, words, head, queue):
     push(s, head.push_next, queue * 2, queue < 2, m.config.capabilities.max_tokens)
 
 
-@T.inline
+@inline
 def finish(s, pc, n):
     left: T.let = i64(s.tokens[0] + s.tokens[1] + s.tokens[2] + s.tokens[3])
     refuse(s, left != 0, Fault.TOKEN_LEFT, left)
     refuse(s, pc + 1 < n, Fault.AFTER_FINISH, n - pc - 1)
 
 
-@T.inline
+@inline
 def fill_arena(s, inputs, image, n_inputs, n_image):
     for i in T.serial(n_inputs):
         s.arena[i] = inputs[i]
@@ -357,7 +358,7 @@ def record(s: Any) -> None:
         T.buffer_store(s.counters, s.fault[i], [slot])
 
 
-@T.inline
+@inline
 def run_stream(m, s, insn, n):
     for pc in T.serial(n):
         words = T.meta_var([T.Bind(insn[pc, 0]), T.Bind(insn[pc, 1])])
@@ -378,7 +379,7 @@ def run_stream(m, s, insn, n):
     record(s)
 
 
-@T.inline
+@inline
 def read_back(m, s, uop, inp, wgt, acc):
     for i in T.serial(m.config.uop_depth):
         uop[i] = s.uop[i]

@@ -25,6 +25,7 @@ from .faults import (
     INDEX_SLOT,
     Fault,
 )
+from .inline import inline
 from .instructions import _reach, execute, fill_arena, finish, power_on, read_back, record, refuse
 from .interpreter import _lanes, multiplies, seen_by_programs, sram_shapes, vnni_lanes
 from .interpreter import build_interpreter as _build_interpreter
@@ -52,7 +53,7 @@ def absorb(s: Any, space: str, index: Expr, value: Expr) -> None:
     T.buffer_store(s.digest, s.digest[0] ^ ((high << _u64(32)) | low), [0])
 
 
-@T.inline
+@inline
 def digest_load(m, s, f):
     c = T.meta_var(m.config)
     g = T.meta_var(m.dot.group)
@@ -76,7 +77,7 @@ def digest_load(m, s, f):
                 absorb(s, "acc", at * m.acc_words + k, s.acc[at * m.acc_words + k])
 
 
-@T.inline
+@inline
 def digest_store(m, s, f):
     """Every byte once: where rows overlap, all but the last end where the next begins."""
     size = T.meta_var(m.config.out_elem_bytes)
@@ -87,7 +88,7 @@ def digest_store(m, s, f):
             absorb(s, "dram", at, s.arena[at])
 
 
-@T.inline
+@inline
 def digest_compute(m, s, f, pc):
     """Every destination once, however often the loops return to it."""
     for y in T.serial(f.iter_out):
@@ -100,7 +101,7 @@ def digest_compute(m, s, f, pc):
                         absorb(s, "acc", dst * m.acc_words + k, s.acc[dst * m.acc_words + k])
 
 
-@T.inline
+@inline
 def digest(m, s, words, head, pc):
     s.digest[0] = T.uint64(0)
     if head.opcode == int(Opcode.LOAD):
@@ -118,7 +119,7 @@ def digest(m, s, words, head, pc):
 
 
 # ---------------------------------------------------------------- the machine
-@T.inline
+@inline
 def run_logged(m, s, insn, n, log):
     """``instructions.run_stream`` with a digest after each instruction."""
     for pc in T.serial(n):
@@ -143,7 +144,7 @@ def run_logged(m, s, insn, n, log):
     record(s)
 
 
-@T.inline
+@inline
 def start_log(m, s, log, n):
     for i in T.serial(m.config.acc_depth):
         s.stamp[i] = T.int64(-1)
