@@ -185,8 +185,8 @@ def measure(name: str) -> dict[str, Any]:
 
 
 def moved(mod: tvm.IRModule, compiled: Any) -> dict[str, Any]:
-    """Regions, cycles, and bytes that VTA and the host move, in all and for the layers of
-    LAYER_KINDS."""
+    """Regions, cycles, arena bytes, and bytes that VTA and the host move, in all and for the layers
+    of LAYER_KINDS."""
     from vta_byoc.layer_facts import model_facts
     from vta_byoc.place import operators_of
 
@@ -205,6 +205,8 @@ def moved(mod: tvm.IRModule, compiled: Any) -> dict[str, Any]:
     return {
         "regions": len(facts.regions),
         "cycles": facts.cycles,
+        "peak": max(p.peak_bytes for p in compiled.programs.values()),
+        "apart": max(p.apart_bytes for p in compiled.programs.values()),
         "vta_by_kind": facts.dram,
         "all": {"vta": sum(facts.dram.values()), **host(copies)},
         "layers": {"vta": alone, **host(own)},
@@ -237,6 +239,12 @@ def figures_of(row: Mapping[str, Any]) -> list[Figure]:
         figures += [
             Figure(f"{prefix}_tensors_compared", found["tensors"], "tensors"),
             Figure.at_most(f"{prefix}_tensors_different", found["different"], "tensors", 0),
+            Figure(f"{prefix}_regions", found["regions"], "regions"),
+            Figure(f"{prefix}_vta_megabytes", found["all"]["vta"] / 1e6, "MB"),
+            Figure(f"{prefix}_host_megabytes", found["all"]["host"] / 1e6, "MB"),
+            Figure(f"{prefix}_cycles", found["cycles"], "cycles"),
+            Figure(f"{prefix}_peak_megabytes", found["peak"] / 1e6, "MB"),
+            Figure(f"{prefix}_apart_megabytes", found["apart"] / 1e6, "MB"),
         ]
     return figures
 

@@ -1,0 +1,73 @@
+"""Run benchmarks and keep what they print in `benchmarks/results`, from which the docs quote.
+
+    python benchmarks/record.py networks layers    # some of them; without names all that are kept
+    python benchmarks/record.py networks -- --only resnet18   # options of the benchmark: a part
+
+`tests/test_documented_figures.py` compares README and docs with these files. A part replaces the
+figures of the same names and leaves the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results"
+KEPT_KEYS = ("name", "value", "unit", "baseline", "bound", "target", "ok")
+
+
+def recorded(name: str) -> dict[str, float]:
+    """The recorded figures of benchmark `name`: `figure`, `figure.bound`, `figure.baseline`."""
+    kept = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    values = {figure["name"]: figure["value"] for figure in kept["figures"]}
+    for beside in ("bound", "baseline"):
+        values |= {f"{f['name']}.{beside}": f[beside] for f in kept["figures"]}
+    return values
+
+
+def all_recorded() -> dict[str, dict[str, float]]:
+    """The figures of every benchmark that has been recorded."""
+    return {path.stem: recorded(path.stem) for path in sorted(RESULTS.glob("*.json"))}
+
+
+def run(name: str, options: Sequence[str]) -> list[dict[str, Any]]:
+    """The figures that a benchmark prints; a missed target (exit code 1) is recorded too."""
+    command = [sys.executable, str(HERE / f"{name}.py"), "--json", *options]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    if done.returncode > 1:
+        raise SystemExit(f"{name}.py ended with exit code {done.returncode}; nothing is recorded")
+    figures = json.loads(done.stdout)["figures"]
+    return [{key: figure[key] for key in KEPT_KEYS} for figure in figures]
+
+
+def record(name: str, options: Sequence[str]) -> None:
+    """Run one benchmark and write its figures, one a line."""
+    path = RESULTS / f"{name}.json"
+    figures = {figure["name"]: figure for figure in run(name, options)}
+    if options and path.exists():
+        before = json.loads(path.read_text(encoding="utf-8"))["figures"]
+        figures = {figure["name"]: figure for figure in before} | figures
+    lines = ",\n".join(f"    {json.dumps(figure)}" for figure in figures.values())
+    text = f'{{\n  "name": {json.dumps(name)},\n  "figures": [\n{lines}\n  ]\n}}\n'
+    path.write_text(text, encoding="utf-8")
+    print(f"{name}: {len(figures)} figures in {path.relative_to(HERE.parent)}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Record the figures that the docs quote.")
+    parser.add_argument("names", nargs="*", help="benchmarks; all that are recorded without")
+    arguments = sys.argv[1:]
+    split = arguments.index("--") if "--" in arguments else len(arguments)
+    names = parser.parse_args(arguments[:split]).names
+    for name in names or sorted(path.stem for path in RESULTS.glob("*.json")):
+        record(name, arguments[split + 1 :])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""What README and docs say of recorded figures, as templates over `benchmarks/results`.
+
+`{benchmark[figure]:format}` is the recorded value; `.bound` and `.baseline` after the name of the
+figure are what stands beside it. White space counts as one space, so that text may be wrapped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+NETWORKS = {
+    "ResNet-18": "resnet18",
+    "ResNet-50 v1.5": "resnet50",
+    "VGG-16": "vgg16",
+    "MobileNetV1": "mobilenet_v1",
+    "MobileNetV2": "mobilenet_v2",
+    "SqueezeNet 1.1": "squeezenet",
+    "YOLOv3-tiny": "yolov3_tiny",
+    "DCGAN": "dcgan",
+}
+LIGHT = (
+    "resnet50",
+    "squeezenet",
+    "shufflenet",
+    "densenet121",
+    "inception_v1",
+    "inception_v2",
+    "bvlc_alexnet",
+    "zfnet512",
+    "vgg19",
+)
+LAYERS = {
+    "ResNet-18 | 1x16": "resnet18_1x16",
+    "ResNet-50 | 1x16": "resnet50_1x16",
+    "AlexNet | 1x16": "alexnet_1x16",
+    "VGG | 1x16": "vgg_1x16",
+    "LSTM | 1x16": "lstm_1x16",
+    "DCGAN | 1x16": "dcgan_1x16",
+    "MobileNet-G | 1x16": "mobilenetg_1x16",
+    "ResNet-18 | 4x8": "resnet18_4x8",
+    "ResNet-50 | 4x8": "resnet50_4x8",
+    "LSTM | 4x8": "lstm_4x8",
+}
+SCOPES = {"ResNet-18": "resnet18", "MobileNetV2": "mobilenet_v2", "YOLOv3-tiny": "yolov3_tiny"}
+RESCALES = {
+    "`pow2`": "pow2",
+    "`pow2`, per channel": "pow2_per_channel",
+    "`mul`": "mul",
+    "`mul`, per channel": "mul_per_channel",
+}
+
+
+def claims() -> Iterator[tuple[str, str]]:
+    """(page, template) of everything that is quoted."""
+    yield from _readme()
+    yield from _networks()
+    yield from _layers()
+    yield from _scopes()
+
+
+def _readme() -> Iterator[tuple[str, str]]:
+    page = "README.md"
+    yield page, (
+        "YOLOv3-tiny moves {scopes[yolov3_tiny_on_vta_megabytes]:.1f} MB instead of "
+        "{scopes[yolov3_tiny_dram_only_vta_megabytes]:.1f} MB"
+    )
+    yield page, "ResNet-18: {networks[resnet18_cycles_millions]:.1f} M cycles"
+    yield page, (
+        "in {simulator[resnet18_over_onnxruntime_fp32]:.1f} times the time ONNX Runtime needs"
+    )
+    yield page, "at {networks[least_over_bound]:.2f} to {networks[most_over_bound]:.2f} times"
+
+
+def _networks() -> Iterator[tuple[str, str]]:
+    page = "docs/networks.md"
+    for title, name in {**NETWORKS, **{f"light_{n}": f"light_{n}" for n in LIGHT}}.items():
+        yield page, (
+            f"| {title} | {{networks[{name}_cycles]:,.0f}} | {{networks[{name}_bound]:,.0f}} | "
+            f"{{networks[{name}_over_bound]:.3f}} |"
+        )
+
+
+def _layers() -> Iterator[tuple[str, str]]:
+    page = "docs/layers.md"
+    for title, name in LAYERS.items():
+        figure = f"{name}_workloads_cycles"
+        yield page, (
+            f"| {title} | {{layers[{figure}]:,.0f}} | {{layers[{figure}.bound]:,.0f}} | "
+            f"{{layers[{figure}.baseline]:,.0f}} |"
+        )
+    yield page, "board over cycles {layers[board_over_cycles]:.2f}"
+    yield page, "| GEMM micro-ops of ResNet-18's stem | {layers[stem_gemm_ops]:,.0f} |"
+    yield page, "| {layers[depthwise_cycles_per_vector]:.1f} | ≤ 10 |"
+
+
+def _scopes() -> Iterator[tuple[str, str]]:
+    page = "docs/scopes.md"
+    for title, name in SCOPES.items():
+        for mode, file in (("on", "on"), ("dram", "dram_only"), ("off", "off")):
+            prefix = f"scopes[{name}_{file}_"
+            row = (
+                f"| {title if mode == 'on' else ''} | {mode} | {{{prefix}regions]:.0f}} | "
+                f"{{{prefix}vta_megabytes]:.2f}} MB | {{{prefix}host_megabytes]:.2f}} MB | "
+                f"{{{prefix}cycles]:,.0f}} |"
+            )
+            yield page, row.replace("|  |", "| |")
+            if mode != "off":
+                yield page, (
+                    f"{{{prefix}cycles]:,.0f}} | {{{prefix}peak_megabytes]:.2f}} MB | "
+                    f"{{{prefix}apart_megabytes]:.2f}} MB |"
+                )
