@@ -124,6 +124,7 @@ LAYOUTS: Mapping[Opcode, Layout] = {
     ),
 }
 UOP_LAYOUT = Layout(((F("dst", "acc"), F("src", "src"), F("wgt", "wgt")),), UOP_BITS)
+_FACTORS = ("factor_out", "factor_in")
 DEP_FIELDS = ("pop_prev", "pop_next", "push_prev", "push_next")
 
 
@@ -337,6 +338,8 @@ def format_instruction(insn: Instruction) -> str:
     code = insn["alu_opcode"]
     name = AluOp(code).name if code in set(AluOp) else f"?{code}"
     operand = f" imm {insn['imm']}" if insn["use_imm"] else srcs
+    if insn["use_imm"] and any(insn[f"src_{n}"] != insn[f"dst_{n}"] for n in _FACTORS):
+        operand = srcs + operand
     return f"ALU    {name:<8} {loops}{operand}{_tokens(insn)}"
 
 
