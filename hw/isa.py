@@ -2,7 +2,8 @@
 
 Everything that knows a bit position reads it from here: encoder, decoder, disassembler, range
 errors, the simulators and the documentation.  Fields are listed from bit 0 upwards; a width is a
-number of bits or the name of an SRAM whose index width it follows (``"uop+1"``: one bit more).
+number of bits or the name of an SRAM whose index width it has (``"uop+1"``: one bit more); those
+are the configuration's (``VTAConfig.index_bits``), from its depths or fixed by the core.
 """
 
 from __future__ import annotations
