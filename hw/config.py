@@ -1,8 +1,9 @@
 """The machine's configuration: one frozen dataclass, from which every size is derived.
 
-The keys are those of ``vta_config.json`` plus two groups, ``CAPABILITIES`` (what implementations
-disagree about) and ``TIMING`` (parameters of the timing model).  A machine that cannot exist or
-whose instructions cannot be encoded is refused by name.
+The keys are those of ``vta_config.json`` plus three groups: ``FIELD_WIDTHS`` (of instructions, where
+a core fixes them), ``CAPABILITIES`` (what implementations disagree about) and ``TIMING`` (parameters
+of the timing model).  A machine that cannot exist or whose instructions cannot be encoded is refused
+by name.
 """
 
 from __future__ import annotations
@@ -78,6 +79,29 @@ class Timing:
         return dataclasses.replace(self, alu_imm_cycles=imm, alu_tensor_cycles=tensor)
 
 
+MEMORIES = ("uop", "inp", "wgt", "acc")
+"""The SRAMs that instructions index."""
+
+
+@dataclass(frozen=True)
+class FieldWidths:
+    """Bits of the instruction fields that index each SRAM; None: log2 of the SRAM's depth.
+
+    Some cores fix their fields whatever the depths are: a smaller buffer there leaves the bits of
+    an instruction where they are.
+    """
+
+    uop: int | None = None
+    inp: int | None = None
+    wgt: int | None = None
+    acc: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in MEMORIES:
+            if getattr(self, name) is not None:
+                _want(f"FIELD_WIDTHS.{name}", getattr(self, name), 1, SRAM_BASE_BITS)
+
+
 def _want(name: str, value: Any, low: int, high: int) -> None:
     """Refuse ``value`` unless it is an integer in [low, high]."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
@@ -102,6 +126,7 @@ class VTAConfig:
     log_inp_buff_size: int = 15
     log_wgt_buff_size: int = 18
     log_acc_buff_size: int = 17
+    field_widths: FieldWidths = field(default_factory=FieldWidths)
     capabilities: Capabilities = field(default_factory=Capabilities)
     timing: Timing = field(default_factory=Timing)
 
@@ -160,13 +185,16 @@ class VTAConfig:
 
     @property
     def index_bits(self) -> dict[str, int]:
-        """Index width of each SRAM: log2 of its depth."""
+        """Width of the fields that index each SRAM: as given, or log2 of its depth."""
         return {
-            "inp": self.inp_depth.bit_length() - 1,
-            "wgt": self.wgt_depth.bit_length() - 1,
-            "acc": self.acc_depth.bit_length() - 1,
-            "uop": self.uop_depth.bit_length() - 1,
+            name: getattr(self.field_widths, name) or self._least_bits(name)
+            for name in ("inp", "wgt", "acc", "uop")
         }
+
+    def _least_bits(self, name: str) -> int:
+        """Bits that can index every element of SRAM ``name``."""
+        depth: int = getattr(self, f"{name}_depth")
+        return depth.bit_length() - 1
 
     @property
     def name(self) -> str:
@@ -184,7 +212,9 @@ class VTAConfig:
             self.log_wgt_buff_size,
             self.log_acc_buff_size,
         )
-        return "b{}_k{}_u{}_i{}_w{}_a{}".format(*logs)
+        widths = [bits for name, bits in self.index_bits.items() if bits != self._least_bits(name)]
+        fields = "_f{inp}.{wgt}.{acc}.{uop}".format(**self.index_bits).replace(".", "_")
+        return "b{}_k{}_u{}_i{}_w{}_a{}".format(*logs) + (fields if widths else "")
 
     # ---------------------------------------------------------------- legality
     def __post_init__(self) -> None:
@@ -212,6 +242,13 @@ class VTAConfig:
                 f"configuration {self.name}: the {name.upper()} buffer has {depth} elements; "
                 f"sram_base reaches {1 << SRAM_BASE_BITS}; lower LOG_{name.upper()}_BUFF_SIZE"
             )
+        have, need = self.index_bits[name], self._least_bits(name)
+        if have < need:
+            raise VTAError(
+                f"configuration {self.name}: FIELD_WIDTHS.{name} is {have} bits; the "
+                f"{name.upper()} buffer has {depth} elements and needs {need}; raise it or lower "
+                f"LOG_{name.upper()}_BUFF_SIZE to {log - need + have}"
+            )
 
     def _check_encodable(self) -> None:
         bits = self.index_bits
@@ -224,9 +261,11 @@ class VTAConfig:
         )
         bad = [f"{what} needs {need} bits of {have}" for what, need, have in words if need > have]
         if bad:
+            fixed = self.field_widths != FieldWidths()
             raise VTAError(
-                f"configuration {self.name} cannot be encoded: {', '.join(bad)}; "
-                "index widths are log2 of the buffer depths: lower LOG_*_BUFF_SIZE"
+                f"configuration {self.name} cannot be encoded: {', '.join(bad)}; index widths are "
+                f"{'FIELD_WIDTHS or ' if fixed else ''}log2 of the buffer depths: lower "
+                f"{'FIELD_WIDTHS or ' if fixed else ''}LOG_*_BUFF_SIZE"
             )
 
     # ---------------------------------------------------------------- files
@@ -242,12 +281,13 @@ class VTAConfig:
                     f"{where}: LOG_BLOCK_IN {pair[0]} and LOG_BLOCK_OUT {pair[1]} differ; "
                     "this machine has square blocks; make them equal"
                 )
-        caps = _group(Capabilities, rest.pop("CAPABILITIES", {}), where, "CAPABILITIES")
-        timing = _group(Timing, rest.pop("TIMING", {}), where, "TIMING")
+        groups = {
+            key.lower(): _group(kind, rest.pop(key, {}), where, key)
+            for key, kind in GROUPS.items()
+        }
         known = {f.name.upper(): f.name for f in dataclasses.fields(cls)}
-        _refuse_unknown(rest, set(known) - {"CAPABILITIES", "TIMING"}, where)
-        values = {known[k]: v for k, v in rest.items()}
-        return cls(**values, capabilities=caps, timing=timing)
+        _refuse_unknown(rest, set(known) - set(GROUPS), where)
+        return cls(**{known[k]: v for k, v in rest.items()}, **groups)
 
     @classmethod
     def from_json(cls, path: str | Path) -> VTAConfig:
@@ -285,14 +325,12 @@ class VTAConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """The inverse of :meth:`from_dict`."""
-        data = {
-            f.name.upper(): getattr(self, f.name)
-            for f in dataclasses.fields(self)
-            if f.name not in ("capabilities", "timing")
-        }
-        data["CAPABILITIES"] = dataclasses.asdict(self.capabilities)
-        data["TIMING"] = dataclasses.asdict(self.timing)
-        return data
+        data = {f.name.upper(): getattr(self, f.name) for f in dataclasses.fields(self)}
+        return data | {key: dataclasses.asdict(data[key]) for key in GROUPS}
+
+
+GROUPS = {"FIELD_WIDTHS": FieldWidths, "CAPABILITIES": Capabilities, "TIMING": Timing}
+"""The keys whose values are objects."""
 
 
 def _group(cls: Any, data: Any, where: str, name: str) -> Any:
