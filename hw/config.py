@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import VTAError
+from .json_object import read_object, shown
 
 WORD_BITS = 64
 UOP_BITS = 32
@@ -106,8 +107,17 @@ def _want(name: str, value: Any, low: int, high: int) -> None:
     """Refuse ``value`` unless it is an integer in [low, high]."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise VTAError(
-            f"configuration key {name} is {value!r}; it must be an integer from {low} to {high}; "
-            "correct it in the configuration file"
+            f"configuration key {name} is {shown(value)}; it must be an integer from {low} to "
+            f"{high}; correct it in the configuration file"
+        )
+
+
+def _want_text(name: str, value: Any) -> None:
+    """Refuse ``value`` unless it is a string."""
+    if not isinstance(value, str):
+        raise VTAError(
+            f"configuration key {name} is {shown(value)}; it must be a string; correct it in the "
+            "configuration file"
         )
 
 
@@ -218,6 +228,8 @@ class VTAConfig:
 
     # ---------------------------------------------------------------- legality
     def __post_init__(self) -> None:
+        _want_text("TARGET", self.target)
+        _want_text("HW_VER", self.hw_ver)
         for name, width in (("inp", 3), ("wgt", 3), ("acc", 5)):
             _want(f"LOG_{name.upper()}_WIDTH", getattr(self, f"log_{name}_width"), width, width)
         _want("LOG_BATCH", self.log_batch, 0, 6)
@@ -278,8 +290,8 @@ class VTAConfig:
             log_block = rest.setdefault("LOG_BLOCK", pair[0])
             if any(p not in (None, log_block) for p in pair):
                 raise VTAError(
-                    f"{where}: LOG_BLOCK_IN {pair[0]} and LOG_BLOCK_OUT {pair[1]} differ; "
-                    "this machine has square blocks; make them equal"
+                    f"{where}: LOG_BLOCK_IN {shown(pair[0])} and LOG_BLOCK_OUT {shown(pair[1])} "
+                    "differ; this machine has square blocks; make them equal"
                 )
         groups = {
             key.lower(): _group(kind, rest.pop(key, {}), where, key)
@@ -292,17 +304,8 @@ class VTAConfig:
     @classmethod
     def from_json(cls, path: str | Path) -> VTAConfig:
         """Read a configuration file (keys of ``vta_config.json``)."""
-        try:
-            data = json.loads(Path(path).read_text(encoding="utf-8"))
-        except OSError as err:
-            raise VTAError(
-                f"configuration file {path} cannot be read ({err.strerror}); name a preset "
-                f"({', '.join(cls.presets())}) or an existing JSON file"
-            ) from err
-        except ValueError as err:
-            raise VTAError(f"configuration file {path} is not JSON ({err}); correct it") from err
-        if not isinstance(data, dict):
-            raise VTAError(f"configuration file {path} holds no JSON object; use KEY: value pairs")
+        instead = f"name a preset ({', '.join(cls.presets())}) or an existing JSON file"
+        data = read_object(path, f"configuration file {path}", instead)
         return cls.from_dict(data, where=str(path))
 
     @classmethod
@@ -335,12 +338,15 @@ GROUPS = {"FIELD_WIDTHS": FieldWidths, "CAPABILITIES": Capabilities, "TIMING": T
 
 def _group(cls: Any, data: Any, where: str, name: str) -> Any:
     if not isinstance(data, Mapping):
-        raise VTAError(f"{where}: {name} is {data!r}; it must be an object of KEY: value pairs")
+        raise VTAError(
+            f"{where}: {name} is {shown(data)}; it must be an object of KEY: value pairs"
+        )
     _refuse_unknown(data, {f.name for f in dataclasses.fields(cls)}, f"{where}: {name}")
     for item in dataclasses.fields(cls):
         if item.type == "bool" and not isinstance(data.get(item.name, True), bool):
             raise VTAError(
-                f"{where}: {name}.{item.name} is {data[item.name]!r}; it must be true or false"
+                f"{where}: {name}.{item.name} is {shown(data[item.name])}; it must be true or "
+                "false; correct it"
             )
     return cls(**data)
 
@@ -349,5 +355,6 @@ def _refuse_unknown(data: Mapping[str, Any], known: set[str], where: str) -> Non
     unknown = sorted(set(data) - known)
     if unknown:
         raise VTAError(
-            f"{where}: unknown key {', '.join(unknown)}; known keys: {', '.join(sorted(known))}"
+            f"{where}: unknown key {', '.join(shown(key)[1:-1] for key in unknown)}; known keys: "
+            f"{', '.join(sorted(known))}; correct or remove it"
         )

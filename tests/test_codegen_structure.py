@@ -28,6 +28,7 @@ from vta_byoc.codegen.alu import check_immediate
 from vta_byoc.codegen.leaf import ACC
 from vta_byoc.codegen.transfer import Dim, plan_transfer
 from vta_byoc.hw.config import Capabilities, VTAConfig
+from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.isa import AluOp
 from vta_byoc.strategies import conv2d
 from vta_byoc.strategies.grouping import groupings
@@ -264,5 +265,9 @@ def test_too_many_tokens() -> None:
         VTAConfig(), capabilities=dataclasses.replace(CAPS, max_tokens=1)
     )
     work = dataclasses.replace(WORK, height=28, width=28)
-    with pytest.raises(CodegenError, match="may be outstanding; the machine counts to 1; use"):
+    with pytest.raises(VTAError) as caught:
         program(tiled(work, config, (1, 4, 7, 1)), config)
+    assert str(caught.value) == (
+        "3 tokens from LOAD to COMPUTE may be outstanding; the machine counts to 1; raise "
+        "CAPABILITIES.max_tokens to 3 or more in the configuration file"
+    )

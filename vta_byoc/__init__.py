@@ -24,8 +24,10 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from vta_byoc._interrupt import install_for_script
 from vta_byoc._pins import check_pins
 
+install_for_script()
 check_pins()
 
 if TYPE_CHECKING:

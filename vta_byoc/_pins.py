@@ -8,7 +8,6 @@ complaint and then crashes the process on the first JSON serialisation of IR.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 
 TVM = "apache-tvm"
 FFI = "apache-tvm-ffi"
@@ -48,6 +47,8 @@ def check_pins(versions: Mapping[str, str | None] | None = None) -> None:
 
 
 def _version_or_none(name: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version(name)
     except PackageNotFoundError:

@@ -17,6 +17,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from vta_byoc import arrays
 from vta_byoc.bindings import is_float32, source_name, static_shape, straight_bindings
 from vta_byoc.calibrators import Calibrator, Histogram
 from vta_byoc.hw.errors import VTAError
@@ -54,14 +55,14 @@ def load_calibration(path: str | Path, mod: tvm.IRModule) -> list[dict[str, np.n
     Raises:
         VTAError: the file cannot be read, or its arrays do not fit the model.
     """
-    arrays = _read_npz(Path(path))
+    found = _read_npz(Path(path))
     shapes = input_shapes(mod)
-    if set(arrays) != set(shapes):
+    if set(found) != set(shapes):
         raise VTAError(
-            f'calibration file "{path}" holds the arrays {_quoted(arrays)}; the inputs of the '
+            f'calibration file "{path}" holds the arrays {_quoted(found)}; the inputs of the '
             f"model are {_quoted(shapes)}; save one array per input under its name"
         )
-    stacks = {name: _split(arrays[name], name, shape) for name, shape in shapes.items()}
+    stacks = {name: _split(found[name], name, shape) for name, shape in shapes.items()}
     counts = {name: len(stack) for name, stack in stacks.items()}
     if len(set(counts.values())) > 1:
         listed = ", ".join(f'"{name}" {count}' for name, count in counts.items())
@@ -173,8 +174,8 @@ def tensor_statistics(
     tensors = _float_tensors(mod["main"])
     tallies = [_Tally(Histogram() if choice.needs_histogram else None) for _ in tensors]
     observer = Observer(mod, tensors, lambda index, values: tallies[index].add(values))
-    for index, arrays in enumerate(checked_samples(mod, calibration, progress)):
-        observer.run(arrays.values())
+    for index, sample in enumerate(checked_samples(mod, calibration, progress)):
+        observer.run(sample.values())
         _check_finite(tensors, tallies, index)
     return Statistics(
         (tensor, tally.statistics(choice)) for tensor, tally in zip(tensors, tallies, strict=True)
@@ -312,9 +313,10 @@ def _read_npz(path: Path) -> dict[str, np.ndarray]:
             f'calibration file "{path}" does not exist; an .npz file is needed; check the path'
         )
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except Exception as error:  # a broken archive fails in zipfile, zlib, pickle or NumPy
+        return arrays.read_npz(path)
+    except VTAError:
+        raise
+    except Exception as error:  # a broken archive fails in zipfile, zlib or NumPy
         raise VTAError(
             f'calibration file "{path}" is not an .npz archive of numeric arrays; save it with '
             "numpy.savez(path, **{input name: samples})"

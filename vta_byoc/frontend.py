@@ -10,8 +10,9 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from vta_byoc import torch_import
-from vta_byoc.bindings import UniqueNames, source_name
+from vta_byoc import limits, torch_import
+from vta_byoc.bindings import UniqueNames, source_name, straight_bindings
+from vta_byoc.boundary import at, boundary
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.normalize import normalize
 
@@ -40,10 +41,12 @@ def load_model(path: str | Path | Any, *, shapes: Shapes | None = None) -> tvm.I
         `vta.output_names` lists the outputs.
 
     Raises:
-        VTAError: the file cannot be read, is broken, or holds something not supported.
+        VTAError: the file cannot be read, is broken, or holds something not supported; or its
+            tensors take more than the limit (`limits.memory_limit`).
     """
     if torch_import.is_program(path):
-        return _from_torch(path, dict(shapes or {}))
+        with boundary("imported", "the program"):
+            return _from_torch(path, dict(shapes or {}))
     path = Path(path)
     if not path.is_file():
         kind = "is a directory" if path.is_dir() else "does not exist"
@@ -54,7 +57,8 @@ def load_model(path: str | Path | Any, *, shapes: Shapes | None = None) -> tvm.I
             f'model file "{path}" has the extension "{path.suffix}"; {_formats()} can be loaded; '
             "export the model to one of them"
         )
-    return loader(path, dict(shapes or {}))
+    with boundary("imported", f'model file "{path}"'):
+        return loader(path, dict(shapes or {}))
 
 
 def output_names(mod: tvm.IRModule) -> list[str]:
@@ -68,13 +72,14 @@ def output_names(mod: tvm.IRModule) -> list[str]:
 
 
 def _load_onnx(path: Path, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
-    from vta_byoc import onnx_attributes, onnx_checks, onnx_import, onnx_quantized
+    from vta_byoc import onnx_attributes, onnx_checks, onnx_import, onnx_quantized, onnx_sizes
 
     model = onnx_checks.read(path)
     opset = onnx_checks.check_operators(model, path)
     bound = onnx_checks.input_shapes(model.graph, shapes)
     onnx_checks.check_model(model, path)
     onnx_attributes.check_attributes(model.graph)
+    onnx_sizes.check_sizes(model.graph, opset, bound)
     onnx_import.name_nodes(model.graph)
     onnx_quantized.expand(model.graph)
     with warnings.catch_warnings():
@@ -82,14 +87,14 @@ def _load_onnx(path: Path, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
         mod = onnx_import.import_graph(model.graph, opset, bound)
     names = UniqueNames("_")  # a result may be listed twice
     outputs = [names.fresh(value.name) for value in model.graph.output]
-    return normalize(mod).with_attr(OUTPUT_NAMES, outputs)
+    return _normalized(mod).with_attr(OUTPUT_NAMES, outputs)
 
 
 def _load_tflite(path: Path, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
     from vta_byoc.tflite_import import import_model
 
     mod, outputs = import_model(path, shapes)
-    return normalize(mod).with_attr(OUTPUT_NAMES, outputs)
+    return _normalized(mod).with_attr(OUTPUT_NAMES, outputs)
 
 
 def _load_torch(path: Path, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
@@ -98,7 +103,22 @@ def _load_torch(path: Path, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
 
 def _from_torch(program: Any, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
     mod, outputs = torch_import.import_program(program, shapes)
-    return torch_import.check(normalize(mod)).with_attr(OUTPUT_NAMES, outputs)
+    return torch_import.check(_normalized(mod)).with_attr(OUTPUT_NAMES, outputs)
+
+
+def _normalized(mod: tvm.IRModule) -> tvm.IRModule:
+    """Normal form, after checking what the tensors take: rules make constants."""
+    at("")
+    tensors = [*mod["main"].params, *(b.var for b in straight_bindings(mod["main"]))]
+    limits.check(filter(None, map(_declared, tensors)), "the model")
+    return normalize(mod)
+
+
+def _declared(var: relax.Var) -> limits.Declared | None:
+    if not isinstance(var.ty, relax.TensorType) or var.ty.shape is None:
+        return None
+    sizes = [getattr(dim, "value", 1) for dim in var.ty.shape]
+    return limits.declared(f'tensor "{source_name(var)}"', sizes, str(var.ty.dtype))
 
 
 LOADERS: dict[str, Callable[[Path, dict[str, Any]], tvm.IRModule]] = {

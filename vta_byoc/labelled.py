@@ -16,27 +16,15 @@ import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
+from vta_byoc import limits
+from vta_byoc.arrays import MEMBER, Spec, read_header
 from vta_byoc.hw.errors import VTAError
 
 LABELS = "labels"
-MEMBER = ".npy"
-FORMATS = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-}
-"""Versions of the .npy format that arrays of numbers have."""
-
-
-@dataclass(frozen=True)
-class Spec:
-    """Shape and dtype of an array."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
 
 
 @dataclass(frozen=True)
@@ -113,7 +101,7 @@ class LabelledData:
                 for name in self.signature.inputs
             }
             for file in files.values():
-                _read_header(file)
+                read_header(file)
             for first in range(0, len(self), rows):
                 labels = self.labels[first : first + rows]
                 yield Batch({n: self._read(files[n], n, first, len(labels)) for n in files}, labels)
@@ -173,6 +161,8 @@ class LabelledData:
             )
         if not spec.shape[0]:
             raise VTAError(f"{where}: there are 0; at least 1 sample is needed; save some samples")
+        taken = limits.Declared(where, spec.shape, spec.dtype.itemsize)
+        limits.check([taken], where)
         with archive.open(LABELS + MEMBER) as file:
             labels: np.ndarray = np.lib.format.read_array(file, allow_pickle=False)
         return labels
@@ -206,18 +196,7 @@ class LabelledData:
 
 def _header(archive: zipfile.ZipFile, name: str) -> tuple[Spec, bool]:
     with archive.open(name + MEMBER) as file:
-        return _read_header(file)
-
-
-def _read_header(file: IO[bytes]) -> tuple[Spec, bool]:
-    """Shape and dtype, and whether columns come first; `file` stands at the values then."""
-    version = np.lib.format.read_magic(file)
-    if version not in FORMATS:
-        raise ValueError(f"version {version} of the .npy format")
-    shape, by_columns, dtype = FORMATS[version](file)
-    if dtype.hasobject:
-        raise ValueError("arrays of objects")
-    return Spec(tuple(shape), dtype), by_columns
+        return read_header(file)
 
 
 def _check_classes(labels: np.ndarray, classes: int, path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tvm
 
-from vta_byoc import calibrate
+from vta_byoc import arrays, calibrate
 from vta_byoc.bindings import is_float32, static_shape
 from vta_byoc.calibrate import Progress, Sample
 from vta_byoc.hw.errors import VTAError
@@ -104,13 +104,13 @@ def load_samples(path: str | Path, mod: tvm.IRModule) -> list[dict[str, np.ndarr
     if not has_integer_inputs(mod):
         return calibrate.load_calibration(path, mod)
     params = {str(param.name): param for param in mod["main"].params}
-    arrays = read_archive(Path(path))
-    if set(arrays) != set(params):
+    found = read_archive(Path(path))
+    if set(found) != set(params):
         raise VTAError(
-            f'data file "{path}" holds the arrays {", ".join(arrays) or "none"}; the inputs of '
+            f'data file "{path}" holds the arrays {", ".join(found) or "none"}; the inputs of '
             f"the model are {', '.join(params)}; save one array per input under its name"
         )
-    stacks = {name: _stack(arrays[name], name, param) for name, param in params.items()}
+    stacks = {name: _stack(found[name], name, param) for name, param in params.items()}
     if len({len(stack) for stack in stacks.values()}) > 1:
         raise VTAError(
             f'data file "{path}" has different numbers of samples for its inputs; every input '
@@ -123,9 +123,10 @@ def load_samples(path: str | Path, mod: tvm.IRModule) -> list[dict[str, np.ndarr
 def read_archive(path: Path) -> dict[str, np.ndarray]:
     """All arrays of an `.npz` file."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except Exception as error:  # a broken archive fails in zipfile, zlib, pickle or NumPy
+        return arrays.read_npz(path)
+    except VTAError:
+        raise
+    except Exception as error:  # a broken archive fails in zipfile, zlib or NumPy
         raise VTAError(
             f'data file "{path}" is not an .npz archive of numeric arrays, or is not there; save '
             "it with numpy.savez(path, **{input name: samples})"

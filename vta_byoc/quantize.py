@@ -15,6 +15,7 @@ from vta_byoc import integer_ops, multiplier_ops, qdq
 from vta_byoc import keep_float as float_names
 from vta_byoc.bias_correction import correct_biases
 from vta_byoc.bindings import with_main
+from vta_byoc.boundary import boundary
 from vta_byoc.calibrate import (
     Progress,
     Sample,
@@ -34,6 +35,7 @@ SCALES = ("pow2", "mul")
 """Forms of scales: powers of two, rescaled by shifts; any, rescaled by multiplier and shift."""
 
 
+@boundary("quantized", "the module")
 def quantize(
     mod: tvm.IRModule,
     *,

@@ -27,6 +27,7 @@ from vta_byoc.bindings import (
     straight_bindings,
     users_of,
 )
+from vta_byoc.boundary import at
 from vta_byoc.dialect import DialectWriter
 from vta_byoc.integer_moves import COPIES
 from vta_byoc.integer_op import IntegerOp
@@ -162,7 +163,9 @@ class Quantizer:
             )
         for binding in self.bindings:
             if binding.var not in self.absorbed:
+                at(f'operator "{source_name(binding.var)}"')
                 self._convert(binding)
+        at("")
         return self.write.finish(self.main, self.plain(self.main.body.body))
 
     def _convert(self, binding: relax.VarBinding) -> None:

@@ -13,9 +13,11 @@ from vta_byoc.bindings import (
     FunctionWriter,
     is_constant,
     op_name,
+    source_name,
     straight_bindings,
     substituted,
 )
+from vta_byoc.boundary import at
 
 Rule = Callable[["Rewriter", Any], "relax.Expr | None"]
 """(rewriter, a call whose arguments are already rewritten) -> what it becomes, or None."""
@@ -37,7 +39,9 @@ class Rewriter:
         env: dict[relax.Var, relax.Expr] = {}
         for binding in straight_bindings(self.main):
             self.name = binding.var.name
+            at(f'operator "{source_name(binding.var)}"')
             env[binding.var] = self._rewritten(substituted(binding.value, env))
+        at("")
         return self.writer.finish(self.main, _tensors(substituted(self.main.body.body, env)))
 
     def _rewritten(self, value: relax.Expr) -> relax.Expr:

@@ -18,6 +18,7 @@ import tvm
 from tvm import relax
 
 from vta_byoc.bindings import SEPARATOR, FunctionWriter, sanitized, static_shape
+from vta_byoc.boundary import at
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.tflite_model import Model, Operator, Tensor, read
 
@@ -65,11 +66,19 @@ class Graph:
     def _value(self, tensor: Tensor) -> relax.Expr:
         if tensor.value is not None:
             return self.constant(tensor, NCHW if len(tensor.shape) == 4 else None)
-        stored = self._stored[tensor.index]
+        stored = self._made(tensor)
         if not tensor.is_quantized:
             return stored
         name = f"{_identifier(tensor)}{SEPARATOR}float"
         return self.writer.emit(tensor.quantization().dequantize(stored), name)
+
+    def _made(self, tensor: Tensor) -> relax.Expr:
+        if tensor.index not in self._stored:
+            raise self.error(
+                f'comes before what makes the tensor "{tensor.name}"; operators stand in the order '
+                "in which they run; convert the model again"
+            )
+        return self._stored[tensor.index]
 
     def constant(
         self, tensor: Tensor, order: tuple[int, ...] | None = None, shape: tuple[int, ...] = ()
@@ -166,7 +175,7 @@ class Graph:
         """What `main` returns for an output of the model."""
         if tensor.value is not None:
             return relax.const(tensor.value)
-        value = self._stored[tensor.index]
+        value = self._made(tensor)
         if len(tensor.shape) != 4:
             return value
         name = f"{_identifier(tensor)}{SEPARATOR}layout"
@@ -197,6 +206,7 @@ def import_model(path: Path, shapes: dict[str, tuple[int, ...]]) -> tuple[tvm.IR
         graph.add_input(tensor)
     for op in model.operators:
         graph.op = op
+        at(f'operator "{op.name}" ({op.code})')
         converter = CONVERTERS.get(op.code)
         if converter is None:
             raise graph.error(
@@ -204,6 +214,7 @@ def import_model(path: Path, shapes: dict[str, tuple[int, ...]]) -> tuple[tvm.IR
                 "without it or cut the model before it"
             )
         converter(graph)
+    at("")
     results = [graph.result(tensor) for tensor in model.outputs]
     result = results[0] if len(results) == 1 else relax.Tuple(results)
     source = relax.Function(graph.params, result, ret_ty=relax.ObjectType())

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tflite
 
+from vta_byoc import limits
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.quantized_tensors import Quantization, checked
 
@@ -140,6 +141,7 @@ def _tensor(model: Any, graph: Any, index: int) -> Tensor:
             "imported; remove the operator that uses it"
         )
     shape = tuple(int(tensor.Shape(i)) for i in range(tensor.ShapeLength()))
+    limits.check([limits.declared(f'tensor "{name}"', shape, dtype)], "the model")
     q = tensor.Quantization()
     has_scales = q is not None and q.ScaleLength() > 0
     return Tensor(
@@ -158,7 +160,7 @@ def _value(buffer: Any, dtype: str, shape: tuple[int, ...], name: str) -> np.nda
     if not buffer.DataLength():
         return None
     if dtype == "int4":
-        return np.zeros(shape, "int8")  # refused by its dtype wherever it is read
+        return np.zeros(1, "int8")  # refused by its dtype wherever it is read
     raw = buffer.DataAsNumpy().tobytes()
     return np.frombuffer(raw, np.dtype(dtype).newbyteorder("<")).reshape(shape).astype(dtype)
 

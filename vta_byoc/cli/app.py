@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import io
+import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -12,6 +15,7 @@ from typing import Any
 import click
 
 import vta_byoc
+from vta_byoc import _interrupt
 from vta_byoc.cli import (
     commands,
     compare,
@@ -23,10 +27,13 @@ from vta_byoc.cli import (
     quantization_report,
     scopes,
 )
+from vta_byoc.cli.consoles import say
 from vta_byoc.hw.errors import VTAError
 
-OK, CHECK_FAILED, USER_ERROR, BUG, INTERRUPTED = 0, 1, 2, 3, 130
+OK, CHECK_FAILED, USER_ERROR, BUG, INTERRUPTED = 0, 1, 2, 3, _interrupt.INTERRUPTED
 """Exit codes; `commands` raises CHECK_FAILED through `click.Context.exit`."""
+READER_GONE = 141
+"""What a shell says of a program that SIGPIPE ended, as in `vta-byoc ... | head`."""
 
 
 class Application(click.Group):
@@ -48,7 +55,9 @@ class Application(click.Group):
             code = _failed("interrupted", INTERRUPTED)
         except click.ClickException as error:
             code = _failed(_usage_line(error), USER_ERROR)
-        sys.exit(code)
+        except SystemExit:  # click's answer to a closed pipe
+            code = READER_GONE
+        sys.exit(_flushed(code))
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -56,10 +65,10 @@ class Application(click.Group):
         except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
         except Exception as error:
-            if isinstance(error, OSError) and error.errno == errno.EPIPE:
-                raise  # the reader of our output has gone: click ends quietly
+            if _is_closed_pipe(error):
+                raise click.exceptions.Exit(READER_GONE) from None
             if ctx.meta.get(commands.DEBUG):
-                traceback.print_exc()
+                say(traceback.format_exc(), err=True, nl=False)
             raise click.exceptions.Exit(_report(error)) from None
 
 
@@ -79,7 +88,25 @@ def _report(error: Exception) -> int:
 
 
 def _failed(message: str, code: int) -> int:
-    click.echo(f"error: {' '.join(message.split())}", err=True)
+    say(f"error: {' '.join(message.split())}", err=True)
+    return code
+
+
+def _is_closed_pipe(error: BaseException) -> bool:
+    return isinstance(error, BrokenPipeError) or getattr(error, "errno", None) == errno.EPIPE
+
+
+def _flushed(code: Any) -> Any:
+    """`code`, or why stdout did not take the rest."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        code = READER_GONE if _is_closed_pipe(error) else _report(error)
+    if code == READER_GONE:
+        with contextlib.suppress(OSError):  # a stream of a test has no descriptor
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            for stream in (sys.stdout, sys.stderr):
+                os.dup2(nowhere, stream.fileno())
     return code
 
 
@@ -115,7 +142,8 @@ Examples:
   vta-byoc verify resnet18.onnx
   vta-byoc diff resnet18.onnx
 
-Exit codes: 0 done, 1 a check found something, 2 something to put right, 3 a bug in vta-byoc.
+Exit codes: 0 done, 1 a check found something, 2 something to put right, 3 a bug in vta-byoc,
+130 interrupted, 141 the reader of the output has gone.
 """
 
 
@@ -164,4 +192,8 @@ for _command in _COMMANDS:
 
 def main() -> None:
     """The console script."""
+    _interrupt.install()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that is not UTF-8
     app.main()

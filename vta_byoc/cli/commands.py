@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from vta_byoc import limits
 from vta_byoc.cli import quantization, scope_mode
+from vta_byoc.cli.consoles import say
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.printable import printable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,11 +32,17 @@ DEBUG = "vta_byoc.debug"
 DEFAULT_CONFIG = "sim"
 CHECK_FAILED = 1
 X86 = platform.machine().lower() in ("x86_64", "amd64")
+Command = TypeVar("Command", bound=Callable[..., Any])
 TARGETS = ("x86-64-v3", "native") if X86 else ("generic", "native")
 
 
 def _set_debug(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
     ctx.meta[DEBUG] = wanted or ctx.meta.get(DEBUG, False)
+
+
+def _set_memory_limit(ctx: click.Context, _param: click.Parameter, gib: float | None) -> None:
+    if gib is not None:
+        ctx.with_resource(limits.memory_limit(int(gib * limits.GIB)))
 
 
 debug_option = click.option(
@@ -52,13 +61,28 @@ config_option = click.option(
 )
 scopes_option = scope_mode.scopes_option
 calibration_option = quantization.quantization_options
-shape_option = click.option(
+_memory_option = click.option(
+    "--memory-limit",
+    type=click.FloatRange(0, min_open=True),
+    metavar="GIB",
+    expose_value=False,
+    callback=_set_memory_limit,
+    help="What the tensors of a model, or the arrays of a file, may take together. Default: "
+    f"{limits.MEMORY_LIMIT // limits.GIB}.",
+)
+_shapes = click.option(
     "--shape",
     "shapes",
     multiple=True,
     metavar="NAME=1,3,224,224",
     help="Shape of an input whose dimensions the model leaves open; repeat for more inputs.",
 )
+
+
+def shape_option(command: Command) -> Command:
+    """Options of every command that loads a model: --shape, and --memory-limit, which holds while
+    the command runs."""
+    return _shapes(_memory_option(command))
 
 
 def _import_model(model: str, shapes: Mapping[str, tuple[int, ...]], steps: Steps) -> tvm.IRModule:
@@ -166,9 +190,9 @@ def run(
         _save(Path(output), outputs)
     report = RunReport(model, config, compiled, bound, outputs, profile, steps.seconds, checks)
     if as_json:
-        click.echo(json.dumps(report.to_json(), indent=2))
+        say(json.dumps(report.to_json(), indent=2))
         if report.bit_exact is False:
-            click.echo(check_text(report.checks or ()), err=True)
+            say(check_text(report.checks or ()), err=True)
     else:
         print_run(report, stdout_console())
     if report.bit_exact is False:
@@ -219,12 +243,11 @@ def _check(
 
 
 def _save(path: Path, outputs: Mapping[str, np.ndarray]) -> None:
-    import numpy as np
-
+    from vta_byoc.arrays import save_named
     from vta_byoc.cli import files
 
     with files.replacing(path) as temporary:
-        np.savez(temporary, **outputs)  # type: ignore[arg-type]
+        save_named(temporary, outputs)
 
 
 # ---------------------------------------------------------------- compile
@@ -286,8 +309,11 @@ def _host_target(name: str) -> tvm.target.Target:
 
 
 def _export(compiled: Compiled, path: Path, compiler: str) -> None:
+    from vta_byoc.cli import files
+
     try:
-        compiled.exe.export_library(str(path), cc=compiler)
+        with files.workspace() as folder:
+            compiled.exe.export_library(str(path), workspace_dir=folder, cc=compiler)
     except RuntimeError as error:
         lines = str(error).strip().splitlines() or ["no message"]
         raise VTAError(
@@ -325,9 +351,9 @@ def disasm(
 
     path = None if output is None else Path(output)
     compiled, _ = compile_dry(model, config, shapes, calibration, path)
-    text = _listing(compiled.programs, layer)
+    text = printable(_listing(compiled.programs, layer))
     if output is None:
-        click.echo(text, nl=False)
+        say(text, nl=False)
         return
     with files.replacing(Path(output)) as temporary:
         temporary.write_text(text, encoding="utf-8")

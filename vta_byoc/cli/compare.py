@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vta_byoc.cli import commands, quantization
+from vta_byoc.cli.consoles import say
 from vta_byoc.cli.quantization_report import data_option, quantized_beside
 from vta_byoc.hw.errors import VTAError
 
@@ -91,7 +92,7 @@ def compare(
         result = compared(mod, qmod, samples, other, limit)
     if as_json:
         about = {"model": model, "against": against}
-        click.echo(json.dumps({**about, **result.to_json()}, indent=2))
+        say(json.dumps({**about, **result.to_json()}, indent=2))
     else:
         print_comparison(result, against, stdout_console())
     if result.first is not None:

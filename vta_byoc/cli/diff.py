@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vta_byoc.cli import commands
+from vta_byoc.cli.consoles import say
 from vta_byoc.cli.program_files import is_program_file
 from vta_byoc.hw.errors import VTAError
 
@@ -107,9 +108,9 @@ def diff(
 
 def _print(found: Divergence | None, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps({"difference": None if found is None else found.to_json()}, indent=2))
+        say(json.dumps({"difference": None if found is None else found.to_json()}, indent=2))
     else:
-        click.echo("no difference" if found is None else str(found))
+        say("no difference" if found is None else str(found))
 
 
 # ---------------------------------------------------------------- program files

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vta_byoc.cli import commands
+from vta_byoc.cli.consoles import say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -90,7 +91,7 @@ def evaluate(
     if as_json:
         compared = {"compared_with": against, "calibration": calibration}
         report = {**about, **compared, **result.to_json(), "seconds": steps.seconds}
-        click.echo(json.dumps(report, indent=2))
+        say(json.dumps(report, indent=2))
     else:
         print_evaluation(result, about, against, stdout_console())
 

@@ -9,14 +9,30 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
+
+from vta_byoc._interrupt import removed_when_interrupted
 from vta_byoc.hw.errors import VTAError
 
 # TVM's own order of preference (tvm.support.cc).
 COMPILERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
 
 
+GIVEN = {
+    "model": "the model file",
+    "other": "the program file",
+    "config": "the configuration file",
+    "calibration": "the calibration file",
+    "data": "the data file",
+    "inputs": "the input file",
+    "replaced": "the program file",
+}
+"""Parameters of commands that name files to read."""
+
+
 def check_writable(path: Path, suffix: str = "") -> None:
-    """Refuse a path that no file can be written to.
+    """Refuse a path that no file can be written to, and one of a file that the running command
+    reads, also by another link to it.
 
     Args:
         path: the file to be written later; nothing is left there.
@@ -39,6 +55,7 @@ def check_writable(path: Path, suffix: str = "") -> None:
             f'output "{path}": the directory "{path.parent}" does not exist; create it or choose '
             "another path"
         )
+    _check_not_read(path)
     try:
         # Permission bits say little (root, read-only file systems): try it.
         with tempfile.TemporaryFile(dir=path.parent):
@@ -50,6 +67,19 @@ def check_writable(path: Path, suffix: str = "") -> None:
         ) from error
 
 
+def _check_not_read(path: Path) -> None:
+    context = click.get_current_context(silent=True)
+    for name, value in (context.params if context else {}).items():
+        texts = value if isinstance(value, tuple) else (value,)
+        for text in texts if name in GIVEN else ():
+            for given in (text, str(text).partition("=")[2]):
+                if given and path.exists() and Path(given).exists() and path.samefile(given):
+                    raise VTAError(
+                        f'output "{path}" is {GIVEN[name]} "{given}", which would be lost; choose '
+                        "another path"
+                    )
+
+
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A path to write to that takes the place of `path` when the block succeeds.
@@ -59,12 +89,20 @@ def replacing(path: Path) -> Iterator[Path]:
     handle, name = tempfile.mkstemp(path.suffix, f".{path.stem[:40]}-", path.parent)
     os.close(handle)
     temporary = Path(name)
-    try:
-        yield temporary
-        temporary.chmod(0o666 & ~_umask())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with removed_when_interrupted(temporary):
+        try:
+            yield temporary
+            temporary.chmod(0o666 & ~_umask())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def workspace() -> Iterator[str]:
+    """A folder for what is written on the way; it is removed in any case."""
+    with tempfile.TemporaryDirectory() as name, removed_when_interrupted(Path(name)):
+        yield name
 
 
 def _umask() -> int:

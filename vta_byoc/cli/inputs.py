@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from vta_byoc.arrays import read_npy
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.random_inputs import random_input
@@ -67,19 +69,20 @@ def _read_npy(path: Path) -> np.ndarray:
     if not path.is_file():
         kind = "is a directory" if path.is_dir() else "does not exist"
         raise VTAError(f'input file "{path}" {kind}; a .npy file is needed; check the path')
-    try:
-        array = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise VTAError(
-            f'input file "{path}" is not a .npy file of numbers; save it with '
-            "numpy.save(path, array)"
-        ) from error
-    if not isinstance(array, np.ndarray):
+    if zipfile.is_zipfile(path):
         raise VTAError(
             f'input file "{path}" is an .npz archive; --input takes one array per file; save '
             "each with numpy.save and give NAME=FILE.npy for each"
         )
-    return array
+    try:
+        return read_npy(path)
+    except VTAError:
+        raise
+    except Exception as error:  # a header of nonsense fails in NumPy, ast or tokenize
+        raise VTAError(
+            f'input file "{path}" is not a .npy file of numbers; save it with '
+            "numpy.save(path, array)"
+        ) from error
 
 
 def bind_inputs(

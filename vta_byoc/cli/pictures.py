@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vta_byoc.cli import commands
+from vta_byoc.cli.consoles import say
 
 if TYPE_CHECKING:
     from vta_byoc.pipeline import Compiled
@@ -67,10 +68,10 @@ def report(
 
         _write(path, html_report(facts, model, config))
     if as_json:
-        click.echo(json.dumps({"model": model, "report": output, **facts.to_json()}, indent=2))
+        say(json.dumps({"model": model, "report": output, **facts.to_json()}, indent=2))
     else:
-        click.echo(f"{facts.cycles:,} cycles on VTA, {facts.milliseconds:,.3f} ms")
-        click.echo(_written(path))
+        say(f"{facts.cycles:,} cycles on VTA, {facts.milliseconds:,.3f} ms")
+        say(_written(path))
 
 
 # ---------------------------------------------------------------- trace
@@ -108,7 +109,7 @@ def trace(
         document = _timeline(compiled, layer)
     with steps.step("write", f"writing {path}"):
         _write(path, json.dumps(document, separators=(",", ":")) + "\n")
-    click.echo(_written(path))
+    say(_written(path))
 
 
 def _timeline(compiled: Compiled, layer: str | None) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import json
 import click
 
 from vta_byoc.cli import commands, scope_mode
+from vta_byoc.cli.consoles import say
 from vta_byoc.hw.errors import VTAError
 
 
@@ -56,9 +57,9 @@ def place(
         mod = partition_for_vta(qmod, machine, **scope_mode.chosen())
         report = PlaceReport.of(mod, model, config, least)
     if as_json:
-        click.echo(json.dumps(report.to_json(), indent=2))
+        say(json.dumps(report.to_json(), indent=2))
         for line in report.shortfalls:
-            click.echo(line, err=True)
+            say(line, err=True)
     else:
         from vta_byoc.cli.progress import stdout_console
         from vta_byoc.place_text import print_place

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vta_byoc.cli import commands
+from vta_byoc.cli.consoles import say
 from vta_byoc.hw.errors import VTAError
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def programs(
         path = folder / f"{name}.vta"
         save(program, path)
         layers = "1 layer" if len(program.layers) == 1 else f"{len(program.layers)} layers"
-        click.echo(f"{path}: {layers}, {len(program.insns):,} instructions")
+        say(f"{path}: {layers}, {len(program.insns):,} instructions")
 
 
 @click.command(short_help="Prove a program safe, or list what is wrong with it.")
@@ -98,7 +99,7 @@ def verify(
         found = commands.compile_dry(file, config, shapes, calibration)[0].programs
     results = {name: violations_of(program) for name, program in found.items()}
     if as_json:
-        click.echo(json.dumps(_json(found, results), indent=2))
+        say(json.dumps(_json(found, results), indent=2))
     else:
         for name, program in found.items():
             _print(name, program, results[name])
@@ -125,10 +126,10 @@ def _print(name: str, program: Program, violations: Sequence[Violation]) -> None
 
     if not violations:
         count = f"{len(program.insns):,} instructions"
-        click.echo(f"{name}: {count}, no violation of {len(RULES)} rules")
+        say(f"{name}: {count}, no violation of {len(RULES)} rules")
         return
     for violation in violations[:SHOWN]:
-        click.echo(str(violation))
+        say(str(violation))
     rest = len(violations) - SHOWN
     more = f"; {rest} more not shown, --json has them" if rest > 0 else ""
-    click.echo(f"{name}: {len(violations)} violations{more}")
+    say(f"{name}: {len(violations)} violations{more}")

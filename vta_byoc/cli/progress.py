@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.status import Status
+from rich.text import Text
 
-PIPE_WIDTH = 110
-"""Columns of a report that goes to a file or a pipe."""
+from vta_byoc.cli.consoles import console, stdout_console
+from vta_byoc.printable import printable
+
+__all__ = ["Steps", "stdout_console"]
 
 
 class Steps:
@@ -28,7 +29,7 @@ class Steps:
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
-        self._console = Console(stderr=True, highlight=False)
+        self._console = console(stderr=True)
         self._status: Status | None = None
 
     @contextlib.contextmanager
@@ -43,10 +44,11 @@ class Steps:
     @contextlib.contextmanager
     def counted(self, name: str, text: str, total: int) -> Iterator[Callable[[int], None]]:
         """As `step`, with a bar on a terminal; the block calls its target with what is done."""
-        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+        text = printable(text)
+        columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn()
         hidden = not self._console.is_terminal
         if hidden:
-            self._console.print(text, markup=False, soft_wrap=True)
+            self._console.print(text, soft_wrap=True)
         bar = Progress(
             *columns, TimeRemainingColumn(), console=self._console, transient=True, disable=hidden
         )
@@ -59,22 +61,14 @@ class Steps:
     def detail(self, text: str) -> None:
         """Say more about the step that runs; a terminal only."""
         if self._status is not None:
-            self._status.update(text)
+            self._status.update(Text(printable(text)))
 
     @contextlib.contextmanager
     def _shown(self, text: str) -> Iterator[None]:
         if not self._console.is_terminal:
-            self._console.print(text, markup=False, soft_wrap=True)
+            self._console.print(text, soft_wrap=True)
             yield
             return
-        with self._console.status(text) as self._status:
+        with self._console.status(Text(printable(text))) as self._status:
             yield
         self._status = None
-
-
-def stdout_console() -> Console:
-    """Stdout; as wide as the terminal, or PIPE_WIDTH."""
-    console = Console(highlight=False)
-    if not console.is_terminal and shutil.get_terminal_size((0, 0)).columns == 0:
-        console = Console(highlight=False, width=PIPE_WIDTH, file=sys.stdout)
-    return console

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from vta_byoc.boundary import boundary
 from vta_byoc.cli.calibration import calibration_option, read_calibration
 from vta_byoc.hw.errors import VTAError
 
@@ -79,7 +80,7 @@ def quantize_model(mod: tvm.IRModule, calibration: str | None, steps: Steps) -> 
     """The integer module, by the options of the running command."""
     options = chosen().arguments()
     text = f"quantizing with {_source(mod, calibration)}"
-    with steps.step("quantize", text):
+    with steps.step("quantize", text), boundary("quantized", _model()):
         from vta_byoc.quantize import quantize
 
         samples = calibration_samples(mod, calibration)
@@ -88,6 +89,12 @@ def quantize_model(mod: tvm.IRModule, calibration: str | None, steps: Steps) -> 
             steps.detail(f"{text}: sample {done} of {total}")
 
         return quantize(mod, calibration=samples, progress=progress, **options)
+
+
+def _model() -> str:
+    context = click.get_current_context(silent=True)
+    name = context.params.get("model") if context else None
+    return "the model" if name is None else f'model file "{name}"'
 
 
 def calibration_samples(mod: tvm.IRModule, calibration: str | None) -> Iterable[Sample] | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vta_byoc.cli import commands, quantization
+from vta_byoc.cli.consoles import say
 
 if TYPE_CHECKING:
     import tvm
@@ -82,13 +83,13 @@ def quantize_report(
             temporary.write_text(page, encoding="utf-8")
     if as_json:
         about = {"model": model, "quantization": options.arguments(), "calibration": calibration}
-        click.echo(json.dumps({**about, "data": data, **report.to_json()}, indent=2))
+        say(json.dumps({**about, "data": data, **report.to_json()}, indent=2))
     else:
         from vta_byoc.quantization_text import print_report
 
         print_report(report, stdout_console())
         if path is not None:
-            click.echo(f"{path} written: {path.stat().st_size / 1e6:,.1f} MB")
+            say(f"{path} written: {path.stat().st_size / 1e6:,.1f} MB")
 
 
 def quantized_beside(

@@ -7,6 +7,7 @@ import json
 import click
 
 from vta_byoc.cli import commands, scope_mode
+from vta_byoc.cli.consoles import say
 
 
 @click.command(short_help="Where every tensor lives, what its consumers demand, and why.")
@@ -44,7 +45,7 @@ def scopes(
         mod = partition_for_vta(qmod, machine, **scope_mode.chosen())
         report = ScopeReport.of(mod, model, config, machine)
     if as_json:
-        click.echo(json.dumps(report.to_json(), indent=2))
+        say(json.dumps(report.to_json(), indent=2))
         return
     from vta_byoc.cli.progress import stdout_console
     from vta_byoc.vdevice_report import print_scopes

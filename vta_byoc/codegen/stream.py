@@ -12,9 +12,8 @@ import bisect
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.isa import MemType, Opcode, Queue
-
-from .linear import CodegenError
 
 Interval = tuple[str, int, int]
 DRAM = "dram."
@@ -176,17 +175,24 @@ class TokenAssigner:
         self.out.append(insn)
 
     def _check_outstanding(self) -> None:
-        """At most ``max_tokens`` pushed and not certainly popped, on every pair."""
+        """At most ``max_tokens`` pushed and not certainly popped, on every pair.
+
+        Raises:
+            VTAError: the machine counts to less than the program needs.
+        """
+        most, where = 0, ""
         for (producer, consumer), edges in self._edges.items():
             pops = [pop for _, pop in edges]
             for k, (push, _) in enumerate(edges):
                 done = bisect.bisect_right(pops, self._seen[producer][push][consumer])
-                if k + 1 - done > self._max_tokens:
-                    raise CodegenError(
-                        f"{k + 1 - done} tokens from {producer.name} to {consumer.name} may be "
-                        f"outstanding; the machine counts to {self._max_tokens}; "
-                        "use smaller tiles or fewer SRAM slots"
-                    )
+                if k + 1 - done > most:
+                    most, where = k + 1 - done, f"{producer.name} to {consumer.name}"
+        if most > self._max_tokens:
+            raise VTAError(
+                f"{most} tokens from {where} may be outstanding; the machine counts to "
+                f"{self._max_tokens}; raise CAPABILITIES.max_tokens to {most} or more in the "
+                "configuration file"
+            )
 
 
 def layer_spans(insns: Iterable[Insn]) -> list[tuple[int, int, int]]:
