@@ -42,11 +42,16 @@ def evaluate(
         return None
     known = _of_shape(node, inputs)
     if known is not None:
-        return [relax.const(known)]
+        return [_constant(known)]
     if node.op_type != "Constant" and not _is_known(node, inputs):
         return None
     arrays = [None if item is None else item.value.numpy() for item in inputs]
-    return [relax.const(np.ascontiguousarray(each)) for each in _run(node, arrays, opset)]
+    return [_constant(each) for each in _run(node, arrays, opset)]
+
+
+def _constant(value: np.ndarray) -> relax.Expr:
+    """With the dtype that the array has; left alone, TVM makes 64 bits 32."""
+    return relax.const(np.array(value, order="C"), str(value.dtype))
 
 
 def _of_shape(node: onnx.NodeProto, inputs: Sequence[relax.Expr | None]) -> np.ndarray | None:
