@@ -25,6 +25,7 @@ from vta_byoc.bindings import (
 )
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.quantized_tensors import check_module
+from vta_byoc.torch_static import Known
 
 INSTALL = 'pip install "vta-byoc[torch]"'
 INPUT_DTYPES = ("float32", "int8", "uint8", "int32", "int64", "bool")
@@ -71,7 +72,7 @@ def import_program(
     _check_inputs(program, shapes)
     decomposed = program.run_decompositions()
     _check_operators(decomposed.graph)
-    importer = _importer()
+    importer = _importer(Known(decomposed))
     try:
         mod = importer.from_exported_program(
             decomposed,
@@ -232,7 +233,7 @@ QUANTIZATION: dict[str, Callable[[Any, Any], relax.Var]] = {
 
 
 # ---------------------------------------------------------------- names
-def _importer() -> Any:
+def _importer(known: Known) -> Any:
     """TVM's importer; afterwards `names` tells which node made which variable."""
     from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
@@ -246,7 +247,11 @@ def _importer() -> Any:
             def watched() -> Iterator[Any]:
                 for node in nodes:
                     self.node = node.name
-                    yield node
+                    constant = known.value(node)
+                    if constant is None:
+                        yield node
+                    else:
+                        self.env[node] = constant
 
             result = super()._translate_fx_graph(module, watched(), *rest)
             for node, value in self.env.items():
