@@ -155,7 +155,7 @@ def apply_steps(
             kept = value
             continue
         if step.is_kept:
-            value = elementwise(name, lambda v, copy: v + copy, value, kept)
+            value = elementwise(name, OPERATORS[step.op], value, kept)
             names.append(name)
             continue
         operand = waiting.pop(0) if step.is_tensor else tirx.const(int(step.operand), "int32")

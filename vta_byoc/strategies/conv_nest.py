@@ -14,7 +14,7 @@ from vta_byoc.packing import blocks
 from vta_byoc.tiling import Choice
 from vta_byoc.workload import CHANNEL, FULL, MAP, Conv2dWorkload, Epilogue, Step
 
-from .base import ACC, INP, OPERATORS, WGT, inline, mark, stored
+from .base import ACC, INP, OPERATORS, WGT, elementwise, inline, mark, stored
 from .grouping import Grouping
 
 DIMS = 11
@@ -197,13 +197,10 @@ def _apply(value: te.Tensor, steps: Sequence[Step], operands: Sequence[te.Tensor
     waiting, kept = list(operands), value
     for number, step in enumerate(steps):
         if step.op == "keep":
-            kept = te.compute(value.shape, lambda *i, v=value: v(*i), name=KEEP)
+            kept = elementwise(KEEP, lambda v: v, value)
             continue
         if step.is_kept:
-            pair = (value, kept)
-            value = te.compute(
-                value.shape, lambda *i, p=pair: p[0](*i) + p[1](*i), name=step_name(number)
-            )
+            value = elementwise(step_name(number), OPERATORS[step.op], value, kept)
             continue
         operand = waiting.pop(0) if step.is_tensor else tirx.const(int(step.operand), "int32")
         stage = _step(value, OPERATORS[step.op], operand, step.operand)
@@ -252,6 +249,11 @@ def conv_schedule(
         sch.compute_at(operand, at[kind])
         mark(sch, operand, "dma_copy")
 
+    if any(step.op == "keep" for step in work.epilogue.steps):
+        copy = sch.get_sblock(KEEP)
+        sch.set_scope(copy, 0, ACC)
+        sch.compute_at(copy, loops["last"], preserve_unit_loops=True)
+        mark(sch, copy, "alu")
     acc = sch.get_sblock("acc")
     sch.compute_at(acc, loops["last"], preserve_unit_loops=True)
     if weight is not None:
@@ -267,11 +269,6 @@ def conv_schedule(
         mark(sch, weight, "dma_copy")
         mark(sch, sch.get_sblock("acc_update"), "gemm")
     mark(sch, acc, "gemm")
-    if any(step.op == "keep" for step in work.epilogue.steps):
-        copy = sch.get_sblock(KEEP)
-        sch.set_scope(copy, 0, ACC)
-        sch.compute_at(copy, loops["last"], preserve_unit_loops=True)
-        mark(sch, copy, "alu")
     computes = joins or work.epilogue.steps or work.epilogue.dtype != "int8"
     mark(sch, sch.get_sblock("out"), "alu,dma_copy" if computes else "dma_copy")
     return sch.mod["main"].with_attr(SLOTS_ATTR, choice.slots_attr())
