@@ -18,6 +18,7 @@ from typing import Any
 from vta_byoc.hw.config import VTAConfig
 
 from .packing import blocks, packed_shape
+from .int8_digits import join_cycles
 from .strategies.move import MoveWorkload
 from .workload import (
     ConcatWorkload,
@@ -49,7 +50,7 @@ def _nbytes(shape: Shape, config: VTAConfig) -> int:
 def _steps(steps: tuple[Step, ...], config: VTAConfig) -> int:
     """ALU cycles a vector."""
     time = config.timing
-    tensors = sum(step.is_tensor for step in steps)
+    tensors = sum(step.is_tensor or step.is_kept for step in steps)
     return tensors * time.alu_tensor_cycles + (len(steps) - tensors) * time.alu_imm_cycles
 
 
@@ -76,11 +77,17 @@ def _conv2d(work: Conv2dWorkload, config: VTAConfig) -> tuple[int, int]:
     else:
         together = max(1, k // outputs) if work.groups > 1 else 1
         steps = blocks(inputs * together, k) * taps
+    steps *= work.digits
     weights = steps * blocks(work.out_channels, k)
     vectors = _vectors(work.out_shape, config)
     nbytes = _nbytes(_seen(work), config) + weights * config.wgt_elem_bytes
     nbytes += _operands(work.epilogue, work.out_channels, config) + _stored(work, config)
-    return vectors * (steps + _epilogue(work.epilogue, config)), nbytes
+    return vectors * (steps + _join(work, config) + _epilogue(work.epilogue, config)), nbytes
+
+
+def _join(work: Conv2dWorkload | ConvTransposeWorkload, config: VTAConfig) -> int:
+    """Cycles a vector of the reset of a second digit's sums and of joining both."""
+    return 1 + join_cycles(config)[0] if work.digit_shift else 0
 
 
 def _seen(work: Conv2dWorkload) -> Shape:
@@ -95,7 +102,7 @@ def _conv_transpose(work: ConvTransposeWorkload, config: VTAConfig) -> tuple[int
     k = config.block
     outputs = work.out_channels // work.groups
     together = max(1, k // outputs) if work.groups > 1 else 1
-    inputs = blocks(work.in_channels // work.groups * together, k)
+    inputs = blocks(work.in_channels // work.groups * together, k) * work.digits
     taps = math.prod(work.kernel)
     pixels = blocks(work.batch, config.batch) * work.height * work.width
     gemm = pixels * inputs * blocks(work.out_channels, k) * taps
@@ -103,7 +110,7 @@ def _conv_transpose(work: ConvTransposeWorkload, config: VTAConfig) -> tuple[int
     weights = inputs * blocks(work.out_channels, k) * taps * config.wgt_elem_bytes
     nbytes = _nbytes(work.in_shapes[0], config) + weights + _stored(work, config)
     nbytes += _operands(work.epilogue, work.out_channels, config)
-    return gemm + vectors * _epilogue(work.epilogue, config), nbytes
+    return gemm + vectors * (_join(work, config) + _epilogue(work.epilogue, config)), nbytes
 
 
 def _elementwise(work: ElementwiseWorkload, config: VTAConfig) -> tuple[int, int]:

@@ -75,6 +75,7 @@ from tvm import relax
 from vta_byoc.bindings import SEPARATOR
 from vta_byoc.dialect_steps import StepWriter, const, planes
 from vta_byoc.fixed_point import FixedPoint
+from vta_byoc.int8_digits import DIGIT_SHIFT, split
 from vta_byoc.scales import (
     INT8_HIGH,
     INT8_LOW,
@@ -101,14 +102,18 @@ class DialectWriter(StepWriter):
     ) -> relax.Var:
         """A layer group of conv2d. data int8 NCHW, weight int8 OIHW, bias int32 [O]; for `bias`
         and `rescale` see `layer`. `attrs` has strides, padding, dilation and groups."""
-        product = relax.op.nn.conv2d(
-            data,
-            const(weight, "int8"),
-            strides=attrs.strides,
-            padding=attrs.padding,
-            dilation=attrs.dilation,
-            groups=attrs.groups,
-            out_dtype="int32",
+        product = self.product_of(
+            lambda digit: relax.op.nn.conv2d(
+                data,
+                const(digit, "int8"),
+                strides=attrs.strides,
+                padding=attrs.padding,
+                dilation=attrs.dilation,
+                groups=attrs.groups,
+                out_dtype="int32",
+            ),
+            weight,
+            name,
         )
         return self.layer(product, planes(bias, 4), rescale, name, (1, -1, 1, 1))
 
@@ -122,14 +127,18 @@ class DialectWriter(StepWriter):
         name: str,
     ) -> relax.Var:
         """A layer group of conv1d. data int8 NCW, weight int8 OIW, bias int32 [O]."""
-        product = relax.op.nn.conv1d(
-            data,
-            const(weight, "int8"),
-            strides=attrs.strides,
-            padding=attrs.padding,
-            dilation=attrs.dilation,
-            groups=attrs.groups,
-            out_dtype="int32",
+        product = self.product_of(
+            lambda digit: relax.op.nn.conv1d(
+                data,
+                const(digit, "int8"),
+                strides=attrs.strides,
+                padding=attrs.padding,
+                dilation=attrs.dilation,
+                groups=attrs.groups,
+                out_dtype="int32",
+            ),
+            weight,
+            name,
         )
         return self.layer(product, planes(bias, 3), rescale, name, (1, -1, 1))
 
@@ -144,15 +153,19 @@ class DialectWriter(StepWriter):
     ) -> relax.Var:
         """A layer group of conv2d_transpose. data int8 NCHW, weight int8 (I, O / groups, KH, KW),
         bias int32 [O]; `attrs` has output_padding too."""
-        product = relax.op.nn.conv2d_transpose(
-            data,
-            const(weight, "int8"),
-            strides=attrs.strides,
-            padding=attrs.padding,
-            output_padding=attrs.output_padding,
-            dilation=attrs.dilation,
-            groups=attrs.groups,
-            out_dtype="int32",
+        product = self.product_of(
+            lambda digit: relax.op.nn.conv2d_transpose(
+                data,
+                const(digit, "int8"),
+                strides=attrs.strides,
+                padding=attrs.padding,
+                output_padding=attrs.output_padding,
+                dilation=attrs.dilation,
+                groups=attrs.groups,
+                out_dtype="int32",
+            ),
+            weight,
+            name,
         )
         return self.layer(product, planes(bias, 4), rescale, name, (1, -1, 1, 1))
 
@@ -165,8 +178,24 @@ class DialectWriter(StepWriter):
         name: str,
     ) -> relax.Var:
         """A layer group of matmul. data int8 [..., K], weight int8 [K, M], bias int32 [M]."""
-        product = relax.op.matmul(data, const(weight, "int8"), out_dtype="int32")
+        product = self.product_of(
+            lambda digit: relax.op.matmul(data, const(digit, "int8"), out_dtype="int32"),
+            weight,
+            name,
+        )
         return self.layer(product, bias, rescale, name)
+
+    def product_of(
+        self, make: Callable[[np.ndarray], relax.Expr], weight: np.ndarray, name: str
+    ) -> relax.Expr:
+        """What `make` multiplies data by: int8 weights, or integers of two digits."""
+        if weight.min(initial=0) >= INT8_LOW and weight.max(initial=0) <= INT8_HIGH:
+            return make(weight)
+        high, low = split(weight)
+        upper = self.emit(make(high), f"{name}{SEPARATOR}high")
+        raised = relax.op.left_shift(upper, const(DIGIT_SHIFT, "int32"))
+        raised = self.emit(raised, f"{name}{SEPARATOR}raised")
+        return relax.op.add(raised, self.emit(make(low), f"{name}{SEPARATOR}low"))
 
     def layer(
         self,

@@ -70,7 +70,14 @@ class StepWriter(FunctionWriter):
     def _stepped(
         self, value: relax.Var, rescale: FixedPoint, channels: tuple[int, ...], name: str
     ) -> relax.Var:
+        kept = value
         for op, by in rescale.steps:
+            if isinstance(by, str):
+                if op == "keep":
+                    kept = value
+                else:
+                    value = self.emit(relax.op.add(value, kept), f"{name}{SEPARATOR}sum")
+                continue
             constant = const(_spread(by, channels), "int32")
             call = getattr(relax.op, op)(value, constant)
             value = self.emit(call, f"{name}{SEPARATOR}{STEP_NAMES[op]}")

@@ -32,8 +32,9 @@ FACTOR_BITS = 21
 RATIO_LOW, RATIO_HIGH = 2.0**-60, 2.0**15
 RATIO_LIMIT = 2.0**20
 
-Steps = tuple[tuple[str, np.ndarray], ...]
-"""(Relax operator, constant int64), in order."""
+Steps = tuple[tuple[str, "np.ndarray | str"], ...]
+"""(Relax operator, constant int64), in order; ("keep", KEPT) keeps the value, which ("add", KEPT)
+adds again."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +57,13 @@ class FixedPoint:
     @property
     def shift(self) -> int:
         """The largest number of bits that are shifted out."""
-        amounts = [int(by.max()) for op, by in self.steps if op == "right_shift"]
-        return sum(amounts)
+        shifts = [by for op, by in self.steps if op == "right_shift"]
+        return sum(int(by.max()) for by in shifts if not isinstance(by, str))
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether a step needs a multiplier."""
+        return any(op == "multiply" for op, _ in self.steps)
 
     def plus(self, constant: int) -> FixedPoint:
         """The same with `constant` added to the value first; `bound` must cover it."""
@@ -99,7 +105,7 @@ def requantizer(
     total = offset + found.rounding
     bound = int((reach + np.abs(total)).max())
     steps = found.steps(after)
-    return FixedPoint(_scalar_if_equal(total), steps, low, high, bound)
+    return FixedPoint(scalar_if_equal(total), steps, low, high, bound)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +126,7 @@ class _Scaled:
         """In order; `zero` is added at the end."""
         steps: list[tuple[str, np.ndarray]] = []
         if self.pre.any():
-            steps.append(("right_shift", _scalar_if_equal(self.pre)))
+            steps.append(("right_shift", scalar_if_equal(self.pre)))
         if self.clamp:
             steps += [("maximum", np.array(-self.clamp)), ("minimum", np.array(self.clamp))]
         if (self.factor != 1).any():
@@ -160,8 +166,8 @@ def _power_of_two(
     bound = int((reach + np.abs(offset)).max())
     if bound > INT32_HIGH and zero:
         return None
-    steps = (("right_shift", _scalar_if_equal(shift)),) if shift.any() else ()
-    return FixedPoint(_scalar_if_equal(offset), steps, low, high, bound)
+    steps = (("right_shift", scalar_if_equal(shift)),) if shift.any() else ()
+    return FixedPoint(scalar_if_equal(offset), steps, low, high, bound)
 
 
 def _folded(ratio: np.ndarray, reach: np.ndarray, constant: int) -> np.ndarray | None:
@@ -190,7 +196,7 @@ def _factors(
         return np.rint(np.ldexp(ratio, single)).astype(np.int64), single
     while common > 0 and not (factor % 2).any() and factor.any():
         factor, common = factor // 2, common - 1
-    return _scalar_if_equal(factor), np.array(common)
+    return scalar_if_equal(factor), np.array(common)
 
 
 def _last_shift(shift: np.ndarray, zero: int) -> list[tuple[str, np.ndarray]]:
@@ -206,9 +212,9 @@ def _last_shift(shift: np.ndarray, zero: int) -> list[tuple[str, np.ndarray]]:
     if not wide:
         offset = offset + (np.int64(zero) << rest)
     if offset.any():
-        steps.append(("add", _scalar_if_equal(offset)))
+        steps.append(("add", scalar_if_equal(offset)))
     if rest.any():
-        steps.append(("right_shift", _scalar_if_equal(rest)))
+        steps.append(("right_shift", scalar_if_equal(rest)))
     if wide:
         steps.append(("add", np.array(zero)))
     return steps
@@ -269,7 +275,7 @@ def linear(
             offset = offset - factor * operand.zero
             reach = reach + np.abs(factor) * operand.reach
         bound = int((reach + np.abs(offset)).max())
-        return Linear(factors, _scalar_if_equal(offset), shift, low, high, bound)
+        return Linear(factors, scalar_if_equal(offset), shift, low, high, bound)
 
     def fits(found: Linear) -> bool:
         largest = max(int(np.abs(f).max()) for f in found.factors)
@@ -297,7 +303,7 @@ def _bits(values: np.ndarray) -> np.ndarray:
     return np.where(values > 0, np.frexp(np.float64(values))[1], 0).astype(np.int64)
 
 
-def _scalar_if_equal(values: np.ndarray) -> np.ndarray:
+def scalar_if_equal(values: np.ndarray) -> np.ndarray:
     """One number where all are equal."""
     values = np.asarray(values, np.int64)
     first = values.reshape(-1)[0]

@@ -1,17 +1,14 @@
-"""Layers with constant weights at any scales: one factor for each channel, zero points, borders.
-
-With a zero point z the accumulator is `sum(w * q) - z * sum(w)` over the taps that are inside the
-input.  Padding writes 0, not z, so beside a border the second sum has fewer terms: the bias
-then has one value for each position (a map), which the machine loads like any int32 operand.
-"""
+"""Layers with constant weights at any scales: one factor for each channel, zero points, borders."""
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tvm import relax
+from tvm.ir import GenericConst
 
 from vta_byoc.bindings import op_name, source_name, static_shape
 from vta_byoc.epilogue import Epilogue, follow
@@ -27,6 +24,8 @@ from vta_byoc.integer_layers import (
     per_weight,
     takes_layer,
 )
+from vta_byoc.layer_factor import MULTIPLY, Scaled, Source, as_int32, candidates
+from vta_byoc.multiplier_borders import border_sums, per_position
 from vta_byoc.scales import INT8_LOW, WEIGHT_HIGH, Scale, Unscalable
 
 if TYPE_CHECKING:
@@ -67,33 +66,129 @@ def convert_layer(q: Quantizer, binding: relax.VarBinding) -> bool:
     if is_open and q.leaves_as_float(end.last):
         return _to_float(q, binding, anchor, follow(q, var, channels, clamps=False))
     target = end.scale or q.target(end.last)
-    scale = q.scale(q.value(call.args[0]))
-    layer = _layer(q, anchor, binding, scale, end)
-    low, high = end.limits(target)
-    rescale = requantizer(layer.unit / target.step, layer.reach, target.zero, low, high)
-    bound = int((layer.reach + np.abs(rescale.offset)).max())
-    proof = layer_proof(layer.name, layer.weight, layer.bias, bound, rescale.shift).checked()
-    bias = layer.bias + per_position(rescale.offset, layer.bias.ndim)
+    found = _scaled(q, anchor, binding, end, target)
+    proof = layer_proof(source_name(var), found.weight, end_bias(end, channels[1]), *found.proof)
     x = q.int8(q.value(call.args[0]))
-    out = anchor.write(q.write, x, layer.weight, bias, call.attrs, rescale, layer.name)
-    q.close_group(var, end.absorbed, out, target, proof)
+    out = found.write(anchor, call.attrs, source_name(var))(q.write, x)
+    q.close_group(var, end.absorbed, out, target, proof.checked())
     return True
 
 
-def per_position(values: np.ndarray, rank: int) -> np.ndarray:
-    """One value per channel, so that it broadcasts against [channels, positions ...]."""
-    return values if values.ndim == 0 else values.reshape(-1, *[1] * (rank - 1))
+def end_bias(end: Epilogue, channels: int) -> np.ndarray:
+    """The float bias of a layer, zeros where it has none."""
+    return np.zeros(channels) if end.bias is None else end.bias
+
+
+def _scaled(
+    q: Quantizer, anchor: Anchor, binding: relax.VarBinding, end: Epilogue, target: Scale
+) -> Scaled:
+    """The layer as integers: multiplied, or in the form that is asked for or costs least."""
+    wanted = q.arithmetic.rescale
+    refused: Unscalable | None = None
+    layer = product = None
+    try:
+        layer = _layer(q, anchor, binding, q.scale(q.value(binding.value.args[0])), end)
+        product = _multiplied(layer, end, target)
+    except Unscalable as error:
+        refused = error
+    multiplies = wanted == MULTIPLY or (wanted is None and q.arithmetic.multiplies)
+    if product is not None and (multiplies or not product.rescale.multiplies):
+        return product
+    source = _source(q, anchor, binding, end, target)
+    ratio = None if layer is None else layer.unit / target.step
+    ints = None if layer is None else layer.weight
+    forms = candidates(source, ints, ratio, wanted)
+    if not forms and product is not None:
+        return product
+    if not forms:
+        assert refused is not None
+        raise refused
+    found = _cheapest(q, anchor, binding, forms)
+    q.record.factors[source_name(binding.var)] = {"form": found.form, "error": found.error}
+    if layer is None:
+        peaks = channel_peaks(anchor, binding.value.args[1].value.numpy(), binding.value.attrs)
+        q.note_weight(source_name(binding.var), source.unit * target.step, float(peaks.max()))
+    return found
+
+
+def _multiplied(layer: _Layer, end: Epilogue, target: Scale) -> Scaled:
+    """int8 weights, then a multiplication, or none where every factor is a power of two."""
+    low, high = end.limits(target)
+    rescale = requantizer(layer.unit / target.step, layer.reach, target.zero, low, high)
+    bias = layer.bias + per_position(rescale.offset, layer.bias.ndim)
+    bound = int((layer.reach + np.abs(rescale.offset)).max())
+    rescale = dataclasses.replace(rescale, bound=bound)
+    return Scaled(MULTIPLY, layer.weight, bias, rescale, 0.0)
+
+
+def _cheapest(
+    q: Quantizer, anchor: Anchor, binding: relax.VarBinding, forms: list[Scaled]
+) -> Scaled:
+    """The form of the fewest cycles; the first where the machine takes none."""
+    if len(forms) == 1:
+        return forms[0]
+    attrs, name = binding.value.attrs, source_name(binding.var)
+    shape = static_shape(binding.value.args[0])
+    costs = [q.arithmetic.estimate(form.write(anchor, attrs, name), shape) for form in forms]
+    taken = [(cost, i) for i, cost in enumerate(costs) if cost is not None]
+    return forms[min(taken)[1] if taken else 0]
+
+
+def _source(
+    q: Quantizer, anchor: Anchor, binding: relax.VarBinding, end: Epilogue, target: Scale
+) -> Source:
+    """The layer in steps of its result: weights as the model states them, or floats."""
+    call = binding.value
+    scale = q.scale(q.value(call.args[0]))
+    bias = end_bias(end, static_shape(binding.var)[anchor.axis])
+    low, high = end.limits(target)
+    return Source(
+        anchor,
+        call,
+        static_shape(binding.var),
+        _real_weights(q, call.args[1]) * (scale.step / target.step),
+        bias / target.step,
+        scale,
+        target.zero,
+        low,
+        high,
+    )
+
+
+def _real_weights(q: Quantizer, weight: GenericConst) -> np.ndarray:
+    """float64: integers times their steps where the model states them, along any axis."""
+    stated = q.constants.get(weight)
+    return np.float64(weight.value.numpy()) if stated is None else stated.real
 
 
 def _to_float(q: Quantizer, binding: relax.VarBinding, anchor: Anchor, end: Epilogue) -> bool:
     call = binding.value
     scale = q.scale(q.value(call.args[0]))
-    layer = _layer(q, anchor, binding, scale, end)
+    try:
+        layer = _layer(q, anchor, binding, scale, end)
+    except Unscalable:
+        return _digits_to_float(q, binding, anchor, end)
     bound = int(layer.reach.max())
     proof = layer_proof(layer.name, layer.weight, layer.bias, bound, 0).checked()
     x = q.int8(q.value(call.args[0]))
     out = anchor.write(q.write, x, layer.weight, layer.bias, call.attrs, None, layer.name)
     real = float_result(q, anchor, out, layer.unit, layer.name)
+    q.close_float_group(binding.var, end.absorbed, real, proof)
+    return True
+
+
+def _digits_to_float(
+    q: Quantizer, binding: relax.VarBinding, anchor: Anchor, end: Epilogue
+) -> bool:
+    """Weights that no scale of output channels describes, in two digits."""
+    call, name = binding.value, source_name(binding.var)
+    source = _source(q, anchor, binding, end, Scale(1.0))
+    found, unit = as_int32(source)
+    proof = layer_proof(name, found.weight, source.bias, found.rescale.bound, 0).checked()
+    x = q.int8(q.value(call.args[0]))
+    out = anchor.write(q.write, x, found.weight, found.bias, call.attrs, None, name)
+    real = float_result(q, anchor, out, np.array(unit), name)
+    q.record.factors[name] = {"form": found.form, "error": found.error * unit}
     q.close_float_group(binding.var, end.absorbed, real, proof)
     return True
 
@@ -154,43 +249,3 @@ def _stated_weights(
     if steps.ndim and anchor.shares_axis:
         steps = np.tile(steps, int(attrs.groups))
     return steps, stated.ints.astype("int8")
-
-
-# ---------------------------------------------------------------- borders
-def border_sums(
-    anchor: Anchor, weight: np.ndarray, call: relax.Call, out: tuple[int, ...]
-) -> np.ndarray:
-    """The sum of the weights whose taps lie inside the input: int64 [channels] where it is the
-    same everywhere, else [channels, positions ...]."""
-    attrs, rank = call.attrs, weight.ndim - 2
-    if rank == 0:
-        return weight.astype("int64").sum(axis=0)
-    taps = _channel_taps(anchor, weight.astype("int64"), attrs)
-    sizes = static_shape(call.args[0])[2:]
-    for axis in reversed(range(rank)):
-        inside = _inside(anchor, attrs, axis, sizes[axis], weight.shape[2 + axis], out[2 + axis])
-        taps = np.moveaxis(np.tensordot(taps, inside, axes=([1 + axis], [1])), -1, 1 + axis)
-    first = taps.reshape(len(taps), -1)[:, 0]
-    same = (taps == per_position(first, taps.ndim)).all()
-    return first if same else taps
-
-
-def _channel_taps(anchor: Anchor, weight: np.ndarray, attrs: Any) -> np.ndarray:
-    """Weights summed over the input channels of each output channel: [channels, kernel ...]."""
-    if not anchor.shares_axis:
-        return weight.sum(axis=1)
-    groups = int(attrs.groups)
-    whole = weight.reshape(groups, -1, *weight.shape[1:]).sum(axis=1)
-    return whole.reshape(-1, *weight.shape[2:])
-
-
-def _inside(anchor: Anchor, attrs: Any, axis: int, size: int, kernel: int, out: int) -> np.ndarray:
-    """Whether tap k of output position p reads the input, int64 [out, kernel]."""
-    stride, dilation = int(attrs.strides[axis]), int(attrs.dilation[axis])
-    before = int(attrs.padding[axis])
-    positions, taps = np.arange(out)[:, None], np.arange(kernel)[None, :] * dilation
-    if not anchor.shares_axis:
-        read = positions * stride + taps - before
-        return np.asarray((read >= 0) & (read < size), np.int64)
-    read = positions + before - taps
-    return np.asarray((read % stride == 0) & (read >= 0) & (read < size * stride), np.int64)

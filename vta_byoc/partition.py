@@ -27,12 +27,14 @@ from vta_byoc.bindings import (
 )
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.layer_factor import APPROXIMATE, WORDS
 from vta_byoc.quantizer import QUANTIZATION
 
 from .bound import bound
 from .packing import blocks
 from .patterns import elementwise, layers, movement, pooling
 from .patterns.base import Parsed, PatternEntry, Plan
+from .patterns.digits import is_lower_digit
 from .patterns.graph import Binding, Graph, dtype_of, is_widening
 from .workload import PoolWorkload
 
@@ -123,6 +125,24 @@ def islands(mod: tvm.IRModule) -> dict[str, str]:
     """Operators that quantization had to leave float, and why."""
     record = mod.get_attr(QUANTIZATION)
     return dict(json.loads(record).get("islands", {})) if record is not None else {}
+
+
+def estimated_cycles(main: relax.Function, config: VTAConfig) -> float | None:
+    """Cycles by estimate of all operators of `main`; None where the CPU computes any of them."""
+    graph = Graph(main)
+    groups = _Matcher(graph, config).groups().values()
+    inside = {b.var for group in groups for b in group.bindings}
+    if any(b.var not in inside for b in graph.bindings):
+        return None
+    parsed = ((group.entry, group.entry.read(group.bindings, config)) for group in groups)
+    return sum(entry.plan(each, config, False).cycles for entry, each in parsed)
+
+
+def factor_forms(mod: tvm.IRModule) -> dict[str, str]:
+    """Layers that need no multiplier for their factor: name -> one of `layer_factor.FORMS`."""
+    text = mod.get_attr(QUANTIZATION)
+    factors = json.loads(text).get("factors", {}) if text is not None else {}
+    return {name: entry["form"] for name, entry in factors.items()}
 
 
 class _Matcher:
@@ -301,7 +321,7 @@ class _Placer:
         """The placement record."""
         for name, bindings in self._bindings.items():
             outside = [b for b in bindings if b.var not in self._inside]
-            macs = sum(macs_of(b.value) for b in bindings)
+            macs = sum(macs_of(b.value) for b in bindings if not is_lower_digit(self._graph, b))
             alu_ops = sum(alu_ops_of(b.value) for b in bindings)
             groups = [self._groups[b.var] for b in bindings if b.var in self._groups]
             if groups and not any(_computes(b.value) for b in outside):
@@ -407,15 +427,16 @@ def with_notes(
 
     ``views`` are sources that turned out to cost nothing.
     """
-    records = []
+    records, factors = [], factor_forms(mod)
     for record in placements(mod):
         if record.name in views and record.device == CPU:
             record = dataclasses.replace(record, device=VTA, reason=VIEW)
         if record.name in plans:
             own = plans[record.name]
+            forms = [WORDS[APPROXIMATE]] if factors.get(record.name) == APPROXIMATE else []
             record = dataclasses.replace(
                 record,
-                note="; ".join(dict.fromkeys(plan.note for plan, _ in own)),
+                note="; ".join(dict.fromkeys([*(plan.note for plan, _ in own), *forms])),
                 host_bytes=sum(host for _, host in own),
                 cycles=round(sum(plan.cycles for plan, _ in own)),
             )

@@ -44,6 +44,11 @@ class ConstantScale:
     axis: int | None
 
     @property
+    def real(self) -> np.ndarray:
+        """`step * ints`, float64."""
+        return np.asarray(_spread(self) * self.ints, np.float64)
+
+    @property
     def is_int8(self) -> bool:
         """Whether int8 holds the integers."""
         return bool(self.ints.min() >= INT8_LOW and self.ints.max() <= INT8_HIGH)

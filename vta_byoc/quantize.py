@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import tvm
 from tvm import relax
@@ -23,11 +22,11 @@ from vta_byoc.calibrate import (
     load_calibration,
     tensor_ranges,
 )
+from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.layer_factor import FORMS
 from vta_byoc.quantizer import QUANTIZATION, Arithmetic, Quantizer
-
-if TYPE_CHECKING:
-    from vta_byoc.hw.config import VTAConfig
+from vta_byoc.rescale_cost import estimate
 
 __all__ = ["QUANTIZATION", "SCALES", "default_calibration", "load_calibration", "quantize"]
 
@@ -49,6 +48,7 @@ def quantize(
     equalize: bool = False,
     bias_correction: bool = False,
     keep_float: Sequence[str] = (),
+    rescale: str | None = None,
 ) -> tvm.IRModule:
     """Quantize a module into the integer dialect.
 
@@ -59,7 +59,8 @@ def quantize(
             (see `calibrate`). Read once; `equalize` and `bias_correction` read it again and need a
             list. A model that came quantized needs none: operators whose scales it does not state
             stay float then.
-        config: the machine. Every machine is int8 x int8 -> int32, so it changes nothing.
+        config: the machine; the default preset when None. Without MUL, layers at any scales get
+            their factor in the form that costs it the fewest cycles.
         progress: called after each sample with the samples done and their number.
         scales: "pow2" or "mul"; None: "mul" for a model that came quantized, whose scales are kept
             then, "pow2" for a float model. With "pow2", stated scales become the next power of
@@ -69,11 +70,17 @@ def quantize(
         equalize: balance the weights of successive layers first (`equalize`).
         bias_correction: correct the mean error of each layer (`bias_correction`).
         keep_float: names or patterns of operators that stay float.
+        rescale: how layers at scales "mul" get the factor of their result: "multiply", "digits"
+            (in weights of two int8 digits), "shifts" (sums of shifts of the accumulator) or
+            "approximate" (in weights of one digit: cheapest, beyond the promise of one step). A
+            layer that the form cannot hold takes another exact one. None: "multiply" where the
+            machine has MUL, else the cheaper of "digits" and "shifts", layer by layer.
 
     Returns:
         A module with the same signature. The attribute `vta.quantization` holds JSON:
         `tensors` {name: {scale, amax}}, `accumulators` {layer: {bound, shift}} and `sources`
-        {layer: source names that the group absorbed}.
+        {layer: source names that the group absorbed}; `factors` {layer: {form, error}} where the
+        factor is not multiplied, the error in steps of the result at most.
 
     Raises:
         VTAError: the module, a sample or an option cannot be used, or an accumulator could
@@ -81,6 +88,7 @@ def quantize(
     """
     came_quantized = qdq.is_quantized(mod)
     form = _checked_form(scales, came_quantized)
+    _check_rescale(rescale, form)
     if calibration is None and not came_quantized:
         raise VTAError(
             "calibration is missing; a float model is quantized by the ranges that its tensors "
@@ -98,6 +106,8 @@ def quantize(
         method=method,
         percentile=percentile,
         keep_float=keep_float,
+        rescale=rescale,
+        config=config or VTAConfig(),
     )
     if calibration is None:
         return write(mod, None, None)
@@ -122,6 +132,8 @@ def _written(
     method: str,
     percentile: float,
     keep_float: Sequence[str],
+    rescale: str | None,
+    config: VTAConfig,
 ) -> tvm.IRModule:
     """The integer module, with its record."""
     constants: Mapping[GenericConst, qdq.ConstantScale] = {}
@@ -137,7 +149,14 @@ def _written(
             mod, calibration, progress, method=method, percentile=percentile, scales=form
         )
     table = integer_ops.OPERATORS if form == "pow2" else multiplier_ops.OPERATORS
-    arithmetic = Arithmetic(table, form == "pow2", per_channel)
+    arithmetic = Arithmetic(
+        table,
+        form == "pow2",
+        per_channel,
+        config.capabilities.mul,
+        rescale,
+        lambda write, shape: estimate(write, shape, config),
+    )
     quantizer = Quantizer(mod, {**ranges, **stated}, arithmetic, kept, constants)
     result = with_main(mod, quantizer.run())
     return result.with_attr(QUANTIZATION, quantizer.record.to_json())
@@ -149,6 +168,18 @@ def _checked_form(scales: str | None, came_quantized: bool) -> str:
     if scales not in SCALES:
         raise VTAError(f'scales "{scales}" is not known; {" and ".join(SCALES)} are; choose one')
     return scales
+
+
+def _check_rescale(rescale: str | None, form: str) -> None:
+    if rescale is None:
+        return
+    if rescale not in FORMS:
+        raise VTAError(f'rescale "{rescale}" is not known; {", ".join(FORMS)} are; choose one')
+    if form == "pow2":
+        raise VTAError(
+            f'rescale "{rescale}" with scales "pow2", which are rescaled by shifts; use scales '
+            '"mul" or leave rescale out'
+        )
 
 
 def _readable_again(calibration: Iterable[Sample]) -> Iterable[Sample]:

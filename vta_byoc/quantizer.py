@@ -9,7 +9,7 @@ reads it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,6 +45,10 @@ QUANTIZATION = "vta.quantization"
 """Module attribute: JSON of `Record`."""
 
 
+Write = Callable[[DialectWriter, relax.Expr], relax.Var]
+"""Writes a layer on its data."""
+
+
 @dataclass(frozen=True)
 class Arithmetic:
     """How scales are chosen and operators written.
@@ -53,11 +57,19 @@ class Arithmetic:
         operators: operator -> its entry.
         power_of_two: whether every scale is one.
         per_channel: whether every output channel of a layer has a weight scale of its own.
+        multiplies: whether the machine's ALU does.
+        rescale: how layers get their factor, one of `layer_factor.FORMS`; None: multiplied where
+            the machine can, else the cheapest form that is exact enough.
+        estimate: cycles of a layer that a function writes on int8 data of a shape; None where the
+            machine does not take it.
     """
 
     operators: Mapping[str, IntegerOp]
     power_of_two: bool
     per_channel: bool = False
+    multiplies: bool = True
+    rescale: str | None = None
+    estimate: Callable[[Write, tuple[int, ...]], float | None] = lambda write, shape: None
 
     def scale(self, amax: float, name: str) -> Scale:
         """The scale at which int8 reaches `amax`."""
@@ -119,15 +131,19 @@ class Record:
         accumulators: layer -> proven bound of its int32 values, and its shift.
         sources: layer -> source names of the operators that its group holds.
         islands: source name -> why the operator could not become integer; left out if empty.
+        factors: layer -> form of its factor without a multiplier, and its largest error in steps
+            of the result; left out if empty.
     """
 
     tensors: dict[str, dict[str, Any]] = field(default_factory=dict)
     accumulators: dict[str, dict[str, int]] = field(default_factory=dict)
     sources: dict[str, list[str]] = field(default_factory=dict)
     islands: dict[str, str] = field(default_factory=dict)
+    factors: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        return json.dumps({k: v for k, v in self.__dict__.items() if v or k != "islands"})
+        optional = ("islands", "factors")
+        return json.dumps({k: v for k, v in self.__dict__.items() if v or k not in optional})
 
 
 class Quantizer:

@@ -18,6 +18,8 @@ Pads = tuple[int, int, int, int]
 
 CHANNEL, MAP, FULL = "channel", "map", "full"
 """Tensor operands of a step: one value per channel, per position, or per channel and position."""
+KEPT = "kept"
+"""The operand of a step that adds the value again that the step ``keep`` before it has copied."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,8 @@ class Step:
     """One int32 operation on every element: ``value = value op operand``.
 
     ``op`` is add, mul, shr, shl, max or min; ``operand`` an integer that an ALU immediate holds, or
-    the kind of a tensor operand: CHANNEL, MAP or FULL.
+    the kind of a tensor operand: CHANNEL, MAP or FULL.  ``keep`` copies the value on chip, and add
+    of KEPT adds the copy.
     """
 
     op: str
@@ -33,8 +36,13 @@ class Step:
 
     @property
     def is_tensor(self) -> bool:
-        """Whether the operand is a tensor in the accumulator buffer."""
-        return isinstance(self.operand, str)
+        """Whether the operand is a tensor that is loaded into the accumulator buffer."""
+        return isinstance(self.operand, str) and self.operand != KEPT
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the operand is the copy of an earlier value."""
+        return self.operand == KEPT
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,9 @@ class Conv2dWorkload:
 
     A padding may be negative: that many rows or columns of the input are not read.  conv1d is the
     case of one row, a dense layer that of one pixel.
+
+    ``digit_shift``: weights are integers of two int8 digits, ``(high << digit_shift) + low``, whose
+    sums are accumulated apart and then joined; 0: they are int8.
     """
 
     batch: int
@@ -72,6 +83,12 @@ class Conv2dWorkload:
     dilation: tuple[int, int] = (1, 1)
     groups: int = 1
     epilogue: Epilogue = Epilogue()
+    digit_shift: int = 0
+
+    @property
+    def digits(self) -> int:
+        """Number of int8 digits of a weight."""
+        return 2 if self.digit_shift else 1
 
     @property
     def reach(self) -> tuple[int, int]:
@@ -108,7 +125,10 @@ class Conv2dWorkload:
 
 @dataclass(frozen=True)
 class ConvTransposeWorkload:
-    """A transposed convolution: to output position stride * input + dilation * tap - padding."""
+    """A transposed convolution: to output position stride * input + dilation * tap - padding.
+
+    ``digit_shift`` as in :class:`Conv2dWorkload`.
+    """
 
     batch: int
     in_channels: int
@@ -122,6 +142,12 @@ class ConvTransposeWorkload:
     dilation: tuple[int, int] = (1, 1)
     groups: int = 1
     epilogue: Epilogue = Epilogue()
+    digit_shift: int = 0
+
+    @property
+    def digits(self) -> int:
+        """Number of int8 digits of a weight."""
+        return 2 if self.digit_shift else 1
 
     @property
     def out_height(self) -> int:

@@ -24,6 +24,7 @@ QuantizationOptions."""
 NOISE_SEED = 1
 """Seed of the default calibration; not that of the default input, which it would contain."""
 SCALES = ("pow2", "mul")
+RESCALES = ("multiply", "digits", "shifts", "approximate")
 METHODS = ("minmax", "percentile", "mse", "kl")
 PERCENTILE = "percentile"
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -40,6 +41,7 @@ class QuantizationOptions:
     equalize: bool = False
     bias_correction: bool = False
     keep_float: tuple[str, ...] = ()
+    rescale: str | None = None
 
     def arguments(self) -> dict[str, Any]:
         """Keyword arguments: those that are not the default.
@@ -149,6 +151,14 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         type=click.Choice(SCALES),
         help="pow2: powers of two, rescaled by shifts; mul: any, by multiplier and shift. "
         "Default: pow2, and mul for a model that came quantized.",
+    ),
+    _option(
+        "--rescale",
+        type=click.Choice(RESCALES),
+        help="Of scales mul, the factor of a layer's result: multiply (needs the ALU's MUL), "
+        "digits (in weights of two int8 digits), shifts (as sums of shifts), approximate (in "
+        "weights of one digit). Default: multiply, and the cheaper of digits and shifts on a "
+        "machine without MUL.",
     ),
     _option("--per-channel", is_flag=True, help="A weight scale for each output channel."),
     _option(

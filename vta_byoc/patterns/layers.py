@@ -16,11 +16,13 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.layout import NCHW, ROWS
 from vta_byoc.packing import packed_shape
+from vta_byoc.int8_digits import split
 from vta_byoc.strategy import STRATEGIES
 from vta_byoc.workload import Conv2dWorkload, ConvTransposeWorkload, Epilogue
 
+from . import digits
 from .base import Parsed, PatternEntry, Plan
-from .graph import Binding, Graph, dtype_of, is_narrowing, steps_of
+from .graph import Binding, Graph, dtype_of, is_narrowing
 from .steps import Range, StepReader, axes_of
 
 CONV2D, CONV1D = "relax.nn.conv2d", "relax.nn.conv1d"
@@ -33,27 +35,44 @@ def match_layer(graph: Graph, anchor: Binding) -> list[Binding] | None:
         return None
     if not is_constant(anchor.value.args[1]) or is_constant(anchor.value.args[0]):
         return None
-    return [anchor, *graph.chain(anchor.var)]
+    if digits.is_lower_digit(graph, anchor):
+        return None
+    product = digits.joined(graph, anchor) or [anchor]
+    return [*product, *digits.chain(graph, product[-1].var)]
 
 
 def weight_of(bindings: Sequence[Binding]) -> np.ndarray:
-    """The constant weights of the anchor, as the operator has them."""
-    return np.asarray(bindings[0].value.args[1].value.numpy())
+    """The constant weights of the anchor, as the operator has them: int8, or both digits as
+    int32."""
+    high = np.asarray(bindings[0].value.args[1].value.numpy())
+    shift = digits.digit_shift(bindings)
+    if not shift:
+        return high
+    low = np.asarray(bindings[2].value.args[1].value.numpy())
+    return (high.astype(np.int32) << shift) + low
 
 
 def _epilogue(
     bindings: Sequence[Binding], layout: str, products: np.ndarray, config: VTAConfig
 ) -> tuple[Epilogue, list[np.ndarray]]:
     """The epilogue after the anchor; ``products`` (O, n) are the weights that meet in one sum."""
-    positive = np.maximum(products, 0).sum(axis=1, dtype=np.int64)
-    negative = np.minimum(products, 0).sum(axis=1, dtype=np.int64)
-    low, high = 127 * negative - 128 * positive, 127 * positive - 128 * negative
     shape = static_shape(bindings[0].var)
     axes = axes_of(layout, len(shape))
-    reader = StepReader(shape, axes, Range(low, high), config, "the accumulator")
-    reader.read(steps_of(bindings[1:]))
+    shift = digits.digit_shift(bindings)
+    if shift:
+        upper = split(products, shift)[0] << shift
+        StepReader(shape, axes, _reach(upper), config, "the accumulator of the upper digits")
+    reader = StepReader(shape, axes, _reach(products), config, "the accumulator")
+    reader.read(digits.steps_of(bindings[digits.JOIN if shift else 1 :]))
     dtype = "int8" if is_narrowing(bindings[-1].value) else "int32"
     return Epilogue(tuple(reader.steps), dtype), reader.operands
+
+
+def _reach(products: np.ndarray) -> Range:
+    """What sums of int8 data times the rows of ``products`` can be."""
+    positive = np.maximum(products, 0).sum(axis=1, dtype=np.int64)
+    negative = np.minimum(products, 0).sum(axis=1, dtype=np.int64)
+    return Range(127 * negative - 128 * positive, 127 * positive - 128 * negative)
 
 
 def _constants(weight: np.ndarray, operands: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
@@ -86,6 +105,7 @@ def read_conv(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
         dilation=_pair(attrs.dilation, flat=flat),
         groups=int(attrs.groups),
         epilogue=epilogue,
+        digit_shift=digits.digit_shift(bindings),
     )
     check_sizes(work)
     return Parsed(work, (call.args[0],), _constants(weight, operands))
@@ -110,6 +130,7 @@ def read_matmul(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
         width=1,
         kernel=(1, 1),
         epilogue=epilogue,
+        digit_shift=digits.digit_shift(bindings),
     )
     check_sizes(work)
     constants = _constants(weight.T[:, :, None, None], operands)
@@ -139,6 +160,7 @@ def read_transpose(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
         dilation=_pair(attrs.dilation, flat=False),
         groups=groups,
         epilogue=epilogue,
+        digit_shift=digits.digit_shift(bindings),
     )
     check_sizes(work)
     return Parsed(work, (call.args[0],), _constants(weight, operands))
@@ -180,8 +202,9 @@ def plan_conv(parsed: Parsed, config: VTAConfig, hosted: bool) -> Plan:
     """The cheapest of: packed GEMM, vector ALU or identity GEMM (depthwise), folded on the host."""
     work: Conv2dWorkload = parsed.work
     note = "block-diagonal GEMM" if work.groups > 1 else "packed GEMM"
+    note += _how(work)
     plans = [simple_plan("conv2d", work, parsed.constants, config, note)]
-    if work.groups == work.in_channels == work.out_channels > 1:
+    if work.groups == work.in_channels == work.out_channels > 1 and not work.digit_shift:
         plans += _depthwise_plans(work, parsed.constants, config)
     if hosted:
         packing = host_cycles(math.prod(packed_shape(work.in_shapes[0], config)), config)
@@ -227,14 +250,24 @@ def _folded_plans(
     for fold in folds(work, config):
         inner = folded(work, fold)
         weights = {**constants, "weight": fold.weight(constants["weight"])}
-        plan = simple_plan("conv2d", inner, weights, config, fold.text)
+        plan = simple_plan("conv2d", inner, weights, config, fold.text + _how(work))
         cycles = plan.cycles + host_cycles(fold.nbytes(config), config)
         plans.append(dataclasses.replace(plan, fold=fold, cycles=cycles))
     return plans
 
 
 def plan_transpose(parsed: Parsed, config: VTAConfig, hosted: bool) -> Plan:
-    return simple_plan("conv2d_transpose", parsed.work, parsed.constants, config, "stride phases")
+    note = "stride phases" + _how(parsed.work)
+    return simple_plan("conv2d_transpose", parsed.work, parsed.constants, config, note)
+
+
+def _how(work: Conv2dWorkload | ConvTransposeWorkload) -> str:
+    """Where the factor of the result is, in words."""
+    if work.digit_shift:
+        return ", factor in weights of two digits"
+    if any(step.is_kept for step in work.epilogue.steps):
+        return ", factor as shifts and sums"
+    return ""
 
 
 ENTRIES = (

@@ -14,7 +14,7 @@ import numpy as np
 from vta_byoc.bindings import per_channel
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.workload import CHANNEL, FULL, MAP, Step
+from vta_byoc.workload import CHANNEL, FULL, KEPT, MAP, Step
 
 INT32_LOW, INT32_HIGH = -(2**31), 2**31 - 1
 IMMEDIATE_LOW, IMMEDIATE_HIGH = -(2**15), 2**15 - 1
@@ -71,13 +71,28 @@ class StepReader:
         self.range = value
         self.steps: list[Step] = []
         self.operands: list[np.ndarray] = []
+        self._copy: Range | None = None
         self._require(value)
 
-    def read(self, steps: Iterable[tuple[str, np.ndarray]]) -> StepReader:
+    def read(self, steps: Iterable[tuple[str, np.ndarray | str]]) -> StepReader:
         """Append ``steps``; returns itself."""
         for op, constant in steps:
-            self._step(op, constant)
+            if isinstance(constant, str):
+                self._kept(op)
+            else:
+                self._step(op, constant)
         return self
+
+    def _kept(self, op: str) -> None:
+        """``keep`` the value, or ``add`` what was kept."""
+        if op == "keep":
+            self._copy = self.range
+        else:
+            assert self._copy is not None
+            low, high = self.range.low + self._copy.low, self.range.high + self._copy.high
+            self.range = Range(low, high)
+            self._require(self.range)
+        self.steps.append(Step(op, KEPT))
 
     # ---------------------------------------------------------------- one step
     def _step(self, op: str, constant: np.ndarray) -> None:

@@ -148,8 +148,16 @@ def apply_steps(
     ``operands`` are the tensor operands in order.
     """
     waiting, names = list(operands), []
+    kept = value
     for number, step in enumerate(steps):
         name = f"{prefix}{number}_{step.op}"
+        if step.op == "keep":
+            kept = value
+            continue
+        if step.is_kept:
+            value = elementwise(name, OPERATORS[step.op], value, kept)
+            names.append(name)
+            continue
         operand = waiting.pop(0) if step.is_tensor else tirx.const(int(step.operand), "int32")
         value = _stage(name, value, step, operand)
         names.append(name)

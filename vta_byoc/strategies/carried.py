@@ -234,7 +234,7 @@ def _within(low: int, high: int) -> tuple[int, int]:
 
 def _after(step: Step, low: int, high: int) -> tuple[int, int]:
     """The interval of values after ``step``."""
-    if step.is_tensor:
+    if step.is_tensor or step.is_kept:
         return INT32_LOW, INT32_HIGH
     value = int(step.operand)
     functions: dict[str, Callable[[int], int]] = {

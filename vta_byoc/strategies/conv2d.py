@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from .base import (
 from .carried import Tail
 from .conv_nest import ConvVariant, conv_function, conv_schedule
 from .conv_tiles import conv_space, gemm_work, operands_at_sets
+from vta_byoc.int8_digits import split
 from .grouping import Grouping, groupings, pack_grouped
 from .tails import Roles, with_tails
 
@@ -75,7 +76,10 @@ def choose(
 
 
 def compute(work: Conv2dWorkload, config: VTAConfig) -> tirx.PrimFunc:
-    """The convolution of packed tensors: data, weight (sets * co, ci, KH, KW, k, k), operands."""
+    """The convolution of packed tensors: data, weight (sets * co, ci, KH, KW, k, k), operands.
+
+    A weight of two digits is (sets * co, 2, ci, KH, KW, k, k), the upper digit first.
+    """
     grouping, _ = choose(work, config)
     data = te.placeholder(packed_shape(work.in_shapes[0], config), "int8", name="data")
     weight = te.placeholder(weight_shape(work, grouping, config), "int8", name="weight")
@@ -91,7 +95,8 @@ def weight_shape(
 ) -> tuple[int, ...]:
     """Shape of the packed weight."""
     k = config.block
-    return (grouping.sets * grouping.co, grouping.ci, *work.kernel, k, k)
+    digits = (work.digits,) if work.digit_shift else ()
+    return (grouping.sets * grouping.co, *digits, grouping.ci, *work.kernel, k, k)
 
 
 def definition(
@@ -109,17 +114,22 @@ def definition(
     kw = te.reduce_axis((0, work.kernel[1]), "kw")
     rk = te.reduce_axis((0, k), "rk")
 
-    def mac(n_: Any, o: Any, h: Any, w: Any, bi: Any, bo: Any) -> Any:
+    def mac(digit: tuple[int, ...], index: Sequence[Any]) -> Any:
+        n_, o, h, w, bi, bo = index
         row = h * work.strides[0] + kh * work.dilation[0] - top
         col = w * work.strides[1] + kw * work.dilation[1] - left
         inside = tirx.all(row >= 0, row < height, col >= 0, col < width)
         value = data[n_, o // grouping.co * grouping.ci + rc, row, col, bi, rk]
         left_ = tirx.if_then_else(inside, value, tirx.const(0, "int8")).astype("int32")
-        right = weight[o, rc, kh, kw, bo, rk].astype("int32")
+        right = weight[(o, *digit, rc, kh, kw, bo, rk)].astype("int32")
         return te.sum(left_ * right, axis=[rc, kh, kw, rk])
 
     shape = (n, grouping.sets * grouping.co, work.out_height, work.out_width, b, k)
-    return te.compute(shape, mac, name=name)
+    if not work.digit_shift:
+        return te.compute(shape, lambda *i: mac((), i), name=name)
+    high = te.compute(shape, lambda *i: mac((0,), i), name=f"{name}_high")
+    low = te.compute(shape, lambda *i: mac((1,), i), name=f"{name}_low")
+    return te.compute(shape, lambda *i: (high(*i) << work.digit_shift) + low(*i), name=name)
 
 
 def scheduled(
@@ -152,10 +162,22 @@ def scopes(work: Conv2dWorkload) -> tuple[str, ...]:
 def constants(
     work: Conv2dWorkload, given: Mapping[str, np.ndarray], config: VTAConfig
 ) -> list[np.ndarray]:
-    """Packed weight and operands of "weight" (O, I/groups, KH, KW) int8, "operand0", ..."""
+    """Packed weight and operands of "weight" (O, I/groups, KH, KW), "operand0", ..."""
     grouping, _ = choose(work, config)
-    weight = pack_grouped(given["weight"], work.groups, grouping, config)
+    weight = packed_weight(given["weight"], work, grouping, config)
     return [weight, *epilogue_constants(work.epilogue.tensors, given, config)]
+
+
+def packed_weight(
+    weight: np.ndarray, work: Conv2dWorkload, grouping: Grouping, config: VTAConfig
+) -> np.ndarray:
+    """(O, I/groups, KH, KW) int8, or integers of two digits, in the shape of
+    :func:`weight_shape`."""
+    if not work.digit_shift:
+        return pack_grouped(weight, work.groups, grouping, config)
+    digits = split(weight, work.digit_shift)
+    packed = [pack_grouped(digit, work.groups, grouping, config) for digit in digits]
+    return np.ascontiguousarray(np.stack(packed, axis=1))
 
 
 def estimate(work: Conv2dWorkload, config: VTAConfig) -> float:

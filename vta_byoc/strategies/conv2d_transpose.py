@@ -38,7 +38,7 @@ from .base import (
 )
 from .carried import RESULT, Tail, refuse_pools, tail_kinds
 from .conv_nest import has_taps
-from .grouping import Grouping, pack_grouped
+from .grouping import Grouping
 from .tails import with_tails
 
 
@@ -111,6 +111,7 @@ def _phase_work(
         (rows.dilation, cols.dilation),
         work.groups,
         work.epilogue,
+        work.digit_shift,
     )
 
 
@@ -224,7 +225,7 @@ def constants(
         if not phase.is_empty:
             part = swapped[:, :, list(phase.rows.taps)][:, :, :, list(phase.cols.taps)]
             grouping, _ = _choice(work, phase, config)
-            packed.append(pack_grouped(part, work.groups, grouping, config))
+            packed.append(conv2d.packed_weight(part, phase.work, grouping, config))
     return [*packed, *epilogue_constants(work.epilogue.tensors, given, config)]
 
 

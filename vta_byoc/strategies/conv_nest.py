@@ -14,9 +14,11 @@ from vta_byoc.packing import blocks
 from vta_byoc.tiling import Choice
 from vta_byoc.workload import CHANNEL, FULL, MAP, Conv2dWorkload, Epilogue, Step
 
-from .base import ACC, INP, OPERATORS, WGT, inline, mark, stored
+from .base import ACC, INP, OPERATORS, WGT, elementwise, inline, mark, stored
 from .grouping import Grouping
 
+DIMS = 11
+"""Loops of a tile's accumulation: seven over the result, four over what is summed up."""
 WEIGHTS, INPUTS = "weights", "inputs"
 """Loop orders: a tile's weights stay while it walks the images, or its input while it walks the
 output channels."""
@@ -99,13 +101,15 @@ def conv_function(
     """The convolution over sets: data (n, sets, ci, H, W, b, k), weight (sets, co, ci, KH, KW, k,
     k), operands, result (n, sets, co, OH, OW, b, k), int32 with byte planes in front.
 
-    A kernel without taps has neither data nor weight: its accumulators are 0.
+    A kernel without taps has neither data nor weight: its accumulators are 0.  Weights of two digits
+    are (sets, co, 2, ci, KH, KW, k, k); each digit has its own accumulators.
     """
     b, k = config.batch, config.block
     images, sets = blocks(work.batch, b), grouping.sets
     data_shape = (images, sets, grouping.ci, work.height, work.width, b, k)
     data = te.placeholder(data_shape, "int8", name="data")
-    weight_shape = (sets, grouping.co, grouping.ci, *work.kernel, k, k)
+    digits = (work.digits,) if work.digit_shift else ()
+    weight_shape = (sets, grouping.co, *digits, grouping.ci, *work.kernel, k, k)
     weight = te.placeholder(weight_shape, "int8", name="weight")
     shape = (images, sets, grouping.co, work.out_height, work.out_width, b, k)
     operands = [
@@ -116,7 +120,9 @@ def conv_function(
     if has_taps(work):
         inputs = [data, weight]
         rows, cols = windows(work, variant.gather)
-        acc = _accumulate(_input_stage(data, rows, cols), weight, shape, rows, cols)
+        acc = _accumulate(_input_stage(data, rows, cols), weight, digits, shape, rows, cols)
+        if digits:
+            acc = _joined(acc, work.digit_shift)
     else:
         acc = te.compute(shape, lambda *_: tirx.const(0, "int32"), name="acc")
     value = _apply(acc, work.epilogue.steps, operands)
@@ -153,27 +159,49 @@ def _input_stage(data: te.Tensor, rows: Window, cols: Window) -> te.Tensor:
     return te.compute((n, g, c, rows.staged, cols.staged, b, k), stage, name="inp")
 
 
+JOINED, KEEP = "joined", "kept"
+"""Stages: the sums of both digits as one, the copy that is added again."""
+
+
+def _joined(acc: te.Tensor, shift: int) -> te.Tensor:
+    """The accumulators of both digits in one."""
+    return te.compute(acc.shape[1:], lambda *i: (acc(0, *i) << shift) + acc(1, *i), name=JOINED)
+
+
 def _accumulate(
-    inp: te.Tensor, weight: te.Tensor, shape: Sequence[int], rows: Window, cols: Window
+    inp: te.Tensor,
+    weight: te.Tensor,
+    digits: tuple[int, ...],
+    shape: Sequence[int],
+    rows: Window,
+    cols: Window,
 ) -> te.Tensor:
+    """The accumulators, those of each digit in a plane of their own."""
     rc = te.reduce_axis((0, int(inp.shape[2])), "rc")
     kh = te.reduce_axis((0, rows.taps), "kh")
     kw = te.reduce_axis((0, cols.taps), "kw")
     rk = te.reduce_axis((0, int(shape[-1])), "rk")
 
-    def mac(n: Any, g: Any, o: Any, h: Any, w: Any, bi: Any, bo: Any) -> Any:
+    def mac(*index: Any) -> Any:
+        *digit, n, g, o, h, w, bi, bo = index
         row = h * rows.stage + kh * rows.dilation
         col = w * cols.stage + kw * cols.dilation
         left = inp[n, g, rc, row, col, bi, rk].astype("int32")
-        right = weight[g, o, rc, kh, kw, bo, rk].astype("int32")
+        right = weight[(g, o, *digit, rc, kh, kw, bo, rk)].astype("int32")
         return te.sum(left * right, axis=[rc, kh, kw, rk])
 
-    return te.compute(shape, mac, name="acc")
+    return te.compute((*digits, *shape), mac, name="acc")
 
 
 def _apply(value: te.Tensor, steps: Sequence[Step], operands: Sequence[te.Tensor]) -> te.Tensor:
-    waiting = list(operands)
+    waiting, kept = list(operands), value
     for number, step in enumerate(steps):
+        if step.op == "keep":
+            kept = elementwise(KEEP, lambda v: v, value)
+            continue
+        if step.is_kept:
+            value = elementwise(step_name(number), OPERATORS[step.op], value, kept)
+            continue
         operand = waiting.pop(0) if step.is_tensor else tirx.const(int(step.operand), "int32")
         stage = _step(value, OPERATORS[step.op], operand, step.operand)
         value = te.compute(value.shape, stage, name=step_name(number))
@@ -210,6 +238,8 @@ def conv_schedule(
     sch = s_tir.Schedule(func)
     sch.set_scope(sch.get_sblock("acc"), 0, ACC)
     weight = sch.cache_read(sch.get_sblock("acc"), 1, WGT) if has_taps(work) else None
+    joins = bool(work.digit_shift) and weight is not None
+    inline(sch, [JOINED] * joins)
     operands = _stage_operands(sch, work.epilogue)
     loops = _tile_output(sch, choice.tile, variant.order)
     weights_first = variant.order == WEIGHTS
@@ -219,10 +249,15 @@ def conv_schedule(
         sch.compute_at(operand, at[kind])
         mark(sch, operand, "dma_copy")
 
+    if any(step.op == "keep" for step in work.epilogue.steps):
+        copy = sch.get_sblock(KEEP)
+        sch.set_scope(copy, 0, ACC)
+        sch.compute_at(copy, loops["last"], preserve_unit_loops=True)
+        mark(sch, copy, "alu")
     acc = sch.get_sblock("acc")
     sch.compute_at(acc, loops["last"], preserve_unit_loops=True)
     if weight is not None:
-        first, innermost = _split_reduction(sch, acc, choice.tile)
+        first, innermost = _split_reduction(sch, acc, choice.tile, joins)
         inp = sch.get_sblock("inp")
         sch.set_scope(inp, 0, INP)
         held = variant.hold
@@ -234,7 +269,7 @@ def conv_schedule(
         mark(sch, weight, "dma_copy")
         mark(sch, sch.get_sblock("acc_update"), "gemm")
     mark(sch, acc, "gemm")
-    computes = work.epilogue.steps or work.epilogue.dtype != "int8"
+    computes = joins or work.epilogue.steps or work.epilogue.dtype != "int8"
     mark(sch, sch.get_sblock("out"), "alu,dma_copy" if computes else "dma_copy")
     return sch.mod["main"].with_attr(SLOTS_ATTR, choice.slots_attr())
 
@@ -245,7 +280,7 @@ def _stage_operands(sch: s_tir.Schedule, epilogue: Epilogue) -> list[tuple[str, 
     staged = [
         (kind, sch.cache_read(sch.get_sblock(step_name(i)), 1, ACC)) for i, kind in tensors
     ]
-    inline(sch, (step_name(i) for i in range(len(epilogue.steps))))
+    inline(sch, (step_name(i) for i, s in enumerate(epilogue.steps) if s.op != "keep"))
     return staged
 
 
@@ -263,12 +298,15 @@ def _tile_output(sch: s_tir.Schedule, tile: Mapping[str, int], order: str) -> di
     return {**outer, "last": outer[names[-1]]}
 
 
-def _split_reduction(sch: s_tir.Schedule, acc: Any, tile: Mapping[str, int]) -> tuple[Any, Any]:
+def _split_reduction(
+    sch: s_tir.Schedule, acc: Any, tile: Mapping[str, int], digits: bool
+) -> tuple[Any, Any]:
     """Tile the reduction; its outermost and its innermost loop over tiles."""
-    n, g, o, h, w, b, k, rc, kh, kw, rk = sch.get_loops(acc)[-11:]
+    count = DIMS + digits
+    *places, rc, kh, kw, rk = sch.get_loops(acc)[-count:]
     rco, rci = sch.split(rc, [None, tile["ci"]])
     kho, khi = sch.split(kh, [None, tile["kh"]])
     kwo, kwi = sch.split(kw, [None, tile["kw"]])
     # the reduction outermost: equal destinations of a kernel stay far apart
-    sch.reorder(rco, kho, kwo, rci, khi, kwi, n, g, o, h, w, b, k, rk)
+    sch.reorder(rco, kho, kwo, rci, khi, kwi, *places, rk)
     return rco, kwo

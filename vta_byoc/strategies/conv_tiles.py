@@ -27,6 +27,7 @@ from .carried import Tail, pooled_by
 from .conv_nest import INPUTS, WEIGHTS, ConvVariant, Window, has_taps, windows
 from .conv_positions import Positions, padded_tiles, positions
 from .costs import alu_cost
+from vta_byoc.int8_digits import join_cycles
 from .grouping import Grouping
 from .tail_demand import TileSize, tail_demand
 
@@ -57,7 +58,7 @@ def gemm_work(work: Conv2dWorkload, grouping: Grouping, config: VTAConfig) -> in
     """Micro-ops of GEMM and reset, whatever the tile."""
     vectors = blocks(work.batch, config.batch) * grouping.sets * grouping.co
     taps = work.kernel[0] * work.kernel[1] if has_taps(work) else 0
-    return vectors * work.out_height * work.out_width * (grouping.ci * taps + 1)
+    return vectors * work.out_height * work.out_width * work.digits * (grouping.ci * taps + 1)
 
 
 def conv_space(
@@ -143,6 +144,7 @@ class _ConvDemand:
         self.taps = work.kernel[0] * work.kernel[1] if has_taps(work) else 0
         taps = (work.kernel[0] // tile["kh"]) * (work.kernel[1] // tile["kw"])
         self.steps = ceil_div(self.ci, tile["ci"]) * taps if self.taps else 1
+        self.digits = work.digits if self.taps else 1
         self.area = work.out_height * work.out_width
         self.vectors = self.images * self.sets * self.co * self.area
         self.holds_wgt = variant.hold and variant.order == WEIGHTS
@@ -150,22 +152,27 @@ class _ConvDemand:
 
     def demand(self, out_strides: tuple[int, int] | None) -> Demand:
         tile, config = self.tile, self.config
-        pixels = tile["n"] * tile["g"] * tile["co"] * tile["oh"] * tile["ow"]
-        result = Staged(ACC, pixels, self.tiles)
+        pixels = self.digits * tile["n"] * tile["g"] * tile["co"] * tile["oh"] * tile["ow"]
+        steps_of_alu = self.work.epilogue.steps
+        copies = sum(step.op == "keep" for step in steps_of_alu)
+        result = Staged(ACC, pixels + copies * pixels // self.digits, self.tiles)
         operands = [self.operand(kind) for kind in self.work.epilogue.tensors]
         instructions, kernel = self.instructions(pixels)
         shapes = self.shapes()
         steps = self.tiles * self.steps
-        alu, ops = alu_cost(self.work.epilogue.steps, config)
+        alu, ops = alu_cost(steps_of_alu, config)
         # of an accumulator's slot: the reset, the steps with immediates, those with each tensor
         others = 1 + bool(ops) + len(operands)
+        if self.digits > 1:
+            cycles, count = join_cycles(config)
+            alu, ops, others = alu + cycles, ops + count, others + 1
         planes = 1 if self.work.epilogue.dtype == "int8" else PLANES
         alu, ops = alu + (planes - 1) * config.timing.alu_imm_cycles, ops + planes - 1
         loads = (self.inp(), self.wgt()) if self.taps else ()
         return Demand(
             staged=(*loads, result, *operands),
             tiles=self.tiles,
-            gemm=float(self.vectors) * (self.ci * self.taps + 1),
+            gemm=float(self.vectors) * (self.digits * (self.ci * self.taps + 1) + copies),
             gemm_starts=(steps * instructions if self.taps else 0) + self.tiles,
             alu=float(self.vectors) * alu,
             alu_starts=self.tiles * ops,
@@ -249,16 +256,17 @@ class _ConvDemand:
         ci = self.ci if self.holds_wgt else tile["ci"]
         kh, kw = (work.kernel if self.holds_wgt else (tile["kh"], tile["kw"]))
         fills = self.n_g * self.n_co if self.holds_wgt else self.tiles * self.steps
-        total = float(self.sets * self.co * self.ci * self.taps)
+        total = float(self.digits * self.sets * self.co * self.ci * self.taps)
         nbytes = total * self.config.wgt_elem_bytes * (1 if self.holds_wgt else self.places)
         axes = (
             Axis(kw, 1),
             Axis(kh, work.kernel[1]),
             Axis(ci, self.taps),
-            Axis(co, self.ci * self.taps),
-            Axis(tile["g"], self.co * self.ci * self.taps),
+            Axis(self.digits, self.ci * self.taps),
+            Axis(co, self.digits * self.ci * self.taps),
+            Axis(tile["g"], self.co * self.digits * self.ci * self.taps),
         )
-        size = tile["g"] * co * ci * kh * kw
+        size = self.digits * tile["g"] * co * ci * kh * kw
         row = self.steps * (1 if self.variant.order == WEIGHTS else self.n_co)
         once = (self.places == 1) | self.holds_wgt
         turns = np.where(once, 1, self.places)
@@ -316,7 +324,7 @@ class _ConvDemand:
         """GEMM instructions of a step and micro-ops of their kernels."""
         tile, distance = self.tile, self.config.capabilities.dst_distance
         reduction = tile["ci"] * tile["kh"] * tile["kw"]
-        spatial = _two_largest([tile[name] for name in DESTINATIONS])
+        spatial = _two_largest([self.digits, *(tile[name] for name in DESTINATIONS)])
         reduced = _two_largest([tile[name] for name in ("ci", "kh", "kw")])
         # two loops run in hardware; what is left must keep equal destinations apart
         one = (reduction == reduced[0]) | (pixels >= distance * spatial[0])

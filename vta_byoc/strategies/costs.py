@@ -19,7 +19,7 @@ def alu_cost(steps: Sequence[Step], config: VTAConfig) -> tuple[float, int]:
     """(cycles a vector, instructions a tile) of ``steps``."""
     cycles, count = 0, 0
     for step in steps:
-        if step.is_tensor:
+        if step.is_tensor or step.is_kept:
             cycles, count = cycles + config.timing.alu_tensor_cycles, count + 1
             continue
         number = 1
