@@ -1,9 +1,12 @@
 PYTHON ?= python3
 VENV ?= .venv
 JOBS ?= 2
+EXTRAS ?= dev
 
 BIN := $(VENV)/bin
-READY := $(VENV)/.ready
+COMMA := ,
+READY := $(VENV)/.ready-$(subst $(COMMA),-,$(EXTRAS))
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 MODEL := build/resnet18.onnx
 CALIBRATION := build/resnet18-calibration.npz
 SAMPLE := build/resnet18-image.npy
@@ -13,7 +16,7 @@ CHECK_PYTHON := import sys; v = sys.version_info[:2]; (3, 10) <= v <= (3, 13) or
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint bench fuzz venv clean
+.PHONY: help demo check test lint bench figures fuzz venv clean
 
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
@@ -21,20 +24,27 @@ help: ## Show this list
 demo: $(READY) $(MODEL) ## Run ResNet-18 on the VTA simulator and check it bit for bit
 	$(BIN)/vta-byoc run $(MODEL) --calibration $(CALIBRATION) --input $(SAMPLE) --check
 
-test: $(READY) ## Run all tests, linters included
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests
+check: $(READY) ## Run the quick tests, linters included: the inner loop
+	$(PYTEST) -m "not long" tests
+
+test: check ## Run all tests: the quick ones, then the long ones
+	$(PYTEST) -m long tests
 
 lint: $(READY) ## Run ruff and mypy
 	$(BIN)/python -m pytest -q tests/test_lint.py
 
 bench: $(READY) ## Run every benchmark and print its table
-	@missed=; for script in $(filter-out benchmarks/fuzz%,$(wildcard benchmarks/[!_]*.py)); do \
+	@missed=; for script in $(filter-out benchmarks/fuzz% benchmarks/mutate% benchmarks/record.py,$(wildcard benchmarks/[!_]*.py)); do \
 	  echo "== $$script"; $(BIN)/python "$$script" || missed="$$missed $$script"; \
 	done; test -z "$$missed" || { echo "failed or missed a target:$$missed"; exit 1; }
 
-fuzz: $(READY) ## Hunt for wrong results: 1,000,000 random instructions, 5,000 random networks
+figures: $(READY) ## Record again what the docs quote of the benchmarks
+	$(BIN)/python benchmarks/record.py
+
+fuzz: $(READY) ## Hunt for wrong results: random instructions, random networks, damaged files
 	$(BIN)/python benchmarks/fuzz.py
 	$(BIN)/python benchmarks/fuzz_networks.py
+	$(BIN)/python benchmarks/mutate_files.py
 
 venv: $(READY) ## Create the Python environment (PYTHON=python3.12 picks another Python)
 
@@ -47,7 +57,7 @@ $(READY): setup.py pyproject.toml vta_byoc/_pins.py
 	@$(PYTHON) -c '$(CHECK_PYTHON)'
 	@echo "Installing into $(VENV); the first time downloads TVM and takes a minute or two."
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$(EXTRAS)]"
 	@touch $@
 
 $(MODEL): $(wildcard models/*.py) | $(READY)

@@ -50,6 +50,7 @@ setup(
             "hypothesis",
             "mypy",
             "onnxruntime",
+            "onnxscript",
             "pillow",
             "pytest",
             "pytest-xdist",
@@ -59,7 +60,8 @@ setup(
             "wheel",
         ],
         "images": ["pillow"],
-        "torch": ["torch==2.13.*", "torchao"],
+        "tflite": ["ai-edge-litert"],
+        "torch": ["torch==2.13.0", "torchao"],
     },
     entry_points={
         "console_scripts": ["vta-byoc = vta_byoc.cli:main"],
