@@ -1,9 +1,9 @@
 """The machine's configuration: one frozen dataclass, from which every size is derived.
 
-The keys are those of ``vta_config.json`` plus three groups: ``FIELD_WIDTHS`` (of instructions, where
-a core fixes them), ``CAPABILITIES`` (what implementations disagree about) and ``TIMING`` (parameters
-of the timing model).  A machine that cannot exist or whose instructions cannot be encoded is refused
-by name.
+The keys are those of ``vta_config.json`` plus three groups: ``FIELD_WIDTHS`` (where a
+core fixes them), ``CAPABILITIES`` (what implementations disagree about) and ``TIMING``
+(parameters of the timing model).  A machine that cannot exist or whose instructions cannot be
+encoded is refused by name.
 """
 
 from __future__ import annotations
@@ -28,10 +28,19 @@ LOOP_BITS = 14
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What differs between implementations; code generation and the simulators obey it."""
+    """What differs between implementations; code generation and the simulators obey it.
+
+    ``imm_reads_src``: an ALU instruction on an immediate computes acc[src] op imm, not acc[dst] op
+    imm.  ``shift_modulo``: amounts from a tensor count modulo 32 whatever their sign.
+    ``out_sram``: STORE reads a memory that only results of GEMM and the ALU are written to.
+    docs/machine.md lists all keys.
+    """
 
     mul: bool = True
     acc_8bit: bool = True
+    imm_reads_src: bool = False
+    shift_modulo: bool = False
+    out_sram: bool = False
     max_shift: int = 15
     dst_distance: int = 4
     max_tokens: int = 255

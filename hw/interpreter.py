@@ -51,6 +51,9 @@ def symbol(config: VTAConfig) -> str:
         (
             "" if caps.mul else "_nomul",
             "" if caps.acc_8bit else "_noacc8",
+            "_immsrc" if caps.imm_reads_src else "",
+            "_shrmod" if caps.shift_modulo else "",
+            "_out" if caps.out_sram else "",
             "" if caps.max_tokens == Capabilities().max_tokens else f"_t{caps.max_tokens}",
         )
     )

@@ -53,7 +53,8 @@ def test_field_widths_stay_when_buffers_shrink() -> None:
     free = dataclasses.replace(chisel, field_widths=FieldWidths())
     assert free.index_bits["uop"] == 11
     assert ISA.of(free).encode(Opcode.GEMM, **fields) != words
-    assert (free.key, chisel.key) == (f"{sim.key.replace('u15', 'u13')}", f"{free.key}_f11_10_11_13")
+    assert free.key == sim.key.replace("u15", "u13")
+    assert chisel.key == f"{free.key}_f11_10_11_13"
     given = dataclasses.replace(sim, field_widths=FieldWidths(13, 11, 10, 11))
     assert given.key == sim.key
     assert VTAConfig.from_dict(given.to_dict()) == given

@@ -9,8 +9,8 @@ import pytest
 from alu_cases import (
     BARE,
     GEOMETRIES,
-    SIM,
     QUARTER,
+    SIM,
     build,
     clamp,
     cycles_of,
