@@ -133,6 +133,7 @@ class Record:
         islands: source name -> why the operator could not become integer; left out if empty.
         factors: layer -> form of its factor without a multiplier, and its largest error in steps
             of the result; left out if empty.
+        absorbed: source name -> the layer whose group computes it, and its kind; left out if empty.
     """
 
     tensors: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -140,9 +141,10 @@ class Record:
     sources: dict[str, list[str]] = field(default_factory=dict)
     islands: dict[str, str] = field(default_factory=dict)
     factors: dict[str, dict[str, Any]] = field(default_factory=dict)
+    absorbed: dict[str, list[str]] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        optional = ("islands", "factors")
+        optional = ("islands", "factors", "absorbed")
         return json.dumps({k: v for k, v in self.__dict__.items() if v or k not in optional})
 
 
@@ -163,6 +165,7 @@ class Quantizer:
         self.keep_float = keep_float
         self.constants = constants or {}
         self.bindings = straight_bindings(self.main)
+        self._kinds = {b.var: op_name(b.value) for b in self.bindings}
         self.users = users_of(self.main)
         self.write = DialectWriter()
         self.record = Record()
@@ -397,6 +400,9 @@ class Quantizer:
         self.record.accumulators[out.name] = proof
         names = dict.fromkeys(source_name(var) for var in (first, *absorbed))
         self.record.sources[out.name] = list(names)
+        for var in absorbed:
+            if source_name(var) != source_name(first):
+                self.record.absorbed[source_name(var)] = [source_name(out), self._kinds[var]]
 
     def note_tensor(self, name: str, scale: Scale, amax: float | None) -> None:
         """Record the scale of an int8 variable."""
