@@ -9,6 +9,7 @@ from onnx import TensorProto
 
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.onnx_quantized import EXPANSIONS
+from vta_byoc.onnx_recurrent import KINDS
 
 DOMAINS = ("", "ai.onnx", "com.microsoft")
 INPUT_TYPES = ("FLOAT", "INT8", "UINT8", "INT32", "INT64", "BOOL")
@@ -43,7 +44,7 @@ def check_operators(model: onnx.ModelProto, path: Path) -> int:
     """The opset of the default domain, after checking that every operator can be imported."""
     from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map
 
-    known = set(_get_convert_map()) | {"Constant"} | set(EXPANSIONS)
+    known = set(_get_convert_map()) | {"Constant"} | set(EXPANSIONS) | set(KINDS)
     for node in model.graph.node:
         if node.op_type in known - set(CONTROL_FLOW) and node.domain in DOMAINS:
             continue

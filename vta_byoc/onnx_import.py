@@ -15,6 +15,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 from vta_byoc.bindings import SEPARATOR, UniqueNames, sanitized
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.onnx_operators import OVERRIDES
+from vta_byoc.onnx_recurrent import KINDS, unroll
 from vta_byoc.onnx_static import evaluate
 
 
@@ -104,10 +105,15 @@ class NamingImporter(ONNXGraphImporter):
         known = evaluate(self._protos[name], inputs, opset)
         if known is not None:
             return known[0] if len(known) == 1 else relax.Tuple(known)
+        if op_name in KINDS:
+            return self._named(unroll(self.bb, op_name, inputs, attrs), name)
         result = OVERRIDES[op_name](inputs, attrs) if op_name in OVERRIDES else None
         if result is None:
             result = super()._convert_operator(op_name, inputs, attrs, opset)
         return self._named(result, name)
+
+    def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
+        """`onnx_checks.check_operators` has done it, and knows what is converted here."""
 
     def _named(self, result: relax.Expr, name: str) -> relax.Expr:
         if isinstance(result, Call) and isinstance(result.ty, relax.TupleType):

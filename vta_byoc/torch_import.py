@@ -25,10 +25,10 @@ from vta_byoc.bindings import (
 )
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.quantized_tensors import check_module
+from vta_byoc.random_inputs import INPUT_DTYPES
 from vta_byoc.torch_static import Known
 
 INSTALL = 'pip install "vta-byoc[torch]"'
-INPUT_DTYPES = ("float32", "int8", "uint8", "int32", "int64", "bool")
 
 
 def is_program(model: Any) -> bool:
