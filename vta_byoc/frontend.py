@@ -14,6 +14,7 @@ from vta_byoc import limits, torch_import
 from vta_byoc.bindings import UniqueNames, source_name, straight_bindings
 from vta_byoc.boundary import at, boundary
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.index_bounds import bound_indices
 from vta_byoc.normalize import normalize
 
 __all__ = ["OUTPUT_NAMES", "load_model", "output_names", "source_name"]
@@ -87,14 +88,14 @@ def _load_onnx(path: Path, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
         mod = onnx_import.import_graph(model.graph, opset, bound)
     names = UniqueNames("_")  # a result may be listed twice
     outputs = [names.fresh(value.name) for value in model.graph.output]
-    return _normalized(mod).with_attr(OUTPUT_NAMES, outputs)
+    return _finished(mod, outputs)
 
 
 def _load_tflite(path: Path, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
     from vta_byoc.tflite_import import import_model
 
     mod, outputs = import_model(path, shapes)
-    return _normalized(mod).with_attr(OUTPUT_NAMES, outputs)
+    return _finished(mod, outputs)
 
 
 def _load_torch(path: Path, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
@@ -103,15 +104,16 @@ def _load_torch(path: Path, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
 
 def _from_torch(program: Any, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
     mod, outputs = torch_import.import_program(program, shapes)
-    return torch_import.check(_normalized(mod)).with_attr(OUTPUT_NAMES, outputs)
+    return torch_import.check(_finished(mod, outputs))
 
 
-def _normalized(mod: tvm.IRModule) -> tvm.IRModule:
-    """Normal form, after checking what the tensors take: rules make constants."""
+def _finished(mod: tvm.IRModule, outputs: list[str]) -> tvm.IRModule:
+    """What an importer made, with indices inside their axes and exporters' detours removed, after
+    checking what the tensors take: rules make constants."""
     at("")
     tensors = [*mod["main"].params, *(b.var for b in straight_bindings(mod["main"]))]
     limits.check(filter(None, map(_declared, tensors)), "the model")
-    return normalize(mod)
+    return normalize(bound_indices(mod)).with_attr(OUTPUT_NAMES, outputs)
 
 
 def _declared(var: relax.Var) -> limits.Declared | None:
