@@ -85,7 +85,7 @@ def _sum(
     """Both sides times their factors, in one sum with all zero points."""
     minus = op_name(binding.value) == "relax.subtract"
     signed = [terms[0], Operand(-terms[1].ratio, terms[1].zero)] if minus else terms
-    found = linear(signed, 0.0, target.zero, *end.limits(target))
+    found = linear(signed, 0.0, target.zero, *end.limits(target), q.arithmetic.most_factor)
     factors = [np.abs(factor) for factor in found.factors]
     sides = [(q.int8(v), f, NOTHING) for v, f in zip(operands, factors, strict=True)]
     out = q.write.linear(BINARY[op_name(binding.value)], sides, found, source_name(binding.var))
@@ -101,7 +101,7 @@ def _larger(
     target: Scale,
 ) -> bool:
     """Maximum or minimum: each side loses its zero point first."""
-    found = linear(terms, 0.0, target.zero, *end.limits(target))
+    found = linear(terms, 0.0, target.zero, *end.limits(target), q.arithmetic.most_factor)
     sides = [
         (q.int8(value), factor, -factor * term.zero)
         for value, factor, term in zip(operands, found.factors, terms, strict=True)
@@ -146,7 +146,8 @@ def _affine(q: Quantizer, binding: relax.VarBinding, chain: Affine) -> bool:
         return False
     target, scale = result_scale(q, end), q.scale(value)
     term = Operand(chain.scale * scale.step / target.step, scale.zero)
-    found = linear([term], chain.offset / target.step, target.zero, *end.limits(target))
+    constant, limits = chain.offset / target.step, end.limits(target)
+    found = linear([term], constant, target.zero, *limits, q.arithmetic.most_factor)
     side = (q.int8(value), found.factors[0], NOTHING)
     out = q.write.linear(None, [side], found, source_name(binding.var))
     return close(q, binding, end, out, target, found.bound, found.shift)
@@ -189,7 +190,11 @@ def requantized(
 ) -> tuple[relax.Var, Linear]:
     """int8 at `scale` as int8 at `target`."""
     found = linear(
-        [Operand(np.array(scale.step / target.step), scale.zero)], 0.0, target.zero, *limits
+        [Operand(np.array(scale.step / target.step), scale.zero)],
+        0.0,
+        target.zero,
+        *limits,
+        q.arithmetic.most_factor,
     )
     out = q.write.linear(None, [(x, found.factors[0], NOTHING)], found, name)
     return out, found
@@ -205,7 +210,7 @@ def convert_leaky_relu(q: Quantizer, binding: relax.VarBinding) -> bool:
     target, scale = result_scale(q, end), q.scale(value)
     ratio = scale.step / target.step
     terms = [Operand(np.array(ratio), scale.zero), Operand(np.array(ratio * slope), scale.zero)]
-    found = linear(terms, 0.0, target.zero, *end.limits(target))
+    found = linear(terms, 0.0, target.zero, *end.limits(target), q.arithmetic.most_factor)
     x = q.int8(value)
     sides = [(x, f, -f * scale.zero) for f in found.factors]
     name = source_name(binding.var)

@@ -31,10 +31,17 @@ def convert_mean(q: Quantizer, binding: relax.VarBinding) -> bool:
     shape = static_shape(call.args[0])
     count = math.prod(shape[axis] for axis in axes)
     ratio = np.array(scale.step / target.step / count)
-    reach = np.array((abs(scale.zero) - INT8_LOW) * count)
-    rescale = requantizer(ratio, reach, target.zero, *end.limits(target))
     keepdims = bool(getattr(call.attrs, "keepdims", True))
     x, name = q.int8(data), source_name(binding.var)
+    if not q.arithmetic.multiplies:
+        term = Operand(ratio, 0, -INT8_LOW * count)
+        shift = -scale.zero * count * ratio
+        limits = end.limits(target)
+        found = linear([term], shift, target.zero, *limits, q.arithmetic.most_factor)
+        out = q.write.scaled_sums(q.write.sum(x, axes, keepdims, name), found, name)
+        return close(q, binding, end, out, target, found.bound, found.shift)
+    reach = np.array((abs(scale.zero) - INT8_LOW) * count)
+    rescale = requantizer(ratio, reach, target.zero, *end.limits(target))
     total = q.write.sum(x, axes, keepdims, name)
     out = q.write.fixed_point(total, rescale.plus(-scale.zero * count), (), name)
     return close(q, binding, end, out, target, rescale.bound, rescale.shift)
@@ -56,7 +63,9 @@ def convert_avg_pool2d(q: Quantizer, binding: relax.VarBinding) -> bool:
     inside = window_counts(call.attrs, *shapes, include_pad=False)
     term = Operand(scale.step / target.step / _plane(counts), 0, -INT8_LOW * taps)
     shift = -scale.zero * _plane(inside) * term.ratio
-    found = linear([term], shift, target.zero, *end.limits(target))
+    found = linear(
+        [term], shift, target.zero, *end.limits(target), q.arithmetic.most_factor
+    )
     x, name = q.int8(data), source_name(binding.var)
     total = q.write.window_sums(x, call.attrs, padding, name)
     out = q.write.scaled_sums(total, found, name)

@@ -29,6 +29,8 @@ from vta_byoc.bindings import (
 )
 from vta_byoc.boundary import at
 from vta_byoc.dialect import DialectWriter
+from vta_byoc.fixed_point import FACTOR_BITS
+from vta_byoc.int8_digits import MOST_OF_TWO
 from vta_byoc.integer_moves import COPIES
 from vta_byoc.integer_op import IntegerOp
 from vta_byoc.qdq import ConstantScale
@@ -70,6 +72,11 @@ class Arithmetic:
     multiplies: bool = True
     rescale: str | None = None
     estimate: Callable[[Write, tuple[int, ...]], float | None] = lambda write, shape: None
+
+    @property
+    def most_factor(self) -> int:
+        """The largest factor of int8 operands and of their sums: the GEMM core's are two digits."""
+        return (1 << FACTOR_BITS) - 1 if self.multiplies else MOST_OF_TWO
 
     def scale(self, amax: float, name: str) -> Scale:
         """The scale at which int8 reaches `amax`."""

@@ -95,7 +95,7 @@ def read_binary(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
         tensors += reader.operands
         ranges.append(reader.range)
     op = BINARY[op_name(anchor.value)]
-    reader = _reader(shape, _combined(op, *ranges), config, "the result")
+    reader = _reader(shape, _combined(op, *ranges), config, "the result", widened=False)
     reader.read(steps_of(bindings[bindings.index(anchor) + 1 :]))
     work = _workload(shape, tuple(sides), op, reader)
     return _parsed(work, operands, [*tensors, *reader.operands])
@@ -145,10 +145,12 @@ def _common_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     return shapes[0]
 
 
-def _reader(shape: tuple[int, ...], value: Range, config: VTAConfig, what: str) -> StepReader:
+def _reader(
+    shape: tuple[int, ...], value: Range, config: VTAConfig, what: str, widened: bool = True
+) -> StepReader:
     if not 2 <= len(shape) <= 4:
         raise VTAError(f"the tensor has the shape {shape}; 2 to 4 dimensions are taken; reshape it")
-    return StepReader(shape, axes_of(NCHW, len(shape)), value, config, what)
+    return StepReader(shape, axes_of(NCHW, len(shape)), value, config, what, widened)
 
 
 def _channels(shape: tuple[int, ...]) -> int:

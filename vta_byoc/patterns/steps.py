@@ -58,16 +58,24 @@ def axes_of(layout: str, rank: int) -> Axes:
 class StepReader:
     """Turns the dialect's steps on a tensor into machine steps and their tensor operands.
 
-    ``range`` starts as what the value may be and follows the steps.
+    ``range`` starts as what the value may be and follows the steps.  ``widened``: the GEMM core
+    widens the value, and may multiply it by one number.
     """
 
     def __init__(
-        self, shape: Sequence[int], axes: Axes, value: Range, config: VTAConfig, what: str
+        self,
+        shape: Sequence[int],
+        axes: Axes,
+        value: Range,
+        config: VTAConfig,
+        what: str,
+        widened: bool = False,
     ) -> None:
         self._shape = tuple(shape)
         self._axes = axes
         self._config = config
         self._what = what
+        self._widened = widened
         self.range = value
         self.steps: list[Step] = []
         self.operands: list[np.ndarray] = []
@@ -168,9 +176,12 @@ class StepReader:
             self._immediate("max", 0)
             return
         if op == "mul" and not self._config.capabilities.mul:
+            if self._widened and kind is None:
+                self.steps.append(Step(op, int(values)))
+                return
             raise VTAError(
                 f"{self._what} multiplies and the machine has no MUL (CAPABILITIES.mul is false); "
-                "use power-of-two scales or a machine with MUL"
+                "quantize for this machine (config=), use power-of-two scales or a machine with MUL"
             )
         if kind is None:
             self._immediate(op, int(values))

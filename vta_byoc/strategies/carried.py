@@ -137,6 +137,13 @@ def carried_plan(tail: Tail, config: VTAConfig) -> Carried:
         last=plan.first,
         scales=plan.scales,
     )
+    if any(len(term.digits) > 1 for term in found.loaded):
+        wide = next(term.scale for term in found.loaded if len(term.digits) > 1)
+        raise VTAError(
+            f"its other side is multiplied by {wide}; one int8 weight holds -128 to 127 and this "
+            "machine's ALU has no MUL (CAPABILITIES.mul is false); an operator of its own adds "
+            "digit by digit"
+        )
     multiplies = any(step.op == "mul" for step in (*found.before, *found.other_steps))
     if multiplies and not config.capabilities.mul:
         raise VTAError(

@@ -19,6 +19,7 @@ import numpy as np
 from tvm import te, tirx
 
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.int8_digits import DIGIT_SHIFT
 from vta_byoc.packing import blocks, packed_shape
 from vta_byoc.tiling import Choice, Demand, Space, Staged, best, ceil_div, sizes
 from vta_byoc.workload import CHANNEL, FULL, MAP, ElementwiseWorkload
@@ -44,7 +45,7 @@ from .carried import Tail, refuse_pools, tail_tensors
 from .costs import alu_cost, tile_copies
 from .grid import Grid, Operands, staged_operand
 from .nests import Nests, Tensor
-from .sides import Plan, Term, plan_of
+from .sides import Plan, Term, passes, plan_of
 from .tail_demand import TileSize, tail_demand
 from .tails import Roles, with_tails
 
@@ -152,7 +153,9 @@ def _demand(
     cycles, count = alu_cost(steps, config)
     joins = 1 if plan.other else 0
     cycles, count = cycles + joins * config.timing.alu_tensor_cycles, count + joins
-    gemms = results + len(plan.terms)
+    sums, shifts = _sums(plan)
+    cycles, count = cycles + shifts * config.timing.alu_imm_cycles, count + shifts
+    gemms = results + sums
     kernels = np.minimum(tiles, 2) * (_kernels(plan) + len(tensors(work))) - 1
     return Demand(
         staged=tuple(staged),
@@ -175,7 +178,15 @@ def _kernels(plan: Plan) -> int:
     """
     changed = [bool(plan.steps) or bool(plan.head.steps)]
     changed += [bool(plan.other.steps), True] if plan.other else []
-    return len(plan.terms) + (2 if plan.other else 1) + sum(changed)
+    gemms, shifts = _sums(plan)
+    return gemms + shifts + (2 if plan.other else 1) + sum(changed)
+
+
+def _sums(plan: Plan) -> tuple[int, int]:
+    """GEMM instructions of a tile that sum up, and shifts between digits."""
+    levels = [passes(terms) for terms in plan.sums]
+    gemms = sum(len(digits) for each in levels for digits in each)
+    return len(plan.late) + gemms, sum(len(each) - 1 for each in levels)
 
 
 # ---------------------------------------------------------------- nests
@@ -226,13 +237,14 @@ class _Elementwise:
                 lambda *i, tile=tile, data=self.data[number]: (tile[i], data[grid.places(*i)]),
                 grid.where,
             )
-        self._widen("head", self.acc, plan.head)
-        for number, term in enumerate(plan.summed):
-            self._gemm(f"sum{number}", self.acc, term)
+        own, *others = plan.sums
+        self._widen("head", self.acc, own)
+        for number, term in enumerate(plan.late):
+            self._gemm(f"sum{number}", self.acc, term, term.scale)
         other = self.acc
         if plan.other:
             other = nests.sram(ACC, "acc_other", self.tile)
-            self._widen("other", other, plan.other)
+            self._widen("other", other, others[0])
 
         def result(*i: Any) -> tuple[Any, Any]:
             value = self.acc[i]
@@ -246,21 +258,33 @@ class _Elementwise:
     def _index(self, i: Sequence[Any]) -> dict[str, Any]:
         return dict(zip(AXES, i, strict=True))
 
-    def _widen(self, name: str, acc: Tensor, term: Term) -> None:
-        """``acc = steps(scale * operand)``."""
+    def _widen(self, name: str, acc: Tensor, terms: Sequence[Term]) -> None:
+        """``acc = steps(scale * operand)``; the sum of several terms, which have no steps."""
+        term = terms[0]
 
         def changed(*i: Any) -> tuple[Any, Any]:
             value = self.operands.applied(acc[i], term.steps, self._index(i), term.first)
             return acc[i], value
 
         self.nests.reset(f"{name}_clear", self.tile, lambda *i: acc[i], self.grid.where)
-        self._gemm(f"{name}_widen", acc, term)
+        for level, digits in enumerate(passes(terms)):
+            if level:
+                self._raise(f"{name}_raise{level}", acc)
+            for number, digit in digits:
+                stage = f"sum{number - 1}" if number else f"{name}_widen"
+                self._gemm(f"{stage}_digit{level}" if level else stage, acc, terms[number], digit)
         if term.steps:
             self.nests.alu(f"{name}_steps", self.tile, changed, self.grid.where)
 
-    def _gemm(self, name: str, acc: Tensor, term: Term) -> None:
-        """``acc += scale * operand``."""
-        data, scale = self.inputs[term.operand], self.plan.scales.index(term.scale)
+    def _raise(self, name: str, acc: Tensor) -> None:
+        """Make room for a digit."""
+        self.nests.alu(
+            name, self.tile, lambda *i: (acc[i], acc[i] << DIGIT_SHIFT), self.grid.where
+        )
+
+    def _gemm(self, name: str, acc: Tensor, term: Term, digit: int) -> None:
+        """``acc += digit * operand``."""
+        data, scale = self.inputs[term.operand], self.plan.scales.index(digit)
         self.nests.gemm(
             name, self.tile, lambda *i: (acc[i], data[i], self.weights[scale]), self.grid.where
         )

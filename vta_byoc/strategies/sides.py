@@ -6,6 +6,9 @@ subtraction is the sum with the right side negated; the sign moves through the s
 
     -(x << s)    = (-x) << s         -max(x, c) = min(-x, -c)
     -(x + c)     = (-x) + (-c)       -(x >> s)  = (-x + 2**s - 1) >> s
+
+On a machine without MUL a scale may have several int8 digits: all operands times their upper
+digits, a left shift, all times their lower digits.
 """
 
 from __future__ import annotations
@@ -15,9 +18,12 @@ from dataclasses import dataclass, replace
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.int8_digits import horner
 from vta_byoc.workload import ElementwiseWorkload, Step
 
 INT8, INT16 = range(-(1 << 7), 1 << 7), range(-(1 << 15), 1 << 15)
+WIDE = range(-(1 << 22), 1 << 22)
+"""Scales of several digits; an int8 operand times one leaves int32 room."""
 SUMS = ("add", "sub")
 
 
@@ -29,6 +35,23 @@ class Term:
     scale: int = 1
     steps: tuple[Step, ...] = ()
     first: int = 0
+
+    @property
+    def digits(self) -> tuple[int, ...]:
+        """Of the scale, the upper one first."""
+        return horner(self.scale)
+
+
+def passes(terms: Sequence[Term]) -> list[list[tuple[int, int]]]:
+    """The sum of ``terms`` as (number of the term, digit) by levels; between two levels the sum is
+    shifted left by DIGIT_SHIFT."""
+    count = max(len(term.digits) for term in terms)
+    levels: list[list[tuple[int, int]]] = [[] for _ in range(count)]
+    for number, term in enumerate(terms):
+        for level, digit in enumerate(term.digits, count - len(term.digits)):
+            if digit or len(term.digits) == 1:
+                levels[level].append((number, digit))
+    return levels
 
 
 @dataclass(frozen=True)
@@ -54,7 +77,19 @@ class Plan:
     @property
     def scales(self) -> tuple[int, ...]:
         """The different weights, in order."""
-        return tuple(dict.fromkeys(term.scale for term in self.terms))
+        return tuple(dict.fromkeys(digit for term in self.terms for digit in term.digits))
+
+    @property
+    def sums(self) -> list[Sequence[Term]]:
+        """The terms that one accumulator sums up before any steps, of both accumulators."""
+        joint = self.head.steps == () and bool(self.summed)
+        own: list[Sequence[Term]] = [(self.head, *self.summed) if joint else (self.head,)]
+        return own + ([(self.other,)] if self.other else [])
+
+    @property
+    def late(self) -> Sequence[Term]:
+        """The terms that are summed up after the steps of the first, of one digit each."""
+        return self.summed if self.head.steps else ()
 
 
 def plan_of(work: ElementwiseWorkload, config: VTAConfig) -> Plan:
@@ -65,20 +100,28 @@ def plan_of(work: ElementwiseWorkload, config: VTAConfig) -> Plan:
         first += sum(step.is_tensor for step in side.steps)
     if work.op == "sub":
         terms[1] = _negated(terms[1], config)
-    plan = _joined([_scaled(term) for term in terms], work.op, _plain(work.epilogue.steps), first)
+    fit = INT8 if config.capabilities.mul else WIDE
+    terms, steps = [_scaled(term, fit) for term in terms], _plain(work.epilogue.steps)
+    if work.op is None and fit is WIDE and not terms[0].steps:
+        whole = _scaled(replace(terms[0], steps=steps), fit)
+        terms, steps = [replace(whole, steps=())], whole.steps
+    plan = _joined(terms, work.op, steps, first, fit)
     _check_mul(plan, config)
     return plan
 
 
-def _joined(terms: list[Term], op: str | None, steps: tuple[Step, ...], first: int) -> Plan:
+def _joined(
+    terms: list[Term], op: str | None, steps: tuple[Step, ...], first: int, fit: range
+) -> Plan:
     if op is None:
         return Plan(terms[0], steps=steps, first=first)
     if op not in SUMS:
         return Plan(terms[0], other=terms[1], op=op, steps=steps, first=first)
-    sums = [_affine(term) for term in terms]
+    sums = [_affine(term, fit) for term in terms]
     if sums[1] is None:  # the term with steps comes first
         terms, sums = terms[::-1], sums[::-1]
-    if sums[1] is None:
+    # behind the steps of the first there is no place for another's digits
+    if sums[1] is None or (sums[0] is None and sums[1][0].scale not in INT8):
         return Plan(terms[0], other=terms[1], op="add", steps=steps, first=first)
     offset = sums[1][1]
     head = terms[0]
@@ -103,10 +146,10 @@ def _plus(offset: int) -> tuple[Step, ...]:
     return Step("add", half), Step("add", offset - half)
 
 
-def _scaled(term: Term) -> Term:
-    """The first steps of ``term`` in its scale, as far as that fits int8."""
+def _scaled(term: Term, fit: range) -> Term:
+    """The first steps of ``term`` in its scale, as far as that is one of ``fit``."""
     scale, steps = term.scale, list(term.steps)
-    while steps and (factor := _factor(steps[0])) is not None and scale * factor in INT8:
+    while steps and (factor := _factor(steps[0])) is not None and scale * factor in fit:
         scale *= factor
         steps.pop(0)
     return replace(term, scale=scale, steps=tuple(steps))
@@ -121,7 +164,7 @@ def _factor(step: Step) -> int | None:
     return 1 << step.operand if step.op == "shl" and 0 <= step.operand < 8 else None
 
 
-def _affine(term: Term) -> tuple[Term, int] | None:
+def _affine(term: Term, fit: range) -> tuple[Term, int] | None:
     """``term`` without steps and a constant to add, where it is no more than that."""
     scale, offset = term.scale, 0
     for step in term.steps:
@@ -132,7 +175,7 @@ def _affine(term: Term) -> tuple[Term, int] | None:
             offset += step.operand
         else:
             return None
-    fits = scale in INT8 and offset in INT16
+    fits = scale in fit and offset in INT16
     return (replace(term, scale=scale, steps=()), offset) if fits else None
 
 
