@@ -50,7 +50,7 @@ class Staged:
     ends: Array = 1
     chunks: Array = 1
 
-    def loaded(self, slots: int) -> Staged:
+    def loaded(self, slots: Array) -> Staged:
         """What is really loaded with that many slots: ``fills`` that are loads."""
         row = self.period * self.turns
         held = slots % np.asarray(self.period) == 0
@@ -61,7 +61,7 @@ class Staged:
         turns = np.where(np.asarray(self.period) == 1, 1, self.turns)
         return dataclasses.replace(self._part(turns, self.turns), turns=turns)
 
-    def stays(self, slots: int) -> Array:
+    def stays(self, slots: Array) -> Array:
         """Whether the next call of the layer finds all tiles in their slots."""
         return (slots % np.asarray(self.period) == 0) & (self.fills == self.period * self.turns)
 
@@ -108,7 +108,7 @@ class Demand:
     step_uops: Array = 0
 
 
-def fits(demand: Demand, config: VTAConfig, slots: Sequence[int]) -> Array:
+def fits(demand: Demand, config: VTAConfig, slots: Sequence[Array]) -> Array:
     """Whether all tiles fit SRAM with their slots."""
     return np.logical_and.reduce(
         np.broadcast_arrays(
@@ -125,7 +125,7 @@ def depths(config: VTAConfig) -> tuple[int, int, int]:
     return config.inp_depth, config.wgt_depth, config.acc_depth
 
 
-def needs(demand: Demand, slots: Sequence[int]) -> list[Array]:
+def needs(demand: Demand, slots: Sequence[Array]) -> list[Array]:
     """SRAM elements in use by scope; a buffer filled once takes one slot."""
     count = dict(zip(SCOPES, slots, strict=True))
     used: dict[str, Array] = dict.fromkeys(SCOPES, 0)
@@ -135,7 +135,7 @@ def needs(demand: Demand, slots: Sequence[int]) -> list[Array]:
 
 
 def estimate(
-    demand: Demand, config: VTAConfig, slots: Sequence[int], calls: int = 1
+    demand: Demand, config: VTAConfig, slots: Sequence[Array], calls: int = 1
 ) -> Array:
     """Cycles of a layer; infinite where its tiles do not fit SRAM.
 
@@ -147,11 +147,11 @@ def estimate(
 
 
 def spent(
-    demand: Demand, config: VTAConfig, slots: Sequence[int], calls: int = 1
+    demand: Demand, config: VTAConfig, slots: Sequence[Array], calls: int = 1
 ) -> tuple[Array, Array]:
     """(cycles, cycles of the port) of a layer, whether it fits or not.
 
-    Of ``calls`` calls in a row that have their weights in common: a call's share.
+    ``slots`` may be arrays that broadcast against those of ``demand``. Of ``calls`` calls in a row that have their weights in common: a call's share.
     """
     time = Time(demand, config, slots)
     if calls == 1:
@@ -168,7 +168,7 @@ class Time:
     """
 
     def __init__(
-        self, demand: Demand, config: VTAConfig, slots: Sequence[int], *, again: bool = False
+        self, demand: Demand, config: VTAConfig, slots: Sequence[Array], *, again: bool = False
     ):
         time = config.timing
         self.demand, self.time = demand, time
@@ -246,14 +246,14 @@ class Time:
         """
         tiles, waits = self.demand.tiles, self.demand.waits
         stores: Array = self.store * waits
-        if self.slots[ACC] == 1:
-            stores = stores + self.store * (1 - waits) * (1 - 1 / tiles)
+        apart = self.store * (1 - waits) * (1 - 1 / tiles)
+        stores = stores + np.where(self.slots[ACC] == 1, apart, 0)
         loads: Array = np.float64(0)
         first: Array = np.float64(0)
         further: Array = np.float64(0)
         for item in self.loads:
-            if self.slots[item.scope] == 1:
-                further = further + self.filling(item) * (1 - 1 / item.chunks)
+            chunks = self.filling(item) * (1 - 1 / item.chunks)
+            further = further + np.where(self.slots[item.scope] == 1, chunks, 0)
             each = np.where(self.blocked(item), self.filling(item) / item.fills, 0)
             loads = loads + each * (item.fills - 1)
             first = first + each * np.minimum(item.fills, tiles)
@@ -263,8 +263,8 @@ class Time:
         """Whether a load waits for computation: it has one slot, or follows one that has."""
         waits: Array = np.False_
         for other in self.loads:
-            if self.slots[other.scope] == 1:
-                waits = waits | ((other.fills == item.fills) & (other.fills > 1))
+            in_step = (other.fills == item.fills) & (other.fills > 1)
+            waits = waits | (in_step & (self.slots[other.scope] == 1))
         return waits
 
     def uneven(self, gemm: Array, alu: Array) -> Array:
@@ -281,14 +281,14 @@ class Time:
         longest: Array = np.float64(0)
         for item in self.demand.staged:
             slots, row = self.slots[item.scope], item.period * item.turns
-            if item.scope == ACC or slots == 1:
+            if item.scope == ACC or np.all(slots == 1):
                 continue
             loaded = item.loaded(slots)
             rows = item.fills / row
             load = (self.filling(loaded) / loaded.fills + self.steady()) * self.stretch
             waits = np.maximum(load - item.ends * each, 0)
             waits = waits + (loaded.fills / rows - 1) * np.maximum(load - each, 0)
-            stays = (np.asarray(item.turns) > 1) & (loaded.fills < item.fills)
+            stays = (np.asarray(item.turns) > 1) & (loaded.fills < item.fills) & (slots > 1)
             longest = np.maximum(longest, np.where(stays, (rows - 1) * waits, 0))
         return longest
 

@@ -203,7 +203,11 @@ class _Candidates:
         self.demand = _map_demand(demand, self._flat)
 
     def _flat(self, value: Array) -> np.ndarray:
-        return np.broadcast_to(value, self.shape).reshape(-1)[self.at]
+        """An array over the candidates; what is the same for all stays a scalar."""
+        given = np.asarray(value)
+        if given.size == 1:
+            return given.reshape(())
+        return np.broadcast_to(given, self.shape).reshape(-1)[self.at]
 
     def pools(self, limit: float) -> Iterator[_Pool]:
         """Candidates by slots, those left out that cannot be near ``limit``.
@@ -211,20 +215,30 @@ class _Candidates:
         Without kernels to load, and without a tile that is loaded to both slots, two slots
         everywhere cost least: what then exceeds the best so far need not be looked at with fewer.
         """
-        calls = self.space.calls
         staged = tuple(item.fewest() for item in self.demand.staged)
         free = dataclasses.replace(self.demand, staged=staged, step_kernels=0, step_uops=0)
-        least, _ = spent(free, self.config, (2, 2, 2), calls)
-        for slots in slot_choices(self.demand):
+        least, _ = spent(free, self.config, (2, 2, 2), self.space.calls)
+        least = np.broadcast_to(least, self.at.shape)
+        first, *others = slot_choices(self.demand)
+        for choices in ([first], others):
             near = np.flatnonzero(least <= (1 + TOLERANCE) * limit)
-            if not len(near):
+            if not len(near) or not choices:
                 return
-            demand = _map_demand(self.demand, _taking(near))
-            cycles, port = spent(demand, self.config, slots, calls)
-            cycles = np.where(fits(demand, self.config, slots), cycles, np.inf)
-            pool = _Pool(self, slots, near, cycles, np.asarray(port))
-            limit = min(limit, float(pool.cycles.min()))
-            yield pool
+            for pool in self._with_slots(choices, near):
+                limit = min(limit, float(pool.cycles.min()))
+                yield pool
+
+    def _with_slots(
+        self, choices: Sequence[tuple[int, int, int]], near: np.ndarray
+    ) -> list[_Pool]:
+        """The candidates number ``near`` with each choice of slots, all at once."""
+        demand = _map_demand(self.demand, _taking(near))
+        slots = tuple(np.array(column)[:, None] for column in zip(*choices, strict=True))
+        cycles, port = spent(demand, self.config, slots, self.space.calls)
+        cycles = np.where(fits(demand, self.config, slots), cycles, np.inf)
+        shape = (len(choices), len(near))
+        rows = zip(np.broadcast_to(cycles, shape), np.broadcast_to(port, shape), strict=True)
+        return [_Pool(self, c, near, *row) for c, row in zip(choices, rows, strict=True)]
 
     def tile(self, k: int) -> dict[str, int]:
         """Sizes of candidate number ``k``."""
@@ -255,7 +269,7 @@ class _Pool:
 
 
 def _taking(at: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    return lambda values: values[at]
+    return lambda values: values[at] if values.ndim else values
 
 
 def _map_demand(demand: Demand, function: Callable[[Array], Array]) -> Demand:

@@ -55,7 +55,9 @@ def is_lower_digit(graph: Graph, binding: Binding) -> bool:
 def _alike(first: relax.Expr, second: relax.Expr) -> bool:
     """Whether two products differ in their constant weights only."""
     calls = isinstance(first, Call) and isinstance(second, Call)
-    if not calls or op_name(first) != op_name(second) or not is_constant(second.args[1]):
+    if not calls or op_name(first) != op_name(second) or len(first.args) != 2:
+        return False
+    if not is_constant(first.args[1]) or not is_constant(second.args[1]):
         return False
     same = first.args[0].same_as(second.args[0]) and structural_equal(first.attrs, second.attrs)
     return bool(same) and first.args[1].value.shape == second.args[1].value.shape
