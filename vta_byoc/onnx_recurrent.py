@@ -260,7 +260,8 @@ def _cell(
     flat = builder.emit(relax.op.reshape(data, (length * batch, size)))
     call = relax.op.matmul(flat, relax.const(np.ascontiguousarray(own.T)))
     product = builder.emit(call, f"{name}_input{SEPARATOR}matmul")
-    return cell, builder.emit(relax.op.add(product, relax.const(bias)), f"{name}_input{SEPARATOR}add")
+    total = relax.op.add(product, relax.const(bias))
+    return cell, builder.emit(total, f"{name}_input{SEPARATOR}add")
 
 
 def _array(expr: relax.Expr) -> np.ndarray:
