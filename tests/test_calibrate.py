@@ -12,6 +12,7 @@ from small_models import Graph
 from tvm import relax
 
 from vta_byoc.calibrate import (
+    Statistics,
     default_calibration,
     load_calibration,
     tensor_ranges,
@@ -196,8 +197,8 @@ def test_a_tensor_that_is_not_finite(op):
     g = Graph((1, 3))
     mod = g.module(g.op(op, g.params[0], name="broken"))
     refused(
-        'tensor "broken" is NaN or infinite on calibration sample 0; every value must be '
-        "finite; check the sample and the model in float",
+        'tensor "broken" is NaN on calibration sample 0, and so is a result of the model; results '
+        "must be numbers; check the sample and the model in float",
         mod,
         [np.float32([[1, -5, 0]])],
     )
@@ -235,7 +236,7 @@ def test_integer_inputs():
     mod = integer_inputs("int64")
     for sample in default_calibration(mod, 8):
         assert sample["tokens"].dtype == np.int64 and sample["mask"].dtype == np.bool_
-        assert 0 <= sample["tokens"].min() and sample["tokens"].max() < 5
+        assert sample["tokens"].min() >= 0 and sample["tokens"].max() < 5
         assert sample["mask"].all()
     tokens, mask = np.array([[0, 4, 2]]), np.array([[True, True, False]])
     (seen,) = [s for t, s in statistics_of(mod, (tokens, mask)).items() if t.name == "masked"]
