@@ -33,6 +33,7 @@ from vta_byoc.workload import Conv2dWorkload
 
 PYNQ = VTAConfig.preset("pynq")
 PROGRAMS = 1000
+PROFILES = ("default", "chisel")
 DOC = Path(__file__).resolve().parents[1] / "docs" / "timing.md"
 Insn = tuple[Opcode, dict[str, int]]
 
@@ -70,6 +71,7 @@ def alu(vectors: int, imm: int, **fields: int) -> Insn:
 
 # ---------------------------------------------------------------- worked by hand
 COMPUTE = stream(gemm(4, 2, 3), gemm(4, 2, 3, reset=1), alu(8, 1), alu(8, 0))
+CHISEL = Timing.of("chisel")
 Case = tuple[np.ndarray, Timing, list[tuple[int, int]], int]
 HAND: dict[str, Case] = {
     "finish": (stream(), Timing(), [(34, 35)], 35),
@@ -142,6 +144,45 @@ HAND: dict[str, Case] = {
         179,
     ),
     "early finish": (stream(load(MemType.INP, 1, 4)), Timing(), [(36, 76), (36, 37)], 76),
+    "chisel finish": (stream(), CHISEL, [(47, 48)], 48),
+    "chisel padding": (
+        stream(load(MemType.INP, 2, 3, y_pad_0=1, y_pad_1=1, x_pad_0=1, x_pad_1=2)),
+        CHISEL,
+        [(49, 99), (49, 50)],
+        99,
+    ),
+    "chisel long padding": (
+        stream(load(MemType.INP, 1, 3, y_pad_0=15)),
+        CHISEL,
+        [(49, 104), (49, 50)],
+        104,
+    ),
+    "chisel compute": (
+        COMPUTE,
+        CHISEL,
+        [(55, 86), (86, 117), (117, 132), (132, 155), (155, 156)],
+        156,
+    ),
+    "chisel store": (
+        stream(
+            alu(8, 1, push_next=1), store(1, 8, pop_prev=1, push_prev=1), no_op(pop_next=1)
+        ),
+        CHISEL,
+        [(53, 68), (69, 96), (97, 98), (98, 99)],
+        99,
+    ),
+    "chisel write bursts": (
+        stream(store(2, 9)),
+        Timing.of("chisel", write_latency=4),
+        [(49, 128), (49, 50)],
+        128,
+    ),
+    "chisel channels": (
+        stream(load(MemType.INP, 2, 8), store(1, 8)),
+        CHISEL,
+        [(51, 121), (51, 78), (51, 52)],
+        121,
+    ),
     "no latency": (
         stream(load(MemType.INP, 1, 4, push_next=1), gemm(0, pop_prev=1)),
         Timing(dma_latency=0, compute_start=0, token_latency=0),
@@ -221,8 +262,11 @@ def assert_consistent(result: TimingResult) -> None:
     for name, cycles in result.port.items():
         assert cycles == sum(r.end - r.start for r in result.rows if r.requester == name)
         assert result.port_bytes[name] <= cycles * width
-    ends = [(r.start, r.end) for r in result.rows]
-    assert all(a[1] <= b[0] for a, b in itertools.pairwise(ends))
+    written = [r for r in result.rows if r.requester == "store"]
+    apart = result.timing.profile == "chisel"
+    read = [r for r in result.rows if not apart or r.requester != "store"]
+    for channel in (read, written):
+        assert all(a.end <= b.start for a, b in itertools.pairwise(channel))
 
 
 def assert_models_agree(config: VTAConfig, insns: np.ndarray, timing: Timing) -> TimingResult:
@@ -238,8 +282,11 @@ def assert_models_agree(config: VTAConfig, insns: np.ndarray, timing: Timing) ->
 def random_timing(rng: np.random.Generator) -> Timing:
     """Parameters at their extremes, three times in ten the default ones."""
     if rng.random() < 0.3:
-        return Timing()
+        return Timing.of(str(rng.choice(PROFILES)))
     choices = {
+        "write_latency": (0, 1, 7),
+        "load_start": (0, 6),
+        "fetch_start": (0, 3, 13),
         "port_bytes": (4, 8, 16, 64),
         "dma_latency": (0, 1, 5, 32),
         "fetch_burst": (1, 2, 5, 16),
@@ -249,10 +296,11 @@ def random_timing(rng: np.random.Generator) -> Timing:
         "alu_tensor_cycles": (1, 2, 4),
         "token_latency": (0, 1, 3),
     }
-    return Timing(**{name: int(rng.choice(values)) for name, values in choices.items()})
+    values = {name: int(rng.choice(values)) for name, values in choices.items()}
+    return Timing(str(rng.choice(PROFILES)), **values)
 
 
-@pytest.mark.parametrize("preset", ["pynq", "tophub_4x8", "2x16", "1x32"])
+@pytest.mark.parametrize("preset", ["sim", "tophub_4x8", "2x16", "1x32"])
 def test_both_models_agree_on_random_programs(preset: str) -> None:
     config, seen = VTAConfig.preset(preset), Counter[str]()
     for seed in range(PROGRAMS // 4):
