@@ -51,6 +51,17 @@ class Capabilities:
         _want("CAPABILITIES.max_tokens", self.max_tokens, 1, 65535)
 
 
+PROFILES: Mapping[str, Mapping[str, int]] = {
+    "default": {},
+    "chisel": {
+        "fetch_burst": 8,
+        "fetch_start": 13,
+        "load_start": 6,
+        "queue_depth": 512,
+        "compute_start": 7,
+    },
+}
+"""The rules of time (docs/timing.md), and the parameters that go with them where none are given."""
 ALU_RATES = {"chisel": (1, 2), "hls": (2, 2)}
 """Cycles a vector on an immediate and on a tensor, by the core they belong to."""
 
@@ -59,14 +70,22 @@ ALU_RATES = {"chisel": (1, 2), "hls": (2, 2)}
 class Timing:
     """Parameters of the timing model (docs/timing.md), in cycles unless a name says otherwise.
 
-    ``port_bytes`` a cycle; ``fetch_burst`` and ``queue_depth`` are instructions; ``alu_*_cycles``
-    are cycles a vector.  ``host_copy_bytes``: what the host's processor rearranges in a cycle of
-    the machine; the simulators do not use it, the compiler weighs host copies by it.
+    ``profile``, one of PROFILES, names the rules that they are parameters of: "default", or
+    "chisel", where padding is hidden behind data and STORE has a channel of its own, on which it
+    waits ``write_latency`` for each burst.  :meth:`of` has the parameters of a profile.
+    ``fetch_start`` and ``load_start`` come on top of ``dma_latency``.  ``port_bytes`` a cycle;
+    ``fetch_burst`` and ``queue_depth`` are instructions; ``alu_*_cycles`` are cycles a vector.
+    ``host_copy_bytes``: what the host's processor rearranges in a cycle of the machine; the
+    simulators do not use it, the compiler weighs host copies by it.
     """
 
+    profile: str = "default"
     clock_mhz: int = 100
     port_bytes: int = 8
     dma_latency: int = 32
+    write_latency: int = 0
+    load_start: int = 0
+    fetch_start: int = 0
     fetch_burst: int = 16
     queue_depth: int = 32
     compute_start: int = 10
@@ -76,10 +95,41 @@ class Timing:
     host_copy_bytes: int = 4
 
     def __post_init__(self) -> None:
-        may_be_0 = ("dma_latency", "compute_start", "token_latency")
-        for name in (item.name for item in dataclasses.fields(self)):
+        may_be_0 = ("dma_latency", "write_latency", "compute_start", "token_latency")
+        may_be_0 += ("load_start", "fetch_start")
+        if not isinstance(self.profile, str) or self.profile not in PROFILES:
+            raise VTAError(
+                f"configuration key TIMING.profile is {self.profile!r}; profiles are "
+                f"{', '.join(PROFILES)}; choose one"
+            )
+        for name in (item.name for item in dataclasses.fields(self) if item.name != "profile"):
             high = 4096 if name == "port_bytes" else 1_000_000
             _want(f"TIMING.{name}", getattr(self, name), int(name not in may_be_0), high)
+
+    @classmethod
+    def of(cls, profile: str, **values: int) -> Timing:
+        """The parameters of ``profile``, but for ``values``."""
+        return cls(profile, **{**PROFILES.get(profile, {}), **values})
+
+    @property
+    def hides_padding(self) -> bool:
+        """Whether LOAD writes padding while data are waited for and move."""
+        return self.profile == "chisel"
+
+    @property
+    def splits_channels(self) -> bool:
+        """Whether STORE writes in bursts on a channel of its own."""
+        return self.profile == "chisel"
+
+    @property
+    def read_latency(self) -> int:
+        """Cycles from the start of a LOAD to its first datum."""
+        return self.dma_latency + self.load_start
+
+    @property
+    def fetch_latency(self) -> int:
+        """Cycles from the start of a burst of fetch to its first instruction."""
+        return self.dma_latency + self.fetch_start
 
     def with_alu(self, core: str) -> Timing:
         """The same machine with the ALU of ``core``, one of ALU_RATES."""
@@ -357,7 +407,9 @@ def _group(cls: Any, data: Any, where: str, name: str) -> Any:
                 f"{where}: {name}.{item.name} is {shown(data[item.name])}; it must be true or "
                 "false; correct it"
             )
-    return cls(**data)
+    profile = data.get("profile")
+    given = PROFILES.get(profile, {}) if cls is Timing and isinstance(profile, str) else {}
+    return cls(**{**given, **data})
 
 
 def _refuse_unknown(data: Mapping[str, Any], known: set[str], where: str) -> None:

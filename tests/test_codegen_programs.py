@@ -33,7 +33,7 @@ from vta_byoc.tiling import Choice
 from vta_byoc.workload import Conv2dWorkload, ElementwiseWorkload, Side, Step
 
 TESTS = Path(__file__).parent
-PRESETS = ("pynq", "tophub_4x8", "2x16", "1x32")
+PRESETS = ("sim", "tophub_4x8", "2x16", "1x32")
 
 
 def run_everywhere(case: Case, seed: int = 0) -> None:
