@@ -171,8 +171,8 @@ def test_broadcast_addition_is_refused() -> None:
     out = net.residual(*net.params, name="s")
     assert placed(net.module(out))["s"] == (
         "cpu",
-        "operands have shapes (1, 16, 4, 4) and (1, 16, 1, 1); equal shapes are taken; "
-        "broadcast first",
+        "operands have shapes (1, 16, 4, 4) and (1, 16, 1, 1); equal shapes are taken; expand the "
+        "smaller one in the model (the CPU writes the copies then)",
     )
 
 

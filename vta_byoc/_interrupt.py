@@ -3,58 +3,59 @@
 A KeyboardInterrupt would have to find its way through C++ frames, callbacks and destructors, which
 turn it into other errors or swallow it.  So the signal ends the process here instead.  Its handler
 in Python waits until C++ returns; the thread that reads the wakeup pipe does not.
+
+The console script imports this module first, so it needs little itself.
 """
 
 from __future__ import annotations
 
-import contextlib
+import _thread
 import os
-import shutil
 import signal
 import sys
-import threading
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 INTERRUPTED = 130
 SCRIPTS = ("vta-byoc", "vta-byoc.exe", "vta-byoc-script.py")
 _SHOW_CURSOR = "\x1b[?25h"
 
-_unfinished: set[Path] = set()
-_leaving = threading.Lock()
+_unfinished: set[str] = set()
+_leaving = _thread.allocate_lock()
 _installed = False
 
 
-@contextlib.contextmanager
-def removed_when_interrupted(path: Path) -> Iterator[None]:
+class Unfinished:
     """While the block runs, an interrupt removes `path`, a file or a folder."""
-    _unfinished.add(path)
-    try:
-        yield
-    finally:
-        _unfinished.discard(path)
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = os.fspath(path)
+
+    def __enter__(self) -> None:
+        _unfinished.add(self._path)
+
+    def __exit__(self, *_: object) -> None:
+        _unfinished.discard(self._path)
 
 
 def install_for_script() -> None:
-    """`install`, if this process is the console script: it has begun and nothing is imported."""
+    """`install`, if this process is the console script."""
     if os.path.basename((getattr(sys, "argv", None) or [""])[0]) in SCRIPTS:
         install()
 
 
 def install() -> None:
-    """From now on SIGINT ends the process; only a main thread can say so, once is enough."""
+    """From now on SIGINT ends the process; once is enough, and only the main thread may."""
     global _installed
-    if _installed or threading.current_thread() is not threading.main_thread():
-        return
-    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-        return  # started in the background
+    if _installed or signal.getsignal(signal.SIGINT) != signal.default_int_handler:
+        return  # started in the background, or somebody else handles it
+    try:
+        signal.signal(signal.SIGINT, lambda _number, _frame: _leave())
+    except ValueError:
+        return  # not the main thread
     _installed = True
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    signal.signal(signal.SIGINT, lambda _number, _frame: _leave())
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    threading.Thread(target=_watch, args=(reader,), daemon=True).start()
+    _thread.start_new_thread(_watch, (reader,))
 
 
 def _watch(reader: int) -> None:
@@ -63,25 +64,42 @@ def _watch(reader: int) -> None:
     _leave()
 
 
-def _leave() -> Any:
+def _leave() -> None:
     if not _leaving.acquire(blocking=False):
         return
     for child in _children():
-        with contextlib.suppress(OSError):
-            os.kill(child, signal.SIGKILL)
+        _tried(os.kill, child, signal.SIGKILL)
     for path in tuple(_unfinished):
-        with contextlib.suppress(OSError):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-    with contextlib.suppress(OSError, ValueError):
-        cursor = _SHOW_CURSOR if os.isatty(2) else ""
-        os.write(2, f"{cursor}\nerror: interrupted\n".encode())
+        _tried(_remove, path)
+    cursor = _SHOW_CURSOR if os.isatty(2) else ""
+    _tried(os.write, 2, f"{cursor}\nerror: interrupted\n".encode())
     os._exit(INTERRUPTED)
+
+
+def _tried(function: object, *args: object) -> None:
+    """Call `function`; what the system refuses cannot be helped any more."""
+    try:
+        function(*args)  # type: ignore[operator]
+    except OSError:
+        return
+
+
+def _remove(path: str) -> None:
+    if os.path.isdir(path):
+        import shutil
+
+        shutil.rmtree(path)
+    else:
+        os.unlink(path)
 
 
 def _children() -> list[int]:
     """A linker, for example; [] where the system does not say."""
     found: list[int] = []
-    with contextlib.suppress(OSError):
-        for task in Path("/proc/self/task").iterdir():
-            found += map(int, (task / "children").read_text().split())
+    try:
+        for task in os.listdir("/proc/self/task"):
+            with open(f"/proc/self/task/{task}/children", encoding="ascii") as file:
+                found += map(int, file.read().split())
+    except OSError:
+        return found
     return found

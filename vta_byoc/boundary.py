@@ -9,6 +9,7 @@ net beneath them.  Later stages have no boundary: what fails there is our mistak
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from vta_byoc.hw.errors import VTAError
 
 SHOWN = 200
 """Characters of a library's message that are repeated."""
+_OPERATOR = re.compile(r'ir\.Op\(span=.*?name="([^"]+)".*support_level=\d+\)')
+"""How TVM prints the operator whose operands it refuses."""
 OUT_OF_MEMORY = ("std::bad_alloc", "Cannot allocate", "Unable to allocate")
 
 
@@ -86,5 +89,6 @@ def _message(stage: _Stage, error: Exception) -> str:
 def first_line(error: BaseException) -> str:
     """The class and the first line of an exception, cut to `SHOWN` characters."""
     line = next(iter(str(error).strip().splitlines()), "").rstrip(".;")
+    line = _OPERATOR.sub(r"\1", line)
     text = f"{type(error).__name__}: {line}" if line else type(error).__name__
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."

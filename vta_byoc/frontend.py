@@ -10,9 +10,10 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from vta_byoc import limits, torch_import
-from vta_byoc.bindings import UniqueNames, source_name, straight_bindings
+from vta_byoc import torch_import
+from vta_byoc.bindings import UniqueNames, source_name
 from vta_byoc.boundary import at, boundary
+from vta_byoc.declared import check_declared
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.index_bounds import bound_indices
 from vta_byoc.normalize import normalize
@@ -109,18 +110,10 @@ def _from_torch(program: Any, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModul
 
 def _finished(mod: tvm.IRModule, outputs: list[str]) -> tvm.IRModule:
     """What an importer made, with indices inside their axes and exporters' detours removed, after
-    checking what the tensors take: rules make constants."""
+    checking what the module declares: rules make constants of it."""
     at("")
-    tensors = [*mod["main"].params, *(b.var for b in straight_bindings(mod["main"]))]
-    limits.check(filter(None, map(_declared, tensors)), "the model")
+    check_declared(mod)
     return normalize(bound_indices(mod)).with_attr(OUTPUT_NAMES, outputs)
-
-
-def _declared(var: relax.Var) -> limits.Declared | None:
-    if not isinstance(var.ty, relax.TensorType) or var.ty.shape is None:
-        return None
-    sizes = [getattr(dim, "value", 1) for dim in var.ty.shape]
-    return limits.declared(f'tensor "{source_name(var)}"', sizes, str(var.ty.dtype))
 
 
 LOADERS: dict[str, Callable[[Path, dict[str, Any]], tvm.IRModule]] = {

@@ -110,7 +110,7 @@ def read(path: Path) -> Model:
             "b'TFL3'; convert the model again"
         )
     try:
-        return _model(tflite.Model.GetRootAsModel(data, 0))
+        return _checked(_model(tflite.Model.GetRootAsModel(data, 0)), path)
     except VTAError:
         raise
     except Exception as error:
@@ -118,6 +118,16 @@ def read(path: Path) -> Model:
             f'model file "{path}" cannot be read: {type(error).__name__}: {error}; the file is '
             "damaged; convert or download the model again"
         ) from error
+
+
+def _checked(model: Model, path: Path) -> Model:
+    if not (model.inputs and model.outputs and model.operators):
+        raise VTAError(
+            f'model file "{path}" has {len(model.operators)} operators, {len(model.inputs)} inputs '
+            f"and {len(model.outputs)} outputs; a model needs at least one of each; convert the "
+            "model again"
+        )
+    return model
 
 
 def _model(model: Any) -> Model:
@@ -141,7 +151,8 @@ def _tensor(model: Any, graph: Any, index: int) -> Tensor:
             "imported; remove the operator that uses it"
         )
     shape = tuple(int(tensor.Shape(i)) for i in range(tensor.ShapeLength()))
-    limits.check([limits.declared(f'tensor "{name}"', shape, dtype)], "the model")
+    sizes = [max(dim, 0) for dim in shape]
+    limits.check([limits.declared(f'tensor "{name}"', sizes, dtype)], "the model")
     q = tensor.Quantization()
     has_scales = q is not None and q.ScaleLength() > 0
     return Tensor(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from vta_byoc._interrupt import removed_when_interrupted
+from vta_byoc._interrupt import Unfinished
 from vta_byoc.hw.errors import VTAError
 
 # TVM's own order of preference (tvm.support.cc).
@@ -89,7 +89,7 @@ def replacing(path: Path) -> Iterator[Path]:
     handle, name = tempfile.mkstemp(path.suffix, f".{path.stem[:40]}-", path.parent)
     os.close(handle)
     temporary = Path(name)
-    with removed_when_interrupted(temporary):
+    with Unfinished(temporary):
         try:
             yield temporary
             temporary.chmod(0o666 & ~_umask())
@@ -101,7 +101,7 @@ def replacing(path: Path) -> Iterator[Path]:
 @contextlib.contextmanager
 def workspace() -> Iterator[str]:
     """A folder for what is written on the way; it is removed in any case."""
-    with tempfile.TemporaryDirectory() as name, removed_when_interrupted(Path(name)):
+    with tempfile.TemporaryDirectory() as name, Unfinished(Path(name)):
         yield name
 
 

@@ -86,6 +86,12 @@ def read_binary(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
             "one side is a constant int8 tensor; two tensors that the model computes are taken; "
             "write the constant as int32 behind the widened tensor"
         )
+    op = BINARY[op_name(anchor.value)]
+    if op == "mul" and not config.capabilities.mul:  # equal shapes would not help
+        raise VTAError(
+            "both operands are computed and the machine has no MUL (CAPABILITIES.mul is false); a "
+            "constant factor can become shifts; leave it to the CPU"
+        )
     shape = _common_shape([static_shape(x) for x in operands])
     sides, tensors, ranges = [], [], []
     for source, steps in chains:
@@ -94,7 +100,6 @@ def read_binary(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
         sides.append(Side(operands.index(source), tuple(reader.steps)))
         tensors += reader.operands
         ranges.append(reader.range)
-    op = BINARY[op_name(anchor.value)]
     reader = _reader(shape, _combined(op, *ranges), config, "the result", widened=False)
     reader.read(steps_of(bindings[bindings.index(anchor) + 1 :]))
     work = _workload(shape, tuple(sides), op, reader)
@@ -141,7 +146,10 @@ def _side_chain(
 def _common_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     if len(set(shapes)) > 1:
         listed = " and ".join(map(str, shapes))
-        raise VTAError(f"operands have shapes {listed}; equal shapes are taken; broadcast first")
+        raise VTAError(
+            f"operands have shapes {listed}; equal shapes are taken; expand the smaller one in the "
+            "model (the CPU writes the copies then)"
+        )
     return shapes[0]
 
 
