@@ -20,8 +20,8 @@ import tvm
 from tvm import relax, te
 
 from vta_byoc.bindings import is_constant, op_name, static_shape, straight_bindings
+from vta_byoc.float_modules import computes_floats, computes_integers
 from vta_byoc.hw.target import exact_target, native_target, unoptimized_target
-from vta_byoc.quantizer import QUANTIZATION
 
 LANES = 16
 COLUMNS = 8
@@ -46,31 +46,9 @@ def build_reference(mod: tvm.IRModule) -> Any:
 
 
 def _target(mod: tvm.IRModule) -> tvm.target.Target:
-    if _is_quantized(mod) and _computes_floats(mod):
+    if computes_integers(mod) and computes_floats(mod):  # executables are held against it
         return exact_target(native_target())
     return unoptimized_target() if _multiplications(mod) < WORTH_OPTIMIZING else native_target()
-
-
-def _is_quantized(mod: tvm.IRModule) -> bool:
-    """Whether executables are held against ``mod``: it came out of :func:`vta_byoc.quantize`, or
-    computes integers."""
-    bindings = straight_bindings(mod["main"])
-    return mod.get_attr(QUANTIZATION) is not None or any(
-        op_name(b.value) not in ("", "relax.quantize") and _dtype(b.var) in ("int8", "int32")
-        for b in bindings
-    )
-
-
-def _computes_floats(mod: tvm.IRModule) -> bool:
-    """Whether there is more float work than quantization and dequantization."""
-    return any(
-        _dtype(b.var).startswith("float") and op_name(b.value) not in ("", "relax.dequantize")
-        for b in straight_bindings(mod["main"])
-    )
-
-
-def _dtype(var: relax.Var) -> str:
-    return str(getattr(var.ty, "dtype", ""))
 
 
 def _multiplications(mod: tvm.IRModule) -> int:
