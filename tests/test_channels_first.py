@@ -15,7 +15,7 @@ from vta_byoc.partition import VTA, placements
 from vta_byoc.reference import build_reference
 from vta_byoc.runtime import run_vm
 
-O = relax.op
+RX = relax.op
 IMAGE, SEQUENCE = (1, 8, 8, 3), (1, 9, 4)
 
 
@@ -35,7 +35,7 @@ class Last:
     def conv2d(self, x: relax.Expr, name: str, *shape: int, **attrs: object) -> relax.Var:
         """``shape`` of the weights, HWIO."""
         layout = {"data_layout": "NHWC", "kernel_layout": "HWIO", "padding": 1}
-        return self.emit(O.nn.conv2d(x, self.const(*shape), **layout, **attrs), name)
+        return self.emit(RX.nn.conv2d(x, self.const(*shape), **layout, **attrs), name)
 
 
 def network(*, transposed: bool = True) -> tvm.IRModule:
@@ -47,21 +47,21 @@ def network(*, transposed: bool = True) -> tvm.IRModule:
     with net.builder.function("main", [x, s]):
         with net.builder.dataflow():
             y = net.conv2d(x, "conv", 3, 3, 3, 16)
-            y = net.emit(O.nn.relu(net.emit(O.add(y, net.const(16)), "bias")), "relu")
+            y = net.emit(RX.nn.relu(net.emit(RX.add(y, net.const(16)), "bias")), "relu")
             z = net.conv2d(y, "depthwise", 3, 3, 1, 16, groups=16)
-            y = net.emit(O.concat([net.emit(O.add(y, z), "sum"), z], -1), "cat")
-            y = net.emit(O.nn.pad(y, [0, 0, 1, 0, 0, 1, 0, 0]), "pad")
-            y = net.emit(O.nn.max_pool2d(y, (2, 2), (2, 2), layout="NHWC"), "maximum")
-            y = net.emit(O.nn.avg_pool2d(y, (2, 2), layout="NHWC"), "average")
-            y = net.emit(O.multiply(y, net.emit(O.mean(y, [1, 2], True), "mean")), "gate")
-            flat = net.emit(O.reshape(y, (1, 3 * 3 * 32)), "flat")
-            dense = net.emit(O.matmul(flat, net.const(288, 5)), "dense")
+            y = net.emit(RX.concat([net.emit(RX.add(y, z), "sum"), z], -1), "cat")
+            y = net.emit(RX.nn.pad(y, [0, 0, 1, 0, 0, 1, 0, 0]), "pad")
+            y = net.emit(RX.nn.max_pool2d(y, (2, 2), (2, 2), layout="NHWC"), "maximum")
+            y = net.emit(RX.nn.avg_pool2d(y, (2, 2), layout="NHWC"), "average")
+            y = net.emit(RX.multiply(y, net.emit(RX.mean(y, [1, 2], True), "mean")), "gate")
+            flat = net.emit(RX.reshape(y, (1, 3 * 3 * 32)), "flat")
+            dense = net.emit(RX.matmul(flat, net.const(288, 5)), "dense")
             layouts = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
             weight = net.const(2, 2, 32, 4)
             if transposed:
-                y = net.emit(O.nn.conv2d_transpose(y, weight, strides=2, **layouts), "up")
+                y = net.emit(RX.nn.conv2d_transpose(y, weight, strides=2, **layouts), "up")
             layouts = {"data_layout": "NWC", "kernel_layout": "WIO"}
-            line = net.emit(O.nn.conv1d(s, net.const(3, 4, 6), padding=1, **layouts), "line")
+            line = net.emit(RX.nn.conv1d(s, net.const(3, 4, 6), padding=1, **layouts), "line")
             results = relax.Tuple([dense, y, line])
             out = net.builder.emit_output(results)
         net.builder.emit_func_output(out)
@@ -112,8 +112,8 @@ def test_quantize_and_dequantize_of_a_tensor_do_not_change_its_form() -> None:
         with net.builder.function("main", [x]):
             with net.builder.dataflow():
                 y = net.conv2d(x, "conv", 1, 1, 3, 4)
-                y = net.emit(O.quantize(y, scale, zero, axis=3), "small")
-                out = net.builder.emit_output(O.dequantize(y, scale, zero, axis=3), "real")
+                y = net.emit(RX.quantize(y, scale, zero, axis=3), "small")
+                out = net.builder.emit_output(RX.dequantize(y, scale, zero, axis=3), "real")
             net.builder.emit_func_output(out)
         made = channels_first(net.builder.get())
         names = [str(b.var.name) for b in straight_bindings(made["main"])]
