@@ -73,10 +73,7 @@ def work_of(expr: relax.Expr, mod: tvm.IRModule) -> Work:
         return Work(math.prod(static_shape(expr)) * static_shape(expr.args[0])[-1])
     if name in ELEMENTWISE:
         return Work(0, math.prod(static_shape(expr)) if is_integer else 0)
-    if name == "relax.call_tir":
-        found = _of_function(mod[expr.args[0]])
-    else:
-        found = _legalized(expr)
+    found = _of_function(mod[expr.args[0]]) if name == "relax.call_tir" else _legalized(expr)
     return found if is_integer else Work(found.macs)
 
 

@@ -355,7 +355,8 @@ class _Placer:
             total = sum(works.values(), NOTHING)
             on_vta = sum((works[b.var] for b in inside), NOTHING)
             record = self._placed(name, bindings, works)
-            other = on_vta if record.device == CPU else sum((works[b.var] for b in outside), NOTHING)
+            on_cpu = sum((works[b.var] for b in outside), NOTHING)
+            other = on_vta if record.device == CPU else on_cpu
             yield dataclasses.replace(
                 record,
                 macs=total.macs,
@@ -379,7 +380,7 @@ class _Placer:
         groups = [self._groups[b.var] for b in bindings if b.var in self._groups]
         cpu = sum(works[b.var].macs for b in outside)
         if groups and (not left or sum(work.macs for work in works.values()) > 2 * cpu):
-            most = max(groups, key=lambda g: sum(works.get(b.var, NOTHING).macs for b in g.bindings))
+            most = max(groups, key=lambda group: _macs(group, works))
             least = sum(bound(g.work, self._config) for g in groups)
             reason = self._reason(most, left)
             return Placement(name, most.anchor, VTA, reason, 0, bound=least)
@@ -419,8 +420,20 @@ class _Placer:
             return kind, CPU, self._rejected[name]
         taken = {anchor: e.name for e in TABLE for anchor in e.anchors}
         if kind in taken:
-            return kind, CPU, f"not the whole pattern {taken[kind]} (int8 operands, constant weights)"
+            whole = f"not the whole pattern {taken[kind]} (int8 operands, constant weights)"
+            return kind, CPU, whole
         return kind, CPU, f"no pattern of the partition table takes {kind}"
+
+
+def _macs(group: Group, works: Mapping[relax.Var, Work]) -> int:
+    """What ``group`` has of the multiply-accumulates in ``works``."""
+    return sum(works.get(b.var, NOTHING).macs for b in group.bindings)
+
+
+def _operator(expr: relax.Expr) -> str:
+    """The operator of a call; of one that the importer has written as loops, their name."""
+    name = op_name(expr)
+    return f"relax.{expr.args[0].name_hint}" if name == "relax.call_tir" else name
 
 
 def _kind(bindings: Sequence[Binding], works: Mapping[relax.Var, Work]) -> str:
@@ -428,8 +441,8 @@ def _kind(bindings: Sequence[Binding], works: Mapping[relax.Var, Work]) -> str:
     what computes and is no step, else the first that is no step."""
     most = max(bindings, key=lambda b: works[b.var].macs)
     if works[most.var].macs:
-        return op_name(most.value)
-    kinds = [op_name(b.value) for b in bindings]
+        return _operator(most.value)
+    kinds = [_operator(b.value) for b in bindings]
     main = [k for k in kinds if k not in STEP_KINDS]
     return next((k for k in main if k not in MOVES | CONVERSIONS), (main or kinds[-1:])[0])
 

@@ -14,6 +14,7 @@ from vta_byoc.hw.program import Program
 from vta_byoc.hw.simulator import driver as driver_of
 from vta_byoc.hw.target import exact_target, native_target
 
+from .float_modules import tell_of_floats
 from .graph_pack import graph_pack
 from .lowering import LoweredRegions, lower_regions
 from .onchip import Demands, Sharing, share_tiles, sharing_record
@@ -41,6 +42,7 @@ def partition_passes(
     check_scopes(scopes, demands)
     tiles = [share_tiles(config, demands)] if scopes == ON else []
     return [
+        tell_of_floats,  # a model that nobody quantized would go to the CPU without a word
         relax.transform.DeadCodeElimination(["main"]),  # what nothing reads has no place
         mark(config),  # one table decides what may go to VTA, with a reason for the rest
         graph_pack(config, scopes != OFF),  # before merging: a region holds packed tensors only
@@ -87,6 +89,9 @@ def partition_for_vta(
 
     Raises:
         VTAError: no such mode, or demands in a mode that does not read them.
+
+    Warns:
+        VTAWarning: nothing in the module is integer; quantize it first.
     """
     passes = partition_passes(config or VTAConfig(), scopes=scopes, demands=demands)
     return tvm.transform.Sequential(passes)(mod)

@@ -7,7 +7,8 @@ as vector lanes, a few columns in registers, and the rest over all cores.  Every
 default pipeline.  Nothing of the accelerator's flow is shared.
 
 A quantized module may hold float operators, which round the same way here as in an executable:
-multiplications and additions are never contracted, and LLVM optimizes both alike.
+multiplications and additions are never contracted, and where LLVM's optimizations could change a
+bit they are the same.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ import tvm
 from tvm import relax, te
 
 from vta_byoc.bindings import is_constant, op_name, static_shape, straight_bindings
+from vta_byoc.float_modules import computes_floats, computes_integers, float_operators
 from vta_byoc.hw.target import exact_target, native_target, unoptimized_target
-from vta_byoc.quantizer import QUANTIZATION
 
 LANES = 16
 COLUMNS = 8
@@ -30,6 +31,19 @@ CACHE_LINE = 64
 WORTH_OPTIMIZING = 4_000_000
 """Multiplications of a module for which LLVM optimizes: smaller ones are built in a third of the
 time without, and run in milliseconds."""
+
+
+PLAIN = frozenset(
+    f"relax.{op}"
+    for op in (
+        "add", "subtract", "multiply", "divide", "maximum", "minimum", "negative", "abs", "clip",
+        "exp", "log", "tanh", "sigmoid", "mean", "sum", "max", "min", "matmul", "nn.conv1d",
+        "nn.conv2d", "nn.relu", "nn.leakyrelu", "nn.silu", "nn.softmax", "nn.max_pool2d",
+        "nn.avg_pool2d", "nn.adaptive_avg_pool2d",
+    )
+)  # fmt: skip
+"""Float operators of which LLVM's optimizations change no bit: arithmetic in a fixed order and
+calls that it does not replace, as it does with powers."""
 
 
 def build_reference(mod: tvm.IRModule) -> Any:
@@ -46,31 +60,12 @@ def build_reference(mod: tvm.IRModule) -> Any:
 
 
 def _target(mod: tvm.IRModule) -> tvm.target.Target:
-    if _is_quantized(mod) and _computes_floats(mod):
-        return exact_target(native_target())
-    return unoptimized_target() if _multiplications(mod) < WORTH_OPTIMIZING else native_target()
-
-
-def _is_quantized(mod: tvm.IRModule) -> bool:
-    """Whether executables are held against ``mod``: it came out of :func:`vta_byoc.quantize`, or
-    computes integers."""
-    bindings = straight_bindings(mod["main"])
-    return mod.get_attr(QUANTIZATION) is not None or any(
-        op_name(b.value) not in ("", "relax.quantize") and _dtype(b.var) in ("int8", "int32")
-        for b in bindings
-    )
-
-
-def _computes_floats(mod: tvm.IRModule) -> bool:
-    """Whether there is more float work than quantization and dequantization."""
-    return any(
-        _dtype(b.var).startswith("float") and op_name(b.value) not in ("", "relax.dequantize")
-        for b in straight_bindings(mod["main"])
-    )
-
-
-def _dtype(var: relax.Var) -> str:
-    return str(getattr(var.ty, "dtype", ""))
+    small = _multiplications(mod) < WORTH_OPTIMIZING
+    if not (computes_integers(mod) and computes_floats(mod)):
+        return unoptimized_target() if small else native_target()
+    # Executables, which are optimized, are held against it.
+    quick = small and all(op in PLAIN for op in float_operators(mod))
+    return exact_target(unoptimized_target() if quick else native_target())
 
 
 def _multiplications(mod: tvm.IRModule) -> int:
