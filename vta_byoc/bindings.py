@@ -123,6 +123,14 @@ def is_constant(expr: relax.Expr) -> bool:
     return isinstance(expr, GenericConst)
 
 
+def known_shape(type_: object) -> tuple[int, ...] | None:
+    """The shape of a type of tensors; None for one that is not known before the model runs."""
+    dims = getattr(type_, "shape", None)
+    if dims is None or not all(hasattr(dim, "value") for dim in dims):
+        return None
+    return tuple(int(dim.value) for dim in dims)
+
+
 def static_shape(expr: relax.Expr) -> tuple[int, ...]:
     """The shape of a tensor expression whose shape is known.
 

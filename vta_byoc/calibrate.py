@@ -1,8 +1,8 @@
 """Calibration: which samples, and how large every tensor gets on them.
 
 A sample is what `main` is called with once: an array for a model with one input, a tuple or list
-of arrays in the order of the inputs, or a dict input name -> array. Arrays are float32 of exactly
-the input's shape, batch dimension included, and finite.
+of arrays in the order of the inputs, or a dict input name -> array. Arrays have exactly the input's
+shape, batch dimension included, and its dtype; floats are finite.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from vta_byoc.bindings import is_float32, source_name, static_shape, straight_bindings
+from vta_byoc.bindings import is_float32, source_name, static_shape, straight_bindings, vars_in
 from vta_byoc.calibrators import Calibrator, Histogram
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.observe import Observer
+from vta_byoc.random_inputs import INPUT_DTYPES, random_sample
 
 Sample = np.ndarray | tuple[np.ndarray, ...] | list[np.ndarray] | Mapping[str, np.ndarray]
 Progress = Callable[[int, "int | None"], None]
@@ -31,23 +32,28 @@ def input_shapes(mod: tvm.IRModule) -> dict[str, tuple[int, ...]]:
     """Input name -> shape, in the order of `main`'s parameters.
 
     Raises:
-        VTAError: an input is not a float32 tensor of static shape.
+        VTAError: an input is not a tensor of static shape, or of no dtype in `INPUT_DTYPES`.
     """
     shapes = {}
     for param in mod["main"].params:
-        if not is_float32(param):
+        if str(getattr(param.ty, "dtype", None)) not in INPUT_DTYPES:
             raise VTAError(
-                f'input "{param.name}" has the type {param.ty}; models are quantized from float32 '
-                "tensors; load the float32 model"
+                f'input "{param.name}" has the type {param.ty}; inputs are tensors of '
+                f"{', '.join(INPUT_DTYPES)}; load a model with one of these"
             )
         shapes[str(param.name)] = static_shape(param)
     return shapes
 
 
+def _dtypes(mod: tvm.IRModule) -> dict[str, str]:
+    """Input name -> dtype."""
+    return {str(param.name): str(param.ty.dtype) for param in mod["main"].params}
+
+
 def load_calibration(path: str | Path, mod: tvm.IRModule) -> list[dict[str, np.ndarray]]:
     """Samples from an `.npz` file.
 
-    The file holds one float32 array per input, named like the input, with the samples stacked
+    The file holds one array per input, named like the input, of its dtype, with the samples stacked
     along the first axis: shape `(n * shape[0], *shape[1:])`, that is `(n, 3, 224, 224)` for n
     samples of an input `(1, 3, 224, 224)`.
 
@@ -72,17 +78,14 @@ def load_calibration(path: str | Path, mod: tvm.IRModule) -> list[dict[str, np.n
     samples = [
         {name: stacks[name][i] for name in shapes} for i in range(next(iter(counts.values()), 0))
     ]
-    return [_checked(sample, shapes, i) for i, sample in enumerate(samples)]
+    return [_checked(sample, shapes, _dtypes(mod), i) for i, sample in enumerate(samples)]
 
 
 def default_calibration(mod: tvm.IRModule, n: int = 4, seed: int = 0) -> list[dict[str, Any]]:
-    """`n` samples of standard normal noise: for demonstrations, not for accuracy."""
+    """`n` samples of noise (`random_input`): for demonstrations, not for accuracy."""
+    input_shapes(mod)
     rng = np.random.default_rng(seed)
-    shapes = input_shapes(mod)
-    return [
-        {name: rng.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()}
-        for _ in range(n)
-    ]
+    return [random_sample(mod, rng) for _ in range(n)]
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,8 @@ class TensorStatistics:
     """What calibration says about one float32 tensor.
 
     Attributes:
-        amax: the threshold: the largest magnitude that int8 has to represent.
+        amax: the threshold: the largest magnitude that int8 has to represent; infinite for a
+            tensor with values that are NaN or infinite, which stays float.
         low, high: the smallest and the largest value seen.
         count: values seen, over all samples.
         saturated: values beyond the threshold, to a bin of the histogram.
@@ -166,8 +170,8 @@ def tensor_statistics(
         scales: "pow2" or "mul": the scales that `mse` and `kl` choose a threshold for.
 
     Raises:
-        VTAError: no samples, a sample that does not fit the model, a tensor that is not
-            finite, or an unknown method or option.
+        VTAError: no samples, a sample that does not fit the model, a result that is NaN, or an
+            unknown method or option.
     """
     choice = Calibrator(method, percentile, scales)
     tensors = _float_tensors(mod["main"])
@@ -175,7 +179,7 @@ def tensor_statistics(
     observer = Observer(mod, tensors, lambda index, values: tallies[index].add(values))
     for index, arrays in enumerate(checked_samples(mod, calibration, progress)):
         observer.run(arrays.values())
-        _check_finite(tensors, tallies, index)
+        _check_results(mod["main"], dict(zip(tensors, tallies, strict=True)), index)
     return Statistics(
         (tensor, tally.statistics(choice)) for tensor, tally in zip(tensors, tallies, strict=True)
     )
@@ -189,18 +193,22 @@ class _Tally:
     low: float = math.inf
     high: float = -math.inf
     count: int = 0
+    is_broken: bool = False
+    """Whether a value was NaN."""
 
     def add(self, values: np.ndarray) -> None:
         low, high = float(values.min()), float(values.max())
+        if math.isnan(low):
+            self.is_broken, low, high = True, -math.inf, math.inf
         self.low, self.high = min(self.low, low), max(self.high, high)
         self.count += values.size
-        if not math.isfinite(low - high):
-            self.low = math.nan
-        elif self.histogram is not None:
+        if math.isfinite(self.high - self.low) and self.histogram is not None:
             self.histogram.add(values, max(abs(low), abs(high)))
 
     def statistics(self, choice: Calibrator) -> TensorStatistics:
         peak = max(abs(self.low), abs(self.high))
+        if not math.isfinite(peak):
+            return TensorStatistics(math.inf, self.low, self.high, self.count)
         amax = choice.threshold(self.histogram, peak)
         saturated = self.histogram.beyond(amax) if self.histogram and amax < peak else 0
         return TensorStatistics(amax, self.low, self.high, self.count, saturated, self.histogram)
@@ -218,13 +226,16 @@ def _float_tensors(main: relax.Function) -> list[relax.Var]:
     return tensors
 
 
-def _check_finite(tensors: list[relax.Var], tallies: list[_Tally], index: int) -> None:
-    for tensor, tally in zip(tensors, tallies, strict=True):
-        if math.isnan(tally.low):
-            raise VTAError(
-                f'tensor "{source_name(tensor)}" is NaN or infinite on calibration sample '
-                f"{index}; every value must be finite; check the sample and the model in float"
-            )
+def _check_results(main: relax.Function, tallies: Mapping[relax.Var, _Tally], index: int) -> None:
+    """Masks are infinite, and what they hide may be NaN; a result of the model may not."""
+    results = list(vars_in(main.body.body))
+    if not any(tensor in tallies and tallies[tensor].is_broken for tensor in results):
+        return
+    first = next(tensor for tensor, tally in tallies.items() if tally.is_broken)
+    raise VTAError(
+        f'tensor "{source_name(first)}" is NaN on calibration sample {index}, and so is a result '
+        "of the model; results must be numbers; check the sample and the model in float"
+    )
 
 
 # ---------------------------------------------------------------- samples
@@ -243,11 +254,11 @@ def checked_samples(
             f"calibration is one {type(calibration).__name__}; it must be a list (or another "
             "iterable) of samples; put the sample in a list"
         )
-    shapes = input_shapes(mod)
+    shapes, dtypes = input_shapes(mod), _dtypes(mod)
     total = len(calibration) if isinstance(calibration, Sized) else None
     count = 0
     for sample in calibration:
-        yield _checked(_named(sample, shapes, count), shapes, count)
+        yield _checked(_named(sample, shapes, count), shapes, dtypes, count)
         count += 1
         if progress is not None:
             progress(count, total)
@@ -277,7 +288,10 @@ def _named(sample: Any, shapes: dict[str, tuple[int, ...]], index: int) -> dict[
 
 
 def _checked(
-    sample: Mapping[str, Any], shapes: dict[str, tuple[int, ...]], index: int
+    sample: Mapping[str, Any],
+    shapes: dict[str, tuple[int, ...]],
+    dtypes: dict[str, str],
+    index: int,
 ) -> dict[str, np.ndarray]:
     for name, shape in shapes.items():
         where = f'calibration sample {index}, input "{name}"'
@@ -287,10 +301,10 @@ def _checked(
                 f"{where} is a {type(array).__name__}; samples are NumPy arrays; "
                 "convert it with numpy.asarray"
             )
-        if array.dtype != np.float32:
+        if array.dtype != dtypes[name]:
             raise VTAError(
-                f"{where} has dtype {array.dtype}; the input takes float32; "
-                'convert it with .astype("float32")'
+                f"{where} has dtype {array.dtype}; the input takes {dtypes[name]}; "
+                f'convert it with .astype("{dtypes[name]}")'
             )
         if array.shape != shape:
             raise VTAError(

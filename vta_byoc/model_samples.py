@@ -1,4 +1,4 @@
-"""Samples for models whose inputs are float32 or, where they came quantized, int8 or uint8."""
+"""Samples for models whose inputs are float32 or integers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from vta_byoc import calibrate
 from vta_byoc.bindings import is_float32, static_shape
 from vta_byoc.calibrate import Progress, Sample
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.random_inputs import random_input
-
-INTEGERS = ("int8", "uint8")
+from vta_byoc.random_inputs import INPUT_DTYPES, random_sample
 
 
 def has_integer_inputs(mod: tvm.IRModule) -> bool:
@@ -27,14 +25,14 @@ def input_dtypes(mod: tvm.IRModule) -> dict[str, str]:
     """Input name -> dtype, in the order of `main`'s parameters.
 
     Raises:
-        VTAError: an input is no tensor of float32, int8 or uint8.
+        VTAError: an input has a dtype that is not among `INPUT_DTYPES`.
     """
     found = {str(param.name): str(param.ty.dtype) for param in mod["main"].params}
     for name, dtype in found.items():
-        if dtype not in ("float32", *INTEGERS):
+        if dtype not in INPUT_DTYPES:
             raise VTAError(
-                f'input "{name}" has dtype {dtype}; inputs are float32, int8 or uint8; export the '
-                "model with one of these"
+                f'input "{name}" has dtype {dtype}; inputs are {", ".join(INPUT_DTYPES)}; export '
+                "the model with one of these"
             )
     return found
 
@@ -84,15 +82,9 @@ def _fitting(mod: tvm.IRModule, sample: Any, index: int) -> dict[str, np.ndarray
 
 
 def noise(mod: tvm.IRModule, count: int, seed: int) -> list[dict[str, Any]]:
-    """Standard normal floats, and integers of all values."""
-    if not has_integer_inputs(mod):
-        return calibrate.default_calibration(mod, count, seed)
+    """Noise for every input (`random_inputs.random_input`)."""
     rng = np.random.default_rng(seed)
-    params = {str(param.name): param for param in mod["main"].params}
-    return [
-        {name: random_input(rng, static_shape(p), str(p.ty.dtype)) for name, p in params.items()}
-        for _ in range(count)
-    ]
+    return [random_sample(mod, rng) for _ in range(count)]
 
 
 def load_samples(path: str | Path, mod: tvm.IRModule) -> list[dict[str, np.ndarray]]:

@@ -20,6 +20,7 @@ from vta_byoc.batch_norm import fold_batch_norm
 from vta_byoc.bindings import (
     SEPARATOR,
     is_constant,
+    known_shape,
     op_name,
     straight_bindings,
     with_main,
@@ -83,15 +84,7 @@ def _same_type(left: relax.Expr, right: relax.Expr) -> bool:
 
 def _shape(expr: relax.Expr) -> tuple[int, ...] | None:
     """The shape of a tensor; None if it is not known before the model runs."""
-    return _static(expr.ty)
-
-
-def _static(type_: Any) -> tuple[int, ...] | None:
-    """The shape of a type of tensors."""
-    dims = getattr(type_, "shape", None)
-    if dims is None or not all(hasattr(dim, "value") for dim in dims):
-        return None
-    return tuple(int(dim.value) for dim in dims)
+    return known_shape(expr.ty)
 
 
 def _does_nothing(call: relax.Call) -> bool:
@@ -139,7 +132,7 @@ def split_as_slices(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     axis, end, parts = int(call.attrs.axis) % data.ty.ndim, 0, []
     name = str(rewriter.name).split(SEPARATOR)[0]
     for number, field in enumerate(call.ty.fields):
-        shape = _static(field)
+        shape = known_shape(field)
         if shape is None:
             return None
         begin, end = end, end + shape[axis]

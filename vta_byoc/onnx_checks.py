@@ -8,9 +8,12 @@ import onnx
 from onnx import TensorProto
 
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.onnx_quantized import EXPANSIONS, is_quantized
+from vta_byoc.onnx_quantized import EXPANSIONS
+from vta_byoc.onnx_recurrent import KINDS
 
 DOMAINS = ("", "ai.onnx", "com.microsoft")
+INPUT_TYPES = ("FLOAT", "INT8", "UINT8", "INT32", "INT64", "BOOL")
+"""Element types of inputs, as ONNX spells them; `quantize` makes integers of float32 alone."""
 CONTROL_FLOW = ("If", "Loop", "Scan")
 
 
@@ -41,7 +44,7 @@ def check_operators(model: onnx.ModelProto, path: Path) -> int:
     """The opset of the default domain, after checking that every operator can be imported."""
     from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map
 
-    known = set(_get_convert_map()) | {"Constant"} | set(EXPANSIONS)
+    known = set(_get_convert_map()) | {"Constant"} | set(EXPANSIONS) | set(KINDS)
     for node in model.graph.node:
         if node.op_type in known - set(CONTROL_FLOW) and node.domain in DOMAINS:
             continue
@@ -77,9 +80,8 @@ def input_shapes(graph: onnx.GraphProto, given: dict[str, tuple[int, ...]]) -> d
     """The static shape of every input, from the model and from what the user gave.
 
     Raises:
-        VTAError: an unknown name, a dtype other than float32 (or int8 and uint8 in a quantized
-            model), a dimension that is neither in
-            the model nor given, or a given shape that contradicts the model.
+        VTAError: an unknown name, a dtype that is not among `INPUT_TYPES`, a dimension that is
+            neither in the model nor given, or a given shape that contradicts the model.
     """
     weights = {tensor.name for tensor in graph.initializer}
     inputs = {value.name: value for value in graph.input if value.name not in weights}
@@ -89,14 +91,11 @@ def input_shapes(graph: onnx.GraphProto, given: dict[str, tuple[int, ...]]) -> d
                 f'shape given for "{name}"; the inputs of the model are {", ".join(inputs)}; '
                 "use one of these names"
             )
-    quantized = is_quantized(graph)
-    return {name: _input_shape(value, given.get(name), quantized) for name, value in inputs.items()}
+    return {name: _input_shape(value, given.get(name)) for name, value in inputs.items()}
 
 
-def _input_shape(
-    value: onnx.ValueInfoProto, given: tuple[int, ...] | None, quantized: bool
-) -> list[int]:
-    _check_dtype(value, quantized)
+def _input_shape(value: onnx.ValueInfoProto, given: tuple[int, ...] | None) -> list[int]:
+    _check_dtype(value)
     tensor = value.type.tensor_type
     dims = _dims(tensor) if tensor.HasField("shape") else None
     if given is not None:
@@ -115,11 +114,10 @@ def _input_shape(
     return [int(dim) for dim in dims]
 
 
-def _check_dtype(value: onnx.ValueInfoProto, quantized: bool) -> None:
+def _check_dtype(value: onnx.ValueInfoProto) -> None:
     kind = value.type.WhichOneof("value")
     dtype = value.type.tensor_type.elem_type
-    allowed = (TensorProto.FLOAT, TensorProto.INT8, TensorProto.UINT8)
-    if kind == "tensor_type" and dtype in (allowed if quantized else allowed[:1]):
+    if kind == "tensor_type" and dtype in (getattr(TensorProto, name) for name in INPUT_TYPES):
         return
     found = "no type"
     if kind == "tensor_type" and dtype:
@@ -127,8 +125,8 @@ def _check_dtype(value: onnx.ValueInfoProto, quantized: bool) -> None:
     elif kind is not None and kind != "tensor_type":
         found = f"the type {kind.removesuffix('_type')}"
     raise VTAError(
-        f'input "{value.name}" has {found}; inputs must be float tensors (float32); '
-        "export the model in float32"
+        f'input "{value.name}" has {found}; inputs must be tensors of '
+        f"{', '.join(INPUT_TYPES).lower()}; export the model with one of these"
     )
 
 

@@ -15,6 +15,8 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 from vta_byoc.bindings import SEPARATOR, UniqueNames, sanitized
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.onnx_operators import OVERRIDES
+from vta_byoc.onnx_recurrent import KINDS, unroll
+from vta_byoc.onnx_static import evaluate
 
 
 def name_nodes(graph: onnx.GraphProto) -> None:
@@ -86,8 +88,13 @@ class NamingImporter(ONNXGraphImporter):
     def __init__(self, shapes: dict[str, list[int]]) -> None:
         super().__init__(shapes, "float32", keep_params_in_input=False, sanitize=False)
         self.bb = _NamingBuilder()
+        self._protos: dict[str, onnx.NodeProto] = {}
         self.node = ("", "")
         """Name and operator type of the node being converted, for error messages."""
+
+    def from_onnx(self, graph: onnx.GraphProto, opset: int) -> tvm.IRModule:
+        self._protos = {node.name: node for node in graph.node}
+        return super().from_onnx(graph, opset)
 
     def _convert_operator(
         self, op_name: str, inputs: list[relax.Expr], attrs: dict[str, Any], opset: int
@@ -95,10 +102,18 @@ class NamingImporter(ONNXGraphImporter):
         name = attrs["tvm_custom"]["name"]
         self.node = (name, op_name)
         self.bb.start(name)
+        known = evaluate(self._protos[name], inputs, opset)
+        if known is not None:
+            return known[0] if len(known) == 1 else relax.Tuple(known)
+        if op_name in KINDS:
+            return self._named(unroll(self.bb, op_name, inputs, attrs), name)
         result = OVERRIDES[op_name](inputs, attrs) if op_name in OVERRIDES else None
         if result is None:
             result = super()._convert_operator(op_name, inputs, attrs, opset)
         return self._named(result, name)
+
+    def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
+        """`onnx_checks.check_operators` has done it, and knows what is converted here."""
 
     def _named(self, result: relax.Expr, name: str) -> relax.Expr:
         if isinstance(result, Call) and isinstance(result.ty, relax.TupleType):

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from onnx import numpy_helper
 from tvm import relax
 
 from vta_byoc.bindings import is_constant, static_shape
@@ -31,16 +30,6 @@ def _clip(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
 
 
 _CLIP = ("min", "max")
-
-
-def _constant_of_shape(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
-    """A constant; TVM would make an operator that constant folding has to compile."""
-    shape = _values(inputs[0]) if inputs[0] is not None else None
-    value = attrs.get("value")
-    if shape is None or not shape.size:
-        return None
-    filling = np.zeros(1, "float32") if value is None else numpy_helper.to_array(value)
-    return relax.const(np.full(shape.tolist(), filling.reshape(-1)[0], filling.dtype))
 
 
 def _dropout(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
@@ -236,7 +225,6 @@ def _upsample(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | N
 OVERRIDES: dict[str, Converter] = {
     "AveragePool": _pool,
     "Clip": _clip,
-    "ConstantOfShape": _constant_of_shape,
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
     "DequantizeLinear": convert_dequantize,

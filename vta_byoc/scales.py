@@ -46,6 +46,7 @@ class Unscalable(Exception):
         self.reason = reason
 
 
+INFINITE = "a tensor of it holds infinite values or NaN, as masks do, and int8 has neither"
 TOO_FAR = "no shift of 31 bits takes its sums to the scale of its result"
 
 
@@ -73,10 +74,13 @@ def scale_exponent(amax: float, name: str) -> int:
     """The smallest e with 127 * 2**e >= amax, at least -60; -7 if amax is 0.
 
     Raises:
+        Unscalable: amax is infinite or NaN.
         VTAError: amax needs an exponent above 60.
     """
     if amax == 0:
         return SILENT_EXPONENT
+    if not math.isfinite(amax):
+        raise Unscalable(name, INFINITE)
     exponent = math.frexp(amax)[1] - 7
     if INT8_HIGH * 2.0**exponent < amax:
         exponent += 1

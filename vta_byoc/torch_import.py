@@ -25,9 +25,10 @@ from vta_byoc.bindings import (
 )
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.quantized_tensors import check_module
+from vta_byoc.random_inputs import INPUT_DTYPES
+from vta_byoc.torch_static import Known
 
 INSTALL = 'pip install "vta-byoc[torch]"'
-INPUT_DTYPES = ("torch.float32", "torch.int8", "torch.uint8")
 
 
 def is_program(model: Any) -> bool:
@@ -65,13 +66,13 @@ def import_program(
     """The program as Relax, parameters as constants, not yet normalized, and its outputs' names.
 
     Raises:
-        VTAError: dynamic shapes, dynamic quantization, inputs that are no float32, int8 or uint8
-            tensors, an operator that is not supported.
+        VTAError: dynamic shapes, dynamic quantization, inputs of a dtype that is not among
+            `INPUT_DTYPES`, an operator that is not supported.
     """
     _check_inputs(program, shapes)
     decomposed = program.run_decompositions()
     _check_operators(decomposed.graph)
-    importer = _importer()
+    importer = _importer(Known(decomposed))
     try:
         mod = importer.from_exported_program(
             decomposed,
@@ -107,11 +108,11 @@ def _check_inputs(program: Any, shapes: dict[str, tuple[int, ...]]) -> None:
                 "use one of these names"
             )
     for name, value in inputs.items():
-        dtype = str(getattr(value, "dtype", type(value).__name__))
+        dtype = str(getattr(value, "dtype", type(value).__name__)).removeprefix("torch.")
         if dtype not in INPUT_DTYPES:
             raise VTAError(
-                f'input "{name}" has dtype {dtype.removeprefix("torch.")}; inputs must be float32, '
-                "int8 or uint8 tensors; export the model in float32"
+                f'input "{name}" has dtype {dtype}; inputs must be tensors of '
+                f"{', '.join(INPUT_DTYPES)}; export the model with one of these"
             )
         shape = tuple(value.shape)
         if not all(isinstance(dim, int) for dim in shape):
@@ -232,7 +233,7 @@ QUANTIZATION: dict[str, Callable[[Any, Any], relax.Var]] = {
 
 
 # ---------------------------------------------------------------- names
-def _importer() -> Any:
+def _importer(known: Known) -> Any:
     """TVM's importer; afterwards `names` tells which node made which variable."""
     from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
@@ -246,7 +247,11 @@ def _importer() -> Any:
             def watched() -> Iterator[Any]:
                 for node in nodes:
                     self.node = node.name
-                    yield node
+                    constant = known.value(node)
+                    if constant is None:
+                        yield node
+                    else:
+                        self.env[node] = constant
 
             result = super()._translate_fx_graph(module, watched(), *rest)
             for node, value in self.env.items():

@@ -92,7 +92,8 @@ def _compile(
     multiple=True,
     metavar="[NAME=]FILE.npy",
     help="Array for an input, in the model's order unless named; repeat for more inputs. "
-    "Default: standard normal noise.",
+    "Default: standard normal noise; of integers, random rows of the tables that they pick from, "
+    "and ones.",
 )
 @shape_option
 @calibration_option
@@ -155,7 +156,7 @@ def run(
     if output is not None:
         files.check_writable(Path(output), ".npz")
     mod = _import_model(model, wanted, steps)
-    bound = bind_inputs(_input_shapes(mod), given, seed, _input_dtypes(mod))
+    bound = bind_inputs(_input_shapes(mod), given, seed, _input_dtypes(mod), _table_rows(mod))
     qmod = _quantize(mod, calibration, steps)
     compiled = _compile(qmod, machine, device, steps)
     arrays = {name: value.array for name, value in bound.items()}
@@ -185,6 +186,12 @@ def _input_dtypes(mod: tvm.IRModule) -> dict[str, str]:
     from vta_byoc.model_samples import input_dtypes
 
     return input_dtypes(mod)
+
+
+def _table_rows(mod: tvm.IRModule) -> dict[str, int]:
+    from vta_byoc.random_inputs import table_rows
+
+    return table_rows(mod)
 
 
 def _output_names(mod: tvm.IRModule) -> list[str]:

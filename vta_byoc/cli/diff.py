@@ -176,7 +176,8 @@ def _diff_model(
     given, wanted, programs = read_arrays(inputs), parse_shapes(shapes), _programs(replaced)
     mod = commands._import_model(model, wanted, steps)
     dtypes = commands._input_dtypes(mod)
-    bound = bind_inputs(commands._input_shapes(mod), given, seed, dtypes)
+    rows = commands._table_rows(mod)
+    bound = bind_inputs(commands._input_shapes(mod), given, seed, dtypes, rows)
     arrays = {name: value.array for name, value in bound.items()}
     qmod = commands._quantize(mod, calibration, steps)
     compiled = commands._compile(qmod, machine, "sim", steps)

@@ -87,24 +87,30 @@ def bind_inputs(
     given: Sequence[tuple[str, str, np.ndarray]],
     seed: int,
     dtypes: Mapping[str, str] | None = None,
+    rows: Mapping[str, int] | None = None,
 ) -> dict[str, Input]:
-    """The inputs of a run, in the model's order; noise when none is given: standard normal floats,
-    integers of all values.
+    """The inputs of a run, in the model's order; noise when none is given (`random_input`).
 
     Args:
         shapes: input name -> shape.
         given: from `read_arrays`; arrays without a name fill the inputs in order.
         seed: of the noise, drawn input by input from one `numpy.random.default_rng(seed)`.
         dtypes: input name -> dtype; None: every input is float32.
+        rows: of the tables that integer inputs pick from (`table_rows`).
     """
+    limits = rows or {}
     wanted = dict.fromkeys(shapes, FLOAT) if dtypes is None else dtypes
     if not given:
         rng = np.random.default_rng(seed)
-        noise = {name: random_input(rng, shape, wanted[name]) for name, shape in shapes.items()}
+        noise = {
+            name: random_input(rng, shape, wanted[name], limits.get(name))
+            for name, shape in shapes.items()
+        }
         return {name: Input(array, f"random, seed {seed}") for name, array in noise.items()}
     bound = _by_name(shapes, given)
     for name, shape in shapes.items():
         _check(name, shape, bound[name], wanted[name])
+        _check_rows(name, bound[name], limits.get(name))
     return {name: bound[name] for name in shapes}
 
 
@@ -155,6 +161,17 @@ def _check(name: str, shape: Shape, value: Input, dtype: str) -> None:
         raise VTAError(
             f"{where} has {bad} values that are NaN or infinite; every value must be finite; "
             "repair the array"
+        )
+
+
+def _check_rows(name: str, value: Input, rows: int | None) -> None:
+    if rows is None or not value.array.size:
+        return
+    low, high = int(value.array.min()), int(value.array.max())
+    if low < -rows or high >= rows:
+        raise VTAError(
+            f'input "{name}" from "{value.source}" has values from {low} to {high}; they pick from '
+            f"a table of {rows} rows; give numbers from 0 to {rows - 1}"
         )
 
 
