@@ -1,8 +1,10 @@
 """The functional simulator as a TVM runtime module, built for a configuration and a target.
 
 The module holds one packed function, :func:`symbol`, with the signature every device shares:
-``(insn (n, 2) uint64, inputs (i,) int8, image (m,) int8, arena (a,) int8, counters (16,) int64)``,
-of which arena and counters are outputs that may be uninitialised.  It can be attached to a Relax
+``(insn (n, 2) uint64, inputs (i,) int8, image (m,) int8, region int64, arena (a,) int8,
+counters (16,) int64)``, of which arena and counters are outputs that may be uninitialised.  The
+region is the number of the program in its model (:data:`NO_REGION` for a program by itself): a call
+carries it for whoever observes calls, and devices do nothing with it.  It can be attached to a Relax
 module (attribute ``external_mods``) and called with ``relax.call_dps_packed``.
 """
 
@@ -34,6 +36,12 @@ SRAM_ARGUMENTS = ("uop_h", "inp_h", "wgt_h", "acc_h")
 
 SYMBOL_PREFIX = "vta_run_"
 """Every driver function starts with it."""
+
+
+NO_REGION = -1
+"""The region of a program that belongs to no model."""
+REGION_ARGUMENT = 3
+"""Where the region stands among the arguments of a driver function."""
 
 
 def symbol(config: VTAConfig) -> str:
@@ -150,7 +158,7 @@ def call(
     counters = tvm.runtime.empty((COUNTER_SLOTS,), "int64")
     shapes = sram_shapes(config) if probe else {}
     sram = {name: tvm.runtime.empty(*shape) for name, shape in shapes.items()}
-    module[symbol(config)](*given, arena, counters, *sram.values())
+    module[symbol(config)](*given, NO_REGION, arena, counters, *sram.values())
     return arena.numpy(), counters.numpy(), {name: x.numpy() for name, x in sram.items()}
 
 

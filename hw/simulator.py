@@ -93,6 +93,7 @@ def _null_run(
     insn_h: T.handle,
     inputs_h: T.handle,
     image_h: T.handle,
+    region: T.int64,
     arena_h: T.handle,
     counters_h: T.handle,
     *,

@@ -176,10 +176,12 @@ def relax_module(program: Program, target: tvm.target.Target) -> tvm.IRModule:
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((program.input_bytes,), "int8"))
     given = (relax.const(program.insns, "uint64"), x, relax.const(program.image, "int8"))
+    region = relax.prim_value(interpreter.NO_REGION)
     out = [relax.TensorType((program.arena_bytes,), "int8")]
     out += [relax.TensorType((COUNTER_SLOTS,), "int64")]
+    name = interpreter.symbol(program.config)
     with builder.function("main", [x]):
-        result = builder.emit(relax.call_dps_packed(interpreter.symbol(program.config), given, out))
+        result = builder.emit(relax.call_dps_packed(name, (*given, region), out))
         builder.emit_func_output(result)
     external = [interpreter.build_interpreter(program.config, target)]
     return builder.get().with_attr("external_mods", external)

@@ -247,6 +247,6 @@ def test_faults_leave_no_memory_behind() -> None:
     for _ in range(3):
         for _ in range(100):
             with pytest.raises(RuntimeError, match="the stream ends without FINISH"):
-                function(*given, empty, *result)
+                function(*given, empty, interpreter.NO_REGION, *result)
         peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
     assert peaks[-1] - peaks[0] < 20_000  # KiB; one SRAM a fault would be 100 MB

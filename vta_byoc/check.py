@@ -115,8 +115,9 @@ def compare_stored(
 ) -> list[TensorCheck]:
     """Every tensor that the regions stored in ``run`` (a profile with ``arenas=True``)."""
     checks = []
-    for region, program in zip(run.regions, programs.values(), strict=True):
+    for region in run.regions:
         assert region.arena is not None, "profile(..., arenas=True) keeps the arenas"
+        program = programs[region.name]
         for name, packed in stored_tensors(program, region.arena).items():
             checks.append(same_packed(name, region.name, packed, reference.tensors[name]))
     return checks

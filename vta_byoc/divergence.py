@@ -234,12 +234,14 @@ def compare_with_reference(
 def _regions(compiled: Compiled, inputs: ModelInputs) -> dict[str, tuple[Inputs, Program]]:
     """By region: its inputs by symbol, as the functional simulator's run gives them; its program.
 
-    A wrong region makes the inputs of later ones wrong, but it is found before them.
+    In the order in which they ran: a wrong region makes the inputs of later ones wrong, but it is
+    found before them.
     """
     run = profile(compiled.exe, inputs, arenas=True)
     found: dict[str, tuple[Inputs, Program]] = {}
-    for (name, program), region in zip(compiled.programs.items(), run.regions, strict=True):
+    for region in run.regions:
         assert region.arena is not None, "profile(..., arenas=True) keeps the arenas"
+        name, program = region.name, compiled.programs[region.name]
         names = [s.name for s in program.of_kind("input")]
         found[name] = ({n: program.view(region.arena, n).copy() for n in names}, program)
     return found

@@ -103,8 +103,8 @@ class LayerFacts:
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """A compiled model under one timing; ``layers`` and ``regions`` in order of execution,
-    ``memory`` without the time."""
+    """A compiled model under one timing; ``layers`` and ``regions`` in the order of the
+    regions' numbers, ``memory`` without the time."""
 
     config: VTAConfig
     timing: Timing
@@ -203,7 +203,7 @@ def model_facts(
 
     Args:
         config: the machine.
-        programs: of all regions, in order of execution.
+        programs: of all regions by name, in the order of their numbers.
         placement: where every operator runs.
         sharing: which tensors stay on chip, :attr:`vta_byoc.pipeline.Compiled.sharing`.
     """

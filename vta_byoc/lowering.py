@@ -1,7 +1,7 @@
 """Regions to Programs inside a Relax module that any TVM runtime can run.
 
 Each call to a region becomes: inputs laid out as the head of the program's arena, one call of the
-driver (instructions, inputs, image -> arena, counters), and a slice of the arena per result.
+driver (instructions, inputs, image, region -> arena, counters), and a slice of the arena per result.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from vta_byoc.hw.simulator import Driver
 from vta_byoc.hw.verifier import check
 
 from .codegen import BEST, FoldMode, ProgramBuilder
-from .region import Region, Step, region_functions
+from .executable import with_signature
+from .region import Region, RegionCall, Step, region_calls, region_functions
 from .vdevice import scope_align, scopes_of
 from .weight_runs import WeightRun, computation_in, weight_runs
 
@@ -157,7 +158,7 @@ def _homes(mod: tvm.IRModule, region: Region, config: VTAConfig) -> dict[str, _H
 
 @dataclass
 class LoweredRegions:
-    """What :func:`lower_regions` compiled, by region name, in execution order."""
+    """What :func:`lower_regions` compiled, by region name, in the order of their numbers."""
 
     programs: dict[str, Program] = field(default_factory=dict)
 
@@ -165,13 +166,16 @@ class LoweredRegions:
 def lower_regions(
     config: VTAConfig, driver: Driver, target: tvm.target.Target, record: LoweredRegions
 ) -> tvm.transform.Pass:
-    """Compile every region and replace its calls by calls of ``driver``; fills ``record``."""
+    """Compile every region and replace its calls by calls of ``driver``; fills ``record``.
+
+    The module says of itself what its ``main`` takes (:mod:`vta_byoc.executable`).
+    """
 
     @tvm.transform.module_pass(opt_level=0, name="vta.LowerRegions")
     def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
         regions = region_functions(mod)
         if not regions:
-            return mod
+            return with_signature(mod)
         lowerer = _Lowerer(mod, config, record)
         main = lowerer.rewrite(mod["main"])
         gone = {gv.name_hint for gv in regions}
@@ -182,7 +186,7 @@ def lower_regions(
             relax.transform.Normalize()(result)
         )
         modules = [*(mod.attrs or {}).get("external_mods", []), driver.module(config, target)]
-        result = result.with_attr("external_mods", modules)
+        result = with_signature(result).with_attr("external_mods", modules)
         return result.with_attr(REGIONS_ATTR, json.dumps(list(record.programs)))
 
     return run
@@ -199,11 +203,11 @@ class _Lowerer:
 
     def rewrite(self, main: relax.Function) -> relax.Function:
         """``main`` with every region call lowered."""
-        regions = {gv.name_hint: func for gv, func in region_functions(self._mod).items()}
+        regions = region_calls(self._mod)
         for binding in straight_bindings(main):
             var, value = binding.var, binding.value
-            if isinstance(value, relax.Call) and getattr(value.op, "name_hint", "") in regions:
-                self._results[var] = self._region(regions[value.op.name_hint], value)
+            if var in regions:
+                self._results[var] = self._region(regions[var])
                 if not isinstance(var.ty, relax.TupleType):
                     self._env[var] = self._results[var][0]
             elif isinstance(value, TupleGetItem) and value.tuple_value in self._results:
@@ -212,21 +216,18 @@ class _Lowerer:
                 self._env[var] = self._writer.emit(substituted(value, self._env), str(var.name))
         return self._writer.finish(main, substituted(main.body.body, self._env))
 
-    def _region(self, func: relax.Function, call: relax.Call) -> list[relax.Var]:
+    def _region(self, region: RegionCall) -> list[relax.Var]:
         constants = {
-            i: arg.value.numpy() for i, arg in enumerate(call.args) if is_constant(arg)
+            i: arg.value.numpy() for i, arg in enumerate(region.call.args) if is_constant(arg)
         }
-        program = compile_region(self._mod, func, constants, self._config)
-        name = f"region{len(self._record.programs)}"
-        self._record.programs[name] = program
-        arena = self._run(name, program, self._inputs(name, program, func, call))
-        return [self._output(program, n, arena) for n in Region.of(func).outputs]
+        program = compile_region(self._mod, region.func, constants, self._config)
+        self._record.programs[region.name] = program
+        arena = self._run(region, program, self._inputs(region, program))
+        return [self._output(program, n, arena) for n in Region.of(region.func).outputs]
 
-    def _inputs(
-        self, name: str, program: Program, func: relax.Function, call: relax.Call
-    ) -> relax.Expr:
+    def _inputs(self, region: RegionCall, program: Program) -> relax.Expr:
         """The first ``input_bytes`` of the arena as one int8 vector."""
-        params = dict(zip(Region.of(func).params, call.args, strict=True))
+        params = dict(zip(Region.of(region.func).params, region.call.args, strict=True))
         parts: list[relax.Expr] = []
         end = 0
         for tensor in program.of_kind("input"):
@@ -238,7 +239,7 @@ class _Lowerer:
         self._gap(parts, program.input_bytes - end)
         if len(parts) == 1:
             return parts[0]
-        return self._emit(relax.op.concat(parts, axis=0), f"{name}{SEPARATOR}inputs")
+        return self._emit(relax.op.concat(parts, axis=0), f"{region.name}{SEPARATOR}inputs")
 
     @staticmethod
     def _gap(parts: list[relax.Expr], count: int) -> None:
@@ -248,14 +249,15 @@ class _Lowerer:
     def _emit(self, expr: relax.Expr, name: str) -> relax.Var:
         return self._writer.emit(expr, name)
 
-    def _run(self, name: str, program: Program, inputs: relax.Expr) -> relax.Var:
-        args = [relax.const(program.insns), inputs, relax.const(program.image)]
+    def _run(self, region: RegionCall, program: Program, inputs: relax.Expr) -> relax.Var:
+        number = relax.prim_value(region.number)
+        args = [relax.const(program.insns), inputs, relax.const(program.image), number]
         types = [
             relax.TensorType((program.arena_bytes,), "int8"),
             relax.TensorType((COUNTER_SLOTS,), "int64"),
         ]
         call = relax.call_dps_packed(symbol(self._config), args, out_ty=types)
-        return self._emit(call, f"{name}{SEPARATOR}run")
+        return self._emit(call, f"{region.name}{SEPARATOR}run")
 
     def _output(self, program: Program, name: str, run: relax.Var) -> relax.Var:
         tensor = program.symbol(name)

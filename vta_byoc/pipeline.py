@@ -131,7 +131,7 @@ def is_partitioned(mod: tvm.IRModule) -> bool:
 class Compiled:
     """An executable with what was compiled into it.
 
-    ``programs`` are the regions' programs by name, in execution order; ``sharing`` says which
+    ``programs`` are the regions' programs by name, in the order of their numbers; ``sharing`` says which
     tensors stay on chip.
     """
 

@@ -13,7 +13,7 @@ from tvm import relax
 from vta_byoc.bindings import SEPARATOR, op_name, static_shape, straight_bindings
 from vta_byoc.graph_pack import FOLD, PACK, UNPACK
 from vta_byoc.partition import VTA, Placement, placements
-from vta_byoc.region import JOINT, Region, region_functions
+from vta_byoc.region import JOINT, Region, region_calls
 from vta_byoc.tables import count, percent
 
 PATTERN = "pattern "
@@ -182,15 +182,12 @@ def _nbytes(var: relax.Var) -> int:
     return math.prod(static_shape(var)) * tvm.DataType(str(var.ty.dtype)).bits // 8
 
 
-def regions_of(mod: tvm.IRModule) -> list[list[str]]:
-    """The operators of each region of a partitioned module, in the order in which they run."""
-    functions = {gv.name_hint: func for gv, func in region_functions(mod).items()}
-    names = [
-        getattr(getattr(b.value, "op", None), "name_hint", "")
-        for b in straight_bindings(mod["main"])
-    ]
-    regions = [Region.of(functions[name]) for name in names if name in functions]
-    return [list(dict.fromkeys(_operators(region))) for region in regions]
+def regions_of(mod: tvm.IRModule) -> dict[str, list[str]]:
+    """The operators of each region of a partitioned module, by its name."""
+    return {
+        made.name: list(dict.fromkeys(_operators(Region.of(made.func))))
+        for made in region_calls(mod).values()
+    }
 
 
 def _operators(region: Region) -> Iterator[str]:
@@ -206,7 +203,7 @@ class PlaceReport:
     Attributes:
         model, config: as given.
         placement: in the model's order.
-        regions: the operators of each, in the order in which they run.
+        regions: the operators of each, by its name.
         copies: the host's "packs", "unpacks" and "folds".
         least: the percentage of `--fail-under`, None without.
     """
@@ -214,7 +211,7 @@ class PlaceReport:
     model: str
     config: str
     placement: Sequence[Placement]
-    regions: Sequence[Sequence[str]]
+    regions: Mapping[str, Sequence[str]]
     copies: Mapping[str, Copies]
     least: float | None = None
 
@@ -237,7 +234,7 @@ class PlaceReport:
             "model": self.model,
             "config": self.config,
             "placement": placement_json(self.placement),
-            "regions": [{"name": f"region{i}", "ops": list(o)} for i, o in enumerate(self.regions)],
+            "regions": [{"name": name, "ops": list(o)} for name, o in self.regions.items()],
             "host": {n: {"count": c.count, "bytes": c.nbytes} for n, c in self.copies.items()},
             "fail_under": None if self.least is None else checked,
         }

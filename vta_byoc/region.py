@@ -9,8 +9,9 @@ import tvm
 from tvm import relax
 from tvm.ir import Tuple, TupleGetItem
 
-from vta_byoc.bindings import static_shape
+from vta_byoc.bindings import static_shape, straight_bindings
 
+from .executable import region_name
 from .partition import RESULT_ATTR, SOURCE_ATTR
 from .strategy import Computation, computation_of
 
@@ -28,6 +29,35 @@ def region_functions(mod: tvm.IRModule) -> dict[tvm.ir.GlobalVar, relax.Function
         and func.attrs
         and str(func.attrs.get("Codegen", "")) == CODEGEN
     }
+
+
+@dataclass(frozen=True)
+class RegionCall:
+    """A call of a region in ``main``: its name is that of the region in every report.
+
+    Two calls may be of one function: what they compute with are their arguments.
+    """
+
+    number: int
+    func: relax.Function
+    call: relax.Call
+
+    @property
+    def name(self) -> str:
+        """``region0`` and so on."""
+        return region_name(self.number)
+
+
+def region_calls(mod: tvm.IRModule) -> dict[relax.Var, RegionCall]:
+    """The calls of regions in ``main`` by the variable of their result, in its order, which
+    numbers them; later passes may execute them in another one."""
+    functions = {gv.name_hint: func for gv, func in region_functions(mod).items()}
+    found: dict[relax.Var, RegionCall] = {}
+    for binding in straight_bindings(mod["main"]):
+        callee = str(getattr(getattr(binding.value, "op", None), "name_hint", ""))
+        if callee in functions:
+            found[binding.var] = RegionCall(len(found), functions[callee], binding.value)
+    return found
 
 
 @dataclass(frozen=True)

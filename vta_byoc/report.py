@@ -57,9 +57,10 @@ class RunReport:
     @property
     def regions(self) -> list[tuple[str, dict[str, int]]]:
         """Each region's counters; the null device counts nothing: decoded from the program."""
+        programs, runs = self.compiled.programs, self.profile.by_region
         if self.compiled.device == "null":
-            return [(name, program.counters()) for name, program in self.compiled.programs.items()]
-        return [(region.name, region.counters) for region in self.profile.regions]
+            return [(name, program.counters()) for name, program in programs.items()]
+        return [(name, runs[name].counters) for name in programs]
 
     @property
     def counters(self) -> dict[str, int]:

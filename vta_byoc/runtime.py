@@ -11,7 +11,9 @@ import tvm
 from tvm import relax
 
 from vta_byoc.hw.counters import COUNTER_NAMES
-from vta_byoc.hw.interpreter import SYMBOL_PREFIX
+from vta_byoc.hw.interpreter import REGION_ARGUMENT, SYMBOL_PREFIX
+
+from .executable import check_inputs, input_types, named_in_order, region_name
 
 Inputs = Mapping[str, np.ndarray] | Sequence[np.ndarray] | np.ndarray
 
@@ -29,6 +31,7 @@ class RegionRun:
 class Profile:
     """Outputs and counters of one run.
 
+    ``regions`` are in the order in which they ran, which need not be that of their numbers;
     ``counters`` are the seven published counters summed over regions; byte counters are true DRAM
     bytes.
     """
@@ -40,6 +43,11 @@ class Profile:
     def counters(self) -> dict[str, int]:
         return {n: sum(r.counters[n] for r in self.regions) for n in COUNTER_NAMES}
 
+    @property
+    def by_region(self) -> dict[str, RegionRun]:
+        """The runs by the name of their region."""
+        return {run.name: run for run in self.regions}
+
 
 def profile(exe: Any, inputs: Inputs, *, arenas: bool = False) -> Profile:
     """Run ``main`` of an executable once and collect what its regions counted.
@@ -47,32 +55,50 @@ def profile(exe: Any, inputs: Inputs, *, arenas: bool = False) -> Profile:
     Args:
         exe: what :func:`vta_byoc.build` returned, or a library loaded with
             ``tvm.runtime.load_module``.
-        inputs: one array, a sequence in order, or a mapping by parameter name (in order).
+        inputs: one array, a sequence in the model's order, or a mapping by the names of the
+            model's inputs in any order; dtypes and shapes are those of the model.
         arenas: keep a copy of each region's DRAM after it ran.  Tensors that share bytes are not
             all in it any more: :func:`vta_byoc.check.stored_tensors` gives every one.
+
+    Raises:
+        VTAError: names, a number of arrays, shapes or dtypes that ``main`` does not take.
     """
     runs: list[RegionRun] = []
 
-    def observe(_func: Any, name: str, before: bool, _result: Any, *args: Any) -> None:
-        if before or not name.startswith(SYMBOL_PREFIX):
+    def observe(_func: Any, callee: str, before: bool, _result: Any, *args: Any) -> None:
+        if before or not callee.startswith(SYMBOL_PREFIX):
             return
         arena, counters = (a.numpy() for a in args[-2:])
         values = {n: int(c) for n, c in zip(COUNTER_NAMES, counters, strict=False)}
-        runs.append(RegionRun(f"region{len(runs)}", values, arena if arenas else None))
+        name = region_name(int(args[REGION_ARGUMENT]))
+        runs.append(RegionRun(name, values, arena if arenas else None))
 
     vm = relax.VirtualMachine(exe, tvm.cpu())
+    arrays = _checked(vm, inputs)
     vm.set_instrument(observe)
-    return Profile(run_vm(vm, inputs), runs)
+    return Profile(_outputs(vm, arrays), runs)
 
 
 def run_vm(vm: relax.VirtualMachine, inputs: Inputs) -> list[np.ndarray]:
-    """Outputs of ``main`` as numpy arrays."""
-    result = vm["main"](*[tvm.runtime.tensor(np.asarray(x, order="C")) for x in _ordered(inputs)])
+    """Outputs of ``main`` as numpy arrays; ``inputs`` as of :func:`profile`."""
+    return _outputs(vm, _checked(vm, inputs))
+
+
+def _outputs(vm: relax.VirtualMachine, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    result = vm["main"](*map(tvm.runtime.tensor, arrays))
     results = result if isinstance(result, (list, tuple, tvm.ir.Array)) else [result]
     return [r.numpy() for r in results]
 
 
-def _ordered(inputs: Inputs) -> list[np.ndarray]:
+def _checked(vm: relax.VirtualMachine, inputs: Inputs) -> list[np.ndarray]:
+    """Contiguous arrays for ``main``, in order."""
+    wanted = input_types(vm)
     if isinstance(inputs, np.ndarray):
-        return [inputs]
-    return list(inputs.values()) if isinstance(inputs, Mapping) else list(inputs)
+        ordered: Sequence[np.ndarray] = [inputs]
+    elif isinstance(inputs, Mapping):
+        ordered = named_in_order(inputs, wanted)
+    else:
+        ordered = inputs
+    arrays = [np.asarray(x, order="C") for x in ordered]
+    check_inputs(arrays, wanted)
+    return arrays

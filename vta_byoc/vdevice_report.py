@@ -27,7 +27,7 @@ from .graph_pack import FOLD, PACK, UNPACK
 from .lowering import compile_region, weight_runs_of
 from .onchip import Sharing, sharing_record
 from .place import Copies, host_copies
-from .region import Region, region_functions
+from .region import Region, region_calls, region_functions
 from .scopes import GLOBAL, CallSite, Decision, Kind, Needs, TensorFacts, decide_scopes
 from .strategy import DRAM_INP
 from .tables import Notes, count, megabytes, plain_table, print_lines
@@ -181,23 +181,16 @@ def _copy_json(copy: Copy) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------- reading a module
-def _calls(mod: tvm.IRModule) -> list[tuple[relax.Function, Call]]:
-    """The regions in the order in which they run, with their calls."""
-    functions = {gvar.name_hint: func for gvar, func in region_functions(mod).items()}
-    values = [binding.value for binding in straight_bindings(mod["main"])]
-    return [(functions[_callee(v)], v) for v in values if _callee(v) in functions]
-
-
 def _callee(value: relax.Expr) -> str:
     return str(getattr(getattr(value, "op", None), "name_hint", ""))
 
 
 def _programs(mod: tvm.IRModule, machine: VTAConfig) -> dict[str, Program]:
-    """The regions' programs, in the order in which they run."""
-    programs = {}
-    for number, (func, call) in enumerate(_calls(mod)):
-        programs[f"region{number}"] = compile_region(mod, func, _constants(call), machine)
-    return programs
+    """The regions' programs by name."""
+    return {
+        region.name: compile_region(mod, region.func, _constants(region.call), machine)
+        for region in region_calls(mod).values()
+    }
 
 
 def _constants(call: Call) -> dict[int, np.ndarray]:
@@ -209,8 +202,9 @@ def _region_rows(
 ) -> list[Row]:
     rows = []
     record = sharing_record(mod)
-    for (part, program), (func, call) in zip(programs.items(), _calls(mod), strict=True):
-        region, scopes, moved = Region.of(func), scopes_of(func), traffic(program)
+    for made in region_calls(mod).values():
+        part, func, call = made.name, made.func, made.call
+        region, scopes, moved = Region.of(func), scopes_of(func), traffic(programs[part])
         runs = weight_runs_of(mod, func, _constants(call), machine)
         calls = {run.weights: run.calls for run in runs}
         kinds = dict.fromkeys(region.tensors, Kind.VALUE.value)
