@@ -13,6 +13,7 @@ from tvm import relax
 from vta_byoc import torch_import
 from vta_byoc.bindings import UniqueNames, source_name
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.index_bounds import bound_indices
 from vta_byoc.normalize import normalize
 
 __all__ = ["OUTPUT_NAMES", "load_model", "output_names", "source_name"]
@@ -82,14 +83,14 @@ def _load_onnx(path: Path, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
         mod = onnx_import.import_graph(model.graph, opset, bound)
     names = UniqueNames("_")  # a result may be listed twice
     outputs = [names.fresh(value.name) for value in model.graph.output]
-    return normalize(mod).with_attr(OUTPUT_NAMES, outputs)
+    return _finished(mod, outputs)
 
 
 def _load_tflite(path: Path, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
     from vta_byoc.tflite_import import import_model
 
     mod, outputs = import_model(path, shapes)
-    return normalize(mod).with_attr(OUTPUT_NAMES, outputs)
+    return _finished(mod, outputs)
 
 
 def _load_torch(path: Path, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
@@ -98,7 +99,12 @@ def _load_torch(path: Path, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
 
 def _from_torch(program: Any, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
     mod, outputs = torch_import.import_program(program, shapes)
-    return torch_import.check(normalize(mod)).with_attr(OUTPUT_NAMES, outputs)
+    return torch_import.check(_finished(mod, outputs))
+
+
+def _finished(mod: tvm.IRModule, outputs: list[str]) -> tvm.IRModule:
+    """What an importer made, with indices inside their axes and exporters' detours removed."""
+    return normalize(bound_indices(mod)).with_attr(OUTPUT_NAMES, outputs)
 
 
 LOADERS: dict[str, Callable[[Path, dict[str, Any]], tvm.IRModule]] = {
