@@ -421,8 +421,8 @@ def vta_run(
     """Run a program: the inputs and then the image fill the arena from its start.
 
     insn (n, 2) uint64, inputs and image int8; region is for those who observe the call and has no
-    effect; arena int8 and counters (COUNTER_SLOTS,) int64 are outputs.  With uop, inp, wgt and acc (outputs, shaped as ``RunResult.sram``) a fault is left in
-    the counters; without, it raises.
+    effect; arena int8 and counters (COUNTER_SLOTS,) int64 are outputs.  With uop, inp, wgt and acc
+    (outputs, shaped as ``RunResult.sram``) a fault is left in the counters; without, it raises.
     """
     T.func_attr({"tirx.noalias": True, "global_symbol": name})
     n = T.int64()

@@ -4,8 +4,8 @@ The module holds one packed function, :func:`symbol`, with the signature every d
 ``(insn (n, 2) uint64, inputs (i,) int8, image (m,) int8, region int64, arena (a,) int8,
 counters (16,) int64)``, of which arena and counters are outputs that may be uninitialised.  The
 region is the number of the program in its model (:data:`NO_REGION` for a program by itself): a call
-carries it for whoever observes calls, and devices do nothing with it.  It can be attached to a Relax
-module (attribute ``external_mods``) and called with ``relax.call_dps_packed``.
+carries it for whoever observes calls, and devices do nothing with it.  The module can be attached
+to a Relax module (attribute ``external_mods``) and called with ``relax.call_dps_packed``.
 """
 
 from __future__ import annotations

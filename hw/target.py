@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +12,9 @@ from typing import Any
 from tvm.target import Target, codegen
 
 EXPORT_CPU = "x86-64-v3"
+X86 = ("x86_64", "amd64")
+CONTRACTED = ("-fma", "-fma4")
+"""Attributes that switch off fused multiplication and addition, and with them AVX-512."""
 _CPUINFO = Path("/proc/cpuinfo")
 _CHECKED = ("avx", "f16c", "fma")
 
@@ -38,9 +42,22 @@ def unoptimized_target() -> Target:
 
 def export_target() -> Target:
     """The target of exported libraries: any x86-64 of the last decade, else the generic one."""
-    if arch(Target({"kind": "llvm"})) in ("x86_64", "amd64"):
+    if arch(Target({"kind": "llvm"})) in X86:
         return Target({"kind": "llvm", "mcpu": EXPORT_CPU})
     return Target({"kind": "llvm"})
+
+
+def exact_target(target: Target) -> Target:
+    """``target`` without instructions that multiply and add with one rounding.
+
+    LLVM contracts a multiplication and an addition where they meet in one loop, so float results
+    would depend on what was fused with what; without these instructions they do not.  Processors
+    other than x86's are taken as they are: theirs cannot be switched off.
+    """
+    if target.kind.name != "llvm" or arch(target) not in X86:
+        return target
+    fields = json.loads(str(target))
+    return Target({**fields, "mattr": [*fields.get("mattr", []), *CONTRACTED]})
 
 
 def as_target(target: Target | Mapping[str, Any] | None) -> Target:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from vta_byoc.evaluate import evaluate
     from vta_byoc.frontend import load_model
     from vta_byoc.hw.config import VTAConfig
-    from vta_byoc.hw.errors import VTAError
+    from vta_byoc.hw.errors import VTAError, VTAWarning
     from vta_byoc.hw.program import Program
     from vta_byoc.pipeline import build, partition_for_vta
     from vta_byoc.quantize import quantize
@@ -44,6 +44,7 @@ __all__ = [
     "Program",
     "VTAConfig",
     "VTAError",
+    "VTAWarning",
     "build",
     "evaluate",
     "load_model",
@@ -56,6 +57,7 @@ _HOME = {
     "Program": "vta_byoc.hw.program",
     "VTAConfig": "vta_byoc.hw.config",
     "VTAError": "vta_byoc.hw.errors",
+    "VTAWarning": "vta_byoc.hw.errors",
     "build": "vta_byoc.pipeline",
     "evaluate": "vta_byoc.evaluate",
     "load_model": "vta_byoc.frontend",

@@ -35,7 +35,8 @@ class InputType:
     dtype: str | None = None
 
     def __str__(self) -> str:
-        return self.name if self.dtype is None else f"{self.name} {self.dtype} {self.shape}"
+        name = repr(self.name)
+        return name if self.dtype is None else f"{name} {self.dtype} {self.shape}"
 
 
 def with_signature(mod: tvm.IRModule) -> tvm.IRModule:
@@ -104,7 +105,7 @@ def check_inputs(arrays: Sequence[np.ndarray], wanted: Sequence[InputType]) -> N
     """
     if len(arrays) != len(wanted):
         raise VTAError(
-            f"{len(arrays)} arrays given; the model takes {len(wanted)}: {_listed(wanted)}; give "
+            f"arrays given: {len(arrays)}; the model takes {len(wanted)}: {_listed(wanted)}; give "
             "one for each input"
         )
     for array, item in zip(arrays, wanted, strict=True):

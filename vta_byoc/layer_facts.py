@@ -130,7 +130,7 @@ class ModelFacts:
     @property
     def macs(self) -> int:
         """On VTA."""
-        return sum(op.macs for op in self.placement if op.device == "vta")
+        return sum(op.on_vta.macs for op in self.placement)
 
     @property
     def macs_total(self) -> int:
@@ -139,7 +139,7 @@ class ModelFacts:
     @property
     def alu_ops(self) -> int:
         """On VTA."""
-        return sum(op.alu_ops for op in self.placement if op.device == "vta")
+        return sum(op.on_vta.alu_ops for op in self.placement)
 
     @property
     def alu_ops_total(self) -> int:
@@ -255,8 +255,8 @@ def _with_work(layers: Sequence[LayerFacts], ops: Iterable[Placement]) -> list[L
     for op in ops:
         numbers = of_op.get(op.name, [])
         parts = [found[i].counters for i in numbers]
-        macs = shared(op.macs, [part["gemm_counter"] for part in parts])
-        alu_ops = shared(op.alu_ops, [part["alu_counter"] for part in parts])
+        macs = shared(op.on_vta.macs, [part["gemm_counter"] for part in parts])
+        alu_ops = shared(op.on_vta.alu_ops, [part["alu_counter"] for part in parts])
         for i, mac, alu in zip(numbers, macs, alu_ops, strict=True):
             layer = found[i]
             found[i] = dataclasses.replace(

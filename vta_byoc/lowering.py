@@ -1,7 +1,8 @@
 """Regions to Programs inside a Relax module that any TVM runtime can run.
 
 Each call to a region becomes: inputs laid out as the head of the program's arena, one call of the
-driver (instructions, inputs, image, region -> arena, counters), and a slice of the arena per result.
+driver (instructions, inputs, image, region -> arena, counters), and a slice of the arena per
+result.
 """
 
 from __future__ import annotations

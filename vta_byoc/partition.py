@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,7 +19,6 @@ from vta_byoc.bindings import (
     FunctionWriter,
     op_name,
     source_name,
-    static_shape,
     straight_bindings,
     substituted,
     vars_in,
@@ -30,10 +28,11 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.quantizer import QUANTIZATION
 
 from .bound import bound
+from .operator_work import CONVERSIONS, MOVES, NOTHING, Work, work_of
 from .packing import blocks
 from .patterns import elementwise, layers, movement, pooling
 from .patterns.base import Parsed, PatternEntry, Plan
-from .patterns.graph import Binding, Graph, dtype_of, is_widening
+from .patterns.graph import Binding, Graph, is_widening
 from .workload import PoolWorkload
 
 PLACEMENT_ATTR = "vta.placement"
@@ -45,6 +44,8 @@ LEAST_ATTR = "vta.least"
 """On a composite: the least value that its int8 operands can hold."""
 VTA, CPU = "vta", "cpu"
 VIEW = "a view: the packed tensor stays as it is"
+ABSORBED = "computed in "
+"""The reason of an operator that is a part of another one's group begins with it."""
 
 TABLE: tuple[PatternEntry, ...] = (
     *pooling.ENTRIES,  # averages are convolutions of ones: before the layers
@@ -64,12 +65,14 @@ class Placement:
         op: its kind.
         device: "vta" or "cpu".
         reason: the rule that decided, and what would let it in.
-        macs: multiply-accumulates (0 for operators that do not multiply-accumulate).
+        macs: multiply-accumulates (:class:`vta_byoc.operator_work.Work`).
         alu_ops: other integer operations on elements.
         note: how VTA computes it, where there was a choice.
         host_bytes: what the host copies to fold its operand, beyond packing it.
         cycles: what the compiler expects it to take on VTA, host copies included (0: on the CPU).
         bound: the machine bound of what runs on VTA, in cycles (`vta_byoc.bound`).
+        other_macs, other_alu_ops: of these, what the other device than ``device`` computes: 0
+            unless quantization took the operator apart.
     """
 
     name: str
@@ -82,6 +85,22 @@ class Placement:
     host_bytes: int = 0
     cycles: int = 0
     bound: int = 0
+    other_macs: int = 0
+    other_alu_ops: int = 0
+
+    @property
+    def on_vta(self) -> Work:
+        """What of it VTA computes."""
+        other = Work(self.other_macs, self.other_alu_ops)
+        if self.device != VTA:
+            return other
+        return Work(self.macs - other.macs, self.alu_ops - other.alu_ops)
+
+    @property
+    def on_cpu(self) -> Work:
+        """What of it the CPU computes."""
+        mine = self.on_vta
+        return Work(self.macs - mine.macs, self.alu_ops - mine.alu_ops)
 
 
 @dataclass(frozen=True)
@@ -112,7 +131,7 @@ def mark(config: VTAConfig) -> tvm.transform.Pass:
         matcher = _Matcher(graph, config)
         groups = matcher.groups()
         rejected = {**islands(mod), **matcher.rejected}
-        records = list(_Placer(graph, groups, rejected, config).records())
+        records = list(_Placer(graph, groups, rejected, config, mod).records())
         text = json.dumps([dataclasses.asdict(r) for r in records])
         return _grouped(mod, groups).with_attr(PLACEMENT_ATTR, text)
 
@@ -123,6 +142,13 @@ def islands(mod: tvm.IRModule) -> dict[str, str]:
     """Operators that quantization had to leave float, and why."""
     record = mod.get_attr(QUANTIZATION)
     return dict(json.loads(record).get("islands", {})) if record is not None else {}
+
+
+def absorbed(mod: tvm.IRModule) -> dict[str, tuple[str, str]]:
+    """Operators that quantization computes inside of another one: (its name, their kind)."""
+    record = mod.get_attr(QUANTIZATION)
+    found = {} if record is None else json.loads(record).get("absorbed", {})
+    return {name: (layer, kind) for name, (layer, kind) in found.items()}
 
 
 class _Matcher:
@@ -286,11 +312,14 @@ class _Placer:
         groups: Mapping[relax.Var, Group],
         rejected: Mapping[str, str],
         config: VTAConfig,
+        mod: tvm.IRModule,
     ) -> None:
         self._graph = graph
         self._groups = groups
         self._rejected = rejected
         self._config = config
+        self._mod = mod
+        self._absorbed = absorbed(mod)
         self._inside = {b.var: group for group in groups.values() for b in group.bindings}
         self._bindings: dict[str, list[Binding]] = {}
         for binding in graph.bindings:
@@ -300,21 +329,48 @@ class _Placer:
     def records(self) -> Iterator[Placement]:
         """The placement record."""
         for name, bindings in self._bindings.items():
+            works = {b.var: work_of(b.value, self._mod) for b in bindings}
+            inside = [b for b in bindings if b.var in self._inside]
             outside = [b for b in bindings if b.var not in self._inside]
-            macs = sum(macs_of(b.value) for b in bindings)
-            alu_ops = sum(alu_ops_of(b.value) for b in bindings)
-            groups = [self._groups[b.var] for b in bindings if b.var in self._groups]
-            if groups and not any(_computes(b.value) for b in outside):
-                reason = self._reason(groups[-1])
-                least = sum(bound(g.work, self._config) for g in groups)
-                kind = groups[-1].anchor
-                yield Placement(name, kind, VTA, reason, macs, alu_ops, bound=least)
-            elif (whole := self._whole(bindings)) is not None:
-                reason = f"pattern {whole.entry.name}; part of {source_name(whole.result)}"
-                yield Placement(name, op_name(bindings[-1].value), VTA, reason, macs, alu_ops)
-            else:
-                kind, reason = self._why(name, outside or bindings)
-                yield Placement(name, kind, CPU, reason, macs, alu_ops)
+            total = sum(works.values(), NOTHING)
+            on_vta = sum((works[b.var] for b in inside), NOTHING)
+            record = self._placed(name, bindings, works)
+            on_cpu = sum((works[b.var] for b in outside), NOTHING)
+            other = on_vta if record.device == CPU else on_cpu
+            yield dataclasses.replace(
+                record,
+                macs=total.macs,
+                alu_ops=total.alu_ops,
+                other_macs=other.macs,
+                other_alu_ops=other.alu_ops,
+            )
+
+    def _placed(
+        self, name: str, bindings: Sequence[Binding], works: Mapping[relax.Var, Work]
+    ) -> Placement:
+        """Where an operator runs, without its work: on VTA if nothing or the smaller part of its
+        multiply-accumulates is left to the CPU."""
+        outside = [b for b in bindings if b.var not in self._inside]
+        left = [b for b in outside if _computes(b.value)]
+        groups = [self._groups[b.var] for b in bindings if b.var in self._groups]
+        cpu = sum(works[b.var].macs for b in outside)
+        if groups and (not left or sum(work.macs for work in works.values()) > 2 * cpu):
+            most = max(groups, key=lambda group: _macs(group, works))
+            least = sum(bound(g.work, self._config) for g in groups)
+            reason = self._reason(most, left)
+            return Placement(name, most.anchor, VTA, reason, 0, bound=least)
+        if (whole := self._whole(bindings)) is not None:
+            reason = f"pattern {whole.entry.name}; part of {source_name(whole.result)}"
+            return Placement(name, op_name(bindings[-1].value), VTA, reason, 0)
+        if name in self._absorbed and not left and not groups:
+            layer, kind = self._absorbed[name]
+            if self._runs_on_vta(layer):
+                return Placement(name, kind, VTA, f"{ABSORBED}{layer}", 0)
+        return Placement(name, *self._why(name, outside or bindings, works), 0)
+
+    def _runs_on_vta(self, layer: str) -> bool:
+        """Whether groups compute the operator ``layer``."""
+        return any(b.var in self._groups for b in self._bindings.get(layer, ()))
 
     def _whole(self, bindings: Sequence[Binding]) -> Group | None:
         """The group whose inner values ``bindings`` compute, where nothing else reads them."""
@@ -324,20 +380,40 @@ class _Placer:
         hidden = all(b.var in own for b in bindings) and all(u and u.var in own for u in users)
         return group if hidden else None
 
-    def _reason(self, group: Group) -> str:
+    def _reason(self, group: Group, left: Sequence[Binding]) -> str:
         idle = _idle_share(group.work, self._config)
-        return f"pattern {group.entry.name}" + (f"; {idle}" if idle else "")
+        kinds = dict.fromkeys(op_name(b.value).removeprefix("relax.") for b in left)
+        rest = f"the CPU computes its {', '.join(kinds)}" if kinds else ""
+        return "; ".join(filter(None, (f"pattern {group.entry.name}", idle, rest)))
 
-    def _why(self, name: str, bindings: Sequence[Binding]) -> tuple[str, str]:
-        """Kind of an operator that stays on the CPU, and the reason."""
-        kinds = [op_name(b.value) for b in bindings]
-        kind = next((k for k in kinds if k not in STEP_KINDS), kinds[-1])
+    def _why(
+        self, name: str, bindings: Sequence[Binding], works: Mapping[relax.Var, Work]
+    ) -> tuple[str, str, str]:
+        """Kind of an operator that stays on the CPU, the device and the reason."""
+        kind = _kind(bindings, works)
         if name in self._rejected:
-            return kind, self._rejected[name]
+            return kind, CPU, self._rejected[name]
         taken = {anchor: e.name for e in TABLE for anchor in e.anchors}
         if kind in taken:
-            return kind, f"not the whole pattern {taken[kind]} (int8 operands, constant weights)"
-        return kind, f"no pattern of the partition table takes {kind}"
+            whole = f"not the whole pattern {taken[kind]} (int8 operands, constant weights)"
+            return kind, CPU, whole
+        return kind, CPU, f"no pattern of the partition table takes {kind}"
+
+
+def _macs(group: Group, works: Mapping[relax.Var, Work]) -> int:
+    """What ``group`` has of the multiply-accumulates in ``works``."""
+    return sum(works.get(b.var, NOTHING).macs for b in group.bindings)
+
+
+def _kind(bindings: Sequence[Binding], works: Mapping[relax.Var, Work]) -> str:
+    """What an operator is that became ``bindings``: what multiplies and accumulates the most, else
+    what computes and is no step, else the first that is no step."""
+    most = max(bindings, key=lambda b: works[b.var].macs)
+    if works[most.var].macs:
+        return op_name(most.value)
+    kinds = [op_name(b.value) for b in bindings]
+    main = [k for k in kinds if k not in STEP_KINDS]
+    return next((k for k in main if k not in MOVES | CONVERSIONS), (main or kinds[-1:])[0])
 
 
 STEP_KINDS = frozenset(
@@ -348,8 +424,9 @@ STEP_KINDS = frozenset(
 
 
 def _computes(expr: relax.Expr) -> bool:
-    """Whether an operator left outside of the groups is work, no widening or edge to float."""
-    return not is_widening(expr) and op_name(expr) not in ("relax.quantize", "relax.dequantize")
+    """Whether an operator left outside of the groups is work: it neither moves elements nor
+    converts them."""
+    return op_name(expr) not in MOVES | CONVERSIONS
 
 
 def _idle_share(work: object, config: VTAConfig) -> str:
@@ -357,38 +434,6 @@ def _idle_share(work: object, config: VTAConfig) -> str:
     batch = int(getattr(work, "batch", config.batch))
     rows = batch / (blocks(batch, config.batch) * config.batch)
     return "" if rows == 1 else f"{100 * (1 - rows):.0f} % of the batch lanes idle"
-
-
-def macs_of(expr: relax.Expr) -> int:
-    """Multiply-accumulates of one operator, from its shapes."""
-    name = op_name(expr)
-    if name in ("relax.nn.conv2d", "relax.nn.conv1d"):
-        return math.prod(static_shape(expr)) * math.prod(static_shape(expr.args[1])[1:])
-    if name == "relax.nn.conv2d_transpose":
-        return math.prod(static_shape(expr.args[0])) * math.prod(static_shape(expr.args[1])[1:])
-    if name == "relax.matmul":
-        return math.prod(static_shape(expr)) * static_shape(expr.args[0])[-1]
-    return 0
-
-
-ALU_KINDS = frozenset(
-    f"relax.{op}"
-    for op in (
-        "add", "subtract", "multiply", "right_shift", "left_shift", "maximum", "minimum"
-    )
-)
-
-
-def alu_ops_of(expr: relax.Expr) -> int:
-    """Integer operations of one operator that is no multiply-accumulate, from its shapes."""
-    name = op_name(expr)
-    if dtype_of(expr) not in ("int8", "int32"):
-        return 0
-    if name in ALU_KINDS:
-        return math.prod(static_shape(expr))
-    if name == "relax.nn.max_pool2d":
-        return math.prod(static_shape(expr)) * math.prod(int(s) for s in expr.attrs.pool_size)
-    return math.prod(static_shape(expr.args[0])) if name == "relax.sum" else 0
 
 
 def placements(mod: tvm.IRModule) -> list[Placement]:

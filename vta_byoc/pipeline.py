@@ -12,8 +12,9 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.program import Program
 from vta_byoc.hw.simulator import driver as driver_of
-from vta_byoc.hw.target import native_target
+from vta_byoc.hw.target import exact_target, native_target
 
+from .float_modules import tell_of_floats
 from .graph_pack import graph_pack
 from .lowering import LoweredRegions, lower_regions
 from .onchip import Demands, Sharing, share_tiles, sharing_record
@@ -41,6 +42,7 @@ def partition_passes(
     check_scopes(scopes, demands)
     tiles = [share_tiles(config, demands)] if scopes == ON else []
     return [
+        tell_of_floats,  # a model that nobody quantized would go to the CPU without a word
         relax.transform.DeadCodeElimination(["main"]),  # what nothing reads has no place
         mark(config),  # one table decides what may go to VTA, with a reason for the rest
         graph_pack(config, scopes != OFF),  # before merging: a region holds packed tensors only
@@ -87,6 +89,9 @@ def partition_for_vta(
 
     Raises:
         VTAError: no such mode, or demands in a mode that does not read them.
+
+    Warns:
+        VTAWarning: nothing in the module is integer; quantize it first.
     """
     passes = partition_passes(config or VTAConfig(), scopes=scopes, demands=demands)
     return tvm.transform.Sequential(passes)(mod)
@@ -99,18 +104,20 @@ def vta_pipeline(
     *,
     scopes: str = ON,
     demands: Demands | None = None,
+    simulator: tvm.target.Target | None = None,
 ) -> tvm.transform.Pass:
     """The Relax pipeline ``relax.get_pipeline("vta")``: partition, lower regions, build the rest.
 
     A module that was already partitioned is taken as it is; ``scopes`` and ``demands`` are those of
-    :func:`partition_for_vta`.
+    :func:`partition_for_vta`.  ``simulator`` is the target of the driver; that of the build when
+    None.
     """
     machine, driver = config or VTAConfig(), driver_of(device)
     partition = partition_passes(machine, scopes=scopes, demands=demands)
 
     @tvm.transform.module_pass(opt_level=0, name="vta.Pipeline")
     def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        target = tvm.target.Target.current(allow_none=True) or native_target()
+        target = simulator or tvm.target.Target.current(allow_none=True) or native_target()
         passes = [
             *([] if is_partitioned(mod) else partition),
             lower_regions(machine, driver, target, record or LoweredRegions()),
@@ -131,8 +138,8 @@ def is_partitioned(mod: tvm.IRModule) -> bool:
 class Compiled:
     """An executable with what was compiled into it.
 
-    ``programs`` are the regions' programs by name, in the order of their numbers; ``sharing`` says which
-    tensors stay on chip.
+    ``programs`` are the regions' programs by name, in the order of their numbers; ``sharing``
+    says which tensors stay on chip.
     """
 
     exe: Any
@@ -160,9 +167,11 @@ def compile_module(
     if not is_partitioned(mod):
         pmod = partition_for_vta(mod, machine, scopes=scopes, demands=demands)
     record = LoweredRegions()
-    exe = relax.build(
-        pmod, target or native_target(), relax_pipeline=vta_pipeline(machine, device, record)
-    )
+    host = target or native_target()
+    # The host's float operators round the same way whatever they are fused with, as the reference's
+    # do; the simulator's integers need every instruction that there is.
+    pipeline = vta_pipeline(machine, device, record, simulator=host)
+    exe = relax.build(pmod, exact_target(host), relax_pipeline=pipeline)
     found = placements(pmod), sharing_record(pmod)
     return Compiled(exe, machine, device, record.programs, *found)
 
@@ -182,7 +191,8 @@ def build(
         config: the machine; must be the one the module was partitioned for.
         device: "sim" (functional simulator) or "null" (dry run: zeros, no execution).
         target: the host's TVM target; this machine's CPU when None. Give a fixed target such as
-            ``{"kind": "llvm", "mcpu": "x86-64-v3"}`` for libraries that run elsewhere.
+            ``{"kind": "llvm", "mcpu": "x86-64-v3"}`` for libraries that run elsewhere.  The host's
+            operators do without its fused multiply-add (:func:`vta_byoc.hw.target.exact_target`).
         scopes, demands: as for :func:`partition_for_vta`; a module that was already partitioned
             is taken as it is.
 

@@ -110,28 +110,27 @@ class Share:
 
 def macs_share(placement: Iterable[Placement]) -> Share:
     """Multiply-accumulates."""
-    return _share("MACs", ((op.macs, op.device) for op in placement))
+    return _share("MACs", ((op.on_vta.macs, op.macs) for op in placement))
 
 
 def alu_share(placement: Iterable[Placement]) -> Share:
     """Integer operations on elements that are no multiply-accumulates."""
-    return _share("ALU operations", ((op.alu_ops, op.device) for op in placement))
+    return _share("ALU operations", ((op.on_vta.alu_ops, op.alu_ops) for op in placement))
 
 
-def _share(what: str, amounts: Iterable[tuple[int, str]]) -> Share:
+def _share(what: str, amounts: Iterable[tuple[int, int]]) -> Share:
     listed = list(amounts)
-    on_vta = sum(amount for amount, device in listed if device == VTA)
-    return Share(what, on_vta, sum(amount for amount, _ in listed))
+    return Share(what, sum(mine for mine, _ in listed), sum(total for _, total in listed))
 
 
 def shortfalls(placement: Sequence[Placement], least: float) -> list[str]:
     """A line for each kind of work of which less than ``least`` percent are on VTA: how much is
     missing and which operators have the most of it."""
     lines = [
-        _shortfall(share, least, [(amount(op), op.name) for op in placement if op.device != VTA])
+        _shortfall(share, least, [(amount(op), op.name) for op in placement])
         for share, amount in (
-            (macs_share(placement), lambda op: op.macs),
-            (alu_share(placement), lambda op: op.alu_ops),
+            (macs_share(placement), lambda op: op.on_cpu.macs),
+            (alu_share(placement), lambda op: op.on_cpu.alu_ops),
         )
         if not share.reaches(least)
     ]
@@ -267,6 +266,8 @@ def _op_json(op: Placement) -> dict[str, Any]:
         "next_step": found.next_step,
         "macs": op.macs,
         "alu_ops": op.alu_ops,
+        "macs_offloaded": op.on_vta.macs,
+        "alu_ops_offloaded": op.on_vta.alu_ops,
         "cycles": op.cycles if on_vta else None,
         "bound": op.bound if on_vta else None,
         "note": op.note,

@@ -218,7 +218,7 @@ def _print_rules(placement: Sequence[Placement], notes: Notes, console: Console)
     for title in ("ops", *WORK):
         table.add_column(title, justify="right", no_wrap=True)
     for rule, ops in refused.items():
-        work = (sum(op.macs for op in ops), sum(op.alu_ops for op in ops))
+        work = (sum(op.on_cpu.macs for op in ops), sum(op.on_cpu.alu_ops for op in ops))
         cells = (notes.number(rule), *rule.split(_STEP), str(len(ops)), *map(millions, work))
         table.add_row(*map(Text, cells))
     console.print(table)

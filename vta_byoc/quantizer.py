@@ -118,15 +118,18 @@ class Record:
         accumulators: layer -> proven bound of its int32 values, and its shift.
         sources: layer -> source names of the operators that its group holds.
         islands: source name -> why the operator could not become integer; left out if empty.
+        absorbed: source name -> the layer whose group computes it, and its kind; left out if empty.
     """
 
     tensors: dict[str, dict[str, Any]] = field(default_factory=dict)
     accumulators: dict[str, dict[str, int]] = field(default_factory=dict)
     sources: dict[str, list[str]] = field(default_factory=dict)
     islands: dict[str, str] = field(default_factory=dict)
+    absorbed: dict[str, list[str]] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        return json.dumps({k: v for k, v in self.__dict__.items() if v or k != "islands"})
+        optional = ("islands", "absorbed")
+        return json.dumps({k: v for k, v in self.__dict__.items() if v or k not in optional})
 
 
 class Quantizer:
@@ -146,6 +149,7 @@ class Quantizer:
         self.keep_float = keep_float
         self.constants = constants or {}
         self.bindings = straight_bindings(self.main)
+        self._kinds = {b.var: op_name(b.value) for b in self.bindings}
         self.users = users_of(self.main)
         self.write = DialectWriter()
         self.record = Record()
@@ -378,6 +382,9 @@ class Quantizer:
         self.record.accumulators[out.name] = proof
         names = dict.fromkeys(source_name(var) for var in (first, *absorbed))
         self.record.sources[out.name] = list(names)
+        for var in absorbed:
+            if source_name(var) != source_name(first):
+                self.record.absorbed[source_name(var)] = [source_name(out), self._kinds[var]]
 
     def note_tensor(self, name: str, scale: Scale, amax: float | None) -> None:
         """Record the scale of an int8 variable."""

@@ -5,6 +5,9 @@ ResNet-18), and a matmul along the rows of its weights (0.8 s for 25088 x 4096).
 and matmul with constant weights gets a schedule: the same sum of products, with output channels
 as vector lanes, a few columns in registers, and the rest over all cores.  Everything else is the
 default pipeline.  Nothing of the accelerator's flow is shared.
+
+A quantized module may hold float operators, which round the same way here as in an executable:
+multiplications and additions are never contracted, and LLVM optimizes both alike.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ import tvm
 from tvm import relax, te
 
 from vta_byoc.bindings import is_constant, op_name, static_shape, straight_bindings
-from vta_byoc.hw.target import native_target, unoptimized_target
+from vta_byoc.float_modules import computes_floats, computes_integers
+from vta_byoc.hw.target import exact_target, native_target, unoptimized_target
 
 LANES = 16
 COLUMNS = 8
@@ -35,10 +39,16 @@ def build_reference(mod: tvm.IRModule) -> Any:
         relax.VMExecutable; `relax.VirtualMachine(exe, tvm.cpu())["main"]` takes the inputs in
         order.
     """
-    target = unoptimized_target() if _multiplications(mod) < WORTH_OPTIMIZING else native_target()
+    target = _target(mod)
     with target:
         mod = relax.transform.LegalizeOps(LEGALIZATIONS)(mod)
     return relax.build(mod, target)
+
+
+def _target(mod: tvm.IRModule) -> tvm.target.Target:
+    if computes_integers(mod) and computes_floats(mod):  # executables are held against it
+        return exact_target(native_target())
+    return unoptimized_target() if _multiplications(mod) < WORTH_OPTIMIZING else native_target()
 
 
 def _multiplications(mod: tvm.IRModule) -> int:
