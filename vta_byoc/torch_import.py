@@ -29,6 +29,8 @@ from vta_byoc.random_inputs import INPUT_DTYPES
 from vta_byoc.torch_static import Known
 
 INSTALL = 'pip install "vta-byoc[torch]"'
+COMPOSED = ("MultiheadAttention", "torch.nn.modules.transformer", "torch.nn.modules.rnn")
+"""Modules of PyTorch that hold several layers: their operators keep names of their own."""
 
 
 def is_program(model: Any) -> bool:
@@ -266,7 +268,7 @@ def _node_name(node: Any) -> str:
     """The module that computes the node, where that is a layer; else the node's own name."""
     stack = list(node.meta.get("nn_module_stack", {}).values())
     path, kind = stack[-1] if stack else ("", "")
-    is_layer = "torch.nn.modules" in str(kind)
+    is_layer = "torch.nn.modules" in str(kind) and not any(c in str(kind) for c in COMPOSED)
     return sanitized(str(path) if path and is_layer else node.name)
 
 
