@@ -12,6 +12,7 @@ from small_models import Graph
 from tvm import relax
 
 from vta_byoc.calibrate import (
+    Statistics,
     default_calibration,
     load_calibration,
     tensor_ranges,
@@ -196,8 +197,8 @@ def test_a_tensor_that_is_not_finite(op):
     g = Graph((1, 3))
     mod = g.module(g.op(op, g.params[0], name="broken"))
     refused(
-        'tensor "broken" is NaN or infinite on calibration sample 0; every value must be '
-        "finite; check the sample and the model in float",
+        'tensor "broken" is NaN on calibration sample 0, and so is a result of the model; results '
+        "must be numbers; check the sample and the model in float",
         mod,
         [np.float32([[1, -5, 0]])],
     )
@@ -218,15 +219,44 @@ def test_wrong_inputs():
     )
 
 
+def integer_inputs(dtype: str) -> tvm.IRModule:
+    """A table of 5 rows, looked up, and a mask."""
+    g = Graph()
+    g.params = [
+        relax.Var("tokens", relax.TensorType((1, 3), dtype)),
+        relax.Var("mask", relax.TensorType((1, 3), "bool")),
+    ]
+    flat = g.op("reshape", g.params[0], (3,))
+    rows = g.op("take", g.normal(5, 2), flat, axis=0, mode="clip")
+    kept = g.op("reshape", g.params[1], (3, 1))
+    return g.module(g.op("where", kept, rows, g.const(-np.inf), name="masked"))
+
+
 def test_integer_inputs():
-    x = relax.Var("tokens", relax.TensorType((1, 3), "int64"))
-    main = relax.Function([x], relax.SeqExpr([], x), ret_ty=x.ty)
+    mod = integer_inputs("int64")
+    for sample in default_calibration(mod, 8):
+        assert sample["tokens"].dtype == np.int64 and sample["mask"].dtype == np.bool_
+        assert sample["tokens"].min() >= 0 and sample["tokens"].max() < 5
+        assert sample["mask"].all()
+    tokens, mask = np.array([[0, 4, 2]]), np.array([[True, True, False]])
+    (seen,) = [s for t, s in statistics_of(mod, (tokens, mask)).items() if t.name == "masked"]
+    assert (seen.amax, seen.low) == (np.inf, -np.inf)
     refused(
-        'input "tokens" has the type R.Tensor((1, 3), dtype="int64"); models are quantized from '
-        "float32 tensors; load the float32 model",
-        relax.transform.Normalize()(tvm.IRModule({"main": main})),
+        'calibration sample 0, input "tokens" has dtype float32; the input takes int64; convert it '
+        'with .astype("int64")',
+        mod,
+        [(tokens.astype("float32"), mask)],
+    )
+    refused(
+        'input "tokens" has the type R.Tensor((1, 3), dtype="int16"); inputs are tensors of '
+        "float32, int8, uint8, int32, int64, bool; load a model with one of these",
+        integer_inputs("int16"),
         [],
     )
+
+
+def statistics_of(mod: tvm.IRModule, sample: tuple[np.ndarray, ...]) -> Statistics:
+    return tensor_statistics(mod, [sample])
 
 
 # ---------------------------------------------------------------- npz files

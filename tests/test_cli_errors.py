@@ -53,8 +53,8 @@ class TestModelFile:
         net.inputs = [helper.make_tensor_value_info("data", TensorProto.DOUBLE, SHAPE)]
         path = net.save(tmp_path / "double.onnx", net.node("Relu", "data"))
         assert refused("run", path) == (
-            'input "data" has dtype double; inputs must be float tensors (float32); '
-            "export the model in float32"
+            'input "data" has dtype double; inputs must be tensors of float, int8, uint8, int32, '
+            "int64, bool; export the model with one of these"
         )
 
     def test_dynamic_shape(self, tmp_path: Path) -> None:

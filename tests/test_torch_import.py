@@ -219,8 +219,8 @@ def test_other_dtype_and_shape() -> None:
 
     program = torch.export.export(torch.nn.ReLU(), (torch.ones(3, dtype=torch.float64),))
     refused(
-        'input "input" has dtype float64; inputs must be float32, int8 or uint8 tensors; export '
-        "the model in float32",
+        'input "input" has dtype float64; inputs must be tensors of float32, int8, uint8, int32, '
+        "int64, bool; export the model with one of these",
         program,
     )
     program = torch.export.export(torch.nn.ReLU(), (torch.ones(3),))

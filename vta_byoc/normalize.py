@@ -312,6 +312,32 @@ _ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
+def resize_to_one(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
+    """With aligned corners TVM divides by a size less one; one row is the first of two."""
+    attrs, layout, shape = call.attrs, str(call.attrs.layout), known_shape(call.ty)
+    if str(attrs.coordinate_transformation_mode) != "align_corners" or shape is None:
+        return None
+    axes = [layout.index(axis) for axis in "HW"] if len(layout) == len(shape) else []
+    ones = [axis for axis in axes if shape[axis] == 1]
+    if not ones:
+        return None
+    wider = relax.op.image.resize2d(
+        call.args[0],
+        relax.ShapeExpr([max(shape[axis], 2) for axis in axes]),
+        roi=[float(edge) for edge in attrs.roi],
+        layout=layout,
+        method=attrs.method,
+        coordinate_transformation_mode=attrs.coordinate_transformation_mode,
+        rounding_method=attrs.rounding_method,
+        cubic_alpha=attrs.cubic_alpha,
+        cubic_exclude=attrs.cubic_exclude,
+        extrapolation_value=attrs.extrapolation_value,
+        out_dtype=attrs.out_dtype,
+    )
+    data = rewriter.as_variable(wider, f"{rewriter.name}{SEPARATOR}resize2d")
+    return relax.op.strided_slice(data, ones, [0] * len(ones), [1] * len(ones))
+
+
 # ---------------------------------------------------------------- clamps
 def merge_clamps(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     """relu(relu(x)) and clip(relu(x)): a bound that the inner clamp implies goes away."""
@@ -338,7 +364,7 @@ RULES: dict[str, Sequence[Rule]] = {
     **{name: (pad_into_convolution,) for name in _CONVOLUTIONS},
     "relax.nn.avg_pool2d": (mean_of_whole_plane,),
     "relax.nn.adaptive_avg_pool2d": (mean_of_whole_plane,),
-    "relax.image.resize2d": (nearest_as_repeat,),
+    "relax.image.resize2d": (nearest_as_repeat, resize_to_one),
     "relax.nn.relu": (merge_clamps,),
     "relax.nn.relu6": (merge_clamps,),
     "relax.clip": (merge_clamps,),

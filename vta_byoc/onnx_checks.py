@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import onnx
+import onnx.inliner
 from onnx import TensorProto
 
 from vta_byoc.hw.errors import VTAError
@@ -30,6 +31,8 @@ def read(path: Path) -> onnx.ModelProto:
             f'model file "{path}" cannot be read: {_first_line(error)}; it must be an ONNX '
             "protobuf with its external data beside it; export or download the model again"
         ) from error
+    if model.functions:  # PyTorch writes operators that it has no ONNX node for as functions
+        model = onnx.inliner.inline_local_functions(model)
     graph = model.graph
     if not graph.node or not graph.input or not graph.output:
         raise VTAError(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from vta_byoc.bindings import is_constant, static_shape
+from vta_byoc.bindings import SEPARATOR, is_constant, static_shape
 
 Inputs = list[relax.Expr]
 State = tuple[relax.Expr | None, ...]
@@ -32,7 +32,9 @@ class _Cell:
     """One direction of a layer.
 
     Attributes:
-        emit: binds a call to a variable of the node.
+        emit: binds a call to a variable of the node, or to one of the name given.
+        name: of the node; its products are called `<name>_input` and `<name>_state`, so that
+            reports tell them from the gates.
         hidden: size of the state.
         activations: of the gates, of the candidate, and of the cell, as far as the kind has them.
         weights: R transposed, (hidden, gates * hidden).
@@ -41,7 +43,8 @@ class _Cell:
         resets_late: a GRU's linear_before_reset.
     """
 
-    emit: Callable[[relax.Expr], relax.Var]
+    emit: Callable[..., relax.Var]
+    name: str
     hidden: int
     activations: list[Callable[[relax.Expr], relax.Expr]]
     weights: np.ndarray
@@ -54,7 +57,14 @@ class _Cell:
         if state is None:
             return None
         part = self.weights[:, first * self.hidden : last * self.hidden]
-        return self.emit(relax.op.matmul(state, relax.const(np.ascontiguousarray(part))))
+        product = relax.op.matmul(state, relax.const(np.ascontiguousarray(part)))
+        return self.emit(product, f"{self.name}_state{SEPARATOR}matmul")
+
+    def summed(self, x: relax.Expr, product: relax.Expr | None) -> relax.Expr:
+        """Plus the product of the state."""
+        if product is None:
+            return x
+        return self.emit(relax.op.add(x, product), f"{self.name}_state{SEPARATOR}add")
 
     def plus(self, left: relax.Expr, right: relax.Expr | None) -> relax.Expr:
         return left if right is None else self.emit(relax.op.add(left, right))
@@ -66,13 +76,16 @@ class _Cell:
         begin = index * self.hidden
         return self.emit(relax.op.strided_slice(sums, [1], [begin], [begin + self.hidden]))
 
+    def gate_of(self, sums: relax.Expr | None, index: int) -> relax.Expr | None:
+        return None if sums is None else self.gate(sums, index)
+
     def activated(self, which: int, value: relax.Expr) -> relax.Expr:
         return self.emit(self.activations[which](value))
 
 
 # ---------------------------------------------------------------- one step
 def _rnn_step(cell: _Cell, x: relax.Expr, state: State) -> State:
-    return (cell.activated(0, cell.plus(x, cell.product(state[0], 0, 1))),)
+    return (cell.activated(0, cell.summed(x, cell.product(state[0], 0, 1))),)
 
 
 def _gru_step(cell: _Cell, x: relax.Expr, state: State) -> State:
@@ -80,18 +93,13 @@ def _gru_step(cell: _Cell, x: relax.Expr, state: State) -> State:
     (hidden,) = state
     products = cell.product(hidden, 0, 3 if cell.resets_late else 2)
     update, reset = (
-        cell.activated(
-            0,
-            cell.plus(
-                cell.gate(x, index), None if products is None else cell.gate(products, index)
-            ),
-        )
+        cell.activated(0, cell.plus(cell.gate(x, index), cell.gate_of(products, index)))
         for index in (0, 1)
     )
     if cell.resets_late:
         late = relax.const(cell.bias[2 * cell.hidden :].reshape(1, -1))
-        own = late if products is None else cell.plus(cell.gate(products, 2), late)
-        passed = cell.times(reset, own)
+        own = cell.gate_of(products, 2)
+        passed = cell.times(reset, late if own is None else cell.plus(own, late))
     else:
         passed = cell.product(cell.times(reset, hidden), 2, 3)
     candidate = cell.activated(1, cell.plus(cell.gate(x, 2), passed))
@@ -104,7 +112,7 @@ def _gru_step(cell: _Cell, x: relax.Expr, state: State) -> State:
 def _lstm_step(cell: _Cell, x: relax.Expr, state: State) -> State:
     """Gates i, o and f, and the candidate."""
     hidden, memory = state
-    sums = cell.plus(x, cell.product(hidden, 0, 4))
+    sums = cell.summed(x, cell.product(hidden, 0, 4))
     enter = cell.activated(0, _peeped(cell, cell.gate(sums, 0), 0, memory))
     candidate = cell.activated(1, cell.gate(sums, 3))
     new = cell.times(enter, candidate)
@@ -201,7 +209,7 @@ def _check(inputs: Inputs, attrs: Mapping[str, Any], length: int) -> None:
     if lengths is None:
         return
     if not is_constant(lengths) or (lengths.value.numpy() != length).any():
-        raise ValueError(f"sequence_lens must be left out or {length}, the length of every sequence")
+        raise ValueError(f"sequence_lens must be left out, or {length} for every sequence")
 
 
 def _initial(
@@ -236,9 +244,11 @@ def _cell(
     bias = biases[0] + biases[1]
     if resets_late:  # the candidate's share of the state's bias is reset with its product
         bias[2 * hidden :] = biases[0, 2 * hidden :]
+    name = str(attrs["tvm_custom"]["name"])
     peephole = inputs[7] if kind is KINDS["LSTM"] else None
     cell = _Cell(
         builder.emit,
+        name,
         hidden,
         _activations(kind, attrs, number),
         np.ascontiguousarray(state.T),
@@ -248,8 +258,10 @@ def _cell(
     )
     length, batch, size = static_shape(data)
     flat = builder.emit(relax.op.reshape(data, (length * batch, size)))
-    product = builder.emit(relax.op.matmul(flat, relax.const(np.ascontiguousarray(own.T))))
-    return cell, builder.emit(relax.op.add(product, relax.const(bias)))
+    call = relax.op.matmul(flat, relax.const(np.ascontiguousarray(own.T)))
+    product = builder.emit(call, f"{name}_input{SEPARATOR}matmul")
+    total = relax.op.add(product, relax.const(bias))
+    return cell, builder.emit(total, f"{name}_input{SEPARATOR}add")
 
 
 def _array(expr: relax.Expr) -> np.ndarray:

@@ -60,7 +60,8 @@ class Known:
         import torch
         from torch.fx.node import map_arg
 
-        args, kwargs = (map_arg(part, self._values.__getitem__) for part in (node.args, node.kwargs))
+        given = self._values.__getitem__
+        args, kwargs = map_arg(node.args, given), map_arg(node.kwargs, given)
         with torch.no_grad():
             return node.target(*args, **kwargs)
 
