@@ -15,6 +15,7 @@ from small_models import Net
 
 from vta_byoc.cli import commands
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.operator_work import Work
 from vta_byoc.partition import VTA, Placement
 from vta_byoc.pipeline import partition_for_vta
 from vta_byoc.place import (
@@ -62,8 +63,11 @@ OPS = [
 COPIES = {"packs": Copies(2, 1_500), "unpacks": Copies(), "folds": Copies(1, 2_007_040)}
 
 
+REGIONS = {"region0": ["stem", "pool"], "region1": ["lone"]}
+
+
 def report(ops: list[Placement], least: float | None = None) -> PlaceReport:
-    return PlaceReport("net.onnx", "pynq", ops, [["stem", "pool"], ["lone"]], COPIES, least)
+    return PlaceReport("net.onnx", "pynq", ops, REGIONS, COPIES, least)
 
 
 # ---------------------------------------------------------------- reasons
@@ -112,6 +116,19 @@ class TestShares:
         assert alu_share(OPS) == Share("ALU operations", 104_000, 108_000)
         assert macs_share(OPS).percent == 94.0
         assert macs_share([]).percent is None
+
+    def test_of_an_operator_that_both_compute(self) -> None:
+        """The totals are sums over rows: what the other device does is in the row."""
+        both = on_vta("both", 100, 30, other_macs=10, other_alu_ops=20)
+        left = Placement("left", "relax.matmul", "cpu", "", 50, 8, other_macs=20, other_alu_ops=8)
+        assert (both.on_vta, both.on_cpu) == (Work(90, 10), Work(10, 20))
+        assert (left.on_vta, left.on_cpu) == (Work(20, 8), Work(30, 0))
+        assert macs_share([both, left]) == Share("MACs", 110, 150)
+        assert alu_share([both, left]) == Share("ALU operations", 18, 38)
+        (line,) = shortfalls([both, left], 47.5)
+        assert line == (
+            "47.3 % of the ALU operations run on VTA, 47.5 % must; on the CPU are 20 of 38: both 20"
+        )
 
     def test_text_never_rounds_up_to_all(self) -> None:
         assert Share("MACs", 999_999, 1_000_000).text == "1,000,000, on VTA 999,999 (99.9 %)"
@@ -176,6 +193,8 @@ class TestJson:
             "next_step": "",
             "macs": 9_000_000,
             "alu_ops": 90_000,
+            "macs_offloaded": 9_000_000,
+            "alu_ops_offloaded": 90_000,
             "cycles": 131_712,
             "bound": 9,
             "note": FOLD,
@@ -289,7 +308,7 @@ class TestModules:
         first = net.conv(net.params[0], 32, name="first")
         turned = net.op("permute_dims", first, axes=[0, 1, 3, 2], name="turn")
         mod = partition_for_vta(net.module(net.conv(turned, 16, name="second")), SIM)
-        assert regions_of(mod) == [["first"], ["second"]]
+        assert regions_of(mod) == {"region0": ["first"], "region1": ["second"]}
         copies = host_copies(mod)
         packed = 2 * 12 * 12 * 16  # bytes of 32 channels
         assert copies["packs"] == Copies(2, packed // 2 + packed)
@@ -308,7 +327,7 @@ class TestModules:
         x, y, z = net.params
         half = net.residual(x, y, name="total__first")
         mod = partition_for_vta(net.module(net.residual(half, z, name="total")), SIM)
-        assert regions_of(mod) == [["total"]]
+        assert regions_of(mod) == {"region0": ["total"]}
         (op,) = PlaceReport.of(mod, "net", "sim").placement
         assert (op.name, op.device) == ("total", "vta")
 
@@ -328,7 +347,7 @@ class TestModules:
         turned = net.op("permute_dims", net.params[0], axes=[0, 1, 3, 2], name="turn")
         mod = partition_for_vta(net.module(turned), SIM)
         found = PlaceReport.of(mod, "net", "sim", 50)
-        assert found.regions == [] and found.shortfalls == ["no operator runs on VTA"]
+        assert found.regions == {} and found.shortfalls == ["no operator runs on VTA"]
         assert all(copies == Copies() for copies in found.copies.values())
 
 
@@ -351,7 +370,10 @@ class TestCommand:
         data = json.loads(result.stdout)
         assert (data["model"], data["config"]) == (str(model), "pynq")
         ops = {op["name"]: op for op in data["placement"]["ops"]}
-        assert [n for n in ops if ops[n]["device"] == "vta"] == ["first", "second", "join"]
+        on_vta = [name for name in ops if ops[name]["device"] == "vta"]
+        assert on_vta == ["first", "second", "join", "join_relu"]
+        assert ops["join_relu"]["op"] == "relax.nn.relu"
+        assert ops["join_relu"]["reason"] == "computed in join"
         macs = 2 * 8 * 8 * 16 * 16 * 9
         assert data["placement"]["macs_total"] == data["placement"]["macs_offloaded"] == macs
         assert data["placement"]["alu_ops_percent"] == 100.0

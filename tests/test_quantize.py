@@ -94,6 +94,7 @@ def test_conv_relu_group():
         },
         "accumulators": {"conv": {"bound": 96 * 128 + 32, "shift": 6}},
         "sources": {"conv": ["conv", "relu"]},
+        "absorbed": {"relu": ["conv", "relax.nn.relu"]},
     }
 
 

@@ -1,4 +1,4 @@
-"""What a region counted stands under its name, in whatever order TVM executes independent regions."""
+"""What a region counted stands under its name, in whatever order independent regions run."""
 
 from __future__ import annotations
 

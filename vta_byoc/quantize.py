@@ -22,6 +22,7 @@ from vta_byoc.calibrate import (
     load_calibration,
     tensor_ranges,
 )
+from vta_byoc.channels_first import channels_first
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.quantizer import QUANTIZATION, Arithmetic, Quantizer
 
@@ -52,7 +53,8 @@ def quantize(
 
     Args:
         mod: one straight-line `main` of static shapes (`load_model`): float32, or float operators
-            between quantize and dequantize, as models that come quantized are imported.
+            between quantize and dequantize, as models that come quantized are imported. Layers with
+            channels last are taken with channels first (`channels_first`).
         calibration: representative samples: arrays, tuples of arrays or dicts input name -> array
             (see `calibrate`). Read once; `equalize` and `bias_correction` read it again and need a
             list. A model that came quantized needs none: operators whose scales it does not state
@@ -77,6 +79,7 @@ def quantize(
         VTAError: the module, a sample or an option cannot be used, or an accumulator could
             overflow.
     """
+    mod = channels_first(mod)
     came_quantized = qdq.is_quantized(mod)
     form = _checked_form(scales, came_quantized)
     if calibration is None and not came_quantized:
