@@ -19,12 +19,14 @@ from vta_byoc.bindings import (
     FunctionWriter,
     op_name,
     sanitized,
+    static_shape,
     straight_bindings,
     substituted,
     with_main,
 )
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.quantized_tensors import check_module
+from vta_byoc.torch_operators import OVERRIDES, REFUSED, SILENT, taken_operators
 
 INSTALL = 'pip install "vta-byoc[torch]"'
 INPUT_DTYPES = ("torch.float32", "torch.int8", "torch.uint8")
@@ -78,7 +80,7 @@ def import_program(
             keep_params_as_input=False,
             unwrap_unit_return_tuple=True,
             no_bind_return_tuple=False,
-            custom_convert_map=QUANTIZATION,
+            custom_convert_map={**OVERRIDES, **QUANTIZATION},
         )
     except VTAError:
         raise
@@ -133,13 +135,13 @@ def _inputs(program: Any) -> Iterator[Any]:
 
 
 def _check_operators(graph: Any) -> None:
-    from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
-
-    known = {*ExportedProgramImporter().convert_map, *QUANTIZATION}
+    known = {*taken_operators(), *QUANTIZATION, *SILENT}
     for node in graph.nodes:
         if node.op != "call_function" or node.target.__name__ in known:
             continue
         name = node.target.__name__
+        if name in REFUSED:
+            raise VTAError(f'node "{node.name}" ({name}) {REFUSED[name]}')
         if name.startswith(("choose_qparams", "quantize_per_token", "dequantize_per_token")):
             raise VTAError(
                 f'node "{node.name}" ({name}) computes a scale while the model runs (dynamic '
@@ -149,6 +151,25 @@ def _check_operators(graph: Any) -> None:
             f'node "{node.name}" has the operator {name}; TVM\'s PyTorch importer knows '
             f"{len(known)} operators and this is not one of them; export the model without it or "
             "cut the model before it"
+        )
+
+
+def _check_result(node: Any, value: Any) -> None:
+    """TVM's importer makes the tensors that PyTorch makes.
+
+    Raises:
+        VTAError: another shape or dtype, so other values too.
+    """
+    wanted = node.meta.get("val")
+    if node.op != "call_function" or not hasattr(wanted, "dtype"):
+        return
+    ours = getattr(value, "ty", None)
+    theirs = (str(wanted.dtype).removeprefix("torch."), tuple(wanted.shape))
+    if not isinstance(ours, relax.TensorType) or (str(ours.dtype), static_shape(value)) != theirs:
+        raise VTAError(
+            f'node "{node.name}" ({node.target.__name__}) makes {theirs[0]} of the shape '
+            f"{theirs[1]}, and TVM's PyTorch importer makes {ours} of it; only what it imports as "
+            "PyTorch computes it is compiled; write it with other operators"
         )
 
 
@@ -247,6 +268,7 @@ def _importer() -> Any:
                 for node in nodes:
                     self.node = node.name
                     yield node
+                    _check_result(node, self.env.get(node))
 
             result = super()._translate_fx_graph(module, watched(), *rest)
             for node, value in self.env.items():
