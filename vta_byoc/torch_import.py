@@ -13,20 +13,21 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm import relax
+from tvm.ir import Call
 
 from vta_byoc.bindings import (
     SEPARATOR,
     FunctionWriter,
     op_name,
     sanitized,
-    static_shape,
     straight_bindings,
     substituted,
     with_main,
 )
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.quantized_tensors import check_module
-from vta_byoc.torch_operators import OVERRIDES, REFUSED, SILENT, taken_operators
+from vta_byoc.torch_converters import OVERRIDES
+from vta_byoc.torch_operators import REFUSED, SILENT, taken_operators
 
 INSTALL = 'pip install "vta-byoc[torch]"'
 INPUT_DTYPES = ("torch.float32", "torch.int8", "torch.uint8")
@@ -154,7 +155,7 @@ def _check_operators(graph: Any) -> None:
         )
 
 
-def _check_result(node: Any, value: Any) -> None:
+def _check_result(node: Any, value: Any, builder: relax.BlockBuilder) -> None:
     """TVM's importer makes the tensors that PyTorch makes.
 
     Raises:
@@ -163,14 +164,19 @@ def _check_result(node: Any, value: Any) -> None:
     wanted = node.meta.get("val")
     if node.op != "call_function" or not hasattr(wanted, "dtype"):
         return
-    ours = getattr(value, "ty", None)
+    ours = getattr(builder.normalize(value) if isinstance(value, Call) else value, "ty", None)
     theirs = (str(wanted.dtype).removeprefix("torch."), tuple(wanted.shape))
-    if not isinstance(ours, relax.TensorType) or (str(ours.dtype), static_shape(value)) != theirs:
+    if not isinstance(ours, relax.TensorType) or _dtype_and_shape(ours) != theirs:
         raise VTAError(
             f'node "{node.name}" ({node.target.__name__}) makes {theirs[0]} of the shape '
             f"{theirs[1]}, and TVM's PyTorch importer makes {ours} of it; only what it imports as "
             "PyTorch computes it is compiled; write it with other operators"
         )
+
+
+def _dtype_and_shape(tensor: relax.TensorType) -> tuple[str, tuple[int, ...] | None]:
+    dims = [getattr(dim, "value", None) for dim in tensor.shape or ()]
+    return str(tensor.dtype), None if None in dims else tuple(int(dim) for dim in dims)
 
 
 # ---------------------------------------------------------------- quantization operators
@@ -268,7 +274,7 @@ def _importer() -> Any:
                 for node in nodes:
                     self.node = node.name
                     yield node
-                    _check_result(node, self.env.get(node))
+                    _check_result(node, self.env.get(node), self.block_builder)
 
             result = super()._translate_fx_graph(module, watched(), *rest)
             for node, value in self.env.items():
