@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import resource
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +31,19 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks._figures import Figure, arguments, report
+from benchmarks._zoo import STYLES
 
-MOST_SECONDS = 600
-"""After which a network is stopped; one takes less than 60 s on an idle machine."""
+MOST_SECONDS = 1200
+"""After which a network is stopped; one takes about 60 s on an idle machine."""
 MOST_GIB = 6
 """Memory that a network may allocate."""
 FAILED = {"styles": [], "macs": 0, "onnxruntime_db": None, "seconds": 0.0, "gib": 0.0}
 
 
-def in_own_process(name: str) -> dict[str, Any]:
+def in_own_process(name: str, styles: Sequence[str]) -> dict[str, Any]:
     """What `--measure` prints of a network, or why it ended without."""
-    print(f"{name} ...", file=sys.stderr, end=" ", flush=True)
     start = time.perf_counter()
-    command = [sys.executable, __file__, "--measure", name]
+    command = [sys.executable, __file__, "--measure", name, "--style", *styles]
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=MOST_SECONDS)
         lines = done.stdout.splitlines()
@@ -49,7 +51,7 @@ def in_own_process(name: str) -> dict[str, Any]:
         ended = f"its process ended with {done.returncode}"
     except subprocess.TimeoutExpired:
         row, ended = None, f"it took longer than {MOST_SECONDS} s"
-    print(f"{time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
+    print(f"{name} {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
     return row if row is not None else {**FAILED, "name": name, "failure": ended}
 
 
@@ -177,6 +179,12 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these networks")
     parser.add_argument("--list", action="store_true", help="print the networks and exit")
     parser.add_argument("--measure", metavar="NAME", help="print the JSON of one network")
+    parser.add_argument(
+        "--style", nargs="+", choices=STYLES, default=STYLES, help="exports in these styles only"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count(), help="networks at a time (default: all cores)"
+    )
     options = parser.parse_args()
     missing = [n for n in ("torch", "onnxscript") if importlib.util.find_spec(n) is None]
     if missing:
@@ -186,7 +194,7 @@ def main() -> int:
         resource.setrlimit(resource.RLIMIT_DATA, (MOST_GIB << 30,) * 2)
         from benchmarks._zoo.measure import measure
 
-        print(json.dumps(measure(options.measure)))
+        print(json.dumps(measure(options.measure, options.style)))
         return 0
     from benchmarks._zoo.table import NETWORKS
 
@@ -197,9 +205,10 @@ def main() -> int:
         for name in names:
             print(f"{name:20}{NETWORKS[name].reduced}")
         return 0
-    rows = [in_own_process(name) for name in names]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        rows = list(pool.map(lambda name: in_own_process(name, options.style), names))
     if not options.json:
-        print("preset sim, scales mul, weights per channel; 8 inputs calibrate")
+        print("preset sim, scales mul, weights per channel; 16 inputs calibrate")
         print_table(rows)
     return report("zoo", figures_of(rows), options.json, networks=rows)
 

@@ -16,7 +16,7 @@ from .mobile import CLASSES
 def regnet_y() -> nn.Module:
     """RegNetY (Radosavovic et al., 2020): bottlenecks of one width, groups and gates."""
     channels, layers = 16, [conv_norm(3, 16, 3, 2)]
-    for width, depth in zip((24, 56, 104, 216), (1, 2, 3, 2), strict=True):
+    for width, depth in zip((24, 56, 104, 216), (1, 1, 2, 1), strict=True):
         for i in range(depth):
             stride, squeezed = (2 if i == 0 else 1), max(8, channels // 4)
             layers.append(Bottleneck(channels, width, width, stride, width // 8, 1, squeezed))
@@ -25,14 +25,12 @@ def regnet_y() -> nn.Module:
 
 
 def resnext() -> nn.Module:
-    """ResNeXt-26 (8x4d; Xie et al., 2017): bottlenecks whose 3x3 convolutions have 8 groups."""
+    """ResNeXt (8x4d; Xie et al., 2017): bottlenecks whose 3x3 convolutions have 8 groups."""
     channels: int = 16
     layers: list[nn.Module] = [conv_norm(3, channels, 7, 2), nn.MaxPool2d(3, 2, 1)]
     for stage, width in enumerate((32, 64, 128, 256)):
-        for i in range(2):
-            stride = 2 if stage and i == 0 else 1
-            layers.append(Bottleneck(channels, width, 2 * width, stride, groups=8))
-            channels = 2 * width
+        layers.append(Bottleneck(channels, width, 2 * width, 2 if stage else 1, groups=8))
+        channels = 2 * width
     return nn.Sequential(*layers, Head(channels, CLASSES))
 
 
@@ -51,7 +49,7 @@ class DenseLayer(nn.Module):
         return torch.cat([x, self.conv2(F.relu(self.norm2(y)))], 1)
 
 
-def densenet(growth: int = 16, depths: tuple[int, ...] = (3, 4, 4, 3)) -> nn.Module:
+def densenet(growth: int = 16, depths: tuple[int, ...] = (2, 2, 2, 2)) -> nn.Module:
     """DenseNet-BC (Huang et al., 2017) with average pooling between its blocks."""
     channels = 2 * growth
     layers: list[nn.Module] = [conv_norm(3, channels, 7, 2), nn.MaxPool2d(3, 2, 1)]
@@ -72,12 +70,7 @@ INCEPTIONS = (
     (64, 96, 128, 16, 32, 32, False),
     (128, 128, 192, 32, 96, 64, False),
     (192, 96, 208, 16, 48, 64, True),
-    (160, 112, 224, 24, 64, 64, False),
-    (128, 128, 256, 24, 64, 64, False),
-    (112, 144, 288, 32, 64, 64, False),
-    (256, 160, 320, 32, 128, 128, False),
-    (256, 160, 320, 32, 128, 128, True),
-    (384, 192, 384, 48, 128, 128, False),
+    (384, 192, 384, 48, 128, 128, True),
 )
 
 
@@ -137,7 +130,7 @@ class ConvNextBlock(nn.Module):
 def convnext(widths: tuple[int, ...] = (24, 48, 96, 192)) -> nn.Module:
     """ConvNeXt-T (Liu et al., 2022)."""
     layers: list[nn.Module] = [nn.Conv2d(3, widths[0], 4, 4), LayerNorm2d(widths[0], eps=1e-6)]
-    for stage, (width, depth) in enumerate(zip(widths, (1, 1, 2, 1), strict=True)):
+    for stage, (width, depth) in enumerate(zip(widths, (1, 1, 1, 1), strict=True)):
         if stage:
             layers.append(LayerNorm2d(widths[stage - 1], eps=1e-6))
             layers.append(nn.Conv2d(widths[stage - 1], width, 2, 2))

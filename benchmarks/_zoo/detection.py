@@ -42,7 +42,6 @@ class SsdLite(nn.Module):
             conv_norm(3, 16, 3, 2, act=nn.ReLU6),
             InvertedResidual(16, 16, 16, 3, 1, nn.ReLU6),
             InvertedResidual(16, 96, 24, 3, 2, nn.ReLU6),
-            InvertedResidual(24, 144, 24, 3, 1, nn.ReLU6),
             InvertedResidual(24, 144, 48, 3, 2, nn.ReLU6),
             InvertedResidual(48, 192, 48, 3, 1, nn.ReLU6),
         )
@@ -168,8 +167,8 @@ class Yolo(nn.Module):
         super().__init__()
         a, b, c, d, e = widths
         self.stem = nn.Sequential(conv(3, a, 3, 2), conv(a, b, 3, 2), C2f(b, b, 1))
-        self.p3 = nn.Sequential(conv(b, c, 3, 2), C2f(c, c, 2))
-        self.p4 = nn.Sequential(conv(c, d, 3, 2), C2f(d, d, 2))
+        self.p3 = nn.Sequential(conv(b, c, 3, 2), C2f(c, c, 1))
+        self.p4 = nn.Sequential(conv(c, d, 3, 2), C2f(d, d, 1))
         self.p5 = nn.Sequential(conv(d, e, 3, 2), C2f(e, e, 1), Sppf(e))
         self.up4, self.up3 = C2f(d + e, d, 1, False), C2f(c + d, c, 1, False)
         self.down3, self.down4 = conv(c, c, 3, 2), conv(d, d, 3, 2)

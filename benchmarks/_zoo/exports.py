@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
-TORCHSCRIPT, DYNAMO, PROGRAM = STYLES = ("torchscript", "dynamo", "program")
-"""ONNX by tracing TorchScript, ONNX by torch.export and onnxscript, and torch.export alone."""
+from . import STYLES
+
+TORCHSCRIPT, DYNAMO, PROGRAM = STYLES
 OPSET = 17
 """Of the TorchScript exporter; the other one takes its own."""
 

@@ -16,7 +16,7 @@ Maker = Callable[[Any, int], Any]
 
 
 def images(channels: int, size: int, frames: int = 0) -> Maker:
-    """Float32 (count, channels, [frames,] size, size), about -2 to 2.
+    """Float32 (count, channels, [frames,] size, size), each of mean 0 and deviation 1.
 
     A slope of brightness, disks with sharp edges, stripes and a little noise; with frames the
     disks move.
@@ -24,7 +24,10 @@ def images(channels: int, size: int, frames: int = 0) -> Maker:
 
     def make(generator: Any, count: int) -> Any:
         drawn = [_picture(generator, channels, size, max(frames, 1)) for _ in range(count)]
-        return torch.stack(drawn if frames else [picture[:, 0] for picture in drawn])
+        pictures = torch.stack(drawn if frames else [picture[:, 0] for picture in drawn])
+        flat = pictures.flatten(1)
+        around = pictures - flat.mean(1).view(-1, *[1] * (pictures.ndim - 1))
+        return around / flat.std(1).view(-1, *[1] * (pictures.ndim - 1))
 
     return make
 

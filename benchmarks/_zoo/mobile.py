@@ -26,12 +26,8 @@ MOBILENET_V3_SMALL = (
     (3, 88, 24, False, False, 1),
     (5, 96, 40, True, True, 2),
     (5, 240, 40, True, True, 1),
-    (5, 240, 40, True, True, 1),
     (5, 120, 48, True, True, 1),
-    (5, 144, 48, True, True, 1),
     (5, 288, 96, True, True, 2),
-    (5, 576, 96, True, True, 1),
-    (5, 576, 96, True, True, 1),
 )
 
 
@@ -70,7 +66,7 @@ EFFICIENTNET_B0 = (
 )
 
 
-def efficientnet(width: float = 0.35, depth: float = 0.5) -> nn.Module:
+def efficientnet(width: float = 0.35, depth: float = 0.3) -> nn.Module:
     """EfficientNet-B0 (Tan and Le, 2019): MBConv with SiLU and gates of a quarter of the inputs."""
     channels = eighths(32 * width)
     layers: list[nn.Module] = [conv_norm(3, channels, 3, 2, act=nn.SiLU)]
@@ -118,7 +114,7 @@ class ShuffleUnit(nn.Module):
         return shuffled(torch.cat((self.shortcut(x), self.branch(x)), dim=1))
 
 
-def shufflenet_v2(repeats: tuple[int, ...] = (2, 4, 2)) -> nn.Module:
+def shufflenet_v2(repeats: tuple[int, ...] = (2, 2, 2)) -> nn.Module:
     """ShuffleNetV2 x0.5 (Ma et al., 2018)."""
     channels = 24
     layers: list[nn.Module] = [conv_norm(3, channels, 3, 2), nn.MaxPool2d(3, 2, 1)]

@@ -36,21 +36,21 @@ class Network:
 
 
 NETWORKS: dict[str, Network] = {
-    "mobilenet_v3": Network(mobile.mobilenet_v3, (IMAGE,), "width 0.5, 64x64"),
-    "efficientnet": Network(mobile.efficientnet, (IMAGE,), "width 0.35, half the depth, 64x64"),
-    "regnet_y": Network(classifiers.regnet_y, (IMAGE,), "half the width and depth, 64x64"),
-    "shufflenet_v2": Network(mobile.shufflenet_v2, (IMAGE,), "half the depth, 64x64"),
-    "densenet": Network(classifiers.densenet, (IMAGE,), "3 to 4 layers a block, 64x64"),
-    "googlenet": Network(classifiers.googlenet, (IMAGE,), "a quarter of the channels, 64x64"),
-    "resnext": Network(classifiers.resnext, (IMAGE,), "26 layers, 8 groups, 64x64"),
-    "convnext": Network(classifiers.convnext, (IMAGE,), "a quarter of the width, 5 blocks, 64x64"),
+    "mobilenet_v3": Network(mobile.mobilenet_v3, (IMAGE,), "width 0.5, 7 of 11 blocks, 64x64"),
+    "efficientnet": Network(mobile.efficientnet, (IMAGE,), "width 0.35, one block a stage, 64x64"),
+    "regnet_y": Network(classifiers.regnet_y, (IMAGE,), "half the width, 5 blocks, 64x64"),
+    "shufflenet_v2": Network(mobile.shufflenet_v2, (IMAGE,), "2 units a stage, 64x64"),
+    "densenet": Network(classifiers.densenet, (IMAGE,), "2 layers a block, 64x64"),
+    "googlenet": Network(classifiers.googlenet, (IMAGE,), "a quarter of the channels, 4 of 9 blocks, 64x64"),
+    "resnext": Network(classifiers.resnext, (IMAGE,), "one block a stage, 8 groups, 64x64"),
+    "convnext": Network(classifiers.convnext, (IMAGE,), "a quarter of the width, one block a stage, 64x64"),
     "swin": Network(vision_transformers.swin, (IMAGE,), "2 stages of width 32 and 64, 64x64"),
-    "vit": Network(vision_transformers.vit, (IMAGE,), "3 layers of ViT-Ti, 64x64"),
-    "mlp_mixer": Network(vision_transformers.mlp_mixer, (IMAGE,), "3 layers of width 128, 64x64"),
+    "vit": Network(vision_transformers.vit, (IMAGE,), "2 layers of ViT-Ti, 64x64"),
+    "mlp_mixer": Network(vision_transformers.mlp_mixer, (IMAGE,), "2 layers of width 128, 64x64"),
     "deeplab_v3": Network(dense.deeplab_v3, (IMAGE,), "one block a stage, 64x64"),
     "fcn": Network(dense.fcn, (IMAGE,), "one block a stage, 64x64"),
-    "ssdlite": Network(detection.ssdlite, (inputs.images(3, 96),), "half the backbone, 96x96"),
-    "yolov8": Network(detection.yolov8, (IMAGE,), "half the width of n, 64x64"),
+    "ssdlite": Network(detection.ssdlite, (inputs.images(3, 96),), "a third of the backbone, 96x96"),
+    "yolov8": Network(detection.yolov8, (IMAGE,), "half the width of n, C2f of one block, 64x64"),
     "unet": Network(dense.unet, (IMAGE,), "a quarter of the width, 4 levels, 64x64"),
     "super_resolution": Network(
         dense.super_resolution, (inputs.images(1, 24),), "3 blocks of width 32, 24x24 to 72x72"

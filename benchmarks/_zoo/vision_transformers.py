@@ -32,7 +32,7 @@ class VisionTransformer(nn.Module):
 
 def vit() -> nn.Module:
     """ViT-Ti (Dosovitskiy et al., 2021; Touvron et al., 2021)."""
-    return VisionTransformer(size=64, patch=16, width=192, depth=3, heads=3)
+    return VisionTransformer(size=64, patch=16, width=192, depth=2, heads=3)
 
 
 # ---------------------------------------------------------------- Swin
@@ -183,4 +183,4 @@ class Mixer(nn.Module):
 
 def mlp_mixer() -> nn.Module:
     """MLP-Mixer (Tolstikhin et al., 2021)."""
-    return Mixer(size=64, patch=8, width=128, depth=3)
+    return Mixer(size=64, patch=8, width=128, depth=2)
