@@ -10,21 +10,14 @@ import onnx.inliner
 from onnx import TensorProto
 
 from vta_byoc.hw.errors import VTAError
-<<<<<<< HEAD
+from vta_byoc.onnx_attributes import REFUSED
+from vta_byoc.onnx_qdq import DYNAMIC
 from vta_byoc.onnx_quantized import EXPANSIONS
 from vta_byoc.onnx_recurrent import KINDS
 
 DOMAINS = ("", "ai.onnx", "com.microsoft")
 INPUT_TYPES = ("FLOAT", "INT8", "UINT8", "INT32", "INT64", "BOOL")
 """Element types of inputs, as ONNX spells them; `quantize` makes integers of float32 alone."""
-CONTROL_FLOW = ("If", "Loop", "Scan")
-=======
-from vta_byoc.onnx_attributes import REFUSED
-from vta_byoc.onnx_qdq import DYNAMIC
-from vta_byoc.onnx_quantized import EXPANSIONS, is_quantized
-
-DOMAINS = ("", "ai.onnx", "com.microsoft")
->>>>>>> wt-ops
 
 
 def read(path: Path) -> onnx.ModelProto:
@@ -57,16 +50,12 @@ def float_operators() -> frozenset[str]:
     """The operators that are imported as they are; those of integers are `onnx_quantized`'s."""
     from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map
 
-<<<<<<< HEAD
-    known = set(_get_convert_map()) | {"Constant"} | set(EXPANSIONS) | set(KINDS)
-=======
     return frozenset({*_get_convert_map(), "Constant"} - {*REFUSED, *EXPANSIONS, DYNAMIC})
 
 
 def check_operators(model: onnx.ModelProto, path: Path) -> int:
     """The opset of the default domain, after checking that every operator can be imported."""
-    known = float_operators() | {*EXPANSIONS, DYNAMIC}
->>>>>>> wt-ops
+    known = float_operators() | {*EXPANSIONS, *KINDS, DYNAMIC}
     for node in model.graph.node:
         if node.op_type in known and node.domain in DOMAINS:
             continue
