@@ -131,6 +131,19 @@ def test_coordinates_are_limited_axis_by_axis() -> None:
         np.testing.assert_array_equal(got, DATA[at][None])
 
 
+def test_a_scatter_into_a_part() -> None:
+    """Indices of 2 rows and 1 column: TVM alone would write to other rows."""
+    index = np.array([[[4], [0]], [[2], [-2]]])
+    g = Graph(SHAPE, index.shape)
+    scattered = g.op("scatter_elements", g.params[0], integers(index), g.params[1], 1)
+    mod = bound_indices(g.module(scattered))
+    assert not unproven_indices(mod) and operators(mod).count("concat") == 2
+    updates = -np.ones(index.shape, "float32")
+    expected = DATA.copy()
+    np.put_along_axis(expected[:2, :, :1], index, updates, 1)
+    np.testing.assert_array_equal(call(mod, DATA, updates)[0], expected)
+
+
 def test_every_operator_of_the_table_exists() -> None:
     assert all(tvm.ir.Op.get(name) for name in SIZES)
 

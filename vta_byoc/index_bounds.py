@@ -117,9 +117,7 @@ def bound_indices(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _rules(name: str) -> tuple[Callable[..., relax.Expr | None], ...]:
-    if name not in SIZES:
-        return ()
-    return (_bounded, _element_as_slice) if name == "relax.take" else (_bounded,)
+    return (_bounded, *_FORMS.get(name, ())) if name in SIZES else ()
 
 
 def _bounded(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
@@ -189,6 +187,33 @@ def _element_as_slice(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None
     at = int(index.value.numpy())
     piece = relax.op.strided_slice(call.args[0], [int(axis)], [at], [at + 1])
     return relax.op.squeeze(rewriter.emit(piece, f"{rewriter.name}{SEPARATOR}slice"), [int(axis)])
+
+
+def _scatter_into_part(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
+    """Indices of fewer rows than the data point into the first of these; TVM would take the shape
+    of the indices for that of the data."""
+    data, index, updates = call.args
+    axis, shape, part = int(call.attrs.axis), static_shape(data), static_shape(index)
+    smaller = (i for i in range(len(shape)) if i != axis % len(shape) and part[i] < shape[i])
+    along = next(smaller, None)
+    if along is None:
+        return None
+
+    def rows(first: int, last: int) -> relax.Var:
+        piece = relax.op.strided_slice(data, [along], [first], [last])
+        return rewriter.emit(piece, f"{rewriter.name}{SEPARATOR}rows")
+
+    size = part[along]
+    scattered = relax.Call(call.op, [rows(0, size), index, updates], call.attrs, call.ty_args)
+    written = rewriter.as_variable(scattered, f"{rewriter.name}{SEPARATOR}scatter")
+    return relax.op.concat([written, rows(size, shape[along])], along)
+
+
+_FORMS = {
+    "relax.scatter_elements": (_scatter_into_part,),
+    "relax.take": (_element_as_slice,),
+}
+"""Operator -> rules for what TVM computes wrongly, or VTA better."""
 
 
 def _error(rewriter: Rewriter, call: relax.Call, text: str) -> VTAError:

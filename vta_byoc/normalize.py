@@ -26,6 +26,7 @@ from vta_byoc.bindings import (
     with_main,
 )
 from vta_byoc.epilogue import interval_of_call
+from vta_byoc.normalize_axes import AXIS_RULES
 from vta_byoc.normalize_moves import MOVE_RULES
 from vta_byoc.normalize_qdq import QDQ_RULES, fold_floats, merge_repeated
 from vta_byoc.rewriter import Rewriter, Rule
@@ -389,5 +390,5 @@ def _rewritten(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _rules(name: str) -> tuple[Rule, ...]:
-    tables = (QDQ_RULES, RULES, MOVE_RULES)
+    tables = (QDQ_RULES, RULES, AXIS_RULES, MOVE_RULES)
     return (fold_constant, *(rule for table in tables for rule in table.get(name, ())))

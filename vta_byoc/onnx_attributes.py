@@ -1,4 +1,4 @@
-"""ONNX attributes that TVM's importer ignores: what needs them is refused, not miscomputed."""
+"""ONNX operators and attributes that are refused, as TVM's importer would miscompute them."""
 
 from __future__ import annotations
 
@@ -25,6 +25,14 @@ TAKEN: Mapping[tuple[str, str], tuple[int | str, ...]] = {
     ("Resize", "keep_aspect_ratio_policy"): ("stretch",),
 }
 """(operator, attribute) -> the values that are computed as ONNX says."""
+REFUSED: Mapping[str, str] = {
+    **dict.fromkeys(("If", "Loop", "Scan"), "control flow is not compiled"),
+    **dict.fromkeys(
+        ("AllClassNMS", "Compress", "NonMaxSuppression", "NonZero", "Unique"),
+        "the shape of its result depends on the data, and every shape must be known",
+    ),
+}
+"""Operator -> why it is not imported though TVM's importer has a converter for it."""
 TRAINING_INPUT = 2
 """Of Dropout: whether it drops anything."""
 

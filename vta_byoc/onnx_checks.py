@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import onnx
@@ -9,13 +10,14 @@ import onnx.inliner
 from onnx import TensorProto
 
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.onnx_attributes import REFUSED
+from vta_byoc.onnx_qdq import DYNAMIC
 from vta_byoc.onnx_quantized import EXPANSIONS
 from vta_byoc.onnx_recurrent import KINDS
 
 DOMAINS = ("", "ai.onnx", "com.microsoft")
 INPUT_TYPES = ("FLOAT", "INT8", "UINT8", "INT32", "INT64", "BOOL")
 """Element types of inputs, as ONNX spells them; `quantize` makes integers of float32 alone."""
-CONTROL_FLOW = ("If", "Loop", "Scan")
 
 
 def read(path: Path) -> onnx.ModelProto:
@@ -43,20 +45,23 @@ def read(path: Path) -> onnx.ModelProto:
     return model
 
 
-def check_operators(model: onnx.ModelProto, path: Path) -> int:
-    """The opset of the default domain, after checking that every operator can be imported."""
+@functools.cache
+def float_operators() -> frozenset[str]:
+    """The operators that are imported as they are; those of integers are `onnx_quantized`'s."""
     from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map
 
-    known = set(_get_convert_map()) | {"Constant"} | set(EXPANSIONS) | set(KINDS)
+    return frozenset({*_get_convert_map(), "Constant"} - {*REFUSED, *EXPANSIONS, DYNAMIC})
+
+
+def check_operators(model: onnx.ModelProto, path: Path) -> int:
+    """The opset of the default domain, after checking that every operator can be imported."""
+    known = float_operators() | {*EXPANSIONS, *KINDS, DYNAMIC}
     for node in model.graph.node:
-        if node.op_type in known - set(CONTROL_FLOW) and node.domain in DOMAINS:
+        if node.op_type in known and node.domain in DOMAINS:
             continue
         op_type = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-        reason = (
-            "control flow is not compiled"
-            if node.op_type in CONTROL_FLOW
-            else f"TVM's ONNX importer knows {len(known)} operators and this is not one of them"
-        )
+        unknown = f"TVM's ONNX importer knows {len(known)} operators and this is not one of them"
+        reason = REFUSED.get(node.op_type, unknown)
         raise VTAError(
             f'node "{node.name or node.output[0]}" has the operator {op_type}; {reason}; '
             "export the model without it or cut the model before it"

@@ -10,6 +10,7 @@ import numpy as np
 from tvm import relax
 
 from vta_byoc.bindings import is_constant, static_shape
+from vta_byoc.onnx_exact import EXACT
 from vta_byoc.onnx_qdq import convert_dequantize, convert_quantize
 
 Converter = Callable[[list[relax.Expr], dict[str, Any]], "relax.Expr | None"]
@@ -45,6 +46,11 @@ def _conv(inputs: list[relax.Expr], attrs: dict[str, Any]) -> None:
 
 def _pool(inputs: list[relax.Expr], attrs: dict[str, Any]) -> None:
     """TVM rounds the size of SAME_LOWER down, and forgets the dilation of averages."""
+    mode = attrs.get("auto_pad", b"NOTSET").decode()
+    if mode.startswith("SAME") and max(attrs.get("dilations", (1,))) > 1:
+        raise ValueError(f"auto_pad {mode} of a dilated window is not the same in every runtime")
+    if mode != "NOTSET":
+        attrs["ceil_mode"] = 0  # the sizes that auto_pad gives are not rounded again
     _explicit_pads(inputs[0], attrs["kernel_shape"], attrs)
 
 
@@ -225,6 +231,7 @@ def _upsample(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | N
 
 
 OVERRIDES: dict[str, Converter] = {
+    **EXACT,
     "AveragePool": _pool,
     "Clip": _clip,
     "Conv": _conv,

@@ -111,6 +111,23 @@ def _slice(g: Graph) -> None:
     g.store(relax.op.strided_slice(g.value(data), axes, begin, end))
 
 
+def _limits(
+    g: Graph, axis: int, size: int, given: tuple[int, int, int], masks: tuple[int, int, int]
+) -> tuple[int, int]:
+    """Where the slice of an axis begins and ends, both inside it."""
+    begin, end, step = given
+    from_start, to_end, shrink = (bool(mask >> axis & 1) for mask in masks)
+    if shrink and -size <= begin < size:
+        return begin % size, begin % size + 1
+    found = slice(None if from_start else begin, None if to_end else end, step).indices(size)
+    if shrink or not len(range(*found)):
+        raise g.error(
+            f"takes no element from {begin} to {end} of axis {axis}, which has {size}; a tensor "
+            "must have elements; correct the limits"
+        )
+    return found[0], found[1]
+
+
 def _strided_slice(g: Graph) -> None:
     """Masks: a bit set in begin or end means from the start or to the end; shrink drops an axis."""
     (data,) = inputs_of(g, 0)
@@ -121,12 +138,9 @@ def _strided_slice(g: Graph) -> None:
     if min(step) < 1:
         raise g.error(f"has the strides {step}; they must be positive; use a reversal instead")
     shrink = options.ShrinkAxisMask()
+    masks = (options.BeginMask(), options.EndMask(), shrink)
     for axis, size in enumerate(data.shape[: len(begin)]):
-        begin[axis] = 0 if options.BeginMask() >> axis & 1 else begin[axis] % size
-        last = end[axis] + size if end[axis] < 0 else min(end[axis], size)
-        end[axis] = size if options.EndMask() >> axis & 1 else last
-        if shrink >> axis & 1:
-            end[axis] = begin[axis] + 1
+        begin[axis], end[axis] = _limits(g, axis, size, (begin[axis], end[axis], step[axis]), masks)
     axes = [stored_axis(len(data.shape), axis) for axis in range(len(begin))]
     value = relax.op.strided_slice(g.value(data), axes, begin, end, step)
     if not shrink:

@@ -185,6 +185,9 @@ def _reduction(op: Callable[..., relax.Expr]) -> Converter:
 
 
 # ---------------------------------------------------------------- one tensor
+AWAY_FROM_ZERO = 1 + 2.0**-14
+
+
 def _unary(op: Callable[[relax.Expr], relax.Expr]) -> Converter:
     def convert(g: Graph) -> None:
         g.store(op(g.value(*inputs_of(g, 0))))
@@ -193,8 +196,22 @@ def _unary(op: Callable[[relax.Expr], relax.Expr]) -> Converter:
 
 
 def _leaky_relu(g: Graph) -> None:
+    """TFLite rounds exact halves of integers away from zero: so does a slope that is a little
+    steeper, and no other value of 8 bits is rounded differently."""
     alpha = float(g.op.options("LeakyReluOptions").Alpha())
+    if g.op.outputs[0].is_quantized:
+        alpha *= AWAY_FROM_ZERO
     g.store(relax.op.nn.leakyrelu(g.value(*inputs_of(g, 0)), alpha))
+
+
+def _prelu(g: Graph) -> None:
+    """The slopes broadcast, as the operand of an addition does."""
+    rank = len(g.op.outputs[0].shape)
+    data, slope = (_operand(g, tensor, rank) for tensor in inputs_of(g, 0, 1))
+    below = g.emit(relax.op.minimum(data, relax.const(np.float32(0))), "below")
+    scaled = g.emit(relax.op.multiply(below, slope), "scaled")
+    above = g.emit(relax.op.nn.relu(data), "above")
+    g.store(relax.op.add(above, scaled))
 
 
 def _softmax(g: Graph) -> None:
@@ -240,6 +257,7 @@ CONVERTERS: dict[str, Converter] = {
     "MINIMUM": _binary(relax.op.minimum),
     "MUL": _binary(relax.op.multiply, "MulOptions"),
     "NEG": _unary(relax.op.negative),
+    "PRELU": _prelu,
     "QUANTIZE": _keep,
     "REDUCE_MAX": _reduction(relax.op.max),
     "REDUCE_MIN": _reduction(relax.op.min),

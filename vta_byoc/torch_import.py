@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm import relax
+from tvm.ir import Call
 
 from vta_byoc.bindings import (
     SEPARATOR,
@@ -26,6 +27,8 @@ from vta_byoc.bindings import (
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.quantized_tensors import check_module
 from vta_byoc.random_inputs import INPUT_DTYPES
+from vta_byoc.torch_converters import OVERRIDES
+from vta_byoc.torch_operators import REFUSED, SILENT, taken_operators
 from vta_byoc.torch_static import Known
 
 INSTALL = 'pip install "vta-byoc[torch]"'
@@ -81,7 +84,7 @@ def import_program(
             keep_params_as_input=False,
             unwrap_unit_return_tuple=True,
             no_bind_return_tuple=False,
-            custom_convert_map=QUANTIZATION,
+            custom_convert_map={**OVERRIDES, **QUANTIZATION},
         )
     except VTAError:
         raise
@@ -136,13 +139,13 @@ def _inputs(program: Any) -> Iterator[Any]:
 
 
 def _check_operators(graph: Any) -> None:
-    from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
-
-    known = {*ExportedProgramImporter().convert_map, *QUANTIZATION}
+    known = {*taken_operators(), *QUANTIZATION, *SILENT}
     for node in graph.nodes:
         if node.op != "call_function" or node.target.__name__ in known:
             continue
         name = node.target.__name__
+        if name in REFUSED:
+            raise VTAError(f'node "{node.name}" ({name}) {REFUSED[name]}')
         if name.startswith(("choose_qparams", "quantize_per_token", "dequantize_per_token")):
             raise VTAError(
                 f'node "{node.name}" ({name}) computes a scale while the model runs (dynamic '
@@ -153,6 +156,30 @@ def _check_operators(graph: Any) -> None:
             f"{len(known)} operators and this is not one of them; export the model without it or "
             "cut the model before it"
         )
+
+
+def _check_result(node: Any, value: Any, builder: relax.BlockBuilder) -> None:
+    """TVM's importer makes the tensors that PyTorch makes.
+
+    Raises:
+        VTAError: another shape or dtype, so other values too.
+    """
+    wanted = node.meta.get("val")
+    if node.op != "call_function" or not hasattr(wanted, "dtype"):
+        return
+    ours = getattr(builder.normalize(value) if isinstance(value, Call) else value, "ty", None)
+    theirs = (str(wanted.dtype).removeprefix("torch."), tuple(wanted.shape))
+    if not isinstance(ours, relax.TensorType) or _dtype_and_shape(ours) != theirs:
+        raise VTAError(
+            f'node "{node.name}" ({node.target.__name__}) makes {theirs[0]} of the shape '
+            f"{theirs[1]}, and TVM's PyTorch importer makes {ours} of it; only what it imports as "
+            "PyTorch computes it is compiled; write it with other operators"
+        )
+
+
+def _dtype_and_shape(tensor: relax.TensorType) -> tuple[str, tuple[int, ...] | None]:
+    dims = [getattr(dim, "value", None) for dim in tensor.shape or ()]
+    return str(tensor.dtype), None if None in dims else tuple(int(dim) for dim in dims)
 
 
 # ---------------------------------------------------------------- quantization operators
@@ -250,10 +277,11 @@ def _importer(known: Known) -> Any:
                 for node in nodes:
                     self.node = node.name
                     constant = known.value(node)
-                    if constant is None:
-                        yield node
-                    else:
+                    if constant is not None:
                         self.env[node] = constant
+                        continue
+                    yield node
+                    _check_result(node, self.env.get(node), self.block_builder)
 
             result = super()._translate_fx_graph(module, watched(), *rest)
             for node, value in self.env.items():

@@ -1,0 +1,117 @@
+"""ONNX operators that TVM's importer computes otherwise than ONNX says: exact here, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from vta_byoc.bindings import is_constant, static_shape
+
+Converter = Callable[[list[relax.Expr], dict[str, Any]], "relax.Expr | None"]
+
+
+def _values(expr: relax.Expr | None) -> np.ndarray | None:
+    return expr.value.numpy() if expr is not None and is_constant(expr) else None
+
+
+# ---------------------------------------------------------------- indices
+def _slice(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
+    """Constant limits beyond the axis, int32 limits, steps backwards."""
+    data = inputs[0]
+    limits = [_values(inputs[i]) for i in (1, 2)]
+    is_tensor = isinstance(data.ty, relax.TensorType)
+    if not is_tensor or is_constant(data) or any(limit is None for limit in limits):
+        return None
+    shape = static_shape(data)
+    start, end = ([int(value) for value in np.reshape(limit, -1)] for limit in limits)
+    axes, steps = _values(inputs[3]), _values(inputs[4])
+    if (inputs[3] is not None and axes is None) or (inputs[4] is not None and steps is None):
+        return None
+    chosen = [int(a) % len(shape) for a in (range(len(start)) if axes is None else axes)]
+    step = [1] * len(start) if steps is None else [int(value) for value in steps]
+    bounds = [
+        slice(*pair).indices(shape[axis])
+        for pair, axis in zip(zip(start, end, step, strict=True), chosen, strict=True)
+    ]
+    for axis, bound in zip(chosen, bounds, strict=True):
+        if not len(range(*bound)):
+            raise ValueError(f"it takes no element of axis {axis}, which has {shape[axis]}")
+    # A step backwards that ends in front of the axis: TVM counts its end from the other side.
+    ends = [
+        last if last >= 0 else -shape[axis] - 1
+        for (_, last, _), axis in zip(bounds, chosen, strict=True)
+    ]
+    return relax.op.strided_slice(data, chosen, [first for first, _, _ in bounds], ends, step)
+
+
+def _one_hot(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
+    """Indices from -depth, in the dtype of the values; TVM knows neither."""
+    depth, values = _values(inputs[1]), _values(inputs[2])
+    if depth is None or values is None:
+        return None
+    index, count = relax.op.astype(inputs[0], "int64"), int(np.reshape(depth, -1)[0])
+    rank = inputs[0].ty.ndim + 1
+    axis = int(attrs.get("axis", -1)) % rank
+    shape = [count if i == axis else 1 for i in range(rank)]
+    places = relax.const(np.arange(count).reshape(shape), "int64")
+    from_end = relax.op.add(index, relax.const(count, "int64"))
+    wrapped = relax.op.where(relax.op.less(index, relax.const(0, "int64")), from_end, index)
+    is_hot = relax.op.equal(relax.op.expand_dims(wrapped, axis), places)
+    off, on = (relax.const(value, str(values.dtype)) for value in values)
+    return relax.op.where(is_hot, on, off)
+
+
+def _sequence_insert(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
+    """A negative position counts from the end, as for a list; TVM counts one too far."""
+    fields = list(inputs[0])
+    position = None if inputs[2] is None else _values(inputs[2])
+    if inputs[2] is not None and position is None:
+        return None
+    at = len(fields) if position is None else int(np.reshape(position, -1)[0])
+    if not -len(fields) <= at <= len(fields):
+        raise ValueError(f"position {at} is outside a sequence of {len(fields)}")
+    fields.insert(at, inputs[1])
+    return relax.Tuple(fields)
+
+
+# ---------------------------------------------------------------- one tensor
+def _shrink(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr:
+    """TVM gives a number one axis."""
+    data = inputs[0]
+    dtype = str(data.ty.dtype)
+    limit, bias = (relax.const(attrs.get(k, d), dtype) for k, d in (("lambd", 0.5), ("bias", 0.0)))
+    below = relax.op.less(data, relax.op.negative(limit))
+    above = relax.op.greater(data, limit)
+    positive = relax.op.where(above, relax.op.subtract(data, bias), relax.const(0, dtype))
+    return relax.op.where(below, relax.op.add(data, bias), positive)
+
+
+def _reduced_inside(inputs: list[relax.Expr], attrs: dict[str, Any]) -> None:
+    """TVM leaves out what is computed before the sum where nothing is summed."""
+    axes = _values(inputs[1]) if inputs[1] is not None else attrs.get("axes", ())
+    if attrs.get("noop_with_empty_axes", 0) and axes is not None and not len(axes):
+        raise ValueError("noop_with_empty_axes is 1 and there are no axes")
+
+
+# ---------------------------------------------------------------- images
+def _affine_grid(inputs: list[relax.Expr], attrs: dict[str, Any]) -> None:
+    size = _values(inputs[1])
+    if attrs.get("align_corners", 0) and size is not None and min(size[2:]) < 2:
+        raise ValueError(f"align_corners is 1 and an axis of {size[2:].tolist()} has one element")
+
+
+EXACT: dict[str, Converter] = {
+    "AffineGrid": _affine_grid,
+    "OneHot": _one_hot,
+    **{
+        f"Reduce{name}": _reduced_inside
+        for name in ("L1", "L2", "LogSum", "LogSumExp", "SumSquare")
+    },
+    "SequenceInsert": _sequence_insert,
+    "Shrink": _shrink,
+    "Slice": _slice,
+}
+"""ONNX operator -> our converter; None as its result lets TVM's converter do the work."""
