@@ -27,6 +27,7 @@ from vta_byoc.bindings import (
     with_main,
 )
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.normalize import fold_constant
 from vta_byoc.rewriter import Rewriter
 
 INDEX = 1
@@ -117,7 +118,9 @@ def bound_indices(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _rules(name: str) -> tuple[Callable[..., relax.Expr | None], ...]:
-    return (_bounded, *_FORMS.get(name, ())) if name in SIZES else ()
+    if name not in SIZES:
+        return (fold_constant,)
+    return (fold_constant, _bounded, *_FORMS.get(name, ()))
 
 
 def _bounded(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:

@@ -77,18 +77,7 @@ def _sequence_insert(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.E
     return relax.Tuple(fields)
 
 
-# ---------------------------------------------------------------- one tensor
-def _shrink(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr:
-    """TVM gives a number one axis."""
-    data = inputs[0]
-    dtype = str(data.ty.dtype)
-    limit, bias = (relax.const(attrs.get(k, d), dtype) for k, d in (("lambd", 0.5), ("bias", 0.0)))
-    below = relax.op.less(data, relax.op.negative(limit))
-    above = relax.op.greater(data, limit)
-    positive = relax.op.where(above, relax.op.subtract(data, bias), relax.const(0, dtype))
-    return relax.op.where(below, relax.op.add(data, bias), positive)
-
-
+# ---------------------------------------------------------------- reductions
 def _reduced_inside(inputs: list[relax.Expr], attrs: dict[str, Any]) -> None:
     """TVM leaves out what is computed before the sum where nothing is summed."""
     axes = _values(inputs[1]) if inputs[1] is not None else attrs.get("axes", ())
@@ -111,7 +100,6 @@ EXACT: dict[str, Converter] = {
         for name in ("L1", "L2", "LogSum", "LogSumExp", "SumSquare")
     },
     "SequenceInsert": _sequence_insert,
-    "Shrink": _shrink,
     "Slice": _slice,
 }
 """ONNX operator -> our converter; None as its result lets TVM's converter do the work."""
