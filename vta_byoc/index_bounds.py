@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import tvm
@@ -82,9 +83,7 @@ def unproven_indices(mod: tvm.IRModule) -> list[str]:
     ]
 
 
-def _are_proven(
-    call: relax.Call, producer: Callable[[relax.Expr], relax.Expr | None]
-) -> Iterator[bool]:
+def _are_proven(call: relax.Call, producer: Callable[[Any], Any]) -> Iterator[bool]:
     for index, size in zip(_indices(call), SIZES[op_name(call)](call), strict=True):
         if is_constant(index):
             value = index.value.numpy()
@@ -93,9 +92,7 @@ def _are_proven(
             yield _is_limited(index, size, producer)
 
 
-def _is_limited(
-    index: relax.Expr, size: np.ndarray, producer: Callable[[relax.Expr], relax.Expr | None]
-) -> bool:
+def _is_limited(index: relax.Expr, size: np.ndarray, producer: Callable[[Any], Any]) -> bool:
     """Whether `index` is minimum(maximum(anything, 0), size - 1)."""
     upper = producer(index)
     if op_name(upper) != "relax.minimum" or not is_constant(upper.args[1]):
