@@ -37,6 +37,8 @@ MOST_ERROR = 1.0
 """Steps of the result: a form beyond this is not exact enough, as a result would be two off."""
 SHIFT_ERROR = 2.0**-6
 """Steps of the result: what the nearest sum of shifts may be away from the factor."""
+USEFUL = 258.0
+"""Steps of the result: no sum beyond this and the bias gives a result that does not saturate."""
 KEPT_BITS = 8
 """Bits that a sum of shifts keeps below a step of the result, where int32 has room."""
 ERROR_BITS = 16
@@ -155,11 +157,9 @@ def in_weights(source: Source, form: str) -> Scaled | None:
         return None
     while True:
         found, bounds = _with_shift(source, form, shift)
-        over = bounds > INT32_HIGH
-        if not over.any():
+        if bounds.max() <= INT32_HIGH:
             return found
-        if shift.ndim == 0:
-            over = over.any()
+        over = bounds > INT32_HIGH if shift.ndim else np.array(True)
         if (shift[over] == 0).any():
             return None
         shift = shift - over
@@ -290,8 +290,8 @@ def as_shifts(source: Source, ints: np.ndarray, ratio: np.ndarray) -> Scaled | N
     int32 does not hold it."""
     if (ratio <= 0).any():
         return None
-    sums, bias = source.reach(ints), source.clipped_bias()
-    useful = np.minimum(ratio * sums, INT8_HIGH - INT8_LOW + np.abs(bias))
+    most = ratio * source.anchor.taps(np.abs(ints), source.attrs) * source.span
+    useful = np.minimum(most, USEFUL + np.abs(source.clipped_bias()))
     tolerance = SHIFT_ERROR / float(useful.max(initial=1))
     found = shift_sum(ratio, min(tolerance, 2.0**-4))
     left = int(max(0, KEPT_BITS - int(found.shift.min())))

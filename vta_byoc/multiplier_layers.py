@@ -158,7 +158,7 @@ def _source(
 def _real_weights(q: Quantizer, weight: GenericConst) -> np.ndarray:
     """float64: integers times their steps where the model states them, along any axis."""
     stated = q.constants.get(weight)
-    return np.float64(weight.value.numpy()) if stated is None else stated.real
+    return np.asarray(weight.value.numpy(), np.float64) if stated is None else stated.real
 
 
 def _to_float(q: Quantizer, binding: relax.VarBinding, anchor: Anchor, end: Epilogue) -> bool:
