@@ -1,7 +1,7 @@
 """What each form of rescaling costs: cycles of one output vector behind a layer's GEMM.
 
 The layer is a 3x3 convolution of 64 channels on 56 x 56 pixels, padded, with bias, quantized in
-every form that the integer dialect has; pynq timing. `alu` are cycles of the ALU for each vector
+every form that the integer dialect has; timing of sim. `alu` are cycles of the ALU for each vector
 (1 with an immediate, 2 with a tensor operand), `all` those of the whole region beyond GEMM, reset
 and everything that overlaps them. The baseline is one shift for all channels.
 """
@@ -107,7 +107,7 @@ def cost(mode: Mode, config: VTAConfig) -> tuple[float, float, Program]:
 
 def main() -> int:
     options = arguments("Cycles of an output vector for each form of rescaling.").parse_args()
-    config = VTAConfig.preset("pynq")
+    config = VTAConfig.preset("sim")
     figures: list[Figure] = []
     for mode in MODES:
         alu, total, program = cost(mode, config)
