@@ -1,4 +1,4 @@
-"""Factors without a multiplier: bounds hold for the worst inputs, sums of shifts are the shortest."""
+"""Factors without a multiplier: bounds hold for the worst inputs, no sum of shifts is shorter."""
 
 from __future__ import annotations
 

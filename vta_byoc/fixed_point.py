@@ -257,8 +257,8 @@ def linear(
 ) -> Linear:
     """Factors and shift for `round(sum of terms + constant) + zero`; constant in output steps.
 
-    As many fraction bits as int32 holds and factors of up to `most_factor` allow; none more than the
-    ratios need.
+    As many fraction bits as int32 holds and factors of up to `most_factor` allow; none more than
+    the ratios need.
     """
     ratios = [np.asarray(np.clip(op.ratio, -RATIO_LIMIT, RATIO_LIMIT)) for op in operands]
     span = sum(

@@ -35,6 +35,8 @@ WORDS = {
 """Form -> what placement and report call it."""
 MOST_ERROR = 1.0
 """Steps of the result: a form beyond this is not exact enough, as a result would be two off."""
+CLOSE = 0.25
+"""One shift serves all channels where the error stays below this, or is not twice as large."""
 SHIFT_ERROR = 2.0**-6
 """Steps of the result: what the nearest sum of shifts may be away from the factor."""
 USEFUL = 258.0
@@ -150,9 +152,20 @@ def candidates(
 
 # ---------------------------------------------------------------- in the weights
 def in_weights(source: Source, form: str) -> Scaled | None:
-    """The factor in weights of two digits, behind one shift; or in those of one digit, behind a
-    shift for each channel. As many fraction bits as weights and int32 hold; None without any."""
-    shift = _first_shift(source, form)
+    """The factor in weights of two digits, behind one shift where that is close enough; or in those
+    of one digit, behind a shift for each channel. As many fraction bits as weights and int32 hold;
+    None without any."""
+    apart = _most_bits(source, form, per_channel=True)
+    if form != DIGITS or apart is None:
+        return apart
+    common = _most_bits(source, form, per_channel=False)
+    close = common is not None and common.error <= max(CLOSE, 2 * apart.error)
+    return common if close else apart
+
+
+def _most_bits(source: Source, form: str, per_channel: bool) -> Scaled | None:
+    """With the most fraction bits, of all channels or of each."""
+    shift = _first_shift(source, form, per_channel)
     if shift.min() < 0:
         return None
     while True:
@@ -165,11 +178,11 @@ def in_weights(source: Source, form: str) -> Scaled | None:
         shift = shift - over
 
 
-def _first_shift(source: Source, form: str) -> np.ndarray:
+def _first_shift(source: Source, form: str, per_channel: bool) -> np.ndarray:
     """The most fraction bits with which weights fit their digits, () or [channels]."""
     peaks = channel_peaks(source.anchor, source.real, source.attrs)
     most = MOST_OF_TWO if form == DIGITS else WEIGHT_HIGH
-    if form == DIGITS:
+    if not per_channel:
         peaks = np.asarray(peaks.max(initial=0))
     least = most * 2.0**-MAX_SHIFT
     # half a unit of rounding stays within the digits
