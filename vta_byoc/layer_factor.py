@@ -90,6 +90,7 @@ class Source:
         bias: float64 [channels], in steps of the result.
         scale: of the data; its zero point counts, its step is in `real`.
         zero, low, high: zero point and limits of the result.
+        saturates: whether results beyond int8 are cut, and a bias with them.
     """
 
     anchor: Anchor
@@ -101,6 +102,7 @@ class Source:
     zero: int = 0
     low: int = INT8_LOW
     high: int = INT8_HIGH
+    saturates: bool = True
 
     @property
     def attrs(self) -> Any:
@@ -128,6 +130,8 @@ class Source:
 
     def clipped_bias(self) -> np.ndarray:
         """The bias, cut where every result saturates."""
+        if not self.saturates:
+            return self.bias
         most = self.anchor.taps(np.ceil(np.abs(self.real)).astype(np.int64), self.attrs) * self.span
         return np.clip(self.bias, -(most + 512.0), most + 512.0)
 
@@ -353,13 +357,15 @@ def _summed(
 
 
 # ---------------------------------------------------------------- results that stay int32
-def as_int32(source: Source) -> tuple[Scaled, float]:
-    """Weights of two digits for a result that floats read, and its step in units of `source`."""
+def as_int32(source: Source) -> tuple[Scaled, float] | None:
+    """Weights of two digits for a result that floats read, and its step in units of `source`; None
+    where int32 leaves them less than one digit, beside a large bias."""
     peak = float(np.abs(source.real).max(initial=0)) or 1.0
     unit = peak / MOST_OF_TWO
-    while True:
+    while peak / unit >= WEIGHT_HIGH:
         each = dataclasses.replace(source, real=source.real / unit, bias=source.bias / unit)
         found, _ = _with_shift(each, DIGITS, np.array(0))
         if found.rescale.bound <= INT32_HIGH:
             return found, unit
         unit *= 2
+    return None
