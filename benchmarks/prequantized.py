@@ -346,6 +346,8 @@ def largest_step(mod: tvm.IRModule, integer: tvm.IRModule, x: np.ndarray) -> int
             wanted = np.rint(real(source, pair.source) / pair.scale.step) + pair.scale.zero
             apart.append(int(np.abs(wanted.clip(-128, 127) - alone).max()))
     return max(apart)
+
+
 def _forms(integer: tvm.IRModule) -> dict[str, int]:
     """How many layers have their factor in each form that needs no multiplier."""
     return dict(Counter(factor_forms(integer).values()))

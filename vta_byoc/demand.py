@@ -152,7 +152,8 @@ def spent(
 ) -> tuple[Array, Array]:
     """(cycles, cycles of the port) of a layer, whether it fits or not.
 
-    ``slots`` may be arrays that broadcast against those of ``demand``. Of ``calls`` calls in a row that have their weights in common: a call's share.
+    ``slots`` may be arrays that broadcast against those of ``demand``. Of ``calls`` calls in a row
+    that have their weights in common: a call's share.
     """
     time = Time(demand, config, slots)
     if calls == 1:
