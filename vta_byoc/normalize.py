@@ -67,7 +67,7 @@ _FOLDERS: dict[str, Callable[..., np.ndarray]] = {
     "relax.negative": lambda call, shape, x: -x,
     "relax.sqrt": lambda call, shape, x: np.sqrt(x),
     "relax.less": lambda call, shape, x, y: x < y,
-    "relax.where": lambda call, shape, condition, x, y: np.where(condition, x, y),
+    "relax.where": lambda call, shape, condition, x, y: np.asarray(np.where(condition, x, y)),
     "relax.add": lambda call, shape, x, y: x + y,
     "relax.subtract": lambda call, shape, x, y: x - y,
     "relax.multiply": lambda call, shape, x, y: x * y,
