@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
@@ -86,7 +87,7 @@ class UNet(nn.Module):
     def __init__(self, widths: tuple[int, ...]) -> None:
         super().__init__()
         self.first = double_conv(3, widths[0])
-        pairs = list(zip(widths, widths[1:], strict=False))
+        pairs = list(itertools.pairwise(widths))
         self.downs = nn.ModuleList(
             nn.Sequential(nn.MaxPool2d(2), double_conv(a, b)) for a, b in pairs
         )

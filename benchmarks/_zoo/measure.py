@@ -91,6 +91,10 @@ class Style:
         """Whether the file loads and computes what PyTorch does."""
         return self.float_db is not None and self.float_db >= FLOAT_DB
 
+    def to_json(self) -> dict[str, Any]:
+        """The fields and what follows from them."""
+        return asdict(self) | {"imported": self.imported, "bit_exact": self.bit_exact}
+
     @property
     def bit_exact(self) -> bool:
         """Whether every result and every stored tensor equals the integer reference."""
@@ -99,8 +103,8 @@ class Style:
 
 @dataclass(frozen=True)
 class Data:
-    """A network with weights and its program, arrays to calibrate with and to compare on, what PyTorch computes of
-    these, and its multiply-accumulates."""
+    """A network with weights and its program; arrays to calibrate with and others to compare on,
+    what PyTorch computes of these, and its multiply-accumulates."""
 
     module: Any
     program: Any
@@ -123,8 +127,7 @@ def measure(name: str, styles: Sequence[str]) -> dict[str, Any]:
         "name": name,
         "reduced": network.reduced,
         "macs": data.macs,
-        "styles": [asdict(row) | {"imported": row.imported, "bit_exact": row.bit_exact}
-                   for row in rows],
+        "styles": [row.to_json() for row in rows],
         "onnxruntime_db": ort,
         "onnxruntime_error": ort_error,
         "seconds": time.process_time() - start,
@@ -200,7 +203,9 @@ def _stages(row: Style, path: Path, data: Data) -> None:
         _check(row, qmod, compiled, list(zip(data.samples, references, strict=True))[:CHECKED])
 
 
-def _check(row: Style, qmod: Any, compiled: Compiled, pairs: list[tuple[Arrays, Reference]]) -> None:
+def _check(
+    row: Style, qmod: Any, compiled: Compiled, pairs: list[tuple[Arrays, Reference]]
+) -> None:
     checks = []
     for sample, reference in pairs:
         run = profile(compiled.exe, sample, arenas=True)

@@ -97,10 +97,10 @@ class ShuffleUnit(nn.Module):
         super().__init__()
         half = outputs // 2
         self.stride = stride
-        seen = inputs if stride > 1 else half
-        self.shortcut = nn.Sequential(
-            conv_norm(inputs, inputs, 3, stride, inputs, act=None), conv_norm(inputs, half)
-        ) if stride > 1 else nn.Identity()
+        seen, self.shortcut = half, nn.Identity()
+        if stride > 1:
+            depthwise = conv_norm(inputs, inputs, 3, stride, inputs, act=None)
+            seen, self.shortcut = inputs, nn.Sequential(depthwise, conv_norm(inputs, half))
         self.branch = nn.Sequential(
             conv_norm(seen, half),
             conv_norm(half, half, 3, stride, half, act=None),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
@@ -38,7 +39,7 @@ class TcResidual(nn.Module):
 def keyword_spotting() -> nn.Module:
     """TC-ResNet8 (Choi et al., 2019): 40 MFCC features as channels along time."""
     widths = (16, 24, 32, 48)
-    blocks = [TcResidual(a, b) for a, b in zip(widths, widths[1:], strict=False)]
+    blocks = [TcResidual(a, b) for a, b in itertools.pairwise(widths)]
     head = [nn.AdaptiveAvgPool1d(1), nn.Flatten(1), nn.Dropout(0.5), nn.Linear(48, CLASSES)]
     return nn.Sequential(conv1d(40, 16, 3), *blocks, *head)
 
@@ -160,9 +161,7 @@ class Film(nn.Module):
         self.generators = nn.ModuleList(nn.Linear(condition, 2 * width) for _ in range(depth))
         self.convs = nn.ModuleList(nn.Conv2d(width, width, 1) for _ in range(depth))
         self.norms = nn.ModuleList(nn.BatchNorm2d(width, affine=False) for _ in range(depth))
-        self.spatial = nn.ModuleList(
-            nn.Conv2d(width, width, 3, padding=1) for _ in range(depth)
-        )
+        self.spatial = nn.ModuleList(nn.Conv2d(width, width, 3, padding=1) for _ in range(depth))
         self.head = nn.Linear(width, CLASSES)
 
     def forward(self, x: Any, condition: Any) -> Any:
