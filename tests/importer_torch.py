@@ -428,7 +428,7 @@ def _diagonal(d: Draw) -> Drawn:
 
 def _as_strided(d: Draw) -> Drawn:
     shape = d.shape(1)
-    size, stride = d.pick((list(shape), list(np.cumprod((1, *shape[:0:-1]))[::-1])), ([2], [1]))
+    size, stride = list(shape), list(np.cumprod((1, *shape[:0:-1]))[::-1])
     return lambda x: aten.as_strided(x, size, [int(s) for s in stride]), [d.floats(shape)]
 
 

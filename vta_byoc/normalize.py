@@ -59,6 +59,12 @@ def fold_constant(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     return relax.const(np.ascontiguousarray(result, dtype).reshape(shape), dtype)
 
 
+def _chosen(
+    call: relax.Call, shape: tuple[int, ...], condition: np.ndarray, x: np.ndarray, y: np.ndarray
+) -> np.ndarray:
+    return np.where(condition, x, y)
+
+
 _FOLDERS: dict[str, Callable[..., np.ndarray]] = {
     **{name: lambda call, shape, x: x.reshape(shape) for name in RESHAPES},
     "relax.permute_dims": lambda call, shape, x: x.transpose(_axes(call)),
@@ -67,7 +73,7 @@ _FOLDERS: dict[str, Callable[..., np.ndarray]] = {
     "relax.negative": lambda call, shape, x: -x,
     "relax.sqrt": lambda call, shape, x: np.sqrt(x),
     "relax.less": lambda call, shape, x, y: x < y,
-    "relax.where": lambda call, shape, condition, x, y: np.asarray(np.where(condition, x, y)),
+    "relax.where": _chosen,
     "relax.add": lambda call, shape, x, y: x + y,
     "relax.subtract": lambda call, shape, x, y: x - y,
     "relax.multiply": lambda call, shape, x, y: x * y,

@@ -91,6 +91,14 @@ def _affine_grid(inputs: list[relax.Expr], attrs: dict[str, Any]) -> None:
         raise ValueError(f"align_corners is 1 and an axis of {size[2:].tolist()} has one element")
 
 
+def _roi_align(inputs: list[relax.Expr], attrs: dict[str, Any]) -> None:
+    """TVM moves boxes by half a pixel before it scales them, ONNX after."""
+    scale = attrs.get("spatial_scale", 1.0)
+    mode = attrs.get("coordinate_transformation_mode", b"half_pixel").decode()
+    if scale != 1 and mode != "output_half_pixel":
+        raise ValueError(f"spatial_scale is {scale:g} and the coordinates are {mode}")
+
+
 EXACT: dict[str, Converter] = {
     "AffineGrid": _affine_grid,
     "OneHot": _one_hot,
@@ -98,6 +106,7 @@ EXACT: dict[str, Converter] = {
         f"Reduce{name}": _reduced_inside
         for name in ("L1", "L2", "LogSum", "LogSumExp", "SumSquare")
     },
+    "RoiAlign": _roi_align,
     "SequenceInsert": _sequence_insert,
     "Slice": _slice,
 }
