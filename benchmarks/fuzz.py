@@ -31,6 +31,7 @@ from vta_byoc.hw.verifier import verify
 
 MACHINES = {
     "1x16": VTAConfig.preset("sim"),
+    "chisel": VTAConfig.preset("chisel"),
     "2x16": VTAConfig.preset("2x16"),
     "1x32": VTAConfig.preset("1x32"),
     "4x8": VTAConfig.preset("tophub_4x8"),

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from network_demands import AGAINST_COST, INJECTED
-from network_hunt import MACHINES, Disagreement, Tally, try_network
+from network_hunt import CORES, MACHINES, Disagreement, Tally, try_network
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -38,12 +38,16 @@ ENOUGH = 500
 """Networks from which on the two limits above are demanded."""
 
 
-def hunt(seeds: range, progress: Progress) -> tuple[Tally, list[str]]:
-    """Try the networks of ``seeds``; what they were made of, and the disagreements."""
+def hunt(
+    seeds: range, progress: Progress, machine: str | None = None
+) -> tuple[Tally, list[str]]:
+    """Try the networks of ``seeds``, all on ``machine`` where one is named; what they were made of,
+    and the disagreements."""
+    named = (machine,) if machine else ()
     tally, failures = Tally(), []
     for seed in progress.track(seeds, description="networks"):
         try:
-            try_network(seed, tally)
+            try_network(seed, tally, *named)
         except Disagreement as error:
             failures.append(str(error))
             progress.console.print(f"error: {error}", markup=False, highlight=False)
@@ -81,16 +85,17 @@ def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
     parser.add_argument("--networks", type=int, default=5_000, help="how many to run")
     parser.add_argument("--seed", type=int, default=10_000, help="first seed")
+    parser.add_argument("--machine", choices=[*MACHINES, *CORES], help="one machine for all")
     options = parser.parse_args()
     start = time.perf_counter()
     seeds = range(options.seed, options.seed + options.networks)
     with Progress(console=Console(stderr=True), disable=options.json) as progress:
-        tally, failures = hunt(seeds, progress)
+        tally, failures = hunt(seeds, progress, options.machine)
     name, hits = tally.rarest
     consumer, shared = tally.tiles.rarest
     figures = [
         Figure("networks", tally.networks, "networks"),
-        Figure("machines", len(MACHINES), "machines"),
+        Figure("machines", 1 if options.machine else len(MACHINES), "machines"),
         Figure.at_most("disagreements", len(failures), "networks", 0),
         _at_least(tally, "with_region", tally.share, "%", LEAST_SHARE),
         _at_least(tally, f"fewest_hits ({name})", hits, "hits", LEAST_HITS),

@@ -21,6 +21,8 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.partition import TABLE
 
 MACHINES = machines()
+CORES = {"chisel": VTAConfig.preset("chisel")}
+"""Machines that take their turn only when they are asked for."""
 PUBLIC = 50
 """One network of so many takes the public way."""
 AGAIN = 12
@@ -109,22 +111,23 @@ def way_of(seed: int) -> Way:
     return {AGAIN // 2: short_and_dram, AGAIN - 1: short_and_off}.get(turn % AGAIN, short)
 
 
-def try_network(seed: int, tally: Tally) -> None:
-    """Compile and run the network of ``seed``.
+def try_network(seed: int, tally: Tally, machine: str | None = None) -> None:
+    """Compile and run the network of ``seed``, on ``machine`` where one is named.
 
     Raises:
         Disagreement: with the seed, and the operators of the smallest network that fails alike.
     """
-    hunt = _Hunt(way_of(seed), MACHINES[machine_of(seed)], tally)
+    name = machine or machine_of(seed)
+    hunt = _Hunt(way_of(seed), {**MACHINES, **CORES}[name], tally)
     try:
         hunt.one(np.random.default_rng(seed).bytes(CHOICES))
     except Exception as error:
         if not hunt.failed:
             raise  # the maker of networks is broken
         smallest = hunt.smallest()
-        name = type(error).__name__
-        where = f"seed {seed}, machine {machine_of(seed)}, {way_of(seed).__name__} way"
-        text = f"{where}: {name}: {str(error).strip()}\nsmallest network: {smallest!r}"
+        kind = type(error).__name__
+        where = f"seed {seed}, machine {name}, {way_of(seed).__name__} way"
+        text = f"{where}: {kind}: {str(error).strip()}\nsmallest network: {smallest!r}"
         raise Disagreement(text) from error
 
 

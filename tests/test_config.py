@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pytest
 
-from vta_byoc.hw.config import FieldWidths, VTAConfig
+from vta_byoc.hw.config import FieldWidths, Timing, VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.isa import ISA, Opcode
 from vta_byoc.hw.timing import simulate_stream
@@ -41,6 +41,16 @@ def test_presets_of_boards_have_what_their_cores_have() -> None:
     for name in VTAConfig.presets():
         caps = VTAConfig.preset(name).capabilities
         assert (caps.mul, caps.acc_8bit) == ((False, False) if name in boards else (True, True))
+
+
+def test_a_profile_brings_its_parameters() -> None:
+    """A file that names one need not repeat them; what it gives counts."""
+    timing = VTAConfig.preset("chisel").timing
+    assert timing == Timing.of("chisel")
+    assert (timing.fetch_burst, timing.queue_depth, timing.compute_start) == (8, 512, 7)
+    given = {"profile": "chisel", "compute_start": 9}
+    assert VTAConfig.from_dict({"TIMING": given}).timing == Timing.of("chisel", compute_start=9)
+    assert VTAConfig().timing == Timing.of("default")
 
 
 def test_field_widths_stay_when_buffers_shrink() -> None:
@@ -136,6 +146,10 @@ def test_wider_fields_reach_no_further_than_the_buffer() -> None:
             {"TIMING": {"port_bytes": 0}},
             "configuration key TIMING.port_bytes is 0; it must be an integer from 1 to 4096; "
             "correct it in the configuration file",
+        ),
+        (
+            {"TIMING": {"profile": "fast"}},
+            "configuration key TIMING.profile is 'fast'; profiles are default, chisel; choose one",
         ),
         (
             {"TIMING": 3},

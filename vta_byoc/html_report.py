@@ -325,7 +325,9 @@ def _machine(facts: ModelFacts) -> list[tuple[str, Rows]]:
     return [*tables, ("counters", counted)] if facts.layers else tables
 
 
-def _value(value: int) -> str:
+def _value(value: int | str) -> str:
+    if isinstance(value, str):
+        return value
     return ("no", "yes")[value] if isinstance(value, bool) else f"{value:,}"
 
 
