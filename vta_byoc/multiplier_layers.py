@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from vta_byoc.quantizer import Quantizer
 
 SMALLEST_STEP = 2.0**-60
+MARGIN = 0.8
+"""Another form is clearly cheaper below this share: estimates of single layers, which do not know
+what will share a tile, are about so precise."""
 
 
 @dataclass(frozen=True)
@@ -124,13 +127,14 @@ def _multiplied(layer: _Layer, end: Epilogue, target: Scale) -> Scaled:
 def _cheapest(
     q: Quantizer, anchor: Anchor, binding: relax.VarBinding, forms: list[Scaled]
 ) -> Scaled:
-    """The form of the fewest cycles; the first where the machine takes none."""
+    """The form of the fewest cycles, the first unless another one is clearly cheaper; the first
+    where the machine takes none."""
     if len(forms) == 1:
         return forms[0]
     attrs, name = binding.value.attrs, source_name(binding.var)
     shape = static_shape(binding.value.args[0])
     costs = [q.arithmetic.estimate(form.write(anchor, attrs, name), shape) for form in forms]
-    taken = [(cost, i) for i, cost in enumerate(costs) if cost is not None]
+    taken = [(c if i == 0 else c / MARGIN, i) for i, c in enumerate(costs) if c is not None]
     return forms[min(taken)[1] if taken else 0]
 
 
