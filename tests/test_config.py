@@ -77,7 +77,7 @@ def test_presets():
         ),
         (
             {"CAPABILITIES": {"mul": 1}},
-            "configuration: CAPABILITIES.mul is 1; it must be true or false",
+            "configuration: CAPABILITIES.mul is 1; it must be true or false; correct it",
         ),
         (
             {"TIMING": {"port_bytes": 0}},

@@ -16,10 +16,11 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from vta_byoc.arrays import Spec
 from vta_byoc.bindings import static_shape
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.labelled import LabelledData, Signature, Spec
+from vta_byoc.labelled import LabelledData, Signature
 from vta_byoc.pipeline import compile_module
 from vta_byoc.reference import build_reference
 from vta_byoc.runtime import run_vm
