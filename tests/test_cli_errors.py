@@ -14,6 +14,7 @@ from cli_runs import SHAPE, cli, quantize_once, refused, save, small_model
 from onnx import TensorProto, helper
 from small_models import Net
 
+from vta_byoc import arrays
 from vta_byoc.cli import commands
 from vta_byoc.hw.config import VTAConfig
 
@@ -253,7 +254,7 @@ class TestOutput:
         def full(*_: Any, **__: Any) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(np, "savez", full)
+        monkeypatch.setattr(arrays, "save_named", full)
         result = cli("run", model, "--output", tmp_path / "y.npz", "--json")
         assert (result.exit_code, result.stdout) == (2, "")
         assert result.stderr.splitlines()[-1] == "error: No space left on device"

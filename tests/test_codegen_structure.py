@@ -268,6 +268,6 @@ def test_too_many_tokens() -> None:
     with pytest.raises(VTAError) as caught:
         program(tiled(work, config, (1, 4, 7, 1)), config)
     assert str(caught.value) == (
-        "3 tokens from LOAD to COMPUTE may be outstanding; the machine counts to 1; raise "
-        "CAPABILITIES.max_tokens to 3 or more in the configuration file"
+        "2 tokens from LOAD to COMPUTE may be outstanding; the machine counts to 1; raise "
+        "CAPABILITIES.max_tokens to 2 or more in the configuration file"
     )

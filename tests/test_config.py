@@ -124,7 +124,7 @@ def test_wider_fields_reach_no_further_than_the_buffer() -> None:
         ),
         (
             {"CAPABILITIES": {"mul": 1}},
-            "configuration: CAPABILITIES.mul is 1; it must be true or false",
+            "configuration: CAPABILITIES.mul is 1; it must be true or false; correct it",
         ),
         (
             {"FIELD_WIDTHS": {"acc": 10}},

@@ -206,7 +206,7 @@ class TestAutoload:
         )
         assert python(code, tmp_path).splitlines() == [
             "vta_byoc._autoload",
-            "vta_byoc vta_byoc._autoload vta_byoc._pins",
+            "vta_byoc vta_byoc._autoload vta_byoc._interrupt vta_byoc._pins",
         ]
 
     def test_twice_is_once(self, tmp_path: Path) -> None:
