@@ -45,6 +45,7 @@ class _Layer:
         bias: int64 [channels] or [channels, positions ...]; the input's zero point is in it.
         reach: int64 [channels]: largest magnitude of product sum and bias, any input.
         unit: real value of one in the accumulator, like `steps`.
+        rest: float64 [channels]: what rounding took from a stated bias.
     """
 
     name: str
@@ -53,6 +54,7 @@ class _Layer:
     bias: np.ndarray
     reach: np.ndarray
     unit: np.ndarray
+    rest: np.ndarray
 
 
 def convert_layer(q: Quantizer, binding: relax.VarBinding) -> bool:
@@ -115,7 +117,8 @@ def _scaled(
 def _multiplied(layer: _Layer, end: Epilogue, target: Scale) -> Scaled:
     """int8 weights, then a multiplication, or none where every factor is a power of two."""
     low, high = end.limits(target)
-    rescale = requantizer(layer.unit / target.step, layer.reach, target.zero, low, high)
+    ratio = layer.unit / target.step
+    rescale = requantizer(ratio, layer.reach, target.zero, low, high, layer.rest)
     bias = layer.bias + per_position(rescale.offset, layer.bias.ndim)
     bound = int((layer.reach + np.abs(rescale.offset)).max())
     rescale = dataclasses.replace(rescale, bound=bound)
@@ -218,7 +221,9 @@ def _layer(
     taps = anchor.taps(magnitude(ints), call.attrs) * -INT8_LOW
     reach = taps + np.abs(moved).reshape(len(peaks), -1).max(axis=1)
     q.note_weight(name, steps, float(peaks.max(initial=0)))
-    return _Layer(name, ints, steps, moved, reach, unit)
+    # only of a model that came so is it known what its runtime adds
+    rest = np.zeros(len(bias)) if stated is None else bias / unit - whole
+    return _Layer(name, ints, steps, moved, reach, unit, rest)
 
 
 def _steps(q: Quantizer, peaks: np.ndarray, bias: np.ndarray, data: float) -> np.ndarray:
