@@ -8,6 +8,12 @@ Networks: the three of `models/quantized_networks.py` in each format: difference
 integers, agreement of the largest, the share of multiply-accumulates on VTA, and whether the
 simulator's results are those of the integer module.
 
+Curves: of the same networks every 8-bit tensor, in order: the share of values that are equal to the
+source runtime's, both computing on their own results, and the signal over the noise of the rest.
+
+Transformers: `models/quantized_transformers.py` by pt2e, with the share of the linear layers'
+multiply-accumulates that runs on VTA.
+
 PyTorch rows need torch and torchao; without them they are left out and said to be.
 TFLite's inputs and results are in tests/fixtures/tflite, so TensorFlow is not needed.
 """
@@ -31,15 +37,20 @@ from tvm import relax
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks._curves import DEPTHS, at_depths, curve
 from benchmarks._figures import Figure, arguments, report
+from models import quantized_transformers as transformers
 from models.quantized_networks import NETWORKS, Network, quantized_onnx, quantized_torch
 from models.quantized_ops import OP_CASES, SCHEMES, qdq, qoperator, session
+from vta_byoc.check import compare_layers
 from vta_byoc.frontend import load_model
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.partition import VTA
 from vta_byoc.pipeline import compile_module
 from vta_byoc.place import macs_share
 from vta_byoc.quantize import quantize
 from vta_byoc.runtime import profile
+from vta_byoc.tensor_pairs import paired, real, tensor_pairs
 
 FIXTURES = Path(__file__).resolve().parents[1] / "tests" / "fixtures" / "tflite"
 PLAIN = tvm.target.Target({"kind": "llvm", "opt-level": 0})
@@ -125,8 +136,8 @@ def torch_operators() -> Iterator[Case]:
         yield Case("PyTorch pt2e", name, program, [feed], [[expected]], _step(program))
 
 
-def networks(folder: Path, with_torch: bool) -> Iterator[Case]:
-    for network in NETWORKS.values():
+def networks(folder: Path, with_torch: bool, wanted: str) -> Iterator[Case]:
+    for network in (n for n in NETWORKS.values() if wanted in n.name):
         images = network.images(IMAGES, 5)
         for form, options in _onnx_options().items():
             path = quantized_onnx(network, folder / f"{network.name}.onnx", **options)
@@ -269,12 +280,76 @@ def network_row(case: Case) -> dict[str, Any]:
     }
 
 
+def curve_row(case: Case) -> dict[str, Any]:
+    tensors = curve(load_model(case.model), case.model, case.feeds)
+    return {
+        "format": case.format,
+        "network": case.name,
+        "tensors": [tensor.to_json() for tensor in tensors],
+        "depths": [tensor.to_json() for tensor in at_depths(tensors)],
+    }
+
+
+def transformer_row(name: str) -> dict[str, Any]:
+    """Products of two activations have no constant weights and stay on the CPU."""
+    import torch
+
+    net, x = transformers.quantized(name)
+    mod = load_model(torch.export.export(net, (x,)))
+    integer = quantize(mod)
+    compiled = compile_module(integer, VTAConfig.preset("pynq"))
+    rows = [row for row in compiled.placement if row.macs]
+    linear = [row for row in rows if not row.name.startswith("bmm")]
+    checks = compare_layers(integer, compiled, [x.numpy()])
+    return {
+        "network": name,
+        "linear_macs": sum(row.macs for row in linear),
+        "linear_macs_on_vta": sum(row.macs for row in linear if row.device == VTA),
+        "macs": sum(row.macs for row in rows),
+        "bit_exact": all(check.equal for check in checks),
+        "max_lsb": largest_step(mod, integer, x.numpy()),
+        "on_the_host": {row.name: row.reason for row in rows if row.device != VTA},
+    }
+
+
+def largest_step(mod: tvm.IRModule, integer: tvm.IRModule, x: np.ndarray) -> int:
+    """How many steps an integer operator is off, at most, on the inputs of the imported one."""
+    pairs = tensor_pairs(mod, integer)
+    (values,) = on_llvm(paired(mod, integer, pairs)[0], [[x]])
+    apart = [0]
+    for pair, source, alone in zip(pairs, values[::3], values[2::3], strict=True):
+        if pair.is_int8 and pair.is_group:
+            wanted = np.rint(real(source, pair.source) / pair.scale.step) + pair.scale.zero
+            apart.append(int(np.abs(wanted.clip(-128, 127) - alone).max()))
+    return max(apart)
+
+
 def _axis(case: Case) -> int:
     """Of the classes: TFLite has them last."""
     return -1 if case.format.startswith("TFLite") else 1
 
 
 # ---------------------------------------------------------------- output
+def curve_figures(rows: Sequence[dict[str, Any]]) -> list[Figure]:
+    figures = []
+    for row in rows:
+        name = f"{row['network']}_{row['format'].replace(' ', '_')}"
+        for depth, tensor in zip(DEPTHS, row["depths"], strict=True):
+            share = 100 * tensor["equal"]
+            figures.append(Figure(f"{name}_equal_share_at_{100 * depth:.0f}", share, "%"))
+    return figures
+
+
+def transformer_figures(rows: Sequence[dict[str, Any]]) -> list[Figure]:
+    figures = []
+    for row in rows:
+        name, share = row["network"], 100 * row["linear_macs_on_vta"] / row["linear_macs"]
+        figures.append(_at_least(f"{name}_linear_macs_on_vta", share, MACS_TARGET))
+        figures.append(_at_least(f"{name}_bit_exact", 100.0 * row["bit_exact"], 100.0))
+        figures.append(Figure.at_most(f"{name}_max_lsb", row["max_lsb"], "LSB", UNITS_TARGET))
+    return figures
+
+
 def figures_of(operators: Sequence[dict[str, Any]], nets: Sequence[dict[str, Any]]) -> list[Figure]:
     """Of each format all values, and the worst operator, of those that the runtime computes as
     the float form of the model does; and the networks."""
@@ -315,30 +390,41 @@ def _print(operators: Sequence[dict[str, Any]]) -> None:
     Console(width=120).print(table)
 
 
+PARTS = ("operators", "networks", "curves", "transformers")
+
+
 def main() -> int:
     parser = arguments("Models that come quantized, against the runtime they come from.")
-    parser.add_argument("--only", choices=("operators", "networks"), help="one of the two parts")
-    parser.add_argument("--format", help="only formats that contain this text")
+    parser.add_argument("--only", choices=PARTS, action="append", help="of these parts")
+    parser.add_argument("--format", default="", help="only formats that contain this text")
+    parser.add_argument("--network", default="", help="only networks that contain this text")
     options = parser.parse_args()
     with_torch = all(importlib.util.find_spec(name) for name in ("torch", "torchao"))
     if not with_torch:
         print("no rows for PyTorch: torch and torchao are not installed", file=sys.stderr)
-    wanted = options.format or ""
+    parts = options.only or PARTS
+    rows: dict[str, list[dict[str, Any]]] = {part: [] for part in PARTS}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        operators, nets = [], []
-        if options.only != "networks":
+        if "operators" in parts:
             sources = [onnx_operators(folder), tflite_operators()]
             sources += [torch_operators()] if with_torch else []
             cases = (case for source in sources for case in source)
-            operators = [operator_row(case) for case in cases if wanted in case.format]
-        if options.only != "operators":
-            every = networks(folder, with_torch)
-            nets = [network_row(case) for case in every if wanted in case.format]
+            rows["operators"] = [operator_row(c) for c in cases if options.format in c.format]
+        if "networks" in parts or "curves" in parts:
+            for case in networks(folder, with_torch, options.network):
+                if options.format not in case.format:
+                    continue
+                rows["networks"] += [network_row(case)] if "networks" in parts else []
+                rows["curves"] += [curve_row(case)] if "curves" in parts else []
+        if "transformers" in parts and with_torch:
+            wanted = (name for name in transformers.MODELS if options.network in name)
+            rows["transformers"] = [transformer_row(name) for name in wanted]
     if not options.json:
-        _print(operators)
-    figures = figures_of(operators, nets)
-    return report("prequantized", figures, options.json, operators=operators, networks=nets)
+        _print(rows["operators"])
+    figures = figures_of(rows["operators"], rows["networks"])
+    figures += curve_figures(rows["curves"]) + transformer_figures(rows["transformers"])
+    return report("prequantized", figures, options.json, **rows)
 
 
 if __name__ == "__main__":

@@ -301,8 +301,8 @@ def test_transposed_convolution_of_one_dimension(tmp_path):
     assert names(loaded(net, tmp_path, net.node("Relu", x)))[1:] == [
         "nn.conv2d_transpose",
         "add",
-        "squeeze",
         "nn.relu",
+        "squeeze",
     ]
 
 

@@ -25,6 +25,7 @@ from vta_byoc.bindings import (
     with_main,
 )
 from vta_byoc.epilogue import interval_of_call
+from vta_byoc.normalize_moves import MOVE_RULES
 from vta_byoc.normalize_qdq import QDQ_RULES, fold_floats, merge_repeated
 from vta_byoc.rewriter import Rewriter, Rule
 
@@ -369,4 +370,5 @@ def _rewritten(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _rules(name: str) -> tuple[Rule, ...]:
-    return (fold_constant, *QDQ_RULES.get(name, ()), *RULES.get(name, ()))
+    tables = (QDQ_RULES, RULES, MOVE_RULES)
+    return (fold_constant, *(rule for table in tables for rule in table.get(name, ())))

@@ -45,9 +45,10 @@ def quantization(call: relax.Call) -> Quantization | None:
     if not is_constant(scale) or not is_constant(zero):
         return None
     dtype = str(call.attrs.out_dtype if op_name(call) == QUANTIZE else data.ty.dtype)
-    axis = int(call.attrs.axis) % max(data.ty.ndim, 1)
-    numbers = (_single(array.value.numpy()) for array in (scale, zero))
-    return Quantization(dtype, next(numbers), next(numbers).astype("int64"), axis)
+    step, point = (_single(array.value.numpy()) for array in (scale, zero))
+    channels = step.ndim or point.ndim  # an axis of one scale means nothing, and may not move
+    axis = int(call.attrs.axis) % max(data.ty.ndim, 1) if channels else 0
+    return Quantization(dtype, step, point.astype("int64"), axis)
 
 
 def same(left: Quantization | None, right: Quantization | None) -> bool:
@@ -121,6 +122,25 @@ def moved_constant(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
         return None
     kept = Quantization(q.dtype, q.scale, q.zero, axis)
     return kept.dequantize(relax.const(np.ascontiguousarray(moved)))
+
+
+def sliced_constant(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
+    """strided_slice of dequantize(constant): the same of the integers and of their scales."""
+    inner = rewriter.producer_of(call.args[0], DEQUANTIZE)
+    q = None if inner is None else quantization(inner)
+    if inner is None or q is None or not is_constant(inner.args[0]):
+        return None
+    axes, begin, end, *steps = ([int(item.value) for item in arg.fields] for arg in call.args[1:])
+    values = inner.args[0].value.numpy()
+    cut = [slice(None)] * values.ndim
+    for i, axis in enumerate(axes):
+        cut[axis] = slice(begin[i], end[i], steps[0][i] if steps else 1)
+    part = values[tuple(cut)]
+    if part.shape != tuple(int(dim.value) for dim in call.ty.shape):
+        return None
+    scale, zero = (v[cut[q.axis]] if v.ndim else v for v in (q.scale, q.zero))
+    kept = Quantization(q.dtype, scale, zero, q.axis)
+    return kept.dequantize(relax.const(np.ascontiguousarray(part)))
 
 
 def _moved_axis(old: Sequence[int], new: Sequence[int], q: Quantization) -> int | None:
@@ -224,6 +244,7 @@ def _is_constant(rewriter: Rewriter, value: relax.Expr) -> bool:
 QDQ_RULES: dict[str, Sequence[Rule]] = {
     **{name: (moved_constant, move_as_floats) for name in (*RESHAPES, "relax.permute_dims")},
     **{name: (move_as_floats,) for name in MOVES if name not in (*RESHAPES, "relax.permute_dims")},
+    "relax.strided_slice": (sliced_constant, move_as_floats),
     "relax.nn.pad": (pad_as_floats,),
     "relax.add": (dequantized_last,),
     "relax.multiply": (dequantized_last,),

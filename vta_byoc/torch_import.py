@@ -27,6 +27,8 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.quantized_tensors import check_module
 
 INSTALL = 'pip install "vta-byoc[torch]"'
+COMPOSED = ("MultiheadAttention", "torch.nn.modules.transformer", "torch.nn.modules.rnn")
+"""Modules of PyTorch that hold several layers: their operators keep names of their own."""
 INPUT_DTYPES = ("torch.float32", "torch.int8", "torch.uint8")
 
 
@@ -261,7 +263,7 @@ def _node_name(node: Any) -> str:
     """The module that computes the node, where that is a layer; else the node's own name."""
     stack = list(node.meta.get("nn_module_stack", {}).values())
     path, kind = stack[-1] if stack else ("", "")
-    is_layer = "torch.nn.modules" in str(kind)
+    is_layer = "torch.nn.modules" in str(kind) and not any(c in str(kind) for c in COMPOSED)
     return sanitized(str(path) if path and is_layer else node.name)
 
 
