@@ -93,7 +93,7 @@ def test_what_rounding_took_from_a_bias_is_added_behind_the_multiplication():
         error = np.abs(run(rescale, values) - exact)
         assert error.max() <= 1
         different, total = different + int((error > 0).sum()), total + error.size
-    assert different <= 0.004 * total  # 0.01 without
+    assert different <= 0.004 * total  # 0.03 without
 
 
 @pytest.mark.parametrize("shift", range(0, 20))
