@@ -42,7 +42,7 @@ from vta_byoc.workload import Conv2dWorkload, ConvTransposeWorkload, Epilogue, S
 
 BOARD = Path(__file__).parent / "reference" / "tophub_vta_pynq.csv"
 BOARD_NAME = "Pynq board, TopHub"
-PRESETS = {"1x16": "pynq", "4x8": "tophub_4x8"}
+PRESETS = {"1x16": "sim", "4x8": "tophub_4x8"}
 STEM_TARGET = 850_000
 DEPTHWISE_TARGET = 10
 TRANSPOSED_TARGET = 1.15

@@ -6,7 +6,12 @@ what `quantize` makes of it, on LLVM too. A unit is one step of the 8-bit output
 
 Networks: the three of `models/quantized_networks.py` in each format: differences of the last
 integers, agreement of the largest, the share of multiply-accumulates on VTA, and whether the
-simulator's results are those of the integer module.
+simulator's results are those of the integer module. On three machines and forms: `sim`, which
+multiplies; `pynq`, which has no MUL, with the factors of layers in weights of two digits or as sums
+of shifts (*no_mul*), and with weights of one digit (*approximate*). Cycles stand beside `sim`'s.
+
+Operators on `pynq` are quantized for it, too: *no_mul* is how far their results are from the
+source runtime's.
 
 Curves: of the same networks every 8-bit tensor, in order: the share of values that are equal to the
 source runtime's, both computing on their own results, and the signal over the noise of the rest.
@@ -23,6 +28,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -44,8 +50,9 @@ from models.quantized_networks import NETWORKS, Network, quantized_onnx, quantiz
 from models.quantized_ops import OP_CASES, SCHEMES, qdq, qoperator, session
 from vta_byoc.check import compare_layers
 from vta_byoc.frontend import load_model
+from vta_byoc.hw import timing
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.partition import VTA
+from vta_byoc.partition import VTA, factor_forms
 from vta_byoc.pipeline import compile_module
 from vta_byoc.place import macs_share
 from vta_byoc.quantize import quantize
@@ -55,7 +62,15 @@ from vta_byoc.tensor_pairs import paired, real, tensor_pairs
 FIXTURES = Path(__file__).resolve().parents[1] / "tests" / "fixtures" / "tflite"
 PLAIN = tvm.target.Target({"kind": "llvm", "opt-level": 0})
 UNITS_TARGET, EQUAL_TARGET, MACS_TARGET = 1, 99.8, 99.0
+NO_MUL_TARGET = 99.5
 IMAGES = 8
+WITH_MUL, NO_MUL, APPROXIMATE = "mul", "no_mul", "approximate"
+FORMS: dict[str, tuple[str, str | None]] = {
+    WITH_MUL: ("sim", None),
+    NO_MUL: ("pynq", None),
+    APPROXIMATE: ("pynq", "approximate"),
+}
+"""Form -> preset, and `rescale` of `quantize`."""
 MORE_FEEDS = 7
 SYMMETRIC, ASYMMETRIC = SCHEMES[0], SCHEMES[2]
 FLOAT_TFLITE = ("net_float", "net_float_io", "net_dynamic", "net_int16", "unsupported")
@@ -246,6 +261,8 @@ def operator_row(case: Case) -> dict[str, Any]:
     mod = load_model(case.model)
     imported = differences(on_llvm(mod, case.feeds), case)
     integer = differences(on_llvm(quantize(mod), case.feeds), case)
+    machine = VTAConfig.preset(FORMS[NO_MUL][0])
+    no_mul = differences(on_llvm(quantize(mod, config=machine), case.feeds), case)
     return {
         "format": case.format,
         "operator": case.name,
@@ -253,15 +270,26 @@ def operator_row(case: Case) -> dict[str, Any]:
         "import_equal": imported.equal,
         "max_lsb": integer.max_lsb,
         "equal": integer.equal,
+        "no_mul_max_lsb": no_mul.max_lsb,
+        "no_mul_equal": no_mul.equal,
         "values": sum(value.size for results in case.expected for value in results),
     }
 
 
 def network_row(case: Case) -> dict[str, Any]:
+    """The row of the machine that multiplies, with those of the others under their names."""
     mod = load_model(case.model)
-    integer = quantize(mod)
+    rows = {form: _form_row(case, mod, *options) for form, options in FORMS.items()}
+    imported = asdict(differences(on_llvm(mod, case.feeds), case))
+    about = {"format": case.format, "network": case.name, "import": imported}
+    return {**about, **rows[WITH_MUL], **{form: rows[form] for form in (NO_MUL, APPROXIMATE)}}
+
+
+def _form_row(case: Case, mod: tvm.IRModule, preset: str, rescale: str | None) -> dict[str, Any]:
+    machine = VTAConfig.preset(preset)
+    integer = quantize(mod, config=machine, rescale=rescale)
     results = on_llvm(integer, case.feeds)
-    compiled = compile_module(integer, VTAConfig.preset("pynq"))
+    compiled = compile_module(integer, machine)
     simulated = profile(compiled.exe, list(case.feeds[0])).outputs
     pairs = zip(results, case.expected, strict=True)
     # Of a plane of classes, each place counts.
@@ -269,14 +297,14 @@ def network_row(case: Case) -> dict[str, Any]:
         float((a[0].argmax(_axis(case)) == b[0].argmax(_axis(case))).mean()) for a, b in pairs
     ]
     macs = macs_share(compiled.placement)
+    cycles = sum(timing.simulate(program).cycles for program in compiled.programs.values())
     return {
-        "format": case.format,
-        "network": case.name,
-        "import": asdict(differences(on_llvm(mod, case.feeds), case)),
         "integer": asdict(differences(results, case)),
         "top1_agreement": 100 * float(np.mean(agreed)),
         "macs_on_vta": 100 * macs.on_vta / macs.total,
         "bit_exact": all(map(np.array_equal, simulated, results[0])),
+        "cycles": cycles,
+        "forms": _forms(integer),
     }
 
 
@@ -296,8 +324,9 @@ def transformer_row(name: str) -> dict[str, Any]:
 
     net, x = transformers.quantized(name)
     mod = load_model(torch.export.export(net, (x,)))
-    integer = quantize(mod)
-    compiled = compile_module(integer, VTAConfig.preset("pynq"))
+    machine = VTAConfig.preset("sim")
+    integer = quantize(mod, config=machine)
+    compiled = compile_module(integer, machine)
     rows = [row for row in compiled.placement if row.macs]
     linear = [row for row in rows if not row.name.startswith("bmm")]
     checks = compare_layers(integer, compiled, [x.numpy()])
@@ -322,6 +351,11 @@ def largest_step(mod: tvm.IRModule, integer: tvm.IRModule, x: np.ndarray) -> int
             wanted = np.rint(real(source, pair.source) / pair.scale.step) + pair.scale.zero
             apart.append(int(np.abs(wanted.clip(-128, 127) - alone).max()))
     return max(apart)
+
+
+def _forms(integer: tvm.IRModule) -> dict[str, int]:
+    """How many layers have their factor in each form that needs no multiplier."""
+    return dict(Counter(factor_forms(integer).values()))
 
 
 def _axis(case: Case) -> int:
@@ -363,6 +397,11 @@ def figures_of(operators: Sequence[dict[str, Any]], nets: Sequence[dict[str, Any
         figures.append(_at_least(f"{name}_equal_share_worst_operator", least, EQUAL_TARGET))
         share = sum(r["equal"] * r["values"] for r in exact) / sum(r["values"] for r in exact)
         figures.append(_at_least(f"{name}_equal_share", share, EQUAL_TARGET))
+        most = max(r["no_mul_max_lsb"] for r in rows)
+        figures.append(Figure.at_most(f"{name}_no_mul_max_lsb", most, "LSB", UNITS_TARGET))
+        share = sum(r["no_mul_equal"] * r["values"] for r in exact)
+        share /= sum(r["values"] for r in exact)
+        figures.append(_at_least(f"{name}_no_mul_equal_share", share, NO_MUL_TARGET))
         others = len(rows) - len(exact)
         figures.append(Figure(f"{name}_runtime_differs_from_floats", others, "operators"))
     for row in nets:
@@ -372,6 +411,22 @@ def figures_of(operators: Sequence[dict[str, Any]], nets: Sequence[dict[str, Any
         figures.append(Figure(f"{name}_top1_agreement", row["top1_agreement"], "%"))
         figures.append(_at_least(f"{name}_macs_on_vta", row["macs_on_vta"], MACS_TARGET))
         figures.append(_at_least(f"{name}_bit_exact", 100.0 * row["bit_exact"], 100.0))
+        figures += _without_mul(name, row)
+    return figures
+
+
+def _without_mul(name: str, row: dict[str, Any]) -> list[Figure]:
+    """The same network on the machine without MUL, its cycles beside those with."""
+    figures = [Figure(f"{name}_cycles", row["cycles"], "cycles")]
+    for form in (NO_MUL, APPROXIMATE):
+        own, label = row[form], f"{name}_{form}"
+        figures.append(Figure(f"{label}_max_lsb", own["integer"]["max_lsb"], "LSB"))
+        figures.append(Figure(f"{label}_equal_share", own["integer"]["equal"], "%"))
+        figures.append(Figure(f"{label}_top1_agreement", own["top1_agreement"], "%"))
+        figures.append(_at_least(f"{label}_macs_on_vta", own["macs_on_vta"], MACS_TARGET))
+        figures.append(_at_least(f"{label}_bit_exact", 100.0 * own["bit_exact"], 100.0))
+        cycles, base = own["cycles"], row["cycles"]
+        figures.append(Figure(f"{label}_cycles", cycles, "cycles", base, WITH_MUL))
     return figures
 
 

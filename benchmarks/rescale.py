@@ -1,13 +1,16 @@
 """What each form of rescaling costs: cycles of one output vector behind a layer's GEMM.
 
 The layer is a 3x3 convolution of 64 channels on 56 x 56 pixels, padded, with bias, quantized in
-every form that the integer dialect has; pynq timing. `alu` are cycles of the ALU for each vector
-(1 with an immediate, 2 with a tensor operand), `all` those of the whole region beyond GEMM, reset
-and everything that overlaps them. The baseline is one shift for all channels.
+every form that the integer dialect has; timing of sim. `digits` (weights of two digits), `shifts`
+(sums of shifts) and `approximate` (weights of one digit) need no MUL and run on sim without it.
+`alu` are cycles of the ALU for each vector (1 with an immediate, 2 with a tensor operand), `all`
+those of the whole region beyond one GEMM pass, one reset and everything that overlaps them: the
+second pass of `digits` counts. The baseline is one shift for all channels.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +43,14 @@ class Mode:
     scales: str
     per_channel: bool
     zero: int = 0
+    rescale: str | None = None
+
+    def machine(self, config: VTAConfig) -> VTAConfig:
+        """`config`, without MUL for a form that needs none."""
+        if self.rescale is None:
+            return config
+        capabilities = dataclasses.replace(config.capabilities, mul=False)
+        return dataclasses.replace(config, capabilities=capabilities)
 
 
 MODES = (
@@ -48,6 +59,11 @@ MODES = (
     Mode("mul", "mul", False),
     Mode("mul_per_channel", "mul", True),
     Mode("mul_per_channel_zero_points", "mul", True, zero=-128),
+    Mode("digits", "mul", True, rescale="digits"),
+    Mode("digits_zero_points", "mul", True, zero=-128, rescale="digits"),
+    Mode("shifts", "mul", False, rescale="shifts"),
+    Mode("shifts_per_channel", "mul", True, rescale="shifts"),
+    Mode("approximate", "mul", True, rescale="approximate"),
 )
 
 
@@ -74,7 +90,11 @@ def layer(mode: Mode) -> tvm.IRModule:
         builder.emit_func_output(result)
     samples = None if stated else [rng.standard_normal(shape).astype("float32")]
     return quantize(
-        builder.get(), calibration=samples, scales=mode.scales, per_channel=mode.per_channel
+        builder.get(),
+        calibration=samples,
+        scales=mode.scales,
+        per_channel=mode.per_channel,
+        rescale=mode.rescale,
     )
 
 
@@ -98,7 +118,7 @@ def alu_cycles(program: Program) -> int:
 
 def cost(mode: Mode, config: VTAConfig) -> tuple[float, float, Program]:
     """(ALU cycles, all cycles beyond GEMM and reset) of an output vector."""
-    program = program_of(layer(mode), config)
+    program = program_of(layer(mode), mode.machine(config))
     vectors = CHANNELS // config.block * SIZE * SIZE
     gemm = vectors * (TAPS * CHANNELS // config.block + 1)
     total = timing.simulate(program).cycles
@@ -107,7 +127,7 @@ def cost(mode: Mode, config: VTAConfig) -> tuple[float, float, Program]:
 
 def main() -> int:
     options = arguments("Cycles of an output vector for each form of rescaling.").parse_args()
-    config = VTAConfig.preset("pynq")
+    config = VTAConfig.preset("sim")
     figures: list[Figure] = []
     for mode in MODES:
         alu, total, program = cost(mode, config)

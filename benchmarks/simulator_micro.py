@@ -121,5 +121,5 @@ def main(options: argparse.Namespace) -> int:
 
 if __name__ == "__main__":
     parser = arguments(str(__doc__).splitlines()[0])
-    parser.add_argument("--config", default="pynq", help="preset (default: pynq)")
+    parser.add_argument("--config", default="sim", help="preset (default: sim)")
     raise SystemExit(main(parser.parse_args()))

@@ -136,7 +136,8 @@ def operands(config: VTAConfig, insn: Instruction) -> dict[str, str]:
     """The SRAM that each operand of a GEMM or ALU instruction addresses, by operand name."""
     if insn.opcode == Opcode.GEMM:
         return {"dst": "acc"} if insn["reset"] else {"dst": "acc", "src": "inp", "wgt": "wgt"}
-    return {"dst": "acc"} if insn["use_imm"] else {"dst": "acc", "src": "acc"}
+    unused = insn["use_imm"] and not config.capabilities.imm_reads_src
+    return {"dst": "acc"} if unused else {"dst": "acc", "src": "acc"}
 
 
 @dataclass(frozen=True)

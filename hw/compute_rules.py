@@ -54,13 +54,15 @@ class ComputeRules:
         problems = self._alu_words(insn) if insn.opcode == Opcode.ALU else []
         loops = Loops(insn, decode_uops(self._config, uops))
         if loops.steps == 0:
-            return Work(tuple(problems))
+            return Work((*problems, _no_trips(insn)))
         if loops.steps > MAX_STEPS:
             message = fault_message(Fault.STEPS, loops.steps, MAX_STEPS)
             return Work((*problems, ("loop-steps", message)))
         bits = reserved_uop_bits(self._config, uops)
         if bits:
             problems.append(("reserved-bits", fault_message(Fault.UOP_RESERVED, bits, 0)))
+        if insn.opcode == Opcode.ALU:
+            problems += [p for p in (_alu_uops(loops), _imm_source(loops)) if p is not None]
         beyond = self._bounds(insn, loops)
         problems += beyond or self._distances(insn, loops)
         return self._touched(insn, loops, problems)
@@ -132,3 +134,48 @@ class ComputeRules:
         writes = sets[0][1]
         reset = insn.opcode == Opcode.GEMM and bool(insn["reset"])
         return Work(tuple(problems), () if reset else tuple(sets), writes, not reset)
+
+
+# ---------------------------------------------------------------- what only some cores bear
+def _no_trips(insn: Instruction) -> tuple[str, str]:
+    sizes = (insn["iter_out"], insn["iter_in"], insn["uop_end"] - insn["uop_bgn"])
+    return (
+        "loop-trips",
+        f"loops of {sizes[0]} and {sizes[1]} trips around {sizes[2]} micro-ops; each must be 1 or "
+        "more: a core may run on for thousands of steps; leave the instruction out",
+    )
+
+
+def _alu_uops(loops: Loops) -> tuple[str, str] | None:
+    wgt = int(loops.uops["wgt"].max())
+    if not wgt:
+        return None
+    return (
+        "alu-uop",
+        f"a micro-op has wgt {wgt}; it must be 0: a core may take it for high bits of src; give "
+        "the ALU micro-ops of its own",
+    )
+
+
+def _imm_source(loops: Loops) -> tuple[str, str] | None:
+    """A loop of one trip has no use for its factors."""
+    insn = loops.insn
+    if not insn["use_imm"]:
+        return None
+    for loop in ("out", "in"):
+        dst, src = insn[f"dst_factor_{loop}"], insn[f"src_factor_{loop}"]
+        if dst != src and insn[f"iter_{loop}"] > 1:
+            return _two_operands(f"src_factor_{loop}", src, dst)
+    other = np.flatnonzero(loops.uops["src"] != loops.uops["dst"])
+    if not len(other):
+        return None
+    src, dst = (int(loops.uops[name][other[0]]) for name in ("src", "dst"))
+    return _two_operands("src of a micro-op", src, dst)
+
+
+def _two_operands(what: str, src: int, dst: int) -> tuple[str, str]:
+    return (
+        "imm-source",
+        f"{what} is {src}; it must be that of dst, {dst}: some cores compute acc[src] op imm; make "
+        "the two equal",
+    )

@@ -1,8 +1,9 @@
 """The machine's configuration: one frozen dataclass, from which every size is derived.
 
-The keys are those of ``vta_config.json`` plus two groups, ``CAPABILITIES`` (what implementations
-disagree about) and ``TIMING`` (parameters of the timing model).  A machine that cannot exist or
-whose instructions cannot be encoded is refused by name.
+The keys are those of ``vta_config.json`` plus three groups: ``FIELD_WIDTHS`` (where a
+core fixes them), ``CAPABILITIES`` (what implementations disagree about) and ``TIMING``
+(parameters of the timing model).  A machine that cannot exist or whose instructions cannot be
+encoded is refused by name.
 """
 
 from __future__ import annotations
@@ -26,10 +27,19 @@ LOOP_BITS = 14
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What differs between implementations; code generation and the simulators obey it."""
+    """What differs between implementations; code generation and the simulators obey it.
+
+    ``imm_reads_src``: an ALU instruction on an immediate computes acc[src] op imm, not acc[dst] op
+    imm.  ``shift_modulo``: amounts from a tensor count modulo 32 whatever their sign.
+    ``out_sram``: STORE reads a memory that only results of GEMM and the ALU are written to.
+    docs/machine.md lists all keys.
+    """
 
     mul: bool = True
     acc_8bit: bool = True
+    imm_reads_src: bool = False
+    shift_modulo: bool = False
+    out_sram: bool = False
     max_shift: int = 15
     dst_distance: int = 4
     max_tokens: int = 255
@@ -40,6 +50,17 @@ class Capabilities:
         _want("CAPABILITIES.max_tokens", self.max_tokens, 1, 65535)
 
 
+PROFILES: Mapping[str, Mapping[str, int]] = {
+    "default": {},
+    "chisel": {
+        "fetch_burst": 8,
+        "fetch_start": 13,
+        "load_start": 6,
+        "queue_depth": 512,
+        "compute_start": 7,
+    },
+}
+"""The rules of time (docs/timing.md), and the parameters that go with them where none are given."""
 ALU_RATES = {"chisel": (1, 2), "hls": (2, 2)}
 """Cycles a vector on an immediate and on a tensor, by the core they belong to."""
 
@@ -48,14 +69,22 @@ ALU_RATES = {"chisel": (1, 2), "hls": (2, 2)}
 class Timing:
     """Parameters of the timing model (docs/timing.md), in cycles unless a name says otherwise.
 
-    ``port_bytes`` a cycle; ``fetch_burst`` and ``queue_depth`` are instructions; ``alu_*_cycles``
-    are cycles a vector.  ``host_copy_bytes``: what the host's processor rearranges in a cycle of
-    the machine; the simulators do not use it, the compiler weighs host copies by it.
+    ``profile``, one of PROFILES, names the rules that they are parameters of: "default", or
+    "chisel", where padding is hidden behind data and STORE has a channel of its own, on which it
+    waits ``write_latency`` for each burst.  :meth:`of` has the parameters of a profile.
+    ``fetch_start`` and ``load_start`` come on top of ``dma_latency``.  ``port_bytes`` a cycle;
+    ``fetch_burst`` and ``queue_depth`` are instructions; ``alu_*_cycles`` are cycles a vector.
+    ``host_copy_bytes``: what the host's processor rearranges in a cycle of the machine; the
+    simulators do not use it, the compiler weighs host copies by it.
     """
 
+    profile: str = "default"
     clock_mhz: int = 100
     port_bytes: int = 8
     dma_latency: int = 32
+    write_latency: int = 0
+    load_start: int = 0
+    fetch_start: int = 0
     fetch_burst: int = 16
     queue_depth: int = 32
     compute_start: int = 10
@@ -65,10 +94,41 @@ class Timing:
     host_copy_bytes: int = 4
 
     def __post_init__(self) -> None:
-        may_be_0 = ("dma_latency", "compute_start", "token_latency")
-        for name in (item.name for item in dataclasses.fields(self)):
+        may_be_0 = ("dma_latency", "write_latency", "compute_start", "token_latency")
+        may_be_0 += ("load_start", "fetch_start")
+        if not isinstance(self.profile, str) or self.profile not in PROFILES:
+            raise VTAError(
+                f"configuration key TIMING.profile is {self.profile!r}; profiles are "
+                f"{', '.join(PROFILES)}; choose one"
+            )
+        for name in (item.name for item in dataclasses.fields(self) if item.name != "profile"):
             high = 4096 if name == "port_bytes" else 1_000_000
             _want(f"TIMING.{name}", getattr(self, name), int(name not in may_be_0), high)
+
+    @classmethod
+    def of(cls, profile: str, **values: int) -> Timing:
+        """The parameters of ``profile``, but for ``values``."""
+        return cls(profile, **{**PROFILES.get(profile, {}), **values})
+
+    @property
+    def hides_padding(self) -> bool:
+        """Whether LOAD writes padding while data are waited for and move."""
+        return self.profile == "chisel"
+
+    @property
+    def splits_channels(self) -> bool:
+        """Whether STORE writes in bursts on a channel of its own."""
+        return self.profile == "chisel"
+
+    @property
+    def read_latency(self) -> int:
+        """Cycles from the start of a LOAD to its first datum."""
+        return self.dma_latency + self.load_start
+
+    @property
+    def fetch_latency(self) -> int:
+        """Cycles from the start of a burst of fetch to its first instruction."""
+        return self.dma_latency + self.fetch_start
 
     def with_alu(self, core: str) -> Timing:
         """The same machine with the ALU of ``core``, one of ALU_RATES."""
@@ -76,6 +136,29 @@ class Timing:
             raise VTAError(f"unknown ALU {core!r}; known: {', '.join(ALU_RATES)}; choose one")
         imm, tensor = ALU_RATES[core]
         return dataclasses.replace(self, alu_imm_cycles=imm, alu_tensor_cycles=tensor)
+
+
+MEMORIES = ("uop", "inp", "wgt", "acc")
+"""The SRAMs that instructions index."""
+
+
+@dataclass(frozen=True)
+class FieldWidths:
+    """Bits of the instruction fields that index each SRAM; None: log2 of the SRAM's depth.
+
+    Some cores fix their fields whatever the depths are: a smaller buffer there leaves the bits of
+    an instruction where they are.
+    """
+
+    uop: int | None = None
+    inp: int | None = None
+    wgt: int | None = None
+    acc: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in MEMORIES:
+            if getattr(self, name) is not None:
+                _want(f"FIELD_WIDTHS.{name}", getattr(self, name), 1, SRAM_BASE_BITS)
 
 
 def _want(name: str, value: Any, low: int, high: int) -> None:
@@ -102,6 +185,7 @@ class VTAConfig:
     log_inp_buff_size: int = 15
     log_wgt_buff_size: int = 18
     log_acc_buff_size: int = 17
+    field_widths: FieldWidths = field(default_factory=FieldWidths)
     capabilities: Capabilities = field(default_factory=Capabilities)
     timing: Timing = field(default_factory=Timing)
 
@@ -160,13 +244,16 @@ class VTAConfig:
 
     @property
     def index_bits(self) -> dict[str, int]:
-        """Index width of each SRAM: log2 of its depth."""
+        """Width of the fields that index each SRAM: as given, or log2 of its depth."""
         return {
-            "inp": self.inp_depth.bit_length() - 1,
-            "wgt": self.wgt_depth.bit_length() - 1,
-            "acc": self.acc_depth.bit_length() - 1,
-            "uop": self.uop_depth.bit_length() - 1,
+            name: getattr(self.field_widths, name) or self._least_bits(name)
+            for name in ("inp", "wgt", "acc", "uop")
         }
+
+    def _least_bits(self, name: str) -> int:
+        """Bits that can index every element of SRAM ``name``."""
+        depth: int = getattr(self, f"{name}_depth")
+        return depth.bit_length() - 1
 
     @property
     def name(self) -> str:
@@ -184,7 +271,9 @@ class VTAConfig:
             self.log_wgt_buff_size,
             self.log_acc_buff_size,
         )
-        return "b{}_k{}_u{}_i{}_w{}_a{}".format(*logs)
+        widths = [bits for name, bits in self.index_bits.items() if bits != self._least_bits(name)]
+        fields = "_f{inp}.{wgt}.{acc}.{uop}".format(**self.index_bits).replace(".", "_")
+        return "b{}_k{}_u{}_i{}_w{}_a{}".format(*logs) + (fields if widths else "")
 
     # ---------------------------------------------------------------- legality
     def __post_init__(self) -> None:
@@ -212,6 +301,13 @@ class VTAConfig:
                 f"configuration {self.name}: the {name.upper()} buffer has {depth} elements; "
                 f"sram_base reaches {1 << SRAM_BASE_BITS}; lower LOG_{name.upper()}_BUFF_SIZE"
             )
+        have, need = self.index_bits[name], self._least_bits(name)
+        if have < need:
+            raise VTAError(
+                f"configuration {self.name}: FIELD_WIDTHS.{name} is {have} bits; the "
+                f"{name.upper()} buffer has {depth} elements and needs {need}; raise it or lower "
+                f"LOG_{name.upper()}_BUFF_SIZE to {log - need + have}"
+            )
 
     def _check_encodable(self) -> None:
         bits = self.index_bits
@@ -224,9 +320,11 @@ class VTAConfig:
         )
         bad = [f"{what} needs {need} bits of {have}" for what, need, have in words if need > have]
         if bad:
+            fixed = self.field_widths != FieldWidths()
             raise VTAError(
-                f"configuration {self.name} cannot be encoded: {', '.join(bad)}; "
-                "index widths are log2 of the buffer depths: lower LOG_*_BUFF_SIZE"
+                f"configuration {self.name} cannot be encoded: {', '.join(bad)}; index widths are "
+                f"{'FIELD_WIDTHS or ' if fixed else ''}log2 of the buffer depths: lower "
+                f"{'FIELD_WIDTHS or ' if fixed else ''}LOG_*_BUFF_SIZE"
             )
 
     # ---------------------------------------------------------------- files
@@ -242,12 +340,13 @@ class VTAConfig:
                     f"{where}: LOG_BLOCK_IN {pair[0]} and LOG_BLOCK_OUT {pair[1]} differ; "
                     "this machine has square blocks; make them equal"
                 )
-        caps = _group(Capabilities, rest.pop("CAPABILITIES", {}), where, "CAPABILITIES")
-        timing = _group(Timing, rest.pop("TIMING", {}), where, "TIMING")
+        groups = {
+            key.lower(): _group(kind, rest.pop(key, {}), where, key)
+            for key, kind in GROUPS.items()
+        }
         known = {f.name.upper(): f.name for f in dataclasses.fields(cls)}
-        _refuse_unknown(rest, set(known) - {"CAPABILITIES", "TIMING"}, where)
-        values = {known[k]: v for k, v in rest.items()}
-        return cls(**values, capabilities=caps, timing=timing)
+        _refuse_unknown(rest, set(known) - set(GROUPS), where)
+        return cls(**{known[k]: v for k, v in rest.items()}, **groups)
 
     @classmethod
     def from_json(cls, path: str | Path) -> VTAConfig:
@@ -285,14 +384,12 @@ class VTAConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """The inverse of :meth:`from_dict`."""
-        data = {
-            f.name.upper(): getattr(self, f.name)
-            for f in dataclasses.fields(self)
-            if f.name not in ("capabilities", "timing")
-        }
-        data["CAPABILITIES"] = dataclasses.asdict(self.capabilities)
-        data["TIMING"] = dataclasses.asdict(self.timing)
-        return data
+        data = {f.name.upper(): getattr(self, f.name) for f in dataclasses.fields(self)}
+        return data | {key: dataclasses.asdict(data[key]) for key in GROUPS}
+
+
+GROUPS = {"FIELD_WIDTHS": FieldWidths, "CAPABILITIES": Capabilities, "TIMING": Timing}
+"""The keys whose values are objects."""
 
 
 def _group(cls: Any, data: Any, where: str, name: str) -> Any:
@@ -304,7 +401,9 @@ def _group(cls: Any, data: Any, where: str, name: str) -> Any:
             raise VTAError(
                 f"{where}: {name}.{item.name} is {data[item.name]!r}; it must be true or false"
             )
-    return cls(**data)
+    profile = data.get("profile")
+    given = PROFILES.get(profile, {}) if cls is Timing and isinstance(profile, str) else {}
+    return cls(**{**given, **data})
 
 
 def _refuse_unknown(data: Mapping[str, Any], known: set[str], where: str) -> None:

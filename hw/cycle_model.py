@@ -88,6 +88,8 @@ class _Model:
         self.fetch = Unit("fetch")
         self.queue_units = {q: Unit(q.name.lower()) for q in Queue}
         self.units = [self.fetch, *self.queue_units.values()]  # in port priority
+        readers = self.units[:-1]
+        self.channels = [readers, self.units[-1:]] if self.of_chisel else [self.units]
         self.to_fetch = list(range(len(insns)))
         self.burst: list[int] = []
         self.fetched: list[int] = []
@@ -99,6 +101,10 @@ class _Model:
         self.start = [-1] * len(insns)
         self.end = [-1] * len(insns)
         self.stalls: list[Counter[str]] = [Counter() for _ in insns]
+
+    @property
+    def of_chisel(self) -> bool:
+        return self.timing.profile == "chisel"
 
     def cycle(self) -> None:
         """One cycle, in the order of the rules."""
@@ -147,7 +153,7 @@ class _Model:
         if not self.fetched and not self.fetch.running and self.to_fetch:
             size = self.timing.fetch_burst
             self.burst, self.to_fetch = self.to_fetch[:size], self.to_fetch[size:]
-            latency = Part(False, self.timing.dma_latency)
+            latency = Part(False, self.timing.dma_latency + self.timing.fetch_start)
             self.fetch.begin(self.burst[0], [latency, self.row(16 * len(self.burst))], self.now)
         return before != len(self.fetched)
 
@@ -176,9 +182,13 @@ class _Model:
 
     # ---------------------------------------------------------------- 4: the port
     def choose_for_port(self) -> None:
-        if any(u.granted for u in self.units):
+        for units in self.channels:
+            self.choose_among(units)
+
+    def choose_among(self, units: list[Unit]) -> None:
+        if any(u.granted for u in units):
             return
-        wanting = [u for u in self.units if u.wants_since >= 0]
+        wanting = [u for u in units if u.wants_since >= 0]
         if wanting:
             oldest = min(wanting, key=lambda u: u.wants_since)  # the first of equals
             oldest.granted, oldest.wants_since = True, -1
@@ -221,18 +231,45 @@ class _Model:
             return [Part(False, max(cycles, 1))]
         if insn.opcode == Opcode.FINISH or insn["x_size"] == 0 or insn["y_size"] == 0:
             return [Part(False, 1)]
-        return self.transfer(insn)
+        if not self.of_chisel:
+            return self.transfer(insn)
+        return self.written(insn) if insn.opcode == Opcode.STORE else self.read(insn)
+
+    def read(self, insn: Instruction) -> list[Part]:
+        """LOAD on the Chisel core: padding is written while data are waited for and move."""
+        data = insn["y_size"] * insn["x_size"]
+        height = insn["y_pad_0"] + insn["y_size"] + insn["y_pad_1"]
+        padding = height * (insn["x_pad_0"] + insn["x_size"] + insn["x_pad_1"]) - data
+        wait = self.timing.dma_latency + self.timing.load_start
+        if padding:
+            wait = max(wait, padding + 4)
+        nbytes = insn["x_size"] * dram_elem_bytes(self.config, MemType(insn["mem_type"]))
+        return [Part(False, wait)] + [self.row(nbytes) for _ in range(insn["y_size"])]
+
+    def written(self, insn: Instruction) -> list[Part]:
+        """STORE on the Chisel core: bursts of at most 128 bytes, none over the end of a row."""
+        parts = [Part(False, 1)]
+        for _ in range(insn["y_size"]):
+            left = insn["x_size"] * self.config.out_elem_bytes
+            while left > 0:
+                beats = self.row(min(left, 128)).left
+                parts.append(Part(True, 2 + beats + (beats + 1) // 2 + self.timing.write_latency))
+                left -= 128
+        return parts
 
     def transfer(self, insn: Instruction) -> list[Part]:
         """SRAM is written in order of address: padding element by element, data row by row."""
         width = insn["x_pad_0"] + insn["x_size"] + insn["x_pad_1"]
         nbytes = insn["x_size"] * dram_elem_bytes(self.config, MemType(insn["mem_type"]))
         padding = insn["y_pad_0"] * width
+        latency = self.timing.dma_latency
+        if insn.opcode == Opcode.LOAD:
+            latency += self.timing.load_start
         parts: list[Part] = []
         for _ in range(insn["y_size"]):
             padding += insn["x_pad_0"]
             # the DMA latency runs while the padding before the first datum is written
-            parts.append(Part(False, padding if parts else max(padding, self.timing.dma_latency)))
+            parts.append(Part(False, padding if parts else max(padding, latency)))
             parts.append(self.row(nbytes))
             padding = insn["x_pad_1"]
         return [*parts, Part(False, padding + insn["y_pad_1"] * width)]

@@ -127,7 +127,7 @@ def store_rows(m, s, f):
         src: T.let = (f.sram_base + y * f.x_size) * m.acc_words
         dst: T.let = (f.dram_base + y * f.x_stride) * m.acc_words
         for i in T.serial(f.x_size * m.acc_vectors):
-            values = T.meta_var(load(s.acc, src + i * m.lanes, m.lanes))
+            values = T.meta_var(load(s.out, src + i * m.lanes, m.lanes))
             narrow = T.meta_var(T.Cast(vector("int8", m.lanes), values))
             store(s.arena, dst + i * m.lanes, m.lanes, narrow)
         s.counters[SLOT["out_store_nbytes"]] += f.x_size * m.config.out_elem_bytes
@@ -145,6 +145,13 @@ def run_store(m: Machine, s: Any, f: Any) -> None:
 
 
 # ---------------------------------------------------------------- GEMM and ALU
+def result(m: Machine, s: Any, at: Expr, value: Expr) -> None:
+    """Emit: a vector of GEMM or ALU goes to ACC, and to what STORE reads where that is apart."""
+    store(s.acc, at, m.lanes, value)
+    if m.config.capabilities.out_sram:
+        store(s.out, at, m.lanes, load(s.acc, at, m.lanes))
+
+
 _RANGE = {"dst": Fault.DST_RANGE, "src": Fault.SRC_RANGE, "wgt": Fault.WGT_RANGE}
 
 
@@ -199,7 +206,7 @@ def accumulate(m: Machine, s: Any, dst: Expr, src: Expr, row: Expr, wgt: Expr) -
     for i, vectors in enumerate(wgt):
         at = T.Bind(dst * m.acc_words + row * m.config.block + i * m.lanes)
         product = m.dot.product(words, vectors)
-        store(s.acc, at, m.lanes, add(load(s.acc, at, m.lanes), product, m.lanes))
+        result(m, s, at, add(load(s.acc, at, m.lanes), product, m.lanes))
 
 
 @T.inline
@@ -248,11 +255,19 @@ def run_gemm(m, s, f):
             multiply_accumulate(m, s, f, False)
 
 
-def operate(m: Machine, s: Any, opcode: Expr, at: Expr, right: Expr) -> None:
-    """Emit ``acc[at] = acc[at] <opcode> right`` on one vector."""
+def operate(m: Machine, s: Any, opcode: Expr, at: Expr, left: Expr, right: Expr) -> None:
+    """Emit ``acc[at] = acc[left] <opcode> right`` on one vector."""
     for op, function in ALU.items():
         with T.If(opcode == int(op)), T.Then():
-            store(s.acc, at, m.lanes, function(load(s.acc, at, m.lanes), right, m.lanes))
+            result(m, s, at, function(load(s.acc, left, m.lanes), right, m.lanes))
+
+
+def amount(m: Machine, opcode: Expr, right: Expr) -> Expr:
+    """Emit: the tensor operand of ALU, a shift amount modulo 32 where the machine takes it so."""
+    if not m.config.capabilities.shift_modulo:
+        return right
+    modulo = right & splat(T.int32(31), m.lanes)
+    return T.Select(splat(opcode == int(AluOp.SHR), m.lanes), modulo, right)
 
 
 @T.inline
@@ -264,11 +279,14 @@ def alu_loop(m, s, f, use_imm):
                 src: T.let = operand(m, s.uop[i], "src") + _reach(f, "src", y, x)
                 for part in T.serial(m.acc_vectors):
                     at = T.meta_var(dst * m.acc_words + part * m.lanes)
+                    other = T.meta_var(src * m.acc_words + part * m.lanes)
                     if use_imm:
-                        operate(m, s, f.alu_opcode, at, splat(T.Cast("int32", f.imm), m.lanes))
+                        left = T.meta_var(other if m.config.capabilities.imm_reads_src else at)
+                        imm = T.meta_var(splat(T.Cast("int32", f.imm), m.lanes))
+                        operate(m, s, f.alu_opcode, at, left, imm)
                     else:
-                        other = T.meta_var(src * m.acc_words + part * m.lanes)
-                        operate(m, s, f.alu_opcode, at, load(s.acc, other, m.lanes))
+                        right = T.meta_var(amount(m, f.alu_opcode, load(s.acc, other, m.lanes)))
+                        operate(m, s, f.alu_opcode, at, at, right)
             s.counters[SLOT["alu_counter"]] += f.uop_end - f.uop_bgn
 
 
@@ -280,7 +298,8 @@ def run_alu(m, s, f):
     if not m.config.capabilities.mul:
         refuse(s, f.alu_opcode == int(AluOp.MUL), Fault.NO_MUL)
     depth = T.meta_var(m.config.acc_depth)
-    check_loops(m, s, f, {"dst": (True, depth), "src": (f.use_imm == 0, depth)})
+    reads = T.meta_var(m.config.capabilities.imm_reads_src or f.use_imm == 0)
+    check_loops(m, s, f, {"dst": (True, depth), "src": (reads, depth)})
     if s.fault[0] == 0:
         if f.use_imm == 1:
             alu_loop(m, s, f, True)
@@ -339,6 +358,11 @@ def power_on(m: Machine, arena: Expr, arena_bytes: Expr, counters: Expr) -> Simp
         fault=T.alloc_buffer((len(FAULT_SLOTS),), "int64"),
         done=T.alloc_buffer((1,), "int32"),
     )
+    s.out = s.acc
+    if c.capabilities.out_sram:
+        s.out = T.alloc_buffer((c.acc_depth * m.acc_words,), "int32")
+        with T.serial(c.acc_depth * m.acc_words) as i:
+            T.buffer_store(s.out, T.int32(0), [i])
     for buffer in (s.tokens, s.fault, s.done):
         with T.serial(buffer.shape[0]) as i:
             T.buffer_store(buffer, tirx.const(0, str(buffer.dtype)), [i])

@@ -43,6 +43,9 @@ def symbol(config: VTAConfig) -> str:
         (
             "" if caps.mul else "_nomul",
             "" if caps.acc_8bit else "_noacc8",
+            "_immsrc" if caps.imm_reads_src else "",
+            "_shrmod" if caps.shift_modulo else "",
+            "_out" if caps.out_sram else "",
             "" if caps.max_tokens == Capabilities().max_tokens else f"_t{caps.max_tokens}",
         )
     )
@@ -65,11 +68,14 @@ def build_interpreter(
     return _build(seen_by_programs(config), str(as_target(target)), dot, probe)
 
 
+_SEEN = ("capabilities", "field_widths")
+
+
 @functools.cache
 def seen_by_programs(config: VTAConfig) -> VTAConfig:
     """What a program can tell apart: the geometry and the capabilities, not name or timing."""
     fields = [f.name for f in dataclasses.fields(config)]
-    seen = [n for n in fields if n.startswith("log_") or n == "capabilities"]
+    seen = [n for n in fields if n.startswith("log_") or n in _SEEN]
     return dataclasses.replace(VTAConfig(), **{n: getattr(config, n) for n in seen})
 
 

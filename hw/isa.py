@@ -2,7 +2,8 @@
 
 Everything that knows a bit position reads it from here: encoder, decoder, disassembler, range
 errors, the simulators and the documentation.  Fields are listed from bit 0 upwards; a width is a
-number of bits or the name of an SRAM whose index width it follows (``"uop+1"``: one bit more).
+number of bits or the name of an SRAM whose index width it has (``"uop+1"``: one bit more); those
+are the configuration's (``VTAConfig.index_bits``), from its depths or fixed by the core.
 """
 
 from __future__ import annotations
@@ -124,6 +125,7 @@ LAYOUTS: Mapping[Opcode, Layout] = {
     ),
 }
 UOP_LAYOUT = Layout(((F("dst", "acc"), F("src", "src"), F("wgt", "wgt")),), UOP_BITS)
+_FACTORS = ("factor_out", "factor_in")
 DEP_FIELDS = ("pop_prev", "pop_next", "push_prev", "push_next")
 
 
@@ -337,6 +339,8 @@ def format_instruction(insn: Instruction) -> str:
     code = insn["alu_opcode"]
     name = AluOp(code).name if code in set(AluOp) else f"?{code}"
     operand = f" imm {insn['imm']}" if insn["use_imm"] else srcs
+    if insn["use_imm"] and any(insn[f"src_{n}"] != insn[f"dst_{n}"] for n in _FACTORS):
+        operand = srcs + operand
     return f"ALU    {name:<8} {loops}{operand}{_tokens(insn)}"
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from .access import SRAM_OF, Touch, Transfer, Where, depths, dram_grain
 from .compute_rules import ComputeRules
-from .isa import Instruction, MemType, Opcode, Queue
+from .isa import AluOp, Instruction, MemType, Opcode, Queue
 from .program import STORED, Symbol
 from .rules import Report
 from .transfer_rules import SymbolMap, check_transfer
@@ -83,6 +83,8 @@ class MemoryWalk:
         self._uops: np.ndarray = np.zeros(sizes["uop"], np.uint32)
         self._defined = {name: np.zeros(size, bool) for name, size in sizes.items()}
         self._computed: np.ndarray = np.zeros(sizes["acc"], bool)
+        self._constants: np.ndarray = np.full(sizes["acc"], _NOTHING, np.int64)
+        """Where in the image each ACC element's value stands, of those that hold constants."""
         # Only what STORE may write can change: the arena after its image.
         self._grain = dram_grain(program.config)
         self._base = (program.input_bytes + program.image.size) // self._grain * self._grain
@@ -116,6 +118,10 @@ class MemoryWalk:
         self._defined[space][transfer.sram] = True
         if space == "acc":
             self._computed[transfer.sram] = False
+            self._constants[transfer.sram] = _NOTHING
+            if transfer.mem == MemType.ACC and symbol is not None and symbol.kind == "const":
+                first = transfer.elements() * transfer.elem_bytes
+                self._constants[transfer.targets()] = first - self._report.program.input_bytes
 
     def _read_dram(self, index: int, insn: Instruction, transfer: Transfer, symbol: Symbol) -> None:
         if symbol.kind not in STORED:
@@ -234,9 +240,29 @@ class MemoryWalk:
         for space, where in work.reads:
             self._want_defined(index, space, where)
             self._touch(index, insn, Touch(space, where, False))
+        self._constants[work.writes] = _NOTHING
+        if insn.opcode == Opcode.ALU and insn["alu_opcode"] == AluOp.SHR and not insn["use_imm"]:
+            self._check_amounts(index, work.reads)
         self._touch(index, insn, Touch("acc", work.writes, True))
         self._defined["acc"][work.writes] = True
         self._computed[work.writes] = work.computes
+
+    def _check_amounts(self, index: int, reads: Sequence[tuple[str, np.ndarray]]) -> None:
+        """Shift amounts that are constants of the program; others are data."""
+        if len(reads) < 2:
+            return
+        at = self._constants[reads[1][1]]
+        octets = at[at != _NOTHING][:, None] + np.arange(self._config.acc_elem_bytes)
+        amounts = self._report.program.image[octets].view(np.int32)
+        limit = self._config.capabilities.max_shift
+        wrong = (amounts < 0) | (amounts > limit)
+        if wrong.any():
+            self._report.add(
+                "tensor-shift",
+                index,
+                f"a constant shifts by {amounts[wrong][0]}; tensors shift by 0 to {limit} "
+                "(CAPABILITIES.max_shift), and some cores ignore the sign; split it, or multiply",
+            )
 
     # ---------------------------------------------------------------- rules
     def _want_defined(self, index: int, space: str, where: Where) -> bool:

@@ -56,6 +56,7 @@ class NumpyModel:
         self.inp: np.ndarray = np.zeros((c.inp_depth, c.batch, c.block), np.int8)
         self.wgt: np.ndarray = np.zeros((c.wgt_depth, c.block, c.block), np.int8)
         self.acc: np.ndarray = np.zeros((c.acc_depth, c.batch, c.block), np.int32)
+        self.out: np.ndarray = np.zeros((c.out_depth, c.batch, c.block), np.int8)
         self.tokens: dict[tuple[Queue, Queue], int] = {}
         self.counters = dict.fromkeys(COUNTER_NAMES, 0)
 
@@ -119,9 +120,10 @@ class NumpyModel:
             return
         _need(insn["sram_base"] + ys * xs <= len(self.acc), "SRAM range")
         size = self.config.out_elem_bytes
+        source = self.out if self.config.capabilities.out_sram else self.acc
         for y, element in enumerate(self.dram_rows(insn, MemType.OUT)):
             start = insn["sram_base"] + y * xs
-            data = self.acc[start : start + xs].astype(np.int8)
+            data = source[start : start + xs].astype(np.int8)
             self.arena[element * size : (element + xs) * size] = data.ravel()
         self.counters["out_store_nbytes"] += ys * xs * size
 
@@ -152,7 +154,7 @@ class NumpyModel:
                 self.acc[dst] = 0
                 continue
             product = self.inp[src].astype(np.int64) @ self.wgt[wgt].astype(np.int64).T
-            self.acc[dst] = (self.acc[dst].astype(np.int64) + product).astype(np.int32)
+            self.result_of(dst, self.acc[dst].astype(np.int64) + product)
             self.counters["gemm_counter"] += 1
 
     def alu(self, insn: Instruction) -> None:
@@ -160,12 +162,21 @@ class NumpyModel:
         _need(insn["alu_opcode"] in set(AluOp), "ALU opcode")
         op = AluOp(insn["alu_opcode"])
         _need(op != AluOp.MUL or self.config.capabilities.mul, "no MUL")
+        caps = self.config.capabilities
         for dst, src, _ in self.loops(insn):
-            left = self.acc[dst].astype(np.int64)
+            first = src if insn["use_imm"] and caps.imm_reads_src else dst
+            left = self.acc[first].astype(np.int64)
             other = insn["imm"] if insn["use_imm"] else self.acc[src]
             right = np.broadcast_to(other, left.shape).astype(np.int64)
-            self.acc[dst] = _alu(op, left, right).astype(np.int32)
+            if op == AluOp.SHR and caps.shift_modulo and not insn["use_imm"]:
+                right = right % 32
+            self.result_of(dst, _alu(op, left, right))
             self.counters["alu_counter"] += 1
+
+    def result_of(self, dst: int, value: np.ndarray) -> None:
+        """GEMM or ALU writes ``value`` (int64) into both memories of results."""
+        self.acc[dst] = value.astype(np.int32)
+        self.out[dst] = value.astype(np.int8)
 
     def loops(self, insn: Instruction) -> Iterator[tuple[int, int, int]]:
         """Operand indices (dst, src, wgt) in program order, checked before the first is given."""
@@ -191,7 +202,8 @@ class NumpyModel:
         if insn.opcode == Opcode.GEMM:
             rest = {} if insn["reset"] else {"src": c.inp_depth, "wgt": c.wgt_depth}
         else:
-            rest = {} if insn["use_imm"] else {"src": c.acc_depth}
+            unused = insn["use_imm"] and not c.capabilities.imm_reads_src
+            rest = {} if unused else {"src": c.acc_depth}
         return {"dst": c.acc_depth, **rest}
 
     def check_uops(self, begin: int, end: int) -> None:

@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from .config import VTAConfig
+from .config import GROUPS, VTAConfig
 from .errors import VTAError
 from .program import Layer, Program, Relocation, Symbol
 
 MAGIC = b"\x93VTA\r\n\x1a\n"
 """Not text, and spoilt by whatever rewrites line ends."""
-VERSION = 2
+VERSION = 3
 _HEAD = struct.Struct("<8sIQ")
 _DIGEST_BYTES = 32
 _START = _HEAD.size + _DIGEST_BYTES
@@ -138,8 +138,8 @@ def _check_config(where: str, have: VTAConfig, want: VTAConfig) -> None:
 def _flat(config: VTAConfig) -> dict[str, Any]:
     """What a program depends on, by dotted key."""
     data = {k: v for k, v in config.to_dict().items() if k not in _IRRELEVANT}
-    capabilities = data.pop("CAPABILITIES")
-    return data | {f"CAPABILITIES.{k}": v for k, v in capabilities.items()}
+    groups = {key: data.pop(key) for key in GROUPS if key in data}
+    return data | {f"{key}.{k}": v for key, group in groups.items() for k, v in group.items()}
 
 
 # ---------------------------------------------------------------- payload

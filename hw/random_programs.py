@@ -17,8 +17,13 @@ from .counters import dram_elem_bytes
 from .isa import ISA, AluOp, Instruction, MemType, Opcode, Queue
 
 EXTREMES = (-(2**31), -(2**31) + 1, -(2**16), -33, -32, -31, -5, -1, 0, 1, 7, 31, 32, 33, 2**31 - 1)
-LOADS = (MemType.UOP, MemType.WGT, MemType.INP, MemType.ACC, MemType.ACC_8BIT)
 _UOPS = 64  # micro-ops at the start of the arena
+
+
+def loadable(config: VTAConfig) -> tuple[MemType, ...]:
+    """The memory types that LOAD takes on this machine."""
+    known = (MemType.UOP, MemType.WGT, MemType.INP, MemType.ACC, MemType.ACC_8BIT)
+    return known if config.capabilities.acc_8bit else known[:-1]
 
 
 @dataclass
@@ -78,7 +83,8 @@ class _Draw:
         return self.below(min(limit, usual) if self.chance(0.8) else limit)
 
     def load(self, mem: MemType | None = None) -> None:
-        mem = LOADS[self.below(len(LOADS))] if mem is None else mem
+        known = loadable(self.config)
+        mem = known[self.below(len(known))] if mem is None else mem
         depth = {MemType.UOP: self.config.uop_depth, MemType.WGT: self.config.wgt_depth}.get(
             mem, self.config.inp_depth if mem == MemType.INP else self.config.acc_depth
         )
@@ -131,8 +137,8 @@ class _Draw:
     def gemm(self) -> None:
         loops = self.loops()
         for name in ("dst", "src", "wgt"):
-            depth = self.config.index_bits[{"dst": "acc", "src": "inp", "wgt": "wgt"}[name]]
-            loops.update(self.factors(name, 1 << depth, loops))
+            depth = getattr(self.config, f"{_SRAM[name]}_depth")
+            loops.update(self.factors(name, depth, loops))
         self.emit(Opcode.GEMM, reset=int(self.chance(0.2)), **loops)
 
     def alu(self) -> None:
@@ -173,6 +179,7 @@ class _Draw:
         return result
 
 
+_SRAM = {"dst": "acc", "src": "inp", "wgt": "wgt"}
 _PADS = ("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")
 
 
@@ -193,9 +200,9 @@ def random_stream(
     arena = random_arena(config, rng, max(24 * unit, 2048), caps)
     draw = _Draw(config, rng, arena.size, caps)
     kinds = (draw.load, draw.load, draw.gemm, draw.alu, draw.store)
-    for mem in LOADS:
+    for mem in loadable(config):
         draw.load(mem)
-    for _ in range(length - len(LOADS)):
+    for _ in range(length - len(loadable(config))):
         kinds[draw.below(len(kinds))]()
     draw.drain()
     return np.array(draw.words, np.uint64), arena

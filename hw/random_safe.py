@@ -142,10 +142,13 @@ class _Draw:
         """Micro-ops whose operands leave room for loops."""
         acc, inp, wgt = self.room["acc"], self.room["inp"], self.room["wgt"]
         tops = (acc // 2, min(acc, inp) // 2, wgt)
-        return [
-            (self.below(tops[0]), self.below(tops[1]), self.below(tops[2]))
-            for _ in range(self.sizes["u"])
-        ]
+        drawn = [[self.below(top) for top in tops] for _ in range(self.sizes["u"])]
+        table = []
+        for k, (dst, src, weight) in enumerate(drawn):
+            # by thirds: for the ALU on immediates, for the ALU, for GEMM
+            kind = 3 * k // len(drawn)
+            table.append((src, src, 0) if not kind else (dst, src, weight if kind > 1 else 0))
+        return table
 
     # ------------------------------------------------------------ transfers
     def fill(self) -> None:
@@ -231,13 +234,10 @@ class _Draw:
         end = begin + 1 + self.below(min(4, self.room["uop"] - begin))
         fields = {"uop_bgn": begin, "uop_end": end}
         fields |= {"iter_out": 1 + self.below(4), "iter_in": 1 + self.below(5)}
-        if self.below(20) == 0:
-            fields["uop_end" if self.below(2) else "iter_out"] = 0
-        fields["uop_bgn"] = min(begin, fields["uop_end"])
-        uops = np.array(self.uops[begin : fields["uop_end"]], np.int64).reshape(-1, 3)
+        uops = np.array(self.uops[begin:end], np.int64).reshape(-1, 3)
         factors = np.zeros((2, 3), np.int64)
         for k, name in enumerate(("dst", "src", "wgt")):
-            if name in names and len(uops):
+            if name in names:
                 room = self.room[names[name]] - 1 - int(uops[:, k].max())
                 self._factors(k, room, fields, factors)
         y, x = np.arange(fields["iter_out"]), np.arange(fields["iter_in"])
@@ -275,8 +275,13 @@ class _Draw:
         imm = self.below(2 * caps.max_shift + 1) - caps.max_shift
         imm = imm if code == AluOp.SHR or self.below(2) else self.below(65536) - 32768
         names = {"dst": "acc"} if use_imm else {"dst": "acc", "src": "acc"}
-        for _ in range(8):
+        for _ in range(24):
             fields, steps = self.loops(names)
+            uops = np.array(self.uops[fields["uop_bgn"] : fields["uop_end"]])
+            if uops[:, 2].any() or (use_imm and (uops[:, 0] != uops[:, 1]).any()):
+                continue
+            if use_imm:
+                fields |= {f"src_factor_{a}": fields[f"dst_factor_{a}"] for a in ("out", "in")}
             read = steps[:, 0 if use_imm else 1]
             if any(_close(steps[:, 0], r, min(2, caps.dst_distance)) for r in (read, steps[:, 0])):
                 continue

@@ -21,6 +21,9 @@ RULES: Mapping[str, str] = {
     "store-pad": "STORE has no padding",
     "alu-opcode": "the ALU opcode is known",
     "alu-reset": "only GEMM has the reset bit",
+    "alu-uop": "micro-ops of the ALU have wgt 0",
+    "loop-trips": "every loop of GEMM and the ALU runs at least once",
+    "empty-rows": "a transfer without rows has no columns either",
     "token-flag": "token flags point at queues that exist",
     # the program
     "symbol": "symbols lie in the part of the arena of their kind; only stored ones share bytes",
@@ -47,6 +50,8 @@ RULES: Mapping[str, str] = {
     "mul": "ALU MUL only where the machine multiplies",
     "acc-8bit": "LOAD of ACC_8BIT only where the machine widens",
     "shift": "immediate shift amounts stay within the machine's range",
+    "tensor-shift": "shift amounts from constants are 0 to the machine's largest",
+    "imm-source": "an immediate ALU instruction has dst as its src: some cores compute on src",
     "store-source": "STORE reads only vectors that GEMM or the ALU wrote last",
     "dst-distance": "GEMM steps that write one element are far enough apart",
     "alu-distance": "the ALU does not read a vector one step after writing it",

@@ -101,8 +101,10 @@ class _Machine:
         self.next_fetch = 0
         self.blocked_since: int | None = None
         self.blocked = 0
-        self.port_free_at = 0
-        self.requests: list[tuple[int, int]] = []
+        # the channels of the port: what is read, and what STORE writes where that is apart
+        self.channel = [0, 0, 0, int(timing.splits_channels)]
+        self.port_free_at = [0, 0]
+        self.requests: tuple[list[tuple[int, int]], ...] = ([], [])
         self.events: list[tuple[int, int]] = [(0, _WAKE)]
         self.arrive = [0] * len(jobs)
         self.blocked_at_arrival = [0] * len(jobs)
@@ -134,7 +136,7 @@ class _Machine:
 
     def _ask(self, number: int) -> None:
         self.units[number].asked = self.now
-        heapq.heappush(self.requests, (self.now, number))
+        heapq.heappush(self.requests[self.channel[number]], (self.now, number))
 
     def _expired(self, number: int) -> None:
         """What unit ``number`` did is done: its next part begins or its work ends."""
@@ -158,17 +160,18 @@ class _Machine:
             self._insn_done(Queue(number - 1))
 
     def _grant(self) -> None:
-        """The port takes the oldest request; ties go to the lower unit."""
-        if not self.requests or self.now < self.port_free_at:
-            return
-        asked, number = heapq.heappop(self.requests)
-        unit = self.units[number]
-        assert unit.work is not None
-        unit.on_port = True
-        unit.port_wait += self.now - asked
-        self.port_free_at = self.now + unit.work.row
-        self.rows.append(PortRow(self.now, self.port_free_at, REQUESTERS[number], unit.index))
-        self._after(unit.work.row, number)
+        """Each channel takes the oldest request; ties go to the lower unit."""
+        for channel, requests in enumerate(self.requests):
+            if not requests or self.now < self.port_free_at[channel]:
+                continue
+            asked, number = heapq.heappop(requests)
+            unit = self.units[number]
+            assert unit.work is not None
+            unit.on_port = True
+            unit.port_wait += self.now - asked
+            end = self.port_free_at[channel] = self.now + unit.work.row
+            self.rows.append(PortRow(self.now, end, REQUESTERS[number], unit.index))
+            self._after(unit.work.row, number)
 
     # ---------------------------------------------------------------- fetch
     def _burst_done(self) -> None:

@@ -17,6 +17,8 @@ from .isa import ISA, AluOp, Instruction, MemType, Opcode, Queue, format_instruc
 
 INSN_BYTES = 16
 _LOADS = frozenset({MemType.UOP, MemType.WGT, MemType.INP, MemType.ACC, MemType.ACC_8BIT})
+PAD_START, WRITE_START, BURST_START, WRITE_BURST = 4, 1, 2, 128
+"""Of the profile "chisel": cycles before padding, a STORE and a burst of it; bytes of a burst."""
 _PADS = ("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")
 
 
@@ -76,10 +78,10 @@ def fetch_work(count: int, timing: Timing) -> Work:
     """Fetching a burst of ``count`` instructions."""
     nbytes = count * INSN_BYTES
     return Work(
-        timing.dma_latency,
+        timing.fetch_latency,
         1,
         -(-nbytes // timing.port_bytes),
-        startup=timing.dma_latency,
+        startup=timing.fetch_latency,
         nbytes=nbytes,
     )
 
@@ -124,7 +126,12 @@ def _transfer(config: VTAConfig, timing: Timing, index: int, insn: Instruction) 
         return Work(1)
     width = left + cols + right
     lead, nbytes = top * width + left, cols * dram_elem_bytes(config, MemType(mem))
-    before = max(timing.dma_latency, lead)
+    if store and timing.splits_channels:
+        return _burst_store(timing, rows, nbytes)
+    if not store and timing.hides_padding:
+        pads = (top + rows + bottom) * width - rows * cols
+        return _dense_load(timing, rows, nbytes, pads)
+    before = max(timing.dma_latency if store else timing.read_latency, lead)
     return Work(
         before,
         rows,
@@ -134,6 +141,25 @@ def _transfer(config: VTAConfig, timing: Timing, index: int, insn: Instruction) 
         startup=before - lead,
         nbytes=rows * nbytes,
     )
+
+
+def _dense_load(timing: Timing, rows: int, nbytes: int, pads: int) -> Work:
+    """Data of all rows without a gap; ``pads`` elements of padding are written beside them."""
+    before = max(timing.read_latency, pads + PAD_START) if pads else timing.read_latency
+    row = -(-nbytes // timing.port_bytes)
+    return Work(before, rows, row, startup=before - min(pads, before), nbytes=rows * nbytes)
+
+
+def _burst_store(timing: Timing, rows: int, nbytes: int) -> Work:
+    """Rows in bursts; each is asked for, written at two beats in three cycles and acknowledged."""
+    whole, rest = divmod(nbytes, WRITE_BURST)
+    row = whole * _burst(timing, WRITE_BURST) + (_burst(timing, rest) if rest else 0)
+    return Work(WRITE_START, rows, row, startup=WRITE_START, nbytes=rows * nbytes)
+
+
+def _burst(timing: Timing, nbytes: int) -> int:
+    beats = -(-nbytes // timing.port_bytes)
+    return BURST_START + -(-3 * beats // 2) + timing.write_latency
 
 
 def _computation(config: VTAConfig, timing: Timing, index: int, insn: Instruction) -> Work:

@@ -57,6 +57,13 @@ def check_transfer(
     if insn.opcode == Opcode.STORE and any(insn[p] for p in PADS):
         report.fault("store-pad", index, Fault.STORE_PAD)
         return None, None
+    if insn["x_size"] and not insn["y_size"]:
+        report.add(
+            "empty-rows",
+            index,
+            f"0 rows of {insn['x_size']} elements; a transfer without rows must have x_size 0: a "
+            "core may wait for ever; clear x_size or leave the instruction out",
+        )
     if transfer.empty:
         return None, None
     return _inside_sram(report, config, index, transfer), _symbol(report, symbols, index, transfer)

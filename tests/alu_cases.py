@@ -10,7 +10,7 @@ import numpy as np
 import tvm
 
 from vta_byoc.codegen import ProgramBuilder
-from vta_byoc.hw.config import Capabilities, VTAConfig
+from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.program import Program
 from vta_byoc.hw.simulator import run
 from vta_byoc.hw.timing import simulate
@@ -30,18 +30,18 @@ from vta_byoc.workload import (
     to_json,
 )
 
-PYNQ = VTAConfig.preset("pynq")
+SIM, PYNQ = VTAConfig.preset("sim"), VTAConfig.preset("pynq")
 QUARTER = dataclasses.replace(
-    PYNQ, log_uop_buff_size=13, log_inp_buff_size=13, log_wgt_buff_size=16, log_acc_buff_size=15
+    SIM, log_uop_buff_size=13, log_inp_buff_size=13, log_wgt_buff_size=16, log_acc_buff_size=15
 )
 GEOMETRIES = {
-    "1x16": PYNQ,
+    "1x16": SIM,
     "4x8": VTAConfig.preset("tophub_4x8"),
     "2x16": VTAConfig.preset("2x16"),
     "1x32": VTAConfig.preset("1x32"),
     "quarter": QUARTER,
 }
-BARE = dataclasses.replace(PYNQ, capabilities=Capabilities(mul=False, acc_8bit=False))
+BARE = PYNQ
 """A machine with neither MUL nor widening loads."""
 
 

@@ -17,7 +17,7 @@ from vta_byoc.partition import Placement
 from vta_byoc.strategy import DRAM_INP
 from vta_byoc.workload import Conv2dWorkload
 
-PYNQ = VTAConfig.preset("pynq")
+SIM = VTAConfig.preset("sim")
 LANES = "3 of 16 input lanes would work; at least a quarter must"
 WORK = Conv2dWorkload(1, 32, 32, 8, 8, (3, 3), (1, 1), (1, 1, 1, 1), epilogue=rescale(9))
 
@@ -25,7 +25,7 @@ WORK = Conv2dWorkload(1, 32, 32, 8, 8, (3, 3), (1, 1), (1, 1, 1, 1), epilogue=re
 @functools.cache
 def net() -> Program:
     """Two convolutions, the first tiled, and an addition."""
-    builder = NetBuilder(PYNQ)
+    builder = NetBuilder(SIM)
     builder.input("x", 1, 32, 8, 8)
     builder.conv("conv1", "x", WORK, conv_tile(WORK, 1, 4, 8, 1))
     builder.conv("conv2", "conv1", WORK)
@@ -66,7 +66,7 @@ SHARING = (
 
 @functools.cache
 def facts() -> ModelFacts:
-    return model_facts(PYNQ, {"region0": net(), "region1": net()}, PLACEMENT, SHARING)
+    return model_facts(SIM, {"region0": net(), "region1": net()}, PLACEMENT, SHARING)
 
 
 def many(count: int, name: str = "backbone_stage{}_block_spatial_convolution") -> ModelFacts:

@@ -28,7 +28,7 @@ def machine(batch: int, block: int, uop: int, inp: int, wgt: int, acc: int) -> V
 
 
 MACHINES = {
-    **{name: VTAConfig.preset(name) for name in ("pynq", "tophub_4x8", "2x16", "1x32")},
+    **{name: VTAConfig.preset(name) for name in ("sim", "chisel", "tophub_4x8", "2x16", "1x32")},
     "1x8": machine(0, 3, 12, 12, 14, 14),
     "2x8": machine(1, 3, 13, 13, 14, 15),
     "4x16": machine(2, 4, 12, 15, 16, 17),
@@ -37,7 +37,7 @@ MACHINES = {
     "tiny 1x16": machine(0, 4, 8, 6, 10, 9),
     "plain 1x16": VTAConfig(capabilities=Capabilities(mul=False, max_tokens=2)),
 }
-PYNQ = MACHINES["pynq"]
+SIM = MACHINES["sim"]
 
 
 def dots(config: VTAConfig) -> list[str]:

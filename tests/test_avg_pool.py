@@ -135,7 +135,7 @@ def test_without_mul_the_gemm_core_divides(averages: Case, name: str) -> None:
     placed = check(averages, without_mul(machines()[name]))
     reason = (
         "cpu: the accumulator multiplies and the machine has no MUL (CAPABILITIES.mul is false); "
-        "use power-of-two scales or a machine with MUL"
+        "quantize for this machine (config=), use power-of-two scales or a machine with MUL"
     )
     for average in AVERAGES:
         if average in BY_POSITION:

@@ -302,7 +302,7 @@ def test_machine_without_mul(step: tuple[str, Any]) -> None:
     assert placed(mod, SIM).device == "vta"
     reason = (
         "the accumulator multiplies and the machine has no MUL (CAPABILITIES.mul is false); "
-        "use power-of-two scales or a machine with MUL"
+        "quantize for this machine (config=), use power-of-two scales or a machine with MUL"
     )
     check_cpu(net, mod, reason, PLAIN)
 

@@ -136,7 +136,7 @@ def dense_in_threads(config: VTAConfig, rows: int, threads: int) -> tirx.PrimFun
     return sch.mod["main"]
 
 
-@pytest.mark.parametrize("preset", ["pynq", "tophub_4x8", "2x16"])
+@pytest.mark.parametrize("preset", ["sim", "tophub_4x8", "2x16"])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_virtual_threads(preset: str, threads: int) -> None:
     config = VTAConfig.preset(preset)

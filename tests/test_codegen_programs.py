@@ -26,14 +26,14 @@ from strict_machine import Machine
 
 from vta_byoc.hw import simulator
 from vta_byoc.hw.config import Capabilities, VTAConfig
-from vta_byoc.hw.isa import ISA, Opcode
+from vta_byoc.hw.isa import ISA, MemType, Opcode
 from vta_byoc.hw.program import Program
 from vta_byoc.packing import blocks
 from vta_byoc.tiling import Choice
 from vta_byoc.workload import Conv2dWorkload, ElementwiseWorkload, Side, Step
 
 TESTS = Path(__file__).parent
-PRESETS = ("pynq", "tophub_4x8", "2x16", "1x32")
+PRESETS = ("sim", "tophub_4x8", "2x16", "1x32")
 
 
 def run_everywhere(case: Case, seed: int = 0) -> None:
@@ -219,6 +219,28 @@ def test_no_shift_over_what_a_core_can() -> None:
     ]
     assert shifts == [7, 7, 3]
     case.check(simulator.run(case.program, case.inputs).arena)
+
+
+@pytest.mark.parametrize("preset", ["pynq", "tophub_4x8"])
+def test_immediates_read_what_they_write(preset: str) -> None:
+    """Some cores compute acc[src] op imm: micro-ops and factors of src are those of dst."""
+    program = residual_block(3, VTAConfig.preset(preset)).program
+    isa = ISA.of(program.config)
+    uops = program.image[program.symbol("vta.uops").offset - program.input_bytes :].view(np.uint32)
+    held: dict[int, int] = {}
+    factors = set()
+    for words in program.insns.tolist():
+        insn = isa.decode(*words)
+        if insn.opcode == Opcode.LOAD and insn["mem_type"] == MemType.UOP and insn["x_size"]:
+            first = insn["dram_base"] - program.symbol("vta.uops").offset // 4
+            held |= {insn["sram_base"] + k: int(uops[first + k]) for k in range(insn["x_size"])}
+        if insn.opcode == Opcode.ALU and insn["use_imm"]:
+            for loop in ("out", "in"):
+                assert insn[f"src_factor_{loop}"] == insn[f"dst_factor_{loop}"]
+            factors.add(insn["dst_factor_in"])
+            used = [isa.decode_uop(held[k]) for k in range(insn["uop_bgn"], insn["uop_end"])]
+            assert all(uop["src"] == uop["dst"] for uop in used)
+    assert factors - {0}
 
 
 # ---------------------------------------------------------------- determinism and text

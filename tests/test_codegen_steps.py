@@ -28,7 +28,7 @@ OPERATORS = {
     "min": (tirx.Min, np.minimum),
 }
 Steps = Sequence[tuple[str, int | None]]
-PRESETS = ("pynq", "tophub_4x8", "2x16", "1x32")
+PRESETS = ("sim", "tophub_4x8", "2x16", "1x32")
 
 
 def mark(sch: s_tir.Schedule, block: Any, pragma: str) -> None:
@@ -236,7 +236,7 @@ def word(planes: np.ndarray) -> np.ndarray:
     return np.asarray(whole, np.uint32).view(np.int32)
 
 
-@pytest.mark.parametrize(("preset", "max_shift"), [*((p, 15) for p in PRESETS), ("pynq", 7)])
+@pytest.mark.parametrize(("preset", "max_shift"), [*((p, 15) for p in PRESETS), ("sim", 7)])
 def test_planes(preset: str, max_shift: int) -> None:
     """The planes are taken from one tile, each a shift by eight further on."""
     config = VTAConfig.preset(preset)

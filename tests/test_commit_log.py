@@ -12,7 +12,7 @@ import tvm
 from cli_runs import cli, quantize_once, refused, small_model
 from hand_programs import Hand, inputs, product
 from integer_models import IntegerNet, residual_net
-from simulator_cases import MACHINES, PYNQ, dots, streams
+from simulator_cases import MACHINES, dots, streams
 
 from vta_byoc.cli import commands
 from vta_byoc.divergence import compare_models, compare_runs, compare_with_reference
@@ -37,6 +37,7 @@ from vta_byoc.hw.program_file import save
 from vta_byoc.hw.random_safe import random_safe_program
 from vta_byoc.pipeline import DRAM_ONLY, Compiled, compile_module
 
+CONFIG = MACHINES["sim"]
 SIM, NUMPY = SimulatorLog(), NumpyLog()
 
 
@@ -76,7 +77,7 @@ def test_digest_tells_memories_places_and_values_apart() -> None:
 # ---------------------------------------------------------------- equal logs
 @pytest.mark.parametrize(
     ("name", "way"),
-    [("pynq", 0), ("pynq", -1), ("tophub_4x8", -1), ("2x16", 0), ("1x32", -1), ("tiny 1x16", 0)],
+    [("sim", 0), ("sim", -1), ("tophub_4x8", -1), ("2x16", 0), ("1x32", -1), ("tiny 1x16", 0)],
 )
 def test_simulator_and_numpy_model_write_the_same_log(name: str, way: int) -> None:
     """``way``: the first or the last of the ways to multiply."""
@@ -236,12 +237,12 @@ def mutants(count: int) -> Iterator[tuple[Program, Program, dict[str, np.ndarray
         Opcode.ALU: ["uop_end", "iter_out", "dst_factor_out", "alu_opcode", "imm"],
     }
     while count:
-        program, values = random_safe_program(PYNQ, rng, 12)
+        program, values = random_safe_program(CONFIG, rng, 12)
         index = int(rng.integers(len(program.insns)))
-        insn = ISA.of(PYNQ).decode(*program.insns[index].tolist())
+        insn = ISA.of(CONFIG).decode(*program.insns[index].tolist())
         if insn.opcode in names:
             name = names[insn.opcode][rng.integers(len(names[insn.opcode]))]
-            value = min(insn[name] + 1, ISA.of(PYNQ).limit(insn.opcode, name))
+            value = min(insn[name] + 1, ISA.of(CONFIG).limit(insn.opcode, name))
             yield program, changed(program, index, **{name: value}), values, index
             count -= 1
 
@@ -274,7 +275,7 @@ def test_a_race_is_named_at_what_it_spoils() -> None:
 
 def test_a_run_that_stops_is_a_difference() -> None:
     program = product().done()
-    variant = changed(program, 6, sram_base=PYNQ.acc_depth - 1)
+    variant = changed(program, 6, sram_base=CONFIG.acc_depth - 1)
     found = compare_runs(program, inputs(program), SIM, NUMPY, variant=variant)
     assert found is not None and found.index == 6
     assert "numpy did not execute it: instruction 6 of layer conv (STORE" in found.cause
@@ -434,7 +435,7 @@ def test_logs_that_cannot_be_compared() -> None:
         "commit logs of programs with other layers; variants of a program have the same; compare "
         "what they store instead"
     )
-    machine = dataclasses.replace(PYNQ, log_acc_buff_size=16, log_inp_buff_size=14)
+    machine = dataclasses.replace(CONFIG, log_acc_buff_size=16, log_inp_buff_size=14)
     assert "commit logs of machines 1x16 (" in refusal(
         lambda: first_difference(
             log[one],
@@ -451,7 +452,7 @@ def test_logs_that_cannot_be_compared() -> None:
 
 @pytest.mark.parametrize("run", [SIM, NUMPY, OrderLog()], ids=lambda r: r.name)
 def test_programs_that_cannot_run(run: Implementation) -> None:
-    empty = stream_program(PYNQ, np.zeros((0, 2), np.uint64), np.zeros(64, np.int8))
+    empty = stream_program(CONFIG, np.zeros((0, 2), np.uint64), np.zeros(64, np.int8))
     assert refusal(lambda: run.run(empty, {})) == (
         "program has 0 instructions; the shortest is FINISH alone; compile the program again"
     )

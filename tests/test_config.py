@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
+import numpy as np
 import pytest
 
-from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.config import FieldWidths, VTAConfig
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.isa import ISA, Opcode
+from vta_byoc.hw.timing import simulate_stream
 
 
 def test_default_sizes():
@@ -20,7 +24,7 @@ def test_default_sizes():
 
 def test_presets():
     assert VTAConfig.presets() == sorted(
-        ["sim", "pynq", "de10nano", "ultra96", "zcu104", "tophub_4x8", "2x16", "1x32"]
+        ["sim", "pynq", "de10nano", "ultra96", "zcu104", "chisel", "tophub_4x8", "2x16", "1x32"]
     )
     for name in VTAConfig.presets():
         cfg = VTAConfig.preset(name)
@@ -29,6 +33,39 @@ def test_presets():
     assert VTAConfig.preset("ultra96").timing.clock_mhz == 333
     assert VTAConfig.preset("ultra96").timing.port_bytes == 16
     assert VTAConfig.preset("zcu104").hw_ver == "0.0.1"
+
+
+def test_presets_of_boards_have_what_their_cores_have() -> None:
+    """Neither the Chisel nor the HLS core has MUL or ACC_8BIT; the functional simulator has."""
+    boards = ("pynq", "de10nano", "ultra96", "zcu104", "chisel")
+    for name in VTAConfig.presets():
+        caps = VTAConfig.preset(name).capabilities
+        assert (caps.mul, caps.acc_8bit) == ((False, False) if name in boards else (True, True))
+
+
+def test_field_widths_stay_when_buffers_shrink() -> None:
+    """Where a core fixes its fields, depths do not move a bit; else widths follow the depths."""
+    sim, chisel = VTAConfig.preset("sim"), VTAConfig.preset("chisel")
+    assert (chisel.uop_depth, chisel.index_bits) == (2048, sim.index_bits)
+    fields = {"uop_bgn": 5, "uop_end": 41, "iter_out": 14, "dst_factor_in": 98, "wgt_factor_out": 9}
+    words = ISA.of(sim).encode(Opcode.GEMM, **fields)
+    assert ISA.of(chisel).encode(Opcode.GEMM, **fields) == words
+    free = dataclasses.replace(chisel, field_widths=FieldWidths())
+    assert free.index_bits["uop"] == 11
+    assert ISA.of(free).encode(Opcode.GEMM, **fields) != words
+    assert free.key == sim.key.replace("u15", "u13")
+    assert chisel.key == f"{free.key}_f11_10_11_13"
+    given = dataclasses.replace(sim, field_widths=FieldWidths(13, 11, 10, 11))
+    assert given.key == sim.key
+    assert VTAConfig.from_dict(given.to_dict()) == given
+
+
+def test_wider_fields_reach_no_further_than_the_buffer() -> None:
+    """An index that its field can hold and the buffer has not is refused by the simulators."""
+    config = VTAConfig.preset("chisel")
+    insns = [ISA.of(config).encode(Opcode.GEMM, uop_end=2049), ISA.of(config).encode(Opcode.FINISH)]
+    with pytest.raises(VTAError, match="micro-op 2049; the range must rise and end by 2048"):
+        simulate_stream(config, np.array(insns, np.uint64))
 
 
 @pytest.mark.parametrize(
@@ -80,6 +117,22 @@ def test_presets():
             "configuration: CAPABILITIES.mul is 1; it must be true or false",
         ),
         (
+            {"FIELD_WIDTHS": {"acc": 10}},
+            "configuration 1x16: FIELD_WIDTHS.acc is 10 bits; the ACC buffer has 2048 elements and "
+            "needs 11; raise it or lower LOG_ACC_BUFF_SIZE to 16",
+        ),
+        (
+            {"FIELD_WIDTHS": {"acc": 12, "inp": 12}},
+            "configuration 1x16 cannot be encoded: micro-op needs 34 bits of 32, GEMM word 1 needs "
+            "68 bits of 64, ALU word 1 needs 68 bits of 64; index widths are FIELD_WIDTHS or log2 "
+            "of the buffer depths: lower FIELD_WIDTHS or LOG_*_BUFF_SIZE",
+        ),
+        (
+            {"FIELD_WIDTHS": {"uop": 0}},
+            "configuration key FIELD_WIDTHS.uop is 0; it must be an integer from 1 to 16; "
+            "correct it in the configuration file",
+        ),
+        (
             {"TIMING": {"port_bytes": 0}},
             "configuration key TIMING.port_bytes is 0; it must be an integer from 1 to 4096; "
             "correct it in the configuration file",
@@ -102,8 +155,8 @@ def test_unknown_key_and_preset():
     with pytest.raises(VTAError) as err:
         VTAConfig.preset("pynk")
     assert str(err.value) == (
-        "unknown preset 'pynk'; known: 1x32, 2x16, de10nano, pynq, sim, tophub_4x8, ultra96, "
-        "zcu104; choose one or give a JSON file"
+        "unknown preset 'pynk'; known: 1x32, 2x16, chisel, de10nano, pynq, sim, tophub_4x8, "
+        "ultra96, zcu104; choose one or give a JSON file"
     )
 
 

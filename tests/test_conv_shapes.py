@@ -33,7 +33,7 @@ from vta_byoc.strategies.grouping import Grouping
 from vta_byoc.tiling import Choice
 from vta_byoc.workload import Conv2dWorkload
 
-PRESETS = {"1x16": "pynq", "4x8": "tophub_4x8", "2x16": "2x16", "1x32": "1x32", "quarter": "pynq"}
+PRESETS = {"1x16": "sim", "4x8": "tophub_4x8", "2x16": "2x16", "1x32": "1x32", "quarter": "sim"}
 SMALL_UOP_LOG = 5
 SHAPES = 120
 TRANSPOSED = 20

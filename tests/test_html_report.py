@@ -13,7 +13,7 @@ from typing import Any
 import plotly.graph_objects as plotly
 import pytest
 from cli_runs import cli, quantize_once, refused, small_model
-from report_cases import FOLD, LANES, PLACEMENT, PYNQ, SHARING, WORK, facts, many, net
+from report_cases import FOLD, LANES, PLACEMENT, SHARING, SIM, WORK, facts, many, net
 
 from vta_byoc.cli import commands
 from vta_byoc.figure_text import distinct, quantity, short
@@ -240,7 +240,7 @@ class TestPage:
             assert f"{number:,}" in text[arenas + 6 : arenas + 12]
 
     def test_memory_without_demands(self) -> None:
-        plain = model_facts(PYNQ, {"region0": net()}, PLACEMENT)
+        plain = model_facts(SIM, {"region0": net()}, PLACEMENT)
         text = Page(html_report(plain, "net.onnx", "pynq")).text
         assert "why not on chip" not in text and "stays on chip" not in text
         assert "kept on chip" not in text
@@ -264,7 +264,7 @@ class TestPage:
         assert places == list(figures(facts()))
 
     def test_is_deterministic(self) -> None:
-        again = model_facts(PYNQ, {"region0": net(), "region1": net()}, PLACEMENT, SHARING)
+        again = model_facts(SIM, {"region0": net(), "region1": net()}, PLACEMENT, SHARING)
         first, second = (html_report(f, "net.onnx", "pynq") for f in (facts(), again))
         assert first == second
 
@@ -284,13 +284,13 @@ class TestPage:
         assert HOSTILE in found.text
 
     def test_without_vta(self) -> None:
-        nothing = model_facts(PYNQ, {}, PLACEMENT[:1])
+        nothing = model_facts(SIM, {}, PLACEMENT[:1])
         found = Page(html_report(nothing, "net.onnx", "pynq"))
         assert "Layer by layer" not in found.text and LANES.split("; ")[1] in found.text
         assert any("There is no time on VTA to show." in text for text in found.text)
 
     def test_without_operators(self) -> None:
-        empty = model_facts(PYNQ, {}, ())
+        empty = model_facts(SIM, {}, ())
         assert figures(empty) == {}
         assert "What runs where" in Page(html_report(empty, "net.onnx", "pynq")).text
 

@@ -30,7 +30,7 @@ def test_reference_equals_the_dialect(layer: Layer) -> None:
 
 
 def test_a_compiled_layer_is_compared() -> None:
-    config = VTAConfig.preset("pynq")
+    config = VTAConfig.preset("sim")
     result = compiled(SMALL[2], config)
     assert result.exact and result.placement.device == "vta"
     given = tensors(SMALL[2])

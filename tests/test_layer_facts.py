@@ -8,7 +8,7 @@ import itertools
 import numpy as np
 import pytest
 from conv_cases import NetBuilder, rescale
-from report_cases import FOLD, PYNQ, WORK, facts, net
+from report_cases import FOLD, SIM, WORK, facts, net
 
 from vta_byoc.figures import figures
 from vta_byoc.hw.isa import ISA, Instruction, MemType, Opcode, Queue
@@ -78,12 +78,12 @@ class TestFacts:
 
     def test_folded_and_depthwise_layers_count_the_unpacked_operator(self) -> None:
         """What the instructions multiply, zeros included, changes the micro-ops only."""
-        builder = NetBuilder(PYNQ)
+        builder = NetBuilder(SIM)
         builder.input("x", 1, 32, 8, 8)
         work = dataclasses.replace(WORK, groups=32)
         builder.conv("dw", "x", work, kind="output")
         op = Placement("dw", "relax.nn.conv2d", "vta", "pattern vta.conv2d", work.macs, 9)
-        found = model_facts(PYNQ, {"region0": builder.finish("dw").program}, [op])
+        found = model_facts(SIM, {"region0": builder.finish("dw").program}, [op])
         (layer,) = found.layers
         assert layer.macs == work.macs == found.macs == WORK.macs // 32
         assert layer.macs < 256 * layer.counters["gemm_counter"]
@@ -94,8 +94,8 @@ class TestFacts:
         """A transposed convolution is computed phase by phase: one row, one point, one slice."""
         work = ConvTransposeWorkload(1, 32, 32, 8, 8, (3, 3), (2, 2), (1, 1, 1, 1), (1, 1))
         work = dataclasses.replace(work, epilogue=rescale(9))
-        assert len(conv2d_transpose.parts(work, PYNQ)) > 1
-        builder = NetBuilder(PYNQ)
+        assert len(conv2d_transpose.parts(work, SIM)) > 1
+        builder = NetBuilder(SIM)
         builder.input("x", *work.in_shapes[0])
         builder.conv_transpose("up", "x", work)
         builder.conv("end", "up", dataclasses.replace(WORK, height=16, width=16), kind="output")
@@ -103,7 +103,7 @@ class TestFacts:
         macs = 8 * 8 * 32 * 32 * 9
         up = Placement("up", "relax.nn.conv2d_transpose", "vta", "pattern vta.x", macs)
         end = Placement("end", "relax.nn.conv2d", "vta", "pattern vta.conv2d", 4 * WORK.macs)
-        found = model_facts(PYNQ, {"region0": program}, [up, end])
+        found = model_facts(SIM, {"region0": program}, [up, end])
         assert [(layer.name, layer.macs) for layer in found.layers] == [
             ("up", macs),
             ("end", 4 * WORK.macs),
@@ -139,7 +139,7 @@ class TestFacts:
             for name, use in layer.sram.items():
                 assert use.used == len(spaces[name])
                 assert use.high == max(spaces[name], default=-1) + 1
-                assert use.depth == getattr(PYNQ, f"{name}_depth")
+                assert use.depth == getattr(SIM, f"{name}_depth")
 
 
 def touched_slowly(program: Program) -> list[dict[str, set[int]]]:

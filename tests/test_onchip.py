@@ -24,12 +24,12 @@ from vta_byoc.runtime import profile
 from vta_byoc.scales import Rescale
 from vta_byoc.strategy import DRAM_INP
 
-PYNQ = VTAConfig.preset("pynq")
+SIM = VTAConfig.preset("sim")
 Demands = Mapping[tuple[str, str], str]
 
 
 def decided(
-    mod: tvm.IRModule, config: VTAConfig = PYNQ, demands: Demands | None = None
+    mod: tvm.IRModule, config: VTAConfig = SIM, demands: Demands | None = None
 ) -> dict[tuple[str, str], Sharing]:
     """The record by (consumer, tensor)."""
     record = sharing_record(partition_for_vta(mod, config, demands=demands))
@@ -39,7 +39,7 @@ def decided(
 def counters(
     net: IntegerNet,
     mod: tvm.IRModule,
-    config: VTAConfig = PYNQ,
+    config: VTAConfig = SIM,
     *,
     scopes: str = "on",
     demands: Demands | None = None,
@@ -83,7 +83,7 @@ class TestMet:
 
     def test_one_step_computes_both(self) -> None:
         net = residual_net()
-        mod = partition_for_vta(net.module(net.result), PYNQ)
+        mod = partition_for_vta(net.module(net.result), SIM)
         (func,) = region_functions(mod).values()
         region = Region.of(func)
         assert [(step.source, step.composite) for step in region.steps] == [
@@ -101,7 +101,7 @@ class TestMet:
         apart, together = counters(net, mod, scopes="dram"), counters(net, mod)
         tensor = 32 * 28 * 28
         assert apart["out_store_nbytes"] - together["out_store_nbytes"] == tensor
-        spared = 2 * tensor + PYNQ.wgt_elem_bytes  # of two weights one is left
+        spared = 2 * tensor + SIM.wgt_elem_bytes  # of two weights one is left
         assert dram_bytes(together) == dram_bytes(apart) - spared
         assert together["instructions"] != apart["instructions"]
 
@@ -118,7 +118,7 @@ class TestMet:
         net = join_net(size=12)
         third = net.conv(net.params[0], 32, k=1, relu=False, name="third")
         mod = net.module(net.residual(net.result, third, name="join__2"))
-        together = partition_for_vta(mod, PYNQ)
+        together = partition_for_vta(mod, SIM)
         taken = [item for item in sharing_record(together) if item.scope == ACC]
         homes = {item.consumer: item.tensor for item in taken}
         assert (len(homes), homes["join__2"]) == (2, "join")
@@ -128,7 +128,7 @@ class TestMet:
         assert len(steps) == 3
         now, before = (
             {op.name: op for op in placements(m)}
-            for m in (together, partition_for_vta(mod, PYNQ, scopes="dram"))
+            for m in (together, partition_for_vta(mod, SIM, scopes="dram"))
         )
         assert now["join"].note == f"in the tiles of {homes['join']}"
         gain = sum(item.apart - item.together for item in taken)
@@ -138,7 +138,7 @@ class TestMet:
         for config, batch in (
             (VTAConfig.preset("2x16"), 1),
             (VTAConfig.preset("tophub_4x8"), 3),
-            (dataclasses.replace(PYNQ, log_inp_buff_size=12, log_acc_buff_size=14), 2),
+            (dataclasses.replace(SIM, log_inp_buff_size=12, log_acc_buff_size=14), 2),
         ):
             net = residual_net(batch=batch)
             mod = net.module(net.result)
@@ -188,7 +188,7 @@ class TestRefused:
         """The estimate decides: where both together cost more than the tolerance, they stay."""
         net = join_net(size=56, channels=16)
         mod = net.module(net.result)
-        config = dataclasses.replace(PYNQ, log_inp_buff_size=10, log_acc_buff_size=13)
+        config = dataclasses.replace(SIM, log_inp_buff_size=10, log_acc_buff_size=13)
         for item in decided(mod, config).values():
             if item.scope != ACC and item.together:
                 assert item.together > 1.01 * item.apart or "other operand" in item.rule
@@ -251,7 +251,7 @@ class TestDemands:
     def test_demands_that_cannot_be_met(self, demands: Demands, message: str) -> None:
         net = join_net()
         with pytest.raises(VTAError, match=message):
-            partition_for_vta(net.module(net.result), PYNQ, demands=demands)
+            partition_for_vta(net.module(net.result), SIM, demands=demands)
 
     def test_a_demand_whose_producer_cannot_write_it(self) -> None:
         net = residual_net()
@@ -262,13 +262,13 @@ class TestDemands:
             r'"sum" as its only reader, have after too; demand global.vta.inp or drop the demand'
         )
         with pytest.raises(VTAError, match=message):
-            partition_for_vta(mod, PYNQ, demands={("sum", "shared"): ACC})
+            partition_for_vta(mod, SIM, demands={("sum", "shared"): ACC})
 
     def test_a_demand_that_the_buffers_cannot_hold(self) -> None:
         net = join_net()
         a = net.conv(net.params[0], 32, name="first")
         mod = net.module(net.leaky_relu(a, 26, 8, Rescale(8, -128), "leaky"))
-        config = dataclasses.replace(PYNQ, log_acc_buff_size=7)  # two vectors
+        config = dataclasses.replace(SIM, log_acc_buff_size=7)  # two vectors
         message = (
             r'tensor "first": consumer "leaky" is to take it.*: no tile of a 3x3 convolution fits '
             r"the SRAM of machine 1x16 \(the smallest needs 3 ACC of 2 elements\)"
@@ -280,9 +280,9 @@ class TestDemands:
 def test_the_record_is_the_same_every_time() -> None:
     net = join_net()
     mod = net.module(net.result)
-    first, second = (partition_for_vta(mod, PYNQ) for _ in range(2))
+    first, second = (partition_for_vta(mod, SIM) for _ in range(2))
     assert sharing_record(first) == sharing_record(second)
     tvm.ir.assert_structural_equal(first, second)
     assert np.array_equal(
-        *(compile_module(m, PYNQ).programs["region0"].insns for m in (first, second))
+        *(compile_module(m, SIM).programs["region0"].insns for m in (first, second))
     )

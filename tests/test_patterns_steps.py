@@ -225,7 +225,7 @@ def test_shift_amounts(op: str, amount: object, listed: str) -> None:
 def test_multiplication_needs_mul(given: tuple[str, object]) -> None:
     refused(
         "the accumulator multiplies and the machine has no MUL (CAPABILITIES.mul is false); "
-        "use power-of-two scales or a machine with MUL",
+        "quantize for this machine (config=), use power-of-two scales or a machine with MUL",
         given,
         config=machine(mul=False),
     )

@@ -189,7 +189,7 @@ def test_damaged_contents() -> None:
 def test_newer_version() -> None:
     payload = product().done().to_bytes()
     assert refusal(sealed(payload + b"more", VERSION + 1)) == (
-        "program file p.vta has format version 3; this vta_byoc reads version 2; install the "
+        "program file p.vta has format version 4; this vta_byoc reads version 3; install the "
         "vta_byoc that saved it, or compile the program again"
     )
 

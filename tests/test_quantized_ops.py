@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from layer_runs import machines, run_module
 from quantized_graphs import BUILDS, QuantizedGraph, graph
+from tvm import relax
 
 from vta_byoc.bindings import op_name, straight_bindings
 from vta_byoc.hw.errors import VTAError
@@ -81,42 +82,38 @@ def test_without_mul_the_cpu_multiplies_and_says_why():
     assert "the machine has no MUL" in run.placement["layer"].reason
 
 
-def test_weights_with_a_zero_point_that_int8_cannot_hold_stay_float():
-    from tvm import relax
-
+def test_weights_with_a_zero_point_that_int8_cannot_hold_have_two_digits():
     g = QuantizedGraph((1, 3, 4, 4), seed=0)
-    ints = relax.const(np.uint8([[[[0]], [[7]], [[255]]]]))
+    ints = relax.const(np.uint8(g.rng.integers(0, 256, (5, 3, 3, 3))))
     weight = g.op(
         "dequantize", ints, relax.const(np.float32(0.01)), relax.const(np.uint8(3)), axis=0
     )
-    y = g.op("nn.conv2d", g.inputs[0], weight, name="layer__conv2d")
-    mod = g.module(g.quantized(y, 1.0))
-    inputs = [np.full((1, 3, 4, 4), 100, g.dtype)]
-    qmod = quantize(mod)
-    conv = next(b for b in straight_bindings(qmod["main"]) if op_name(b.value) == "relax.nn.conv2d")
-    assert str(conv.var.ty.dtype) == "float32"
-    want, got = (dialect_numpy.run(m, *inputs)["result"].astype("int64") for m in (mod, qmod))
-    np.testing.assert_array_equal(got, want)
-    reason = "stays float: its weights less their zero point exceed int8"
-    assert run_module(qmod, MACHINES[0], inputs).placement["layer"].reason == reason
+    y = g.op("nn.conv2d", g.inputs[0], weight, padding=1, name="layer__conv2d")
+    assert_two_digits(g.module(g.quantized(y, 9.0)), g)
 
 
-def test_a_scale_for_each_input_channel_stays_float():
+def test_a_scale_for_each_input_channel_is_in_two_digits():
     """As PyTorch's quantizer writes for transposed convolutions."""
     g = QuantizedGraph((1, 4, 3, 3), seed=0)
     weight = g.weight(4, 5, 2, 2, axis=0)
     while np.size(g.weight_steps) == 1:
         weight = g.weight(4, 5, 2, 2, axis=0)
     y = g.op("nn.conv2d_transpose", g.inputs[0], weight, strides=2, name="layer__transpose")
-    mod = g.module(g.quantized(y, 1.0))
-    inputs = [np.arange(36).reshape(1, 4, 3, 3).astype(g.dtype)]
+    assert_two_digits(g.module(g.quantized(y, 1.0)), g)
+
+
+def assert_two_digits(mod, g):
+    """On VTA, and one step from the floats of the model at most."""
+    shape = tuple(int(d) for d in g.params[0].ty.shape)
+    ends = np.iinfo(g.dtype)
+    inputs = [g.rng.integers(ends.min, ends.max + 1, shape).astype(g.dtype)]
     qmod = quantize(mod)
     want, got = (dialect_numpy.run(m, *inputs)["result"].astype("int64") for m in (mod, qmod))
-    np.testing.assert_array_equal(got, want)
-    assert run_module(qmod, MACHINES[0], inputs).placement["layer"].reason == (
-        "stays float: its weights have a scale for each index of axis 0; a sum can be scaled by "
-        "output channel (axis 1); quantize them so, or with one scale"
-    )
+    assert np.abs(got - want).max() <= 1 and (got == want).mean() >= 0.95
+    run = run_module(qmod, MACHINES[0], inputs)
+    np.testing.assert_array_equal(run.outputs[0], got)
+    assert run.placement["layer"].device == "vta"
+    assert "weights of two digits" in run.placement["layer"].note
 
 
 def test_unknown_form_of_scales():

@@ -27,7 +27,7 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.onchip import Sharing, sharing_record
 from vta_byoc.strategy import DRAM_INP
 
-CONFIG = VTAConfig.preset("pynq")
+CONFIG = VTAConfig.preset("sim")
 SEEDS = range(200)
 
 

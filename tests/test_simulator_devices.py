@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
-from simulator_cases import MACHINES, PYNQ
+from simulator_cases import MACHINES, SIM
 from tvm import relax
 
 from vta_byoc.hw import interpreter, simulator
@@ -49,7 +49,7 @@ def matmul_program() -> Program:
         "w": np.arange(256, dtype=np.uint8).view(np.int8).reshape(16, 16),
         "u": np.zeros(1, np.uint32),
     }
-    return link(PYNQ, insns, symbols, constants, relocations, [])
+    return link(SIM, insns, symbols, constants, relocations, [])
 
 
 X = np.arange(-8, 8, dtype=np.int8).reshape(1, 16)
@@ -127,7 +127,7 @@ def test_bad_arguments(inputs: dict[str, np.ndarray], device: str, message: str)
 )
 def test_bad_streams(insns: np.ndarray, arena: np.ndarray, message: str) -> None:
     with pytest.raises(VTAError, match=f"^{re.escape(message)}$"):
-        simulator.run_stream(PYNQ, insns, arena)
+        simulator.run_stream(SIM, insns, arena)
 
 
 # ---------------------------------------------------------------- building
@@ -135,10 +135,10 @@ def test_dot_choices() -> None:
     with pytest.raises(
         VTAError, match="^unknown dot 'fast'; known: auto, portable, vnni; choose one$"
     ):
-        interpreter.build_interpreter(PYNQ, dot="fast")
+        interpreter.build_interpreter(SIM, dot="fast")
     text = "^dot 'vnni' on block 16 and target .*x86-64-v3.*; it needs a block of 8 or more and a "
     with pytest.raises(VTAError, match=text):
-        interpreter.build_interpreter(PYNQ, {"kind": "llvm", "mcpu": "x86-64-v3"}, dot="vnni")
+        interpreter.build_interpreter(SIM, {"kind": "llvm", "mcpu": "x86-64-v3"}, dot="vnni")
 
 
 def test_wrong_products_fall_back_to_portable_code(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,15 +152,15 @@ def test_wrong_products_fall_back_to_portable_code(monkeypatch: pytest.MonkeyPat
 
 
 def test_self_check_notices_a_wrong_machine() -> None:
-    module = simulator.NullDevice().module(PYNQ)
-    assert not interpreter.multiplies(PYNQ, module)
-    assert interpreter.multiplies(PYNQ, interpreter.build_interpreter(PYNQ))
+    module = simulator.NullDevice().module(SIM)
+    assert not interpreter.multiplies(SIM, module)
+    assert interpreter.multiplies(SIM, interpreter.build_interpreter(SIM))
 
 
 def test_modules_are_shared_by_machines_that_programs_cannot_tell_apart() -> None:
-    pynq = interpreter.build_interpreter(PYNQ)
+    pynq = interpreter.build_interpreter(VTAConfig.preset("pynq"))
     assert pynq is interpreter.build_interpreter(VTAConfig.preset("ultra96"))
-    assert interpreter.symbol(PYNQ) == "vta_run_b0_k4_u15_i15_w18_a17"
+    assert interpreter.symbol(SIM) == "vta_run_b0_k4_u15_i15_w18_a17"
     assert interpreter.symbol(MACHINES["plain 1x16"]).endswith("_a17_nomul_t2")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import tvm
-from simulator_cases import MACHINES, PYNQ
+from simulator_cases import MACHINES, SIM
 
 from vta_byoc.hw import interpreter, numpy_model, simulator
 from vta_byoc.hw.config import Capabilities, VTAConfig
@@ -18,8 +18,8 @@ from vta_byoc.hw.faults import COUNTER_SLOTS, MAX_STEPS, MESSAGES, Fault
 from vta_byoc.hw.isa import ISA, AluOp, MemType, Opcode
 
 Words = Sequence[tuple[int, int]]
-FINISH = ISA.of(PYNQ).encode(Opcode.FINISH)
-ENCODE = ISA.of(PYNQ).encode
+FINISH = ISA.of(SIM).encode(Opcode.FINISH)
+ENCODE = ISA.of(SIM).encode
 
 
 def load(**values: int) -> tuple[int, int]:
@@ -40,49 +40,49 @@ CORRUPT = "the stream is corrupt: compile the program again"
 FAULTS: list[tuple[Fault, VTAConfig, Words, str]] = [
     (
         Fault.OPCODE,
-        PYNQ,
+        SIM,
         [(7, 0)],
         "instruction 0 (0000000000000007 0000000000000000): opcode 7; known opcodes are 0 to 4; "
         + CORRUPT,
     ),
     (
         Fault.RESERVED_BITS,
-        PYNQ,
+        SIM,
         [(FINISH[0] | 1 << 40, 0)],
         "instruction 0 (0000010000000003 0000000000000000): reserved bits 0x10000000000 are set; "
         f"they must be 0; {CORRUPT}",
     ),
     (
         Fault.MEM_TYPE,
-        PYNQ,
+        SIM,
         [NOP, load(mem_type=MemType.OUT)],
         "instruction 1 (LOAD OUT sram 0 dram 0x0 y 1 x 1 stride 0): memory type 4; LOAD takes UOP, "
         f"WGT, INP, ACC, ACC_8BIT and STORE takes OUT; {CORRUPT}",
     ),
     (
         Fault.STORE_PAD,
-        PYNQ,
+        SIM,
         [store(x_pad_1=1)],
         "instruction 0 (STORE OUT sram 0 dram 0x0 y 1 x 1 stride 0 pad 0,0,0,1): padding on a "
         "STORE; STORE takes none; pad when loading instead",
     ),
     (
         Fault.SRAM_RANGE,
-        PYNQ,
+        SIM,
         [load(sram_base=2045, x_size=2, x_pad_0=1, x_pad_1=1)],
         "instruction 0 (LOAD INP sram 2045 dram 0x0 y 1 x 2 stride 0 pad 0,0,1,1): SRAM element "
         f"2048; the buffer has 2048 elements; {INSIDE}",
     ),
     (
         Fault.DRAM_RANGE,
-        PYNQ,
+        SIM,
         [load(dram_base=250, y_size=2, x_size=3, x_stride=4)],
         "instruction 0 (LOAD INP sram 0 dram 0xfa y 2 x 3 stride 4): DRAM byte 4111; the arena has "
         f"4096 bytes; {INSIDE}",
     ),
     (
         Fault.UOP_RANGE,
-        PYNQ,
+        SIM,
         [loop(Opcode.GEMM, uop_bgn=8191, uop_end=8193)],
         "instruction 0 (GEMM MAC uop 8191-8193 iter 1,1 dst 0,0 src 0,0 wgt 0,0): micro-op 8193; "
         f"the range must rise and end by 8192; {INSIDE}",
@@ -99,42 +99,42 @@ FAULTS: list[tuple[Fault, VTAConfig, Words, str]] = [
     ),
     (
         Fault.DST_RANGE,
-        PYNQ,
+        SIM,
         [loop(Opcode.GEMM, reset=1, iter_out=3, dst_factor_out=1024)],
         "instruction 0 (GEMM RESET uop 0-1 iter 3,1 dst 1024,0): destination ACC element 2048; the "
         f"buffer has 2048 elements; {INSIDE}",
     ),
     (
         Fault.SRC_RANGE,
-        PYNQ,
+        SIM,
         [loop(Opcode.GEMM, iter_in=2, iter_out=2, src_factor_out=2047, src_factor_in=3)],
         "instruction 0 (GEMM MAC uop 0-1 iter 2,2 dst 0,0 src 2047,3 wgt 0,0): source element "
         f"2050; the buffer has 2048 elements; {INSIDE}",
     ),
     (
         Fault.WGT_RANGE,
-        PYNQ,
+        SIM,
         [loop(Opcode.GEMM, iter_in=3, wgt_factor_in=512)],
         "instruction 0 (GEMM MAC uop 0-1 iter 1,3 dst 0,0 src 0,0 wgt 0,512): WGT element 1024; "
         f"the buffer has 1024 elements; {INSIDE}",
     ),
     (
         Fault.STEPS,
-        PYNQ,
+        SIM,
         [loop(Opcode.ALU, uop_end=4, iter_out=16383, iter_in=16383)],
         "instruction 0 (ALU MIN uop 0-4 iter 16383,16383 dst 0,0 src 0,0): 1073610756 micro-op "
         f"steps; one instruction may take {MAX_STEPS}; split the loop",
     ),
     (
         Fault.ALU_OPCODE,
-        PYNQ,
+        SIM,
         [loop(Opcode.ALU, alu_opcode=6)],
         "instruction 0 (ALU ?6 uop 0-1 iter 1,1 dst 0,0 src 0,0): ALU opcode 6; known ALU opcodes "
         f"are 0 to 4; {CORRUPT}",
     ),
     (
         Fault.ALU_RESET,
-        PYNQ,
+        SIM,
         [loop(Opcode.ALU, reset=1)],
         "instruction 0 (ALU MIN uop 0-1 iter 1,1 dst 0,0 src 0,0): reset bit on an ALU "
         f"instruction; only GEMM resets; {CORRUPT}",
@@ -155,14 +155,14 @@ FAULTS: list[tuple[Fault, VTAConfig, Words, str]] = [
     ),
     (
         Fault.TOKEN_FLAG,
-        PYNQ,
+        SIM,
         [load(push_prev=1)],
         "instruction 0 (LOAD INP sram 0 dram 0x0 y 1 x 1 stride 0 [push_prev]): a token flag "
         f"points beside the queues; LOAD has no previous and STORE no next queue; {CORRUPT}",
     ),
     (
         Fault.TOKEN_MISSING,
-        PYNQ,
+        SIM,
         [NOP, store(pop_prev=1)],
         "instruction 1 (STORE OUT sram 0 dram 0x0 y 1 x 1 stride 0 [pop_prev]): pop from "
         "compute->store finds no token; a token must be pushed earlier in the stream; the machine "
@@ -177,21 +177,21 @@ FAULTS: list[tuple[Fault, VTAConfig, Words, str]] = [
     ),
     (
         Fault.TOKEN_LEFT,
-        PYNQ,
+        SIM,
         [load(push_next=1), store(push_prev=1), FINISH],
         "instruction 2 (FINISH): 2 tokens are left at FINISH; there must be none; the program ends "
         "before its queues do: correct the dependencies",
     ),
     (
         Fault.NO_FINISH,
-        PYNQ,
+        SIM,
         [NOP, NOP],
         "program of 2 instructions: the stream ends without FINISH; FINISH must come last; "
         + CORRUPT,
     ),
     (
         Fault.AFTER_FINISH,
-        PYNQ,
+        SIM,
         [FINISH, NOP],
         "instruction 0 (FINISH): FINISH is followed by 1 instructions; FINISH must come last; "
         + CORRUPT,
@@ -218,28 +218,28 @@ def test_every_fault_has_a_message_and_a_test() -> None:
 
 
 def test_arena_too_small() -> None:
-    module = interpreter.build_interpreter(PYNQ, probe=True)
+    module = interpreter.build_interpreter(SIM, probe=True)
     insns, inputs = np.array([FINISH], np.uint64), np.zeros(10, np.int8)
-    _, counters, _ = interpreter.call(PYNQ, module, insns, inputs, inputs, 15, probe=True)
-    assert str(simulator.fault_error(PYNQ, insns, counters)) == (
+    _, counters, _ = interpreter.call(SIM, module, insns, inputs, inputs, 15, probe=True)
+    assert str(simulator.fault_error(SIM, insns, counters)) == (
         "program of 1 instructions: inputs and image are 20 bytes; the arena has 15 bytes; make "
         "the arena at least as large"
     )
 
 
 def test_a_fault_leaves_earlier_instructions_done_and_its_own_undone() -> None:
-    module = interpreter.build_interpreter(PYNQ, probe=True)
+    module = interpreter.build_interpreter(SIM, probe=True)
     insns = np.array([load(), load(dram_base=1, sram_base=1, y_size=3000), FINISH], np.uint64)
     arena = np.ones(4096, np.int8)
     _, counters, sram = interpreter.call(
-        PYNQ, module, insns, arena, arena[:0], arena.size, probe=True
+        SIM, module, insns, arena, arena[:0], arena.size, probe=True
     )
     assert simulator.named_counters(counters)["inp_load_nbytes"] == 16
     assert sram["inp"].sum() == 16
 
 
 def test_faults_leave_no_memory_behind() -> None:
-    function = interpreter.build_interpreter(PYNQ)[interpreter.symbol(PYNQ)]
+    function = interpreter.build_interpreter(SIM)[interpreter.symbol(SIM)]
     given = [tvm.runtime.tensor(np.zeros(n, t)) for n, t in (((1, 2), np.uint64), (8, np.int8))]
     result = [tvm.runtime.empty((8,), "int8"), tvm.runtime.empty((COUNTER_SLOTS,), "int64")]
     empty = tvm.runtime.empty((0,), "int8")

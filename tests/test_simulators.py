@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
-from simulator_cases import MACHINES, PROGRAMS, PYNQ, assert_same, dots, machine, streams
+from simulator_cases import MACHINES, PROGRAMS, SIM, assert_same, dots, machine, streams
 
 from vta_byoc.hw import numpy_model, simulator
 from vta_byoc.hw.config import VTAConfig
@@ -89,8 +89,8 @@ def test_random_programs_cover_the_machine(capsys: pytest.CaptureFixture[str]) -
 
 # ---------------------------------------------------------------- semantics, one at a time
 Words = Sequence[tuple[int, int]]
-FINISH = ISA.of(PYNQ).encode(Opcode.FINISH)
-ENCODE = ISA.of(PYNQ).encode
+FINISH = ISA.of(SIM).encode(Opcode.FINISH)
+ENCODE = ISA.of(SIM).encode
 
 
 def acc_after(words: Words, values: Sequence[int]) -> list[int]:
@@ -98,8 +98,8 @@ def acc_after(words: Words, values: Sequence[int]) -> list[int]:
     arena = np.repeat(np.array(values, np.int32), 16).view(np.int8)
     load = ENCODE(Opcode.LOAD, mem_type=MemType.ACC, y_size=1, x_size=len(values))
     insns = np.array([load, *words, FINISH], np.uint64)
-    result = simulator.run_stream(PYNQ, insns, arena)
-    assert_same(result, numpy_model.run_stream(PYNQ, insns, arena))
+    result = simulator.run_stream(SIM, insns, arena)
+    assert_same(result, numpy_model.run_stream(SIM, insns, arena))
     return result.sram["acc"][: len(values), 0, 0].tolist()
 
 
@@ -150,8 +150,8 @@ def test_gemm_wraps() -> None:
         ENCODE(Opcode.GEMM, uop_end=1, iter_out=1, iter_in=1),
         FINISH,
     ]
-    for dot in dots(PYNQ):
-        result = simulator.run_stream(PYNQ, np.array(insns, np.uint64), data.ravel(), dot=dot)
+    for dot in dots(SIM):
+        result = simulator.run_stream(SIM, np.array(insns, np.uint64), data.ravel(), dot=dot)
         assert set(result.sram["acc"][0, 0].tolist()) == {-(2**31) - 1 + 127 * 127 * 16}
 
 
@@ -169,7 +169,7 @@ def steps_of(config: VTAConfig, insns: np.ndarray) -> int:
     return work
 
 
-@pytest.mark.parametrize("name", ["pynq", "tophub_4x8", "tiny 1x16"])
+@pytest.mark.parametrize("name", ["sim", "tophub_4x8", "tiny 1x16"])
 def test_flipped_bits_are_refused_or_mean_the_same(name: str) -> None:
     """No bit of a stream or of its micro-ops makes the simulators differ or crash."""
     config = MACHINES[name]

@@ -39,7 +39,7 @@ from vta_byoc.strategy import STRATEGIES, parts_of, strategy_of
 from vta_byoc.tiling import TOLERANCE, Choice, cost_of
 from vta_byoc.workload import Conv2dWorkload, ConvTransposeWorkload, Epilogue, Step
 
-PYNQ = VTAConfig.preset("pynq")
+SIM = VTAConfig.preset("sim")
 RELU = rescale(9, 0)
 LOGITS = Epilogue((Step("add", "channel"),), "int32")
 ALL_KINDS = Epilogue(
@@ -74,7 +74,7 @@ DEFINED = [
 
 
 @pytest.mark.parametrize("work", DEFINED, ids=lambda w: f"{type(w).__name__}{w.kernel}")
-@pytest.mark.parametrize("preset", ["pynq", "tophub_4x8"])
+@pytest.mark.parametrize("preset", ["sim", "tophub_4x8"])
 def test_definition_on_llvm_equals_numpy(work: Any, preset: str) -> None:
     """What the packed module computes on the CPU, with the constants that the strategy packs."""
     config, rng = VTAConfig.preset(preset), np.random.default_rng(0)
@@ -124,7 +124,7 @@ def test_definition_on_llvm_equals_numpy(work: Any, preset: str) -> None:
 def test_groupings(channels: int, out: int, groups: int, expected: list[Grouping]) -> None:
     """All groups as one set, and sets that are whole blocks of both tensors."""
     work = conv(channels, out, 8, 3, groups=groups)
-    assert groupings(work, PYNQ) == expected
+    assert groupings(work, SIM) == expected
 
 
 def test_grouped_weights_are_block_diagonal() -> None:
@@ -133,7 +133,7 @@ def test_grouped_weights_are_block_diagonal() -> None:
     for group in range(6):
         rows = slice(8 * group, 8 * group + 8)
         dense[rows, rows] = weight[rows]
-    packed = pack_grouped(weight, 6, Grouping(2, 3, 1, 1), PYNQ)
+    packed = pack_grouped(weight, 6, Grouping(2, 3, 1, 1), SIM)
     assert packed.shape == (3, 1, 3, 2, 16, 16)
     for at in range(3):
         block = dense[16 * at : 16 * at + 16, 16 * at : 16 * at + 16]
@@ -178,7 +178,7 @@ def test_transposed_multiplies_no_inserted_zeros(size: int, channels: int, out: 
     work = ConvTransposeWorkload(
         1, channels, out, size, size, (4, 4), (2, 2), (1, 1, 1, 1), epilogue=RELU
     )
-    case = conv_transpose_case(work, PYNQ)
+    case = conv_transpose_case(work, SIM)
     useful = (2 * size) ** 2 * 4 * (channels // 16) * (out // 16)
     assert case.program.counters()["gemm_counter"] == useful
 
@@ -198,7 +198,7 @@ def compute_cycles(program: Program) -> int:
 @pytest.mark.parametrize("channels, size, stride", [(32, 28, 1), (40, 15, 2), (128, 9, 1)])
 def test_depthwise_takes_ten_cycles_a_vector(channels: int, size: int, stride: int) -> None:
     work = conv(channels, channels, size, 3, stride, groups=channels)
-    case = conv_case(work, PYNQ)
+    case = conv_case(work, SIM)
     vectors = math.ceil(channels / 16) * work.out_height * work.out_width
     assert compute_cycles(case.program) == 10 * vectors
 
@@ -206,7 +206,7 @@ def test_depthwise_takes_ten_cycles_a_vector(channels: int, size: int, stride: i
 @pytest.mark.parametrize("rows, inputs, outputs", [(1, 25_088, 256), (8, 2048, 512), (64, 512, 64)])
 def test_dense_streams_its_weights_once(rows: int, inputs: int, outputs: int) -> None:
     work = Conv2dWorkload(rows, inputs, outputs, 1, 1, (1, 1), epilogue=LOGITS)
-    case = conv_case(work, PYNQ)
+    case = conv_case(work, SIM)
     case.check(simulator.run(case.program, case.inputs).arena)
     assert case.program.counters()["wgt_load_nbytes"] == inputs * outputs
 
@@ -224,7 +224,7 @@ def test_dense_streams_its_weights_once(rows: int, inputs: int, outputs: int) ->
     ids=["wide rows", "70,000 columns", "67,600 pixels", "31x31", "11x11", "4,096 channels"],
 )
 def test_large_layers(work: Conv2dWorkload) -> None:
-    case = conv_case(work, PYNQ)
+    case = conv_case(work, SIM)
     case.check(simulator.run(case.program, case.inputs).arena)
 
 
@@ -233,7 +233,7 @@ def random_layer(seed: int) -> tuple[Conv2dWorkload, VTAConfig, Grouping, Choice
     """A convolution without padding (part of it is loaded, as zeros) with a random tile of at most
     two steps."""
     rng = np.random.default_rng(seed)
-    config = VTAConfig.preset(str(rng.choice(["pynq", "2x16", "tophub_4x8"])))
+    config = VTAConfig.preset(str(rng.choice(["sim", "2x16", "tophub_4x8"])))
     while True:
         work = random_work(rng, padding=(0, 0, 0, 0))
         tiling = random_tiling(rng, work, config)
@@ -298,8 +298,8 @@ RESNET = [
 def test_resnet_layers_are_near_the_machine_bound() -> None:
     total = 0
     for work, count, bound in RESNET:
-        cycles = simulate(conv_case(work, PYNQ).program).cycles
-        expected = conv2d.estimate(work, PYNQ)
+        cycles = simulate(conv_case(work, SIM).program).cycles
+        expected = conv2d.estimate(work, SIM)
         assert cycles <= max(1.04 * bound, bound + 4500), (work, cycles)
         assert abs(cycles - expected) <= 0.04 * cycles, (work, cycles, expected)
         total += count * cycles
@@ -309,8 +309,8 @@ def test_resnet_layers_are_near_the_machine_bound() -> None:
 @pytest.mark.parametrize(
     "preset, work",
     [
-        ("pynq", conv(96, 64, 28, 3)),
-        ("pynq", conv(256, 512, 14, 1, 2)),
+        ("sim", conv(96, 64, 28, 3)),
+        ("sim", conv(256, 512, 14, 1, 2)),
         ("2x16", dataclasses.replace(conv(48, 96, 19, 5), batch=3)),
         ("tophub_4x8", dataclasses.replace(conv(64, 64, 14, 3, groups=64), batch=4)),
         ("1x32", Conv2dWorkload(16, 512, 200, 1, 1, (1, 1), epilogue=RELU)),
@@ -336,7 +336,7 @@ def test_nothing_fits() -> None:
     """The smallest tile is one output pixel with one tap of one channel block."""
     wide = Step("add", "channel")
     work = conv(16, 16, 8, 3, epilogue=Epilogue((wide,) * 3))
-    tiny = dataclasses.replace(PYNQ, log_acc_buff_size=7, log_uop_buff_size=8)
+    tiny = dataclasses.replace(SIM, log_acc_buff_size=7, log_uop_buff_size=8)
     message = (
         "no tile of a 3x3 convolution fits the SRAM of machine 1x16 (the smallest needs 4 ACC of "
         "2 elements); use larger buffers or leave the layer to the CPU"
@@ -349,7 +349,7 @@ def test_nothing_fits() -> None:
 def test_smallest_buffers_still_do_it() -> None:
     """Two elements a buffer: one pixel, one channel block, one tap at a time."""
     tiny = dataclasses.replace(
-        PYNQ, log_inp_buff_size=5, log_wgt_buff_size=9, log_acc_buff_size=7, log_uop_buff_size=8
+        SIM, log_inp_buff_size=5, log_wgt_buff_size=9, log_acc_buff_size=7, log_uop_buff_size=8
     )
     work = conv(20, 33, 3, 3)
     grouping, choice = conv2d.choose(work, tiny)

@@ -10,7 +10,7 @@ import pytest
 from alu_cases import (
     BARE,
     GEOMETRIES,
-    PYNQ,
+    SIM,
     build,
     clamp,
     cycles_of,
@@ -77,7 +77,7 @@ def test_random_windows(name: str) -> None:
 @pytest.mark.parametrize("kernel", [1, 2, 3, 7])
 def test_tiny_planes_of_many_channels(size: int, kernel: int) -> None:
     work = dataclasses.replace(layer(200, size), kernel=(kernel, kernel), padding=(3,) * 4)
-    check(work, PYNQ)
+    check(work, SIM)
     check(work, GEOMETRIES["4x8"])
 
 
@@ -85,7 +85,7 @@ def test_extreme_products() -> None:
     work = dataclasses.replace(layer(16, 3), epilogue=Epilogue((Step("shr", 10), *clamp())))
     values = {"weight": np.full((16, 1, 3, 3), -128, np.int8)}
     x = np.full(work.in_shapes[0], -128, np.int8)
-    program = build(DEPTHWISE, work, PYNQ, values)
+    program = build(DEPTHWISE, work, SIM, values)
     expected = depthwise_reference(work, x, values["weight"])
     np.testing.assert_array_equal(run_program(program, [x], work.out_shape), expected)
 
@@ -115,10 +115,10 @@ def test_refusals() -> None:
         DEPTHWISE.estimate(layer(16, 4), BARE)
     mixed = dataclasses.replace(layer(16, 4), groups=4)
     with pytest.raises(VTAError, match="16 to 16 channels in 4 groups; .* use conv2d"):
-        DEPTHWISE.parts(mixed, PYNQ)
+        DEPTHWISE.parts(mixed, SIM)
     wide = dataclasses.replace(layer(16, 60, 61), padding=(30,) * 4)
     with pytest.raises(VTAError, match="no tile of a depthwise convolution fits the SRAM"):
-        DEPTHWISE.estimate(wide, PYNQ)
+        DEPTHWISE.estimate(wide, SIM)
 
 
 # ---------------------------------------------------------------- cost
@@ -144,6 +144,6 @@ def test_estimates(name: str) -> None:
 def test_it_wins_on_tiny_planes_only(channels: int, kernel: int, size: int) -> None:
     """The estimates of the two mappings choose as the timing simulator would."""
     work = layer(channels, size, kernel)
-    faster = cost(DEPTHWISE, work, PYNQ) < cost(CONV2D, work, PYNQ)
+    faster = cost(DEPTHWISE, work, SIM) < cost(CONV2D, work, SIM)
     assert faster == (size == 1)
-    assert faster == (DEPTHWISE.estimate(work, PYNQ) < CONV2D.estimate(work, PYNQ))
+    assert faster == (DEPTHWISE.estimate(work, SIM) < CONV2D.estimate(work, SIM))

@@ -10,7 +10,7 @@ import pytest
 from alu_cases import (
     BARE,
     GEOMETRIES,
-    PYNQ,
+    SIM,
     build,
     clamp,
     cycles_of,
@@ -113,14 +113,14 @@ def test_aligned_residual(shift: int) -> None:
     half = (Step("add", 1 << min(shift - 1, 14)),) if shift else ()
     steps = (*half, Step("shr", shift))
     work = work_of((1, 20, 5, 6), "add", (Step("shl", shift),), (), steps=steps)
-    for config in (PYNQ, BARE, GEOMETRIES["2x16"]):
+    for config in (SIM, BARE, GEOMETRIES["2x16"]):
         check(work, config)
 
 
 def test_leaky_relu_reads_its_operand_once() -> None:
     sides = (Side(0), Side(0, (Step("shr", 3),)))
     work = ElementwiseWorkload(1, 32, 14, 14, sides, "max", Epilogue(clamp()))
-    program = check(work, PYNQ, llvm=True)
+    program = check(work, SIM, llvm=True)
     assert program.counters()["inp_load_nbytes"] == 32 * 14 * 14
 
 
@@ -136,10 +136,10 @@ def test_minus_of_the_right_side_needs_no_mul() -> None:
 def test_sums_of_scaled_operands_are_gemms() -> None:
     sides = (Step("shl", 4), Step("add", 9)), (Step("mul", -3), Step("add", -2), Step("shl", 1))
     work = work_of((1, 16, 4, 4), "sub", *sides)
-    plan = plan_of(work, PYNQ)
+    plan = plan_of(work, SIM)
     assert plan.scales == (16, 6) and not plan.head.steps and not plan.other
     assert plan.steps[0] == Step("add", 9 + 4)
-    check(work, PYNQ)
+    check(work, SIM)
     check(work, BARE)
 
 
@@ -147,13 +147,13 @@ def test_wide_constants_stay_steps() -> None:
     """Sums of offsets beyond an immediate are added in two."""
     sides = ((Step("add", 30000),), (Step("add", 20000),))
     work = work_of((1, 16, 3, 3), "add", *sides, steps=(Step("shr", 8),))
-    assert plan_of(work, PYNQ).steps[:2] == (Step("add", 25000), Step("add", 25000))
-    check(work, PYNQ)
+    assert plan_of(work, SIM).steps[:2] == (Step("add", 25000), Step("add", 25000))
+    check(work, SIM)
 
 
 def test_a_product_with_zero() -> None:
     side = (Step("add", CHANNEL), Step("mul", 0), Step("add", 5))
-    check(work_of((1, 16, 3, 3), "add", side, ()), PYNQ)
+    check(work_of((1, 16, 3, 3), "add", side, ()), SIM)
 
 
 # ---------------------------------------------------------------- refusals
@@ -176,11 +176,11 @@ def test_what_needs_mul(work: ElementwiseWorkload, text: str) -> None:
         with pytest.raises(VTAError, match=text) as error:
             function(work, BARE)
         assert "leave it to the CPU" in str(error.value) and "\n" not in str(error.value)
-    check(work, PYNQ)
+    check(work, SIM)
 
 
 def test_diagonal_weights() -> None:
-    weights = diagonals((1, -128), PYNQ)
+    weights = diagonals((1, -128), SIM)
     assert weights.shape == (2, 1, 1, 1, 16, 16) and weights.dtype == np.int8
     np.testing.assert_array_equal(weights[1, 0, 0, 0], np.eye(16) * -128)
 
@@ -198,8 +198,8 @@ def test_cycles_of_a_residual_add(
 ) -> None:
     """Clear 1, two GEMMs 2, a cycle a step; the port needs 6 a vector."""
     work = work_of((1, channels, size, size), "add", (), (), steps=steps)
-    program = build(ELEMENTWISE, work, PYNQ, {})
-    assert cycles_of(program) / vectors(work, PYNQ) <= limit
+    program = build(ELEMENTWISE, work, SIM, {})
+    assert cycles_of(program) / vectors(work, SIM) <= limit
 
 
 @pytest.mark.parametrize("name", GEOMETRIES)

@@ -9,7 +9,7 @@ import pytest
 from alu_cases import (
     BARE,
     GEOMETRIES,
-    PYNQ,
+    SIM,
     build,
     cycles_of,
     random_int8,
@@ -65,17 +65,17 @@ def test_concat(name: str, channels: tuple[int, ...]) -> None:
 def test_concat_of_whole_blocks_is_a_copy() -> None:
     """The port needs 4 cycles a vector."""
     data = tensors((1, 64, 28, 28), (1, 32, 28, 28))
-    work = moves.concat([x.shape for x in data], PYNQ)
+    work = moves.concat([x.shape for x in data], SIM)
     assert work.lanes == ((),)
-    cycles = check(work, PYNQ, data, np.concatenate(data, 1))
-    assert cycles / vectors(work, PYNQ) <= 4.3
+    cycles = check(work, SIM, data, np.concatenate(data, 1))
+    assert cycles / vectors(work, SIM) <= 4.3
 
 
 def test_concat_shifts_lanes_on_the_way() -> None:
     data = tensors((1, 24, 28, 28), (1, 40, 28, 28))
-    work = moves.concat([x.shape for x in data], PYNQ)
-    cycles = check(work, PYNQ, data, np.concatenate(data, 1))
-    assert cycles / vectors(work, PYNQ) <= 7
+    work = moves.concat([x.shape for x in data], SIM)
+    cycles = check(work, SIM, data, np.concatenate(data, 1))
+    assert cycles / vectors(work, SIM) <= 7
 
 
 @pytest.mark.parametrize("name", GEOMETRIES)
@@ -90,8 +90,8 @@ def test_upsample(name: str, factors: tuple[int, int]) -> None:
 
 def test_upsample_loads_each_pixel_once() -> None:
     (x,) = tensors((1, 64, 26, 26))
-    work = moves.upsample(x.shape, (2, 2), PYNQ)
-    assert check(work, PYNQ, [x], x.repeat(2, 2).repeat(2, 3)) / vectors(work, PYNQ) <= 2.7
+    work = moves.upsample(x.shape, (2, 2), SIM)
+    assert check(work, SIM, [x], x.repeat(2, 2).repeat(2, 3)) / vectors(work, SIM) <= 2.7
 
 
 @pytest.mark.parametrize("name", GEOMETRIES)
@@ -131,9 +131,9 @@ def test_channel_shuffle(name: str, channels: int, groups: int) -> None:
 def test_permuted_blocks_move_whole() -> None:
     (x,) = tensors((1, 64, 6, 6))
     order = [b * 16 + c for b in (2, 0, 3, 1) for c in range(16)]
-    work = moves.channels_of(x.shape, order, PYNQ)
+    work = moves.channels_of(x.shape, order, SIM)
     assert work.lanes == ((),) and len(work.boxes) == 4
-    check(work, PYNQ, [x], x[:, order])
+    check(work, SIM, [x], x[:, order])
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -176,18 +176,18 @@ def test_boxes_by_hand() -> None:
     work = MoveWorkload((x.shape,), x.shape, boxes)
     expected = np.zeros_like(x)
     expected[..., ::2] = x[..., 5:]
-    check(work, PYNQ, [x], expected, llvm=True)
+    check(work, SIM, [x], expected, llvm=True)
 
 
 def test_merged_boxes_have_few_axes() -> None:
-    work = moves.concat([(1, 32, 9, 9), (1, 16, 9, 9)], PYNQ)
+    work = moves.concat([(1, 32, 9, 9), (1, 16, 9, 9)], SIM)
     assert [merged(box).size for box in work.boxes] == [(162,), (81,)]
-    work = moves.pad((1, 32, 9, 9), (1, 0, 0, 0), PYNQ)
+    work = moves.pad((1, 32, 9, 9), (1, 0, 0, 0), SIM)
     assert merged(work.boxes[0]).size == (2, 90)
 
 
 def test_boxes_of_another_machine_are_refused() -> None:
-    work = moves.channels_of((1, 32, 2, 2), [5, 3], PYNQ)
+    work = moves.channels_of((1, 32, 2, 2), [5, 3], SIM)
     with pytest.raises(VTAError, match="a movement of 16 lanes; vectors of machine 1x32 have 32"):
         MOVE.constants(work, {}, GEOMETRIES["1x32"])
 

@@ -9,8 +9,8 @@ import pytest
 from alu_cases import (
     BARE,
     GEOMETRIES,
-    PYNQ,
     QUARTER,
+    SIM,
     build,
     clamp,
     cycles_of,
@@ -79,13 +79,13 @@ def test_padding_never_wins(stride: int, padding: tuple[int, int, int, int], val
     """All-negative data: a zero in any border would show."""
     work = PoolWorkload("max", 1, 16, 9, 8, (3, 3), (stride, stride), padding)
     x = np.full(work.in_shapes[0], value, np.int8)
-    check(work, PYNQ, x=x)
+    check(work, SIM, x=x)
     check(work, QUARTER, x=np.minimum(random_int8(np.random.default_rng(1), *x.shape), -1))
 
 
 def test_windows_of_padding_alone_are_the_least_value() -> None:
     work = PoolWorkload("max", 1, 16, 4, 4, (2, 2), (1, 1), (3, 2, 2, 3), low=0)
-    program = check(work, PYNQ, llvm=True)
+    program = check(work, SIM, llvm=True)
     assert program.counters()["alu_counter"] > 0
 
 
@@ -94,7 +94,7 @@ def test_the_border_of_signed_data_costs_nothing() -> None:
     counts = {}
     for low in (0, -128):
         work = PoolWorkload("max", 1, 16, 12, 12, (3, 3), (1, 1), (1, 1, 1, 1), low=low)
-        counts[low] = check(work, PYNQ).counters()["alu_counter"]
+        counts[low] = check(work, SIM).counters()["alu_counter"]
     assert counts[-128] <= counts[0]
 
 
@@ -102,7 +102,7 @@ def test_negative_padding_leaves_rows_and_columns_out() -> None:
     for kind, epilogue in (("max", Epilogue()), ("sum", SHIFT)):
         work = PoolWorkload(kind, 1, 16, 9, 10, (2, 2), (2, 2), (-1, -2, 0, -1), epilogue=epilogue)
         assert work.out_shape == (1, 16, 4, 3)
-        check(work, PYNQ)
+        check(work, SIM)
 
 
 # ---------------------------------------------------------------- large and global
@@ -116,7 +116,7 @@ def test_global_sums_need_not_fit_sram(size: tuple[int, int], channels: int) -> 
         channels = 20
     epilogue = Epilogue((Step("add", 1 << 9), Step("shr", 10), *clamp()))
     work = PoolWorkload("sum", 1, channels, *size, size, epilogue=epilogue)
-    check(work, QUARTER if size[1] < 3000 else PYNQ)
+    check(work, QUARTER if size[1] < 3000 else SIM)
     check(work, GEOMETRIES["4x8"])
 
 
@@ -131,8 +131,8 @@ def test_global_maxima_need_not_fit_sram(size: tuple[int, int]) -> None:
 def test_equal_destinations_of_few_channels_stay_apart() -> None:
     """One vector, 56 x 56 taps: a column of accumulators; a cycle a tap, not an instruction."""
     work = PoolWorkload("sum", 1, 16, 56, 56, (56, 56), epilogue=Epilogue((Step("shr", 12),)))
-    program = check(work, PYNQ)
-    assert choose_sum(work, PYNQ).variant != "whole"
+    program = check(work, SIM)
+    assert choose_sum(work, SIM).variant != "whole"
     assert cycles_of(program) <= 2.5 * 56 * 56
 
 
@@ -141,7 +141,7 @@ def test_divisors_of_the_border_by_position(kinds: tuple[str, ...]) -> None:
     """A mean without the padding: the divisor depends on the position."""
     steps = (*(Step("mul", kind) for kind in kinds), Step("add", 1 << 7), Step("shr", 8), *clamp())
     work = PoolWorkload("sum", 2, 40, 13, 9, (3, 3), (2, 2), (1, 1, 1, 1), epilogue=Epilogue(steps))
-    for config in (PYNQ, QUARTER, GEOMETRIES["2x16"]):
+    for config in (SIM, QUARTER, GEOMETRIES["2x16"]):
         check(work, config)
 
 
@@ -160,10 +160,10 @@ def test_refusal_names_mul() -> None:
 def test_strides_sort_taps_into_phases() -> None:
     """3 x 3 stride 2: the middle tap has its phase for itself, so maxima end in place."""
     work = PoolWorkload("max", 1, 16, 16, 16, (3, 3), (2, 2))
-    pool = MaxPool.of(work, PYNQ, "rows first", (3, 3))
+    pool = MaxPool.of(work, SIM, "rows first", (3, 3))
     assert pool.in_place and pool.taps["h"].home == 1
     crowded = PoolWorkload("max", 1, 16, 16, 16, (3, 3), (1, 1))
-    assert not MaxPool.of(crowded, PYNQ, "rows first", (3, 3)).in_place
+    assert not MaxPool.of(crowded, SIM, "rows first", (3, 3)).in_place
 
 
 @pytest.mark.parametrize(
@@ -178,10 +178,10 @@ def test_strides_sort_taps_into_phases() -> None:
 )
 def test_cycles_a_vector(work: PoolWorkload, limit: float) -> None:
     """Maxima: 2 to widen each input, 2 a tap and axis.  Sums: 1 a tap, 1 to clear, the steps."""
-    cycles = cycles_of(build(POOL, work, PYNQ, {}))
+    cycles = cycles_of(build(POOL, work, SIM, {}))
     vectors = work.out_shape[1] // 16 * work.out_shape[2] * work.out_shape[3]
     assert cycles / vectors <= limit
-    assert abs(POOL.estimate(work, PYNQ) / cycles - 1) <= 0.08
+    assert abs(POOL.estimate(work, SIM) / cycles - 1) <= 0.08
 
 
 @pytest.mark.parametrize("kind", ["max", "sum"])
@@ -204,6 +204,6 @@ def test_both_orders_of_axes_occur() -> None:
     found: Counter[str] = Counter()
     for shape in ((112, 30), (30, 112), (97, 97), (112, 112)):
         work = PoolWorkload("max", 1, 16, *shape, (3, 3), (2, 2), (1, 1, 1, 1))
-        check(work, PYNQ)
-        found[choose_max(work, PYNQ).variant] += 1
+        check(work, SIM)
+        found[choose_max(work, SIM).variant] += 1
     assert len(found) == 2, found

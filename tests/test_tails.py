@@ -12,7 +12,7 @@ import pytest
 from alu_cases import (
     BARE,
     GEOMETRIES,
-    PYNQ,
+    SIM,
     clamp,
     elementwise_reference,
     named,
@@ -270,7 +270,7 @@ def test_pools_that_stay_apart(change: dict[str, Any], message: str) -> None:
     pool = dataclasses.replace(PoolWorkload("max", 1, 16, 20, 20, (2, 2), (2, 2)), **change)
     conv = Conv2dWorkload(1, 16, 16, 20, 20, (1, 1), epilogue=SATURATED)
     with pytest.raises(VTAError, match=message):
-        Computation(STRATEGIES["conv2d"], conv, (Tail(pool),)).estimate(PYNQ)
+        Computation(STRATEGIES["conv2d"], conv, (Tail(pool),)).estimate(SIM)
 
 
 @pytest.mark.parametrize("kind", ["depthwise", "conv2d_transpose", "elementwise"])
@@ -278,7 +278,7 @@ def test_other_tiles_are_not_pooled(kind: str) -> None:
     producer = head(kind, np.random.default_rng(6))
     pool = PoolWorkload("max", *producer.work.out_shape, (2, 2), (2, 2))
     with pytest.raises(VTAError, match=rf"need tiles of rows and columns \(conv2d\).*have {kind}"):
-        Computation(STRATEGIES[kind], producer.work, (Tail(pool),)).estimate(PYNQ)
+        Computation(STRATEGIES[kind], producer.work, (Tail(pool),)).estimate(SIM)
 
 
 @pytest.mark.parametrize("carried", [0, 1])
@@ -288,7 +288,7 @@ def test_either_side_may_be_carried(op: str, carried: int) -> None:
     sides = (Side(0, (Step("shl", 2),)), Side(1, (Step("mul", 3), Step("add", 7))))
     work = ElementwiseWorkload(1, 24, 9, 7, sides, op, Epilogue((Step("shr", 3), *clamp())))
     conv = Conv2dWorkload(1, 20, 24, 9, 7, (3, 3), padding=(1, 1, 1, 1), epilogue=SATURATED)
-    case(head("conv2d", rng, conv), [Tail(work, carried)], PYNQ, rng).check()
+    case(head("conv2d", rng, conv), [Tail(work, carried)], SIM, rng).check()
 
 
 @pytest.mark.parametrize("carried", [0, 1])
@@ -299,20 +299,20 @@ def test_only_weights_of_loaded_operands_are_loaded(carried: int) -> None:
     work = ElementwiseWorkload(1, 16, 9, 7, sides, "add", Epilogue((Step("shr", 1), *clamp())))
     conv = Conv2dWorkload(1, 16, 16, 9, 7, (1, 1), epilogue=SATURATED)
     tail = Tail(work, carried)
-    plan = carried_plan(tail, PYNQ)
+    plan = carried_plan(tail, SIM)
     assert plan.scales == (2, 1) and list(plan.weights) == [1 - carried]
-    made = case(head("conv2d", rng, conv), [tail], PYNQ, rng)
+    made = case(head("conv2d", rng, conv), [tail], SIM, rng)
     made.check()
-    assert made.program.counters()["wgt_load_nbytes"] == 2 * PYNQ.wgt_elem_bytes
+    assert made.program.counters()["wgt_load_nbytes"] == 2 * SIM.wgt_elem_bytes
 
 
 def test_leaky_relu_reads_the_tile_twice() -> None:
     rng = np.random.default_rng(1)
     sides = (Side(0, (Step("shl", 3),)), Side(0, ()))
     work = ElementwiseWorkload(2, 24, 9, 7, sides, "max", Epilogue((Step("shr", 3), *clamp())))
-    assert carried_plan(Tail(work, 0), PYNQ).copied
+    assert carried_plan(Tail(work, 0), SIM).copied
     conv = Conv2dWorkload(2, 20, 24, 9, 7, (1, 1), epilogue=SATURATED)
-    made = case(head("conv2d", rng, conv), [Tail(work, 0)], PYNQ, rng)
+    made = case(head("conv2d", rng, conv), [Tail(work, 0)], SIM, rng)
     made.check()
     assert "x1" not in made.inputs, "nothing but the convolution's input is loaded"
 
@@ -324,7 +324,7 @@ def test_tensor_operands_are_staged_by_chunk(kind: str) -> None:
     steps = (Step("add", kind), Step("shr", 1), *clamp())
     work = ElementwiseWorkload(1, 40, 30, 31, sides, "add", Epilogue(steps))
     conv = Conv2dWorkload(1, 16, 40, 30, 31, (1, 1), epilogue=SATURATED)
-    for config in (PYNQ, GEOMETRIES["quarter"]):
+    for config in (SIM, GEOMETRIES["quarter"]):
         for carried in (0, 1):
             case(head("conv2d", rng, conv), [Tail(work, carried)], config, rng).check()
 
@@ -335,8 +335,8 @@ def test_traffic_is_that_of_the_producer_and_one_operand() -> None:
     work = ElementwiseWorkload(1, 64, 28, 28, sides, "add", Epilogue(clamp()))
     conv = Conv2dWorkload(1, 64, 64, 28, 28, (1, 1), epilogue=SATURATED)
     producer = head("conv2d", rng, conv)
-    alone = case(producer, [], PYNQ, rng).program.counters()
-    shared = case(producer, [Tail(work, 1)], PYNQ, rng).program.counters()
+    alone = case(producer, [], SIM, rng).program.counters()
+    shared = case(producer, [Tail(work, 1)], SIM, rng).program.counters()
     tensor = 64 * 28 * 28
     assert shared["out_store_nbytes"] == alone["out_store_nbytes"] == tensor
     assert shared["inp_load_nbytes"] == alone["inp_load_nbytes"] + tensor
@@ -381,6 +381,6 @@ def test_same_input_same_program() -> None:
     for _ in range(2):
         rng = np.random.default_rng(4)
         producer = head("conv2d", rng)
-        made = case(producer, [random_tail(rng, producer.result.shape, True)], PYNQ, rng)
+        made = case(producer, [random_tail(rng, producer.result.shape, True)], SIM, rng)
         digests.add(made.program.digest())
     assert len(digests) == 1

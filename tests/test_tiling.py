@@ -286,7 +286,7 @@ def every_choice(space: Space, config: VTAConfig) -> dict[float, float]:
 
 
 @pytest.mark.parametrize("rows, cols, calls", [(1, 1, 1), (9, 30, 3), (32, 32, 1), (250, 3, 3)])
-@pytest.mark.parametrize("preset", ["pynq", "2x16", "tophub_4x8"])
+@pytest.mark.parametrize("preset", ["sim", "2x16", "tophub_4x8"])
 def test_best_is_the_least_traffic_of_the_cheapest(
     rows: int, cols: int, calls: int, preset: str
 ) -> None:

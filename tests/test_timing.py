@@ -31,13 +31,14 @@ from vta_byoc.hw.timing import simulate, simulate_stream
 from vta_byoc.hw.timing_result import STALLS, TOKEN, TimingResult
 from vta_byoc.workload import Conv2dWorkload
 
-PYNQ = VTAConfig.preset("pynq")
+SIM = VTAConfig.preset("sim")
 PROGRAMS = 1000
+PROFILES = ("default", "chisel")
 DOC = Path(__file__).resolve().parents[1] / "docs" / "timing.md"
 Insn = tuple[Opcode, dict[str, int]]
 
 
-def stream(*insns: Insn, config: VTAConfig = PYNQ) -> np.ndarray:
+def stream(*insns: Insn, config: VTAConfig = SIM) -> np.ndarray:
     """Encode instructions and FINISH."""
     encode = ISA.of(config).encode
     words = [encode(op, **fields) for op, fields in (*insns, (Opcode.FINISH, {}))]
@@ -70,6 +71,7 @@ def alu(vectors: int, imm: int, **fields: int) -> Insn:
 
 # ---------------------------------------------------------------- worked by hand
 COMPUTE = stream(gemm(4, 2, 3), gemm(4, 2, 3, reset=1), alu(8, 1), alu(8, 0))
+CHISEL = Timing.of("chisel")
 Case = tuple[np.ndarray, Timing, list[tuple[int, int]], int]
 HAND: dict[str, Case] = {
     "finish": (stream(), Timing(), [(34, 35)], 35),
@@ -142,6 +144,45 @@ HAND: dict[str, Case] = {
         179,
     ),
     "early finish": (stream(load(MemType.INP, 1, 4)), Timing(), [(36, 76), (36, 37)], 76),
+    "chisel finish": (stream(), CHISEL, [(47, 48)], 48),
+    "chisel padding": (
+        stream(load(MemType.INP, 2, 3, y_pad_0=1, y_pad_1=1, x_pad_0=1, x_pad_1=2)),
+        CHISEL,
+        [(49, 99), (49, 50)],
+        99,
+    ),
+    "chisel long padding": (
+        stream(load(MemType.INP, 1, 3, y_pad_0=15)),
+        CHISEL,
+        [(49, 104), (49, 50)],
+        104,
+    ),
+    "chisel compute": (
+        COMPUTE,
+        CHISEL,
+        [(55, 86), (86, 117), (117, 132), (132, 155), (155, 156)],
+        156,
+    ),
+    "chisel store": (
+        stream(
+            alu(8, 1, push_next=1), store(1, 8, pop_prev=1, push_prev=1), no_op(pop_next=1)
+        ),
+        CHISEL,
+        [(53, 68), (69, 96), (97, 98), (98, 99)],
+        99,
+    ),
+    "chisel write bursts": (
+        stream(store(2, 9)),
+        Timing.of("chisel", write_latency=4),
+        [(49, 128), (49, 50)],
+        128,
+    ),
+    "chisel channels": (
+        stream(load(MemType.INP, 2, 8), store(1, 8)),
+        CHISEL,
+        [(51, 121), (51, 78), (51, 52)],
+        121,
+    ),
     "no latency": (
         stream(load(MemType.INP, 1, 4, push_next=1), gemm(0, pop_prev=1)),
         Timing(dma_latency=0, compute_start=0, token_latency=0),
@@ -154,10 +195,10 @@ HAND: dict[str, Case] = {
 @pytest.mark.parametrize("name", HAND)
 def test_worked_by_hand(name: str) -> None:
     insns, timing, spans, cycles = HAND[name]
-    result = simulate_stream(PYNQ, insns, timing)
+    result = simulate_stream(SIM, insns, timing)
     assert [(i.start, i.end) for i in result.instructions] == spans
     assert result.cycles == cycles
-    model = run_cycles(PYNQ, insns, timing)
+    model = run_cycles(SIM, insns, timing)
     assert list(zip(model.start, model.end, strict=True)) == spans
 
 
@@ -170,7 +211,7 @@ def test_the_document_states_the_same_table() -> None:
 def stalls_of(name: str) -> dict[Queue, dict[str, int]]:
     """The stalls of a case worked by hand, zeros left out."""
     insns, timing, *_ = HAND[name]
-    queues = simulate_stream(PYNQ, insns, timing).queues
+    queues = simulate_stream(SIM, insns, timing).queues
     return {q: {r: n for r, n in t.stalls.items() if n} for q, t in queues.items()}
 
 
@@ -196,17 +237,17 @@ def test_two_missing_tokens_are_blamed_in_turn() -> None:
         store(1, 40, push_prev=1),
         no_op(pop_prev=1, pop_next=1),
     )
-    stalls = simulate_stream(PYNQ, insns).instructions[2].stalls
+    stalls = simulate_stream(SIM, insns).instructions[2].stalls
     # load 40-80, its token 81; store asks in 72, gets the port in 80 for 80 cycles, token 161
     assert stalls == {"fetch": 40, "token from load": 41, "token from store": 80}
 
 
 def test_startup_and_drained() -> None:
     insns, timing, *_ = HAND["compute"]
-    time = simulate_stream(PYNQ, insns, timing).queues
+    time = simulate_stream(SIM, insns, timing).queues
     assert (time[Queue.COMPUTE].busy, time[Queue.COMPUTE].startup) == (155 - 42, 40)
     assert (time[Queue.LOAD].instructions, time[Queue.LOAD].drained) == (0, 155)
-    padded = simulate_stream(PYNQ, HAND["padding"][0]).queues[Queue.LOAD]
+    padded = simulate_stream(SIM, HAND["padding"][0]).queues[Queue.LOAD]
     assert padded.startup == 32 - 7
 
 
@@ -221,8 +262,11 @@ def assert_consistent(result: TimingResult) -> None:
     for name, cycles in result.port.items():
         assert cycles == sum(r.end - r.start for r in result.rows if r.requester == name)
         assert result.port_bytes[name] <= cycles * width
-    ends = [(r.start, r.end) for r in result.rows]
-    assert all(a[1] <= b[0] for a, b in itertools.pairwise(ends))
+    written = [r for r in result.rows if r.requester == "store"]
+    apart = result.timing.profile == "chisel"
+    read = [r for r in result.rows if not apart or r.requester != "store"]
+    for channel in (read, written):
+        assert all(a.end <= b.start for a, b in itertools.pairwise(channel))
 
 
 def assert_models_agree(config: VTAConfig, insns: np.ndarray, timing: Timing) -> TimingResult:
@@ -238,8 +282,11 @@ def assert_models_agree(config: VTAConfig, insns: np.ndarray, timing: Timing) ->
 def random_timing(rng: np.random.Generator) -> Timing:
     """Parameters at their extremes, three times in ten the default ones."""
     if rng.random() < 0.3:
-        return Timing()
+        return Timing.of(str(rng.choice(PROFILES)))
     choices = {
+        "write_latency": (0, 1, 7),
+        "load_start": (0, 6),
+        "fetch_start": (0, 3, 13),
         "port_bytes": (4, 8, 16, 64),
         "dma_latency": (0, 1, 5, 32),
         "fetch_burst": (1, 2, 5, 16),
@@ -249,10 +296,11 @@ def random_timing(rng: np.random.Generator) -> Timing:
         "alu_tensor_cycles": (1, 2, 4),
         "token_latency": (0, 1, 3),
     }
-    return Timing(**{name: int(rng.choice(values)) for name, values in choices.items()})
+    values = {name: int(rng.choice(values)) for name, values in choices.items()}
+    return Timing(str(rng.choice(PROFILES)), **values)
 
 
-@pytest.mark.parametrize("preset", ["pynq", "tophub_4x8", "2x16", "1x32"])
+@pytest.mark.parametrize("preset", ["sim", "tophub_4x8", "2x16", "1x32"])
 def test_both_models_agree_on_random_programs(preset: str) -> None:
     config, seen = VTAConfig.preset(preset), Counter[str]()
     for seed in range(PROGRAMS // 4):
@@ -271,18 +319,18 @@ def test_both_models_agree_on_convolutions() -> None:
         rng = np.random.default_rng(seed)
         fixed = {"batch": 1, "in_channels": int(rng.integers(1, 40)), "dilation": (1, 1)}
         work = random_work(rng, **fixed, kernel=(3, 3) if seed % 2 else (1, 1))
-        tile = random_tile(rng, work, PYNQ)
+        tile = random_tile(rng, work, SIM)
         if tile is None or work.macs > 400_000:
             continue
-        insns = conv_case(work, PYNQ, tile, seed).program.insns
-        assert_models_agree(PYNQ, insns, random_timing(rng))
+        insns = conv_case(work, SIM, tile, seed).program.insns
+        assert_models_agree(SIM, insns, random_timing(rng))
         count += 1
     assert count >= 15
 
 
 def with_damaged_tokens(insns: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """A copy in which one token flag of one instruction is flipped where its queue has it."""
-    isa, insns = ISA.of(PYNQ), insns.copy()
+    isa, insns = ISA.of(SIM), insns.copy()
     while True:
         index, bit = int(rng.integers(len(insns))), int(rng.integers(4))
         queue = isa.decode(*insns[index].tolist()).queue
@@ -296,23 +344,23 @@ def test_damaged_tokens_deadlock_in_both_models_or_in_none() -> None:
     deadlocks = 0
     for seed in range(120):
         rng = np.random.default_rng(seed)
-        insns, _ = random_stream(PYNQ, rng, 12)
+        insns, _ = random_stream(SIM, rng, 12)
         insns, timing = with_damaged_tokens(insns, rng), random_timing(rng)
         try:
-            simulate_stream(PYNQ, insns, timing)
+            simulate_stream(SIM, insns, timing)
         except VTAError as error:
             assert re.match(r"the program deadlocks after cycle \d+: load .*, comp", str(error))
             with pytest.raises(VTAError, match="deadlock in cycle"):
-                run_cycles(PYNQ, insns, timing)
+                run_cycles(SIM, insns, timing)
             deadlocks += 1
         else:
-            assert_models_agree(PYNQ, insns, timing)
+            assert_models_agree(SIM, insns, timing)
     assert 20 <= deadlocks <= 100
 
 
 # ---------------------------------------------------------------- whole programs
 def small_net() -> Program:
-    net = NetBuilder(PYNQ)
+    net = NetBuilder(SIM)
     net.input("x", 1, 32, 8, 8)
     work = Conv2dWorkload(1, 32, 32, 8, 8, (3, 3), (1, 1), (1, 1, 1, 1), epilogue=rescale(9))
     net.conv("conv1", "x", work)
@@ -350,7 +398,7 @@ def test_other_parameters_change_the_time_only() -> None:
 def test_a_wider_port_is_never_slower() -> None:
     program = small_net()
     cycles = [
-        simulate(program, dataclasses.replace(PYNQ.timing, port_bytes=n)).cycles
+        simulate(program, dataclasses.replace(SIM.timing, port_bytes=n)).cycles
         for n in (4, 8, 16, 32)
     ]
     assert cycles == sorted(cycles, reverse=True)
@@ -360,7 +408,7 @@ def test_two_slots_hide_the_loads_of_the_tutorial_convolution() -> None:
     """7 rows, 128 channels, 16 inputs a tile, as published, with a bias that it has not."""
     work = Conv2dWorkload(1, 256, 256, 14, 14, (3, 3), (1, 1), (1, 1, 1, 1), epilogue=rescale(8, 0))
     one, two = (
-        simulate(conv_case(work, PYNQ, conv_tile(work, 8, 7, 14, 1, "weights", (n, n, n))).program)
+        simulate(conv_case(work, SIM, conv_tile(work, 8, 7, 14, 1, "weights", (n, n, n))).program)
         for n in (1, 2)
     )
     gemm, epilogue = 451_584, 16 * 14 * 14 * (1 + 2 + 3)
@@ -424,7 +472,7 @@ REFUSALS: dict[str, tuple[Callable[[], np.ndarray], str]] = {
 def test_what_no_machine_can_run_is_refused(name: str) -> None:
     make, message = REFUSALS[name]
     with pytest.raises(VTAError) as error:
-        simulate_stream(PYNQ, make())
+        simulate_stream(SIM, make())
     assert str(error.value) == message
 
 
@@ -435,7 +483,7 @@ def test_a_deadlock_names_what_each_queue_waits_for() -> None:
         store(1, 1, pop_prev=1),
     )
     with pytest.raises(VTAError) as error:
-        simulate_stream(PYNQ, insns)
+        simulate_stream(SIM, insns)
     assert str(error.value) == (
         "the program deadlocks after cycle 40: load waits at instruction 0 (LOAD INP sram 0 dram "
         "0x0 y 1 x 4 stride 4 [pop_next push_next]) for a token from compute, compute waits at "
@@ -449,9 +497,9 @@ def test_a_deadlock_names_what_each_queue_waits_for() -> None:
 def test_a_full_queue_can_deadlock_what_tokens_alone_would_not() -> None:
     """The instruction that pushes cannot enter: its queue comes behind the full one."""
     insns = stream(*[no_op(Queue.LOAD, pop_next=1)] * 3, *[no_op(push_prev=1)] * 3)
-    assert simulate_stream(PYNQ, insns).cycles == 51
+    assert simulate_stream(SIM, insns).cycles == 51
     with pytest.raises(VTAError) as error:
-        simulate_stream(PYNQ, insns, Timing(queue_depth=2))
+        simulate_stream(SIM, insns, Timing(queue_depth=2))
     assert str(error.value) == (
         "the program deadlocks after cycle 46: load waits at instruction 0 (LOAD INP sram 0 dram "
         "0x0 y 0 x 0 stride 0 [pop_next]) for a token from compute, compute waits for instruction "
@@ -465,7 +513,7 @@ def test_an_instruction_of_a_corrupt_stream_is_not_waited_for() -> None:
     """The longest loop an instruction can ask for takes no time to simulate."""
     longest = Instruction(*gemm(8191, 16383, 16383))
     insns = stream((longest.opcode, dict(longest.fields)))
-    assert simulate_stream(PYNQ, insns).cycles == 36 + 10 + 8191 * 16383 * 16383 + 1
+    assert simulate_stream(SIM, insns).cycles == 36 + 10 + 8191 * 16383 * 16383 + 1
 
 
 @pytest.mark.parametrize("name", ["queue_depth", "fetch_burst", "alu_imm_cycles"])

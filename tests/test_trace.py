@@ -19,14 +19,14 @@ from vta_byoc.timing_report import time_programs
 from vta_byoc.trace import ROWS, chrome_trace, trace_programs
 from vta_byoc.workload import Conv2dWorkload
 
-PYNQ = VTAConfig.preset("pynq")
+SIM = VTAConfig.preset("sim")
 Event = dict[str, Any]
 
 
 @functools.cache
 def net() -> Program:
     """Two tiled convolutions and an addition."""
-    builder = NetBuilder(PYNQ)
+    builder = NetBuilder(SIM)
     builder.input("x", 1, 32, 8, 8)
     work = Conv2dWorkload(1, 32, 32, 8, 8, (3, 3), (1, 1), (1, 1, 1, 1), epilogue=rescale(9))
     builder.conv("conv1", "x", work, conv_tile(work, 1, 4, 8, 1))
@@ -95,7 +95,7 @@ def test_names_and_details_of_instructions() -> None:
     first = next(e["args"] for e in slices("load") if e["args"].get("dram") == "x+0")
     assert first == {
         "insn": first["insn"],
-        "text": " ".join(ISA.of(PYNQ).disassemble(net().insns)[first["insn"]].split()),
+        "text": " ".join(ISA.of(SIM).disassemble(net().insns)[first["insn"]].split()),
         "dram": "x+0",
         "layer": "conv1",
         "tile": 0,
@@ -145,7 +145,7 @@ def test_an_arrow_for_every_token() -> None:
 
 
 def decoded(words: Any) -> Any:
-    return ISA.of(PYNQ).decode(*words.tolist())
+    return ISA.of(SIM).decode(*words.tolist())
 
 
 def inside(event: Event) -> bool:

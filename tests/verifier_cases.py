@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from hand_programs import Hand, product
 from sharing_cases import output_stored_over, read_before, stored_over
 
@@ -105,11 +106,9 @@ def last_micro_op() -> Program:
 
 
 def empty_work() -> Program:
-    """What moves nothing and computes nothing may address anything."""
+    """What moves nothing may address anything."""
     hand = Hand()
     hand.no_op(sram_base=9000, y_size=7, x_pad_0=3)
-    hand.gemm(iter_out=0, src_factor_in=2047)
-    hand.alu(uop_bgn=5, uop_end=5)
     hand.finish()
     return hand.done()
 
@@ -254,6 +253,18 @@ def prefix_sum(step: int, config: VTAConfig | None = None) -> Program:
     return compute(lambda h: h.alu(AluOp.ADD, None, 4), hand=hand)
 
 
+def tensor_shift(*amounts: int, held: bool = True) -> Program:
+    """Four vectors shifted by four whose lanes are ``amounts``: constants, or no longer."""
+    hand = Hand(uops=[(0, 4, 0), (4, 4, 0)])
+    steps = [] if held else [lambda h: h.alu(AluOp.MAX, 0, 4, uop_bgn=1, uop_end=2)]
+    program = compute(*steps, lambda h: h.alu(AluOp.SHR, None, 4), hand=hand)
+    image = program.image.copy()
+    first = program.symbol("b").offset - program.input_bytes
+    lanes = image[first : first + program.symbol("b").nbytes].view(np.int32)
+    lanes[4 * 16 : 8 * 16] = np.resize(np.array(amounts, np.int32), 4 * 16)
+    return dataclasses.replace(program, image=image)
+
+
 def stored_after(opcode: Opcode, vector: int) -> Program:
     """A LOAD or reset of a vector between the ALU and the STORE of vectors 0 to 3."""
     hand = Hand(uops=[(0, 0, 0), (vector, 0, 0)])
@@ -285,6 +296,12 @@ CASES: dict[str, dict[str, Callable[[], Program]]] = {
     "store-pad": {"STORE with padding": lambda: changed(6, x_pad_0=1)},
     "alu-opcode": {"ALU opcode 5": lambda: changed(5, alu_opcode=5)},
     "alu-reset": {"ALU with reset": lambda: changed(5, reset=1)},
+    "alu-uop": {"WGT element 1": lambda: compute(Hand.alu, hand=Hand(uops=[(0, 0, 1)]))},
+    "loop-trips": {
+        "an outer loop": lambda: changed(4, iter_out=0),
+        "micro-ops": lambda: compute(lambda h: h.alu(uop_bgn=1)),
+    },
+    "empty-rows": {"0 rows of 4": lambda: compute(lambda h: h.load(ACC, "b", y=0, x=4))},
     "token-flag": {
         "LOAD pops from before": lambda: changed(1, pop_prev=1),
         "STORE pushes to behind": lambda: changed(6, push_next=1),
@@ -389,6 +406,16 @@ CASES: dict[str, dict[str, Callable[[], Program]]] = {
         "right by 16": lambda: compute(lambda h: h.alu(AluOp.SHR, 16)),
         "left by 16": lambda: compute(lambda h: h.alu(AluOp.SHR, -16)),
     },
+    "tensor-shift": {
+        "right by 16": lambda: tensor_shift(16, 0),
+        "left by 1": lambda: tensor_shift(1, -1),
+    },
+    "imm-source": {
+        "another factor": lambda: compute(lambda h: h.alu(count=2, src_factor_in=0)),
+        "another element": lambda: compute(
+            lambda h: h.alu(uop_bgn=1, uop_end=2), hand=Hand(uops=[(0, 0, 0), (0, 1, 0)])
+        ),
+    },
     "store-source": {
         "after a LOAD": lambda: stored_after(Opcode.LOAD, 3),
         "after a reset": lambda: stored_after(Opcode.GEMM, 0),
@@ -424,6 +451,10 @@ CORRECT: dict[str, Callable[[], Program]] = {
     "MUL": lambda: compute(lambda h: h.alu(AluOp.MUL)),
     "ACC_8BIT": lambda: compute(lambda h: h.load(ACC_8BIT, "x")),
     "shift right by 15": lambda: compute(lambda h: h.alu(AluOp.SHR, 15)),
+    "one trip has no use for factors": lambda: compute(lambda h: h.alu(src_factor_out=7)),
+    "tensor operands differ": lambda: prefix_sum(4),
+    "tensor shifts by 0 to 15": lambda: tensor_shift(0, 15, 3),
+    "tensor shifts by data": lambda: tensor_shift(16, -1, held=False),
     "shift left by 15": lambda: compute(lambda h: h.alu(AluOp.SHR, -15)),
     "LOAD beside what is stored": lambda: stored_after(Opcode.LOAD, 4),
     "reset beside what is stored": lambda: stored_after(Opcode.GEMM, 4),

@@ -17,8 +17,8 @@ from typing import Any
 
 from vta_byoc.hw.config import VTAConfig
 
-from .packing import blocks, packed_shape
 from .int8_digits import join_cycles
+from .packing import blocks, packed_shape
 from .strategies.move import MoveWorkload
 from .workload import (
     ConcatWorkload,

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.config import Timing, VTAConfig
+from vta_byoc.hw.timing_work import BURST_START, WRITE_BURST, WRITE_START
 
 from .codegen.leaf import ACC, INP, WGT
 
@@ -183,15 +184,17 @@ class Time:
         met = self.combinations()
         kernels = demand.kernels + met * demand.step_kernels
         uop_bytes = (demand.uops + met * demand.step_uops) * UOP_BYTES
-        uops = uop_bytes / time.port_bytes + kernels * time.dma_latency
+        uops = uop_bytes / time.port_bytes + kernels * time.read_latency
         self.gemm = demand.gemm + demand.gemm_starts * time.compute_start + uops
         self.alu = demand.alu + demand.alu_starts * time.compute_start
         self.alu = self.alu + sum(self.filling(s) for s in operands)
         alone = sum((self.filling(s) for s in self.loads), np.float64(0))
-        self.store = demand.stored / time.port_bytes + demand.stores * time.dma_latency
+        self.store = _storing(time, demand.stored, demand.stores)
         dmas = sum(s.dmas for s in staged) + demand.stores + kernels
         self.insns = dmas + demand.gemm_starts + demand.alu_starts + 2 * demand.tiles
-        nbytes = sum(s.nbytes for s in staged) + demand.stored + uop_bytes
+        nbytes = sum(s.nbytes for s in staged) + uop_bytes
+        if not time.splits_channels:
+            nbytes = nbytes + demand.stored
         self.port = (nbytes + self.insns * INSN_BYTES) / time.port_bytes
         # a load waits for whoever else uses the port while it does
         mine = sum((s.nbytes for s in self.loads), np.float64(0)) / time.port_bytes
@@ -220,9 +223,8 @@ class Time:
 
     def filling(self, item: Staged) -> Array:
         """Cycles of a queue for all loads of a buffer."""
-        return (
-            item.nbytes / self.time.port_bytes + item.dmas * self.time.dma_latency + item.zeros
-        )
+        zeros = 0 if self.time.hides_padding else item.zeros
+        return item.nbytes / self.time.port_bytes + item.dmas * self.time.read_latency + zeros
 
     def cycles(self) -> Array:
         """The slowest queue, with what it cannot hide before, between and after."""
@@ -230,7 +232,7 @@ class Time:
         first = sum((self.filling(s) / s.fills for s in self.loads), np.float64(0))
         gemm, alu, out = self.gemm / steps, self.alu / tiles, self.store / tiles
         fetch = self.insns * (INSN_BYTES / self.time.port_bytes)
-        fetch = fetch + self.insns / self.time.fetch_burst * self.time.dma_latency
+        fetch = fetch + self.insns / self.time.fetch_burst * self.time.fetch_latency
         computing = self.gemm + self.alu + self.exposed(alu) + self.renewed() + first + out
         body = np.maximum(computing, self.load + gemm + alu + out)
         body = np.maximum(body, self.uneven(gemm, alu) + first + out)
@@ -311,3 +313,15 @@ class Time:
             time = (item.fills - 1) * between + period * each
             total = np.maximum(total, np.where(period > 1, time, 0))
         return total
+
+
+def _storing(time: Timing, nbytes: Array, stores: Array) -> Array:
+    """Cycles of the store queue for ``nbytes`` in so many STOREs."""
+    if not time.splits_channels:
+        return nbytes / time.port_bytes + stores * time.dma_latency
+    bursts = nbytes / WRITE_BURST
+    return (
+        1.5 * nbytes / time.port_bytes
+        + bursts * (BURST_START + time.write_latency)
+        + stores * WRITE_START
+    )

@@ -28,6 +28,15 @@ linear    int8 operands become (sum of factor * operand + offset) >> shift with 
           scale.  A factor that is a power of two is a left_shift.
 Less than 0.1 % of the results differ from exact rounding, by one.
 
+Without a multiplier `layer_factor` puts the factor of a layer elsewhere (15-bit factors in linear):
+
+digits    into the weights: round(f * w * 2**s) = (high << 8) + low, both int8, one for each product
+          of the same data: left_shift(high product, 8), add(low product) is the accumulator; bias;
+          right_shift(s).
+shifts    v = [left_shift](accumulator); right_shift(v, a), add(that, v), right_shift(that, b),
+          add(that, v) and so on: v times a sum of powers of two; add(bias), right_shift.
+one digit round(f * w * 2**s) in int8, a right_shift for each channel: an approximation.
+
 The forms (`[...]` is left out where it changes nothing; `end` is maximum(low), minimum(high),
 astype int8; `rescale` is [add(rounding)], right_shift | left_shift | nothing):
 

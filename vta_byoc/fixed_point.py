@@ -281,12 +281,12 @@ def linear(
     zero: int = 0,
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
-    most: int = (1 << FACTOR_BITS) - 1,
+    most_factor: int = (1 << FACTOR_BITS) - 1,
 ) -> Linear:
     """Factors and shift for `round(sum of terms + constant) + zero`; constant in output steps.
 
-    As many fraction bits as int32 holds and factors of up to `most` allow; none more than the
-    ratios need.
+    As many fraction bits as int32 holds and factors of up to `most_factor` allow; none more than
+    the ratios need.
     """
     ratios = [np.asarray(np.clip(op.ratio, -RATIO_LIMIT, RATIO_LIMIT)) for op in operands]
     span = sum(
@@ -308,7 +308,7 @@ def linear(
 
     def fits(found: Linear) -> bool:
         largest = max(int(np.abs(f).max()) for f in found.factors)
-        return largest <= most and found.bound <= INT32_HIGH
+        return largest <= most_factor and found.bound <= INT32_HIGH
 
     best = at(0)
     for shift in range(1, 31):

@@ -35,8 +35,12 @@ WORDS = {
 """Form -> what placement and report call it."""
 MOST_ERROR = 1.0
 """Steps of the result: a form beyond this is not exact enough, as a result would be two off."""
+CLOSE = 0.25
+"""One shift serves all channels where the error stays below this, or is not twice as large."""
 SHIFT_ERROR = 2.0**-6
 """Steps of the result: what the nearest sum of shifts may be away from the factor."""
+USEFUL = 258.0
+"""Steps of the result: no sum beyond this and the bias gives a result that does not saturate."""
 KEPT_BITS = 8
 """Bits that a sum of shifts keeps below a step of the result, where int32 has room."""
 ERROR_BITS = 16
@@ -86,6 +90,7 @@ class Source:
         bias: float64 [channels], in steps of the result.
         scale: of the data; its zero point counts, its step is in `real`.
         zero, low, high: zero point and limits of the result.
+        saturates: whether results beyond int8 are cut, and a bias with them.
     """
 
     anchor: Anchor
@@ -97,6 +102,7 @@ class Source:
     zero: int = 0
     low: int = INT8_LOW
     high: int = INT8_HIGH
+    saturates: bool = True
 
     @property
     def attrs(self) -> Any:
@@ -124,6 +130,8 @@ class Source:
 
     def clipped_bias(self) -> np.ndarray:
         """The bias, cut where every result saturates."""
+        if not self.saturates:
+            return self.bias
         most = self.anchor.taps(np.ceil(np.abs(self.real)).astype(np.int64), self.attrs) * self.span
         return np.clip(self.bias, -(most + 512.0), most + 512.0)
 
@@ -148,28 +156,37 @@ def candidates(
 
 # ---------------------------------------------------------------- in the weights
 def in_weights(source: Source, form: str) -> Scaled | None:
-    """The factor in weights of two digits, behind one shift; or in those of one digit, behind a
-    shift for each channel. As many fraction bits as weights and int32 hold; None without any."""
-    shift = _first_shift(source, form)
+    """The factor in weights of two digits, behind one shift where that is close enough; or in those
+    of one digit, behind a shift for each channel. As many fraction bits as weights and int32 hold;
+    None without any."""
+    apart = _most_bits(source, form, per_channel=True)
+    if form != DIGITS or apart is None:
+        return apart
+    common = _most_bits(source, form, per_channel=False)
+    close = common is not None and common.error <= max(CLOSE, 2 * apart.error)
+    return common if close else apart
+
+
+def _most_bits(source: Source, form: str, per_channel: bool) -> Scaled | None:
+    """With the most fraction bits, of all channels or of each."""
+    shift = _first_shift(source, form, per_channel)
     if shift.min() < 0:
         return None
     while True:
         found, bounds = _with_shift(source, form, shift)
-        over = bounds > INT32_HIGH
-        if not over.any():
+        if bounds.max() <= INT32_HIGH:
             return found
-        if shift.ndim == 0:
-            over = over.any()
+        over = bounds > INT32_HIGH if shift.ndim else np.array(True)
         if (shift[over] == 0).any():
             return None
         shift = shift - over
 
 
-def _first_shift(source: Source, form: str) -> np.ndarray:
+def _first_shift(source: Source, form: str, per_channel: bool) -> np.ndarray:
     """The most fraction bits with which weights fit their digits, () or [channels]."""
     peaks = channel_peaks(source.anchor, source.real, source.attrs)
     most = MOST_OF_TWO if form == DIGITS else WEIGHT_HIGH
-    if form == DIGITS:
+    if not per_channel:
         peaks = np.asarray(peaks.max(initial=0))
     least = most * 2.0**-MAX_SHIFT
     # half a unit of rounding stays within the digits
@@ -290,8 +307,8 @@ def as_shifts(source: Source, ints: np.ndarray, ratio: np.ndarray) -> Scaled | N
     int32 does not hold it."""
     if (ratio <= 0).any():
         return None
-    sums, bias = source.reach(ints), source.clipped_bias()
-    useful = np.minimum(ratio * sums, INT8_HIGH - INT8_LOW + np.abs(bias))
+    most = ratio * source.anchor.taps(np.abs(ints), source.attrs) * source.span
+    useful = np.minimum(most, USEFUL + np.abs(source.clipped_bias()))
     tolerance = SHIFT_ERROR / float(useful.max(initial=1))
     found = shift_sum(ratio, min(tolerance, 2.0**-4))
     left = int(max(0, KEPT_BITS - int(found.shift.min())))
@@ -340,13 +357,15 @@ def _summed(
 
 
 # ---------------------------------------------------------------- results that stay int32
-def as_int32(source: Source) -> tuple[Scaled, float]:
-    """Weights of two digits for a result that floats read, and its step in units of `source`."""
+def as_int32(source: Source) -> tuple[Scaled, float] | None:
+    """Weights of two digits for a result that floats read, and its step in units of `source`; None
+    where int32 leaves them less than one digit, beside a large bias."""
     peak = float(np.abs(source.real).max(initial=0)) or 1.0
     unit = peak / MOST_OF_TWO
-    while True:
+    while peak / unit >= WEIGHT_HIGH:
         each = dataclasses.replace(source, real=source.real / unit, bias=source.bias / unit)
         found, _ = _with_shift(each, DIGITS, np.array(0))
         if found.rescale.bound <= INT32_HIGH:
             return found, unit
         unit *= 2
+    return None

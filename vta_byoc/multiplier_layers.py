@@ -162,7 +162,7 @@ def _source(
 def _real_weights(q: Quantizer, weight: GenericConst) -> np.ndarray:
     """float64: integers times their steps where the model states them, along any axis."""
     stated = q.constants.get(weight)
-    return np.float64(weight.value.numpy()) if stated is None else stated.real
+    return np.asarray(weight.value.numpy(), np.float64) if stated is None else stated.real
 
 
 def _to_float(q: Quantizer, binding: relax.VarBinding, anchor: Anchor, end: Epilogue) -> bool:
@@ -170,8 +170,8 @@ def _to_float(q: Quantizer, binding: relax.VarBinding, anchor: Anchor, end: Epil
     scale = q.scale(q.value(call.args[0]))
     try:
         layer = _layer(q, anchor, binding, scale, end)
-    except Unscalable:
-        return _digits_to_float(q, binding, anchor, end)
+    except Unscalable as error:
+        return _digits_to_float(q, binding, anchor, end, error)
     bound = int(layer.reach.max())
     proof = layer_proof(layer.name, layer.weight, layer.bias, bound, 0).checked()
     x = q.int8(q.value(call.args[0]))
@@ -182,12 +182,15 @@ def _to_float(q: Quantizer, binding: relax.VarBinding, anchor: Anchor, end: Epil
 
 
 def _digits_to_float(
-    q: Quantizer, binding: relax.VarBinding, anchor: Anchor, end: Epilogue
+    q: Quantizer, binding: relax.VarBinding, anchor: Anchor, end: Epilogue, refused: Unscalable
 ) -> bool:
-    """Weights that no scale of output channels describes, in two digits."""
+    """Weights that no int8 with a scale of output channels describes, in two digits."""
     call, name = binding.value, source_name(binding.var)
     source = _source(q, anchor, binding, end, Scale(1.0))
-    found, unit = as_int32(source)
+    scaled = as_int32(dataclasses.replace(source, saturates=False))
+    if scaled is None:
+        raise refused
+    found, unit = scaled
     proof = layer_proof(name, found.weight, source.bias, found.rescale.bound, 0).checked()
     x = q.int8(q.value(call.args[0]))
     out = anchor.write(q.write, x, found.weight, found.bias, call.attrs, None, name)

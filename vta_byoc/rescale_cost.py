@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import tvm
 from tvm import relax
 
 from vta_byoc.dialect import DialectWriter
@@ -23,4 +24,5 @@ def estimate(
     writer.names.fresh("data")
     out = write(writer, data)
     source = relax.Function([data], data, ret_ty=data.ty)
-    return estimated_cycles(writer.finish(source, out), config)
+    mod = tvm.IRModule({"main": writer.finish(source, out)})
+    return estimated_cycles(relax.transform.Normalize()(mod)["main"], config)

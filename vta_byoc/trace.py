@@ -26,7 +26,8 @@ from vta_byoc.hw.timing_result import PORT, InsnTime, TimingResult
 
 Event = dict[str, Any]
 ROWS = ("layers", "load", "compute", "store", "memory port")
-"""The rows of a program, from the top."""
+"""The rows of a program, from the top; behind them WRITES where the machine writes apart."""
+WRITES = "write channel"
 _LAYERS, _PORT = 0, len(ROWS) - 1
 _ROW = {queue: 1 + queue for queue in Queue}
 
@@ -68,7 +69,8 @@ def _program_events(
     )
     yield {"ph": "M", "pid": pid, "name": "process_name", "args": {"name": title}}
     yield {"ph": "M", "pid": pid, "name": "process_sort_index", "args": {"sort_index": pid}}
-    for tid, row in enumerate(ROWS):
+    apart = (WRITES,) if timing.timing.splits_channels else ()
+    for tid, row in enumerate((*ROWS, *apart)):
         where = {"ph": "M", "pid": pid, "tid": tid}
         yield {**where, "name": "thread_name", "args": {"name": row}}
         yield {**where, "name": "thread_sort_index", "args": {"sort_index": tid}}
@@ -129,7 +131,8 @@ class _Timeline:
     def port_slices(self) -> Iterator[Event]:
         """Rows of the port; those of one instruction that follow each other are one slice."""
         merged: list[tuple[str, int, int, int, int]] = []
-        for row in self.timing.rows:
+        apart = self.timing.timing.splits_channels
+        for row in sorted(self.timing.rows, key=lambda r: apart and r.requester == "store"):
             last = merged[-1] if merged else None
             if last and last[:2] == (row.requester, row.index) and last[3] == row.start:
                 merged[-1] = (*last[:3], row.end, last[4] + 1)
@@ -137,7 +140,8 @@ class _Timeline:
                 merged.append((row.requester, row.index, row.start, row.end, 1))
         for requester, index, start, end, count in merged:
             name = "fetch" if requester == "fetch" else self.name(index)
-            yield _slice(_PORT, name, start, end, {"for": requester, "insn": index, "rows": count})
+            at = _PORT + int(apart and requester == "store")
+            yield _slice(at, name, start, end, {"for": requester, "insn": index, "rows": count})
 
     # ---------------------------------------------------------------- texts
     def name(self, index: int) -> str:

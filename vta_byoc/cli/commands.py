@@ -68,8 +68,10 @@ def _import_model(model: str, shapes: Mapping[str, tuple[int, ...]], steps: Step
         return load_model(model, shapes=shapes)
 
 
-def _quantize(mod: tvm.IRModule, calibration: str | None, steps: Steps) -> tvm.IRModule:
-    return quantization.quantize_model(mod, calibration, steps)
+def _quantize(
+    mod: tvm.IRModule, calibration: str | None, steps: Steps, machine: VTAConfig | None = None
+) -> tvm.IRModule:
+    return quantization.quantize_model(mod, calibration, steps, machine)
 
 
 def _compile(
@@ -156,7 +158,7 @@ def run(
         files.check_writable(Path(output), ".npz")
     mod = _import_model(model, wanted, steps)
     bound = bind_inputs(_input_shapes(mod), given, seed, _input_dtypes(mod))
-    qmod = _quantize(mod, calibration, steps)
+    qmod = _quantize(mod, calibration, steps, machine)
     compiled = _compile(qmod, machine, device, steps)
     arrays = {name: value.array for name, value in bound.items()}
     profile = _execute(compiled, arrays, check, steps)
@@ -270,7 +272,7 @@ def compile_library(
     files.check_writable(path, ".so")
     compiler = files.find_compiler()
     mod = _import_model(model, wanted, steps)
-    qmod = _quantize(mod, calibration, steps)
+    qmod = _quantize(mod, calibration, steps, machine)
     compiled = _compile(qmod, machine, "sim", steps, _host_target(target))
     with steps.step("export", f"linking {path}"), files.replacing(path) as temporary:
         _export(compiled, temporary, compiler)
@@ -351,7 +353,7 @@ def quantize_dry(
     if output is not None:
         files.check_writable(output, suffix)
     mod = _import_model(model, wanted, steps)
-    return _quantize(mod, calibration, steps), machine, steps
+    return _quantize(mod, calibration, steps, machine), machine, steps
 
 
 def compile_dry(

@@ -178,7 +178,7 @@ def _diff_model(
     dtypes = commands._input_dtypes(mod)
     bound = bind_inputs(commands._input_shapes(mod), given, seed, dtypes)
     arrays = {name: value.array for name, value in bound.items()}
-    qmod = commands._quantize(mod, calibration, steps)
+    qmod = commands._quantize(mod, calibration, steps, machine)
     compiled = commands._compile(qmod, machine, "sim", steps)
     with steps.step("diff", f"comparing {left} with {right}"):
         from vta_byoc.divergence import compare_models, compare_with_reference

@@ -79,7 +79,7 @@ def evaluate(
 
     samples = LabelledData(data, signature(mod), limit)
     other = onnxruntime_runner(model) if against == ONNXRUNTIME else None
-    qmod = commands._quantize(mod, calibration, steps)
+    qmod = commands._quantize(mod, calibration, steps, machine)
     with steps.step("compile", f"compiling for device {device}"):
         quantized = runner(qmod, machine, device)
         other = other or host_runner(mod)

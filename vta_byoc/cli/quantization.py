@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from vta_byoc.calibrate import Sample
     from vta_byoc.cli.progress import Steps
+    from vta_byoc.hw.config import VTAConfig
 
 CHOSEN = "vta_byoc.quantization"
 """Key of the click context's `meta`: the options that were given, by the names of
@@ -77,8 +78,11 @@ def chosen() -> QuantizationOptions:
     return QuantizationOptions(**(context.meta.get(CHOSEN, {}) if context else {}))
 
 
-def quantize_model(mod: tvm.IRModule, calibration: str | None, steps: Steps) -> tvm.IRModule:
-    """The integer module, by the options of the running command."""
+def quantize_model(
+    mod: tvm.IRModule, calibration: str | None, steps: Steps, machine: VTAConfig | None = None
+) -> tvm.IRModule:
+    """The integer module for a machine, the default preset when None, by the options of the
+    running command."""
     options = chosen().arguments()
     text = f"quantizing with {_source(mod, calibration)}"
     with steps.step("quantize", text):
@@ -89,7 +93,9 @@ def quantize_model(mod: tvm.IRModule, calibration: str | None, steps: Steps) -> 
         def progress(done: int, total: int | None) -> None:
             steps.detail(f"{text}: sample {done} of {total}")
 
-        return quantize(mod, calibration=samples, progress=progress, **options)
+        return quantize(
+            mod, calibration=samples, config=machine, progress=progress, **options
+        )
 
 
 def calibration_samples(mod: tvm.IRModule, calibration: str | None) -> Iterable[Sample] | None:

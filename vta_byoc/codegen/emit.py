@@ -263,8 +263,8 @@ class LeafEmitter:
             fields = {"alu_opcode": int(change.op)}
             fields |= {} if amount is None else {"use_imm": 1, "imm": amount}
             site = (run.leaf.name, number, turn)
-            spaces, used = ["acc", "acc"], 2 if amount is None else 1
-            works += [self._work(Opcode.ALU, p, site, fields, spaces, used) for p in parts]
+            # an immediate has dst as its src: some cores compute acc[src] op imm
+            works += [self._work(Opcode.ALU, p, site, fields, ["acc", "acc"], 2) for p in parts]
         return works
 
     # ---------------------------------------------------------------- micro-ops

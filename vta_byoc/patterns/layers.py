@@ -14,9 +14,9 @@ from vta_byoc.bindings import is_constant, op_name, static_shape
 from vta_byoc.fold import folded, folds, host_cycles
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.int8_digits import split
 from vta_byoc.layout import NCHW, ROWS
 from vta_byoc.packing import packed_shape
-from vta_byoc.int8_digits import split
 from vta_byoc.strategy import STRATEGIES
 from vta_byoc.workload import Conv2dWorkload, ConvTransposeWorkload, Epilogue
 

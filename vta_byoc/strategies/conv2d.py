@@ -11,6 +11,7 @@ from tvm import te, tirx
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.int8_digits import split
 from vta_byoc.packing import packed_shape
 from vta_byoc.tiling import Choice, best, keeps_weights
 from vta_byoc.workload import Conv2dWorkload
@@ -30,7 +31,6 @@ from .base import (
 from .carried import Tail
 from .conv_nest import ConvVariant, conv_function, conv_schedule
 from .conv_tiles import conv_space, gemm_work, operands_at_sets
-from vta_byoc.int8_digits import split
 from .grouping import Grouping, groupings, pack_grouped
 from .tails import Roles, with_tails
 

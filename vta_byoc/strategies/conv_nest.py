@@ -101,8 +101,8 @@ def conv_function(
     """The convolution over sets: data (n, sets, ci, H, W, b, k), weight (sets, co, ci, KH, KW, k,
     k), operands, result (n, sets, co, OH, OW, b, k), int32 with byte planes in front.
 
-    A kernel without taps has neither data nor weight: its accumulators are 0.  Weights of two digits
-    are (sets, co, 2, ci, KH, KW, k, k); each digit has its own accumulators.
+    A kernel without taps has neither data nor weight: its accumulators are 0.  Weights of two
+    digits are (sets, co, 2, ci, KH, KW, k, k); each digit has its own accumulators.
     """
     b, k = config.batch, config.block
     images, sets = blocks(work.batch, b), grouping.sets

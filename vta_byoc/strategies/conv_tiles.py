@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.int8_digits import join_cycles
 from vta_byoc.packing import PLANES, blocks
 from vta_byoc.tiling import (
     Array,
@@ -27,7 +28,6 @@ from .carried import Tail, pooled_by
 from .conv_nest import INPUTS, WEIGHTS, ConvVariant, Window, has_taps, windows
 from .conv_positions import Positions, padded_tiles, positions
 from .costs import alu_cost
-from vta_byoc.int8_digits import join_cycles
 from .grouping import Grouping
 from .tail_demand import TileSize, tail_demand
 
