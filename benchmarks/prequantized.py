@@ -185,6 +185,11 @@ def _onnx_options() -> dict[str, dict[str, Any]]:
             "weight_type": QuantType.QInt8,
             "per_channel": True,
         },
+        "QDQ uint8 weights": {
+            "quant_format": QuantFormat.QDQ,
+            "activation_type": QuantType.QUInt8,
+            "weight_type": QuantType.QUInt8,
+        },
         "QOperator uint8": {
             "quant_format": QuantFormat.QOperator,
             "activation_type": QuantType.QUInt8,

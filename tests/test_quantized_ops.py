@@ -113,7 +113,7 @@ def assert_two_digits(mod, g):
     run = run_module(qmod, MACHINES[0], inputs)
     np.testing.assert_array_equal(run.outputs[0], got)
     assert run.placement["layer"].device == "vta"
-    assert "factor in weights of two digits" in run.placement["layer"].note
+    assert "weights of two digits" in run.placement["layer"].note
 
 
 def test_unknown_form_of_scales():

@@ -27,6 +27,9 @@ COMMON_ERROR = 1.01 * 2.0**-7
 FOLD_ERROR = 2.0**-9
 """The middle of the result's range is moved to 0 by the bias where rounding it there costs no more
 than this."""
+REST_ERROR, REST_BITS = 2.0**-9, 16
+"""What rounding a bias took from a result is added behind the multiplication where it is more than
+so many steps, as a constant of so many fraction bits; that costs a cycle."""
 FACTOR_BITS = 21
 """Bits of the factors that int8 operands are multiplied by."""
 RATIO_LOW, RATIO_HIGH = 2.0**-60, 2.0**15
@@ -76,12 +79,15 @@ def requantizer(
     zero: int = 0,
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
+    rest: np.ndarray | float = 0.0,
 ) -> FixedPoint:
-    """From accumulators of magnitude `reach` to int8 `round(ratio * value) + zero`.
+    """From accumulators of magnitude `reach` to int8 `round(ratio * (value + rest)) + zero`.
 
     Args:
         ratio: float64 > 0, scalar or one per channel: accumulator step over result step.
         reach: int64, scalar or one per channel: the largest magnitude for any input.
+        rest: float64, scalar or one per channel: what rounding a bias took from the values. It is
+            added behind the multiplication where it counts.
 
     The result of exact powers of two is exact (a half rounds up). Otherwise a value that does not
     saturate keeps 14 to 17 bits and the factor 13 to 15; less than 0.1 % of results differ by one
@@ -96,15 +102,19 @@ def requantizer(
     offset = _folded(ratio, reach, zero - middle)
     after = zero if offset is None else middle
     offset = np.zeros(ratio.shape, np.int64) if offset is None else offset
+    lack = rest * ratio + (zero - after) - offset * ratio
+    offset = offset + np.rint(lack / ratio).astype(np.int64)
+    lack = lack - np.rint(lack / ratio) * ratio
     outputs = float(max(high - after, after - low))
-    most = reach + np.abs(offset)
+    most = reach + (np.abs(offset) if ratio.ndim else np.abs(offset).max())
     split = NARROW if outputs <= -INT8_LOW // 2 else WIDE
     found = _scaled(ratio, most, outputs, split)
     if found.shift.ndim and split is WIDE:
         found = _scaled(ratio, most, outputs, NARROW)
     total = offset + found.rounding
     bound = int((reach + np.abs(total)).max())
-    steps = found.steps(after)
+    counts = np.abs(lack).max() > REST_ERROR
+    steps = found.steps(after, lack if counts else None)
     return FixedPoint(scalar_if_equal(total), steps, low, high, bound)
 
 
@@ -122,8 +132,8 @@ class _Scaled:
         """What is added before the first shift."""
         return np.where(self.pre > 0, np.int64(1) << np.maximum(self.pre - 1, 0), 0)
 
-    def steps(self, zero: int) -> Steps:
-        """In order; `zero` is added at the end."""
+    def steps(self, zero: int, lack: np.ndarray | None) -> Steps:
+        """In order; `zero` is added at the end, and `lack`, in output steps."""
         steps: list[tuple[str, np.ndarray]] = []
         if self.pre.any():
             steps.append(("right_shift", scalar_if_equal(self.pre)))
@@ -131,6 +141,8 @@ class _Scaled:
             steps += [("maximum", np.array(-self.clamp)), ("minimum", np.array(self.clamp))]
         if (self.factor != 1).any():
             steps.append(("multiply", self.factor))
+        if lack is not None and self.shift.min() > 1:
+            return (*steps, *_precise_shift(self.shift, zero, lack))
         return (*steps, *_last_shift(self.shift, zero))
 
 
@@ -218,6 +230,22 @@ def _last_shift(shift: np.ndarray, zero: int) -> list[tuple[str, np.ndarray]]:
     if wide:
         steps.append(("add", np.array(zero)))
     return steps
+
+
+def _precise_shift(
+    shift: np.ndarray, zero: int, lack: np.ndarray
+) -> list[tuple[str, np.ndarray]]:
+    """The same with `lack` output steps, less than one, added: constants of 16 fraction bits, which
+    fit no immediate. The first part keeps the sum within int32."""
+    first = np.maximum(shift.min() - REST_BITS, 1)
+    rest = shift - first
+    offset = np.rint(np.ldexp(lack, rest)).astype(np.int64) + (np.int64(1) << (rest - 1))
+    small = rest.max() <= REST_BITS
+    if small:
+        offset = offset + (np.int64(zero) << rest)
+    steps = [("right_shift", np.asarray(first)), ("add", scalar_if_equal(offset))]
+    steps.append(("right_shift", scalar_if_equal(rest)))
+    return steps if small or not zero else [*steps, ("add", np.array(zero))]
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,6 +20,21 @@ def split(values: np.ndarray, shift: int = DIGIT_SHIFT) -> tuple[np.ndarray, np.
     return high, values - (high << shift)
 
 
+def is_int8(values: np.ndarray) -> bool:
+    """Whether one digit holds all of them."""
+    return bool(values.min(initial=0) >= INT8_LOW and values.max(initial=0) <= INT8_HIGH)
+
+
+def magnitude(values: np.ndarray) -> np.ndarray:
+    """int64: what each number adds at most to the magnitude of sums of its digits, where one digit
+    does not hold them all: its upper digit may exceed the number."""
+    wide = np.asarray(values, np.int64)
+    if is_int8(wide):
+        return np.abs(wide)
+    high, low = split(wide)
+    return (np.abs(high) << DIGIT_SHIFT) + np.abs(low)
+
+
 def horner(value: int) -> tuple[int, ...]:
     """The int8 digits of ``value``, the upper one first: ``(first << 8) + second``, and so on."""
     if INT8_LOW <= value <= INT8_HIGH:

@@ -13,6 +13,7 @@ from tvm.ir import GenericConst
 from vta_byoc.bindings import op_name, source_name, static_shape
 from vta_byoc.epilogue import Epilogue, follow
 from vta_byoc.fixed_point import requantizer
+from vta_byoc.int8_digits import MOST_OF_TWO, is_int8, magnitude
 from vta_byoc.integer_layers import (
     ANCHORS,
     BIAS_BITS,
@@ -42,11 +43,12 @@ class _Layer:
     """Quantized constants of a layer.
 
     Attributes:
-        weight: int8, in the layout of the float weights.
+        weight: int8, or int16 of two int8 digits, in the layout of the float weights.
         steps: of the weights, float64 () or [channels].
         bias: int64 [channels] or [channels, positions ...]; the input's zero point is in it.
         reach: int64 [channels]: largest magnitude of product sum and bias, any input.
         unit: real value of one in the accumulator, like `steps`.
+        rest: float64 [channels]: what rounding took from a stated bias.
     """
 
     name: str
@@ -55,6 +57,7 @@ class _Layer:
     bias: np.ndarray
     reach: np.ndarray
     unit: np.ndarray
+    rest: np.ndarray
 
 
 def convert_layer(q: Quantizer, binding: relax.VarBinding) -> bool:
@@ -99,7 +102,7 @@ def _scaled(
         return product
     source = _source(q, anchor, binding, end, target)
     ratio = None if layer is None else layer.unit / target.step
-    ints = None if layer is None else layer.weight
+    ints = None if layer is None or not is_int8(layer.weight) else layer.weight
     forms = candidates(source, ints, ratio, wanted)
     if not forms and product is not None:
         return product
@@ -117,7 +120,8 @@ def _scaled(
 def _multiplied(layer: _Layer, end: Epilogue, target: Scale) -> Scaled:
     """int8 weights, then a multiplication, or none where every factor is a power of two."""
     low, high = end.limits(target)
-    rescale = requantizer(layer.unit / target.step, layer.reach, target.zero, low, high)
+    ratio = layer.unit / target.step
+    rescale = requantizer(ratio, layer.reach, target.zero, low, high, layer.rest)
     bias = layer.bias + per_position(rescale.offset, layer.bias.ndim)
     bound = int((layer.reach + np.abs(rescale.offset)).max())
     rescale = dataclasses.replace(rescale, bound=bound)
@@ -221,10 +225,12 @@ def _layer(
     if scale.zero:
         sums = border_sums(anchor, ints, call, static_shape(binding.var))
         moved = per_position(whole, sums.ndim) - scale.zero * sums
-    taps = anchor.taps(np.abs(ints), call.attrs) * -INT8_LOW
+    taps = anchor.taps(magnitude(ints), call.attrs) * -INT8_LOW
     reach = taps + np.abs(moved).reshape(len(peaks), -1).max(axis=1)
     q.note_weight(name, steps, float(peaks.max(initial=0)))
-    return _Layer(name, ints, steps, moved, reach, unit)
+    # only of a model that came so is it known what its runtime adds
+    rest = np.zeros(len(bias)) if stated is None else bias / unit - whole
+    return _Layer(name, ints, steps, moved, reach, unit, rest)
 
 
 def _steps(q: Quantizer, peaks: np.ndarray, bias: np.ndarray, data: float) -> np.ndarray:
@@ -238,14 +244,14 @@ def _steps(q: Quantizer, peaks: np.ndarray, bias: np.ndarray, data: float) -> np
 def _stated_weights(
     anchor: Anchor, stated: Any, attrs: Any, name: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Steps () or [channels] and int8 weights as the model has them.
+    """Steps () or [channels] and weights as the model has them: int8, or int16 where a zero point
+    leaves them beyond int8, which are two digits (`int8_digits`): the same sums, in two passes.
 
     Raises:
-        Unscalable: the integers do not fit int8 without zero point, or a step is not for an
-            output channel.
+        Unscalable: the integers do not fit two digits, or a step is not for an output channel.
     """
-    if not stated.is_int8:
-        raise Unscalable(name, "its weights less their zero point exceed int8")
+    if np.abs(stated.ints).max(initial=0) > MOST_OF_TWO:
+        raise Unscalable(name, "its weights less their zero point exceed two int8 digits")
     if stated.axis not in (None, anchor.weight_axis):
         raise Unscalable(
             name,
@@ -255,4 +261,4 @@ def _stated_weights(
     steps = stated.steps
     if steps.ndim and anchor.shares_axis:
         steps = np.tile(steps, int(attrs.groups))
-    return steps, stated.ints.astype("int8")
+    return steps, stated.ints.astype("int8" if stated.is_int8 else "int16")

@@ -264,7 +264,11 @@ def plan_transpose(parsed: Parsed, config: VTAConfig, hosted: bool) -> Plan:
 def _how(work: Conv2dWorkload | ConvTransposeWorkload) -> str:
     """Where the factor of the result is, in words."""
     if work.digit_shift:
-        return ", factor in weights of two digits"
+        ends_apart = work.epilogue.dtype == "int32" or any(
+            step.op == "mul" for step in work.epilogue.steps
+        )
+        words = "weights of two digits, two passes"
+        return f", {words}" if ends_apart else ", factor in weights of two digits"
     if any(step.is_kept for step in work.epilogue.steps):
         return ", factor as shifts and sums"
     return ""
