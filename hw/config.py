@@ -94,8 +94,10 @@ class Timing:
     host_copy_bytes: int = 4
 
     def __post_init__(self) -> None:
-        may_be_0 = ("dma_latency", "write_latency", "compute_start", "token_latency")
-        may_be_0 += ("load_start", "fetch_start")
+        may_be_0 = (
+            *("dma_latency", "write_latency", "load_start", "fetch_start"),
+            *("compute_start", "token_latency"),
+        )
         if not isinstance(self.profile, str) or self.profile not in PROFILES:
             raise VTAError(
                 f"configuration key TIMING.profile is {self.profile!r}; profiles are "
