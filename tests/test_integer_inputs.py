@@ -53,7 +53,7 @@ def test_run_and_check(model: Path, tmp_path: Path) -> None:
     report = json.loads(result.stdout)
     assert report["inputs"]["ids"]["dtype"] == "int64"
     assert report["bit_exact"]
-    rows = {row["name"]: row for row in report["placement"]["operators"]}
+    rows = {row["name"]: row for row in report["placement"]["ops"]}
     for name in ("lstm_input", "lstm_state", "gru_input", "gru_state", "query", "head"):
         assert rows[name]["device"] == "vta" and rows[name]["macs"], name
 

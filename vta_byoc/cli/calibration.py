@@ -28,7 +28,7 @@ def calibration_option(command: Command) -> Command:
     samples = click.option(
         "--calibration",
         metavar="FILE.npz|FOLDER",
-        help="Samples to quantize with: one float32 array (n, ...) per input, under its name; or "
+        help="Samples to quantize with: one array (n, ...) per input, under its name; or "
         "a folder of images. Default: 4 samples of noise, good for a demonstration only.",
     )
     preprocess = click.option(
