@@ -450,17 +450,27 @@ def top_k(n: Onnx) -> None:
 
 
 # ---------------------------------------------------------------- movement
+def _limits(n: Onnx, size: int, step: int) -> tuple[int, int]:
+    """From and to that take at least one element, some of them beyond the axis."""
+    while True:
+        start, end = n.pick(n.size(-7, 7), 2**40), n.pick(n.size(-7, 7), 2**40, -(2**40))
+        if len(range(*slice(start, end, step).indices(size))):
+            return start, end
+
+
 def slice_(n: Onnx) -> None:
     shape = n.shape(1)
     axes = n.axes(len(shape))
-    start, end = (
-        [n.pick(n.size(-7, 7), n.size(-2, 2), 2**40 if i else 0) for _ in axes] for i in (0, 1)
-    )
-    steps = [n.pick(1, 1, 2, 3, -1, -2) for _ in axes]
-    kind = n.pick("int32", "int64") if max(end) < 2**31 else "int64"
-    more = n.pick([axes], [axes, steps])
-    if n.size(1, 4) == 1:
-        start, end, more = start[:1], end[:1], []
+    if n.size(1, 4) == 1:  # without axes and steps
+        limits = [_limits(n, shape[0], 1)]
+        more = []
+    else:
+        steps = [n.pick(1, 1, 2, 3, -1, -2) for _ in axes] if n.flag() else [1] * len(axes)
+        limits = [_limits(n, shape[axis], step) for axis, step in zip(axes, steps, strict=True)]
+        more = [axes, steps] if max(steps) > 1 or min(steps) < 1 else [axes]
+    start, end = ([pair[i] for pair in limits] for i in (0, 1))
+    is_small = max(map(abs, [*start, *end])) < 2**31
+    kind = n.pick("int32", "int64") if is_small else "int64"
     n.test(n.tensor(shape), *(n.const(values, kind) for values in (start, end, *more)))
 
 
@@ -699,7 +709,7 @@ def roi_align(n: Onnx) -> None:
     n.opset, count = n.pick(13, 16), n.size(1, 3)
     modes = ("half_pixel", "output_half_pixel")
     attrs = {
-        "mode": n.pick(None, "avg", "max"), "sampling_ratio": n.pick(None, 1, 2),
+        "mode": n.pick(None, "avg"), "sampling_ratio": n.pick(None, 1, 2),
         "output_height": n.size(1, 3), "output_width": n.size(1, 3),
         "spatial_scale": n.pick(None, 0.5),
         "coordinate_transformation_mode": n.pick(None, *modes) if n.opset == 16 else None,
@@ -775,8 +785,6 @@ def sequence(n: Onnx) -> None:
         both = n.node("SequenceInsert", both, x, *n.pick([], [at]))
     elif n.operator == "SplitToSequence":
         both = n.node("SplitToSequence", x, n.const([1] * shape[0], "int64"), axis=0)
-    elif n.operator == "SequenceEmpty":
-        both = n.node("SequenceInsert", n.node("SequenceEmpty"), x)
     if n.operator == "SequenceLength":
         length = n.node("Cast", n.node("SequenceLength", both), to=FLOATS)
         n.outputs = [n.node("Add", x, length)]
@@ -926,7 +934,6 @@ CASES: dict[str, Generator] = {
     "Selu": unary(-4, 4, alpha=(None, 1.5), gamma=(None, 0.9)),
     "SequenceAt": sequence,
     "SequenceConstruct": sequence,
-    "SequenceEmpty": sequence,
     "SequenceErase": sequence,
     "SequenceInsert": sequence,
     "SequenceLength": sequence,

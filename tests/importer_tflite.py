@@ -329,7 +329,7 @@ def slice_(g: Lite) -> None:
 def strided_slice(g: Lite) -> None:
     shape = g.shape(1)
     begin = [g.size(-size, size - 1) for size in shape]
-    step = [g.pick(1, 1, 2, -1) for _ in shape]
+    step = [g.pick(1, 1, 1, 1, 2, 2, -1) for _ in shape]
     end = [g.size(-7, 7) for _ in shape]
     bits = (1 << len(shape)) - 1
     options = {

@@ -134,7 +134,7 @@ def _plane(d: Draw, rank: int, low: int = 6, high: int = 9) -> np.ndarray:
 def average(rank: int) -> Generator:
     def generate(d: Draw) -> Drawn:
         op = getattr(aten, f"avg_pool{rank}d")
-        args = (*_window(d, rank), d.flag(), d.flag(), d.pick(None, None, None, 3))
+        args = (*_window(d, rank), d.flag(), d.flag(), d.pick(*[None] * 9, 3))
         return lambda x: op(x, *args), [_plane(d, rank)]
 
     return generate
@@ -428,8 +428,14 @@ def _diagonal(d: Draw) -> Drawn:
 
 def _as_strided(d: Draw) -> Drawn:
     shape = d.shape(1)
-    size, stride = d.pick((list(shape), list(np.cumprod((1, *shape[:0:-1]))[::-1])), ([2], [1]))
+    size, stride = list(shape), list(np.cumprod((1, *shape[:0:-1]))[::-1])
     return lambda x: aten.as_strided(x, size, [int(s) for s in stride]), [d.floats(shape)]
+
+
+def _added(x: Any, y: Any) -> Any:
+    """Twice the second operand, but of booleans, which know no factor."""
+    is_logical = x.dtype == y.dtype == torch.bool
+    return aten.add.Tensor(x, y) if is_logical else aten.add.Tensor(x, y, alpha=2)
 
 
 def made(function: Callable[[Draw], Callable[[], Any]]) -> Generator:
@@ -560,7 +566,7 @@ CASES: dict[str, Generator] = {
     "acos.default": unary(aten.acos, -1, 1),
     "acosh.default": unary(aten.acosh, 1, 9),
     "add.Scalar": scalar(aten.add.Scalar),
-    "add.Tensor": binary(aten.add.Tensor),
+    "add.Tensor": binary(_added, *KINDS, positive),
     "addmm.default": _addmm,
     "alias.default": unary(aten.alias),
     "amax.default": reduction(aten.amax, *KINDS),
@@ -660,17 +666,17 @@ CASES: dict[str, Generator] = {
     "max.dim": reduction(lambda *a: aten.max.dim(*a)[0], *KINDS, many=False),
     "max_pool2d_with_indices.default": maximal(2),
     "max_pool3d_with_indices.default": maximal(3),
-    "maximum.default": binary(aten.maximum),
+    "maximum.default": binary(aten.maximum, *KINDS, positive),
     "mean.default": unary(aten.mean),
     "mean.dim": reduction(aten.mean.dim),
     "median.default": unary(aten.median),
     "median.dim": reduction(lambda *a: aten.median.dim(*a)[0], many=False),
     "min.default": unary(aten.min, -4, 4, whole),
     "min.dim": reduction(lambda *a: aten.min.dim(*a)[0], *KINDS, many=False),
-    "minimum.default": binary(aten.minimum),
+    "minimum.default": binary(aten.minimum, *KINDS, positive),
     "mm.default": _product(0),
     "mul.Scalar": scalar(aten.mul.Scalar),
-    "mul.Tensor": binary(aten.mul.Tensor),
+    "mul.Tensor": binary(aten.mul.Tensor, *KINDS, positive),
     "native_group_norm.default": _group_norm,
     "native_layer_norm.default": _layer_norm,
     "ne.Scalar": scalar(aten.ne.Scalar),
@@ -705,7 +711,7 @@ CASES: dict[str, Generator] = {
     "sqrt.default": unary(aten.sqrt, 0, 9),
     "squeeze.dims": moved(_squeeze),
     "sub.Scalar": scalar(aten.sub.Scalar),
-    "sub.Tensor": binary(aten.sub.Tensor),
+    "sub.Tensor": binary(lambda x, y: aten.sub.Tensor(x, y, alpha=3), *KINDS),
     "sum.dim_IntList": reduction(aten.sum.dim_IntList, *KINDS, positive),
     "tan.default": unary(aten.tan, -1, 1),
     "tanh.default": unary(aten.tanh),

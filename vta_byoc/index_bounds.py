@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import tvm
@@ -27,6 +28,7 @@ from vta_byoc.bindings import (
     with_main,
 )
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.normalize import fold_constant
 from vta_byoc.rewriter import Rewriter
 
 INDEX = 1
@@ -81,9 +83,7 @@ def unproven_indices(mod: tvm.IRModule) -> list[str]:
     ]
 
 
-def _are_proven(
-    call: relax.Call, producer: Callable[[relax.Expr], relax.Expr | None]
-) -> Iterator[bool]:
+def _are_proven(call: relax.Call, producer: Callable[[Any], Any]) -> Iterator[bool]:
     for index, size in zip(_indices(call), SIZES[op_name(call)](call), strict=True):
         if is_constant(index):
             value = index.value.numpy()
@@ -92,9 +92,7 @@ def _are_proven(
             yield _is_limited(index, size, producer)
 
 
-def _is_limited(
-    index: relax.Expr, size: np.ndarray, producer: Callable[[relax.Expr], relax.Expr | None]
-) -> bool:
+def _is_limited(index: relax.Expr, size: np.ndarray, producer: Callable[[Any], Any]) -> bool:
     """Whether `index` is minimum(maximum(anything, 0), size - 1)."""
     upper = producer(index)
     if op_name(upper) != "relax.minimum" or not is_constant(upper.args[1]):
@@ -117,7 +115,9 @@ def bound_indices(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _rules(name: str) -> tuple[Callable[..., relax.Expr | None], ...]:
-    return (_bounded, *_FORMS.get(name, ())) if name in SIZES else ()
+    if name not in SIZES:
+        return (fold_constant,)
+    return (fold_constant, _bounded, *_FORMS.get(name, ()))
 
 
 def _bounded(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:

@@ -55,7 +55,14 @@ def fold_constant(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     if not tensors or not all(is_constant(arg) for arg in tensors):
         return None
     result = function(call, shape, *(arg.value.numpy() for arg in tensors))
-    return relax.const(np.ascontiguousarray(result, str(call.ty.dtype)))
+    dtype = str(call.ty.dtype)  # said aloud: relax.const makes int32 of int64
+    return relax.const(np.ascontiguousarray(result, dtype).reshape(shape), dtype)
+
+
+def _chosen(
+    call: relax.Call, shape: tuple[int, ...], condition: np.ndarray, x: np.ndarray, y: np.ndarray
+) -> np.ndarray:
+    return np.where(condition, x, y)
 
 
 _FOLDERS: dict[str, Callable[..., np.ndarray]] = {
@@ -65,6 +72,8 @@ _FOLDERS: dict[str, Callable[..., np.ndarray]] = {
     "relax.astype": lambda call, shape, x: x,
     "relax.negative": lambda call, shape, x: -x,
     "relax.sqrt": lambda call, shape, x: np.sqrt(x),
+    "relax.less": lambda call, shape, x, y: x < y,
+    "relax.where": _chosen,
     "relax.add": lambda call, shape, x, y: x + y,
     "relax.subtract": lambda call, shape, x, y: x - y,
     "relax.multiply": lambda call, shape, x, y: x * y,

@@ -23,6 +23,7 @@ TAKEN: Mapping[tuple[str, str], tuple[int | str, ...]] = {
     ("Resize", "antialias"): (0,),
     ("Resize", "coordinate_transformation_mode"): COORDINATES,
     ("Resize", "keep_aspect_ratio_policy"): ("stretch",),
+    ("RoiAlign", "mode"): ("avg",),
 }
 """(operator, attribute) -> the values that are computed as ONNX says."""
 REFUSED: Mapping[str, str] = {
@@ -31,6 +32,7 @@ REFUSED: Mapping[str, str] = {
         ("AllClassNMS", "Compress", "NonMaxSuppression", "NonZero", "Unique"),
         "the shape of its result depends on the data, and every shape must be known",
     ),
+    "SequenceEmpty": "sequences are taken apart when the model is loaded; this one has no parts",
 }
 """Operator -> why it is not imported though TVM's importer has a converter for it."""
 TRAINING_INPUT = 2

@@ -21,12 +21,12 @@ def _values(expr: relax.Expr | None) -> np.ndarray | None:
 def _slice(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
     """Constant limits beyond the axis, int32 limits, steps backwards."""
     data = inputs[0]
-    limits = [_values(inputs[i]) for i in (1, 2)]
+    first, last = _values(inputs[1]), _values(inputs[2])
     is_tensor = isinstance(data.ty, relax.TensorType)
-    if not is_tensor or is_constant(data) or any(limit is None for limit in limits):
+    if not is_tensor or is_constant(data) or first is None or last is None:
         return None
     shape = static_shape(data)
-    start, end = ([int(value) for value in np.reshape(limit, -1)] for limit in limits)
+    start, end = ([int(value) for value in limit.reshape(-1)] for limit in (first, last))
     axes, steps = _values(inputs[3]), _values(inputs[4])
     if (inputs[3] is not None and axes is None) or (inputs[4] is not None and steps is None):
         return None
@@ -41,10 +41,18 @@ def _slice(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None
             raise ValueError(f"it takes no element of axis {axis}, which has {shape[axis]}")
     # A step backwards that ends in front of the axis: TVM counts its end from the other side.
     ends = [
-        last if last >= 0 else -shape[axis] - 1
-        for (_, last, _), axis in zip(bounds, chosen, strict=True)
+        to if to >= 0 else -shape[axis] - 1 for (_, to, _), axis in zip(bounds, chosen, strict=True)
     ]
-    return relax.op.strided_slice(data, chosen, [first for first, _, _ in bounds], ends, step)
+    return relax.op.strided_slice(data, chosen, [start for start, _, _ in bounds], ends, step)
+
+
+def _gather(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
+    """Constant indices as they are: `bound_indices` checks them, TVM would wrap them."""
+    data, index = inputs[:2]
+    is_tensor = isinstance(data.ty, relax.TensorType)
+    if not is_tensor or is_constant(data) or not is_constant(index):
+        return None
+    return relax.op.take(data, index, int(attrs.get("axis", 0)))
 
 
 def _one_hot(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
@@ -77,18 +85,7 @@ def _sequence_insert(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.E
     return relax.Tuple(fields)
 
 
-# ---------------------------------------------------------------- one tensor
-def _shrink(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr:
-    """TVM gives a number one axis."""
-    data = inputs[0]
-    dtype = str(data.ty.dtype)
-    limit, bias = (relax.const(attrs.get(k, d), dtype) for k, d in (("lambd", 0.5), ("bias", 0.0)))
-    below = relax.op.less(data, relax.op.negative(limit))
-    above = relax.op.greater(data, limit)
-    positive = relax.op.where(above, relax.op.subtract(data, bias), relax.const(0, dtype))
-    return relax.op.where(below, relax.op.add(data, bias), positive)
-
-
+# ---------------------------------------------------------------- reductions
 def _reduced_inside(inputs: list[relax.Expr], attrs: dict[str, Any]) -> None:
     """TVM leaves out what is computed before the sum where nothing is summed."""
     axes = _values(inputs[1]) if inputs[1] is not None else attrs.get("axes", ())
@@ -103,15 +100,24 @@ def _affine_grid(inputs: list[relax.Expr], attrs: dict[str, Any]) -> None:
         raise ValueError(f"align_corners is 1 and an axis of {size[2:].tolist()} has one element")
 
 
+def _roi_align(inputs: list[relax.Expr], attrs: dict[str, Any]) -> None:
+    """TVM moves boxes by half a pixel before it scales them, ONNX after."""
+    scale = attrs.get("spatial_scale", 1.0)
+    mode = attrs.get("coordinate_transformation_mode", b"half_pixel").decode()
+    if scale != 1 and mode != "output_half_pixel":
+        raise ValueError(f"spatial_scale is {scale:g} and the coordinates are {mode}")
+
+
 EXACT: dict[str, Converter] = {
     "AffineGrid": _affine_grid,
+    "Gather": _gather,
     "OneHot": _one_hot,
     **{
         f"Reduce{name}": _reduced_inside
         for name in ("L1", "L2", "LogSum", "LogSumExp", "SumSquare")
     },
+    "RoiAlign": _roi_align,
     "SequenceInsert": _sequence_insert,
-    "Shrink": _shrink,
     "Slice": _slice,
 }
 """ONNX operator -> our converter; None as its result lets TVM's converter do the work."""

@@ -117,9 +117,10 @@ def _limits(
     """Where the slice of an axis begins and ends, both inside it."""
     begin, end, step = given
     from_start, to_end, shrink = (bool(mask >> axis & 1) for mask in masks)
+    begin = 0 if from_start else begin
     if shrink and -size <= begin < size:
         return begin % size, begin % size + 1
-    found = slice(None if from_start else begin, None if to_end else end, step).indices(size)
+    found = slice(begin, None if to_end else end, step).indices(size)
     if shrink or not len(range(*found)):
         raise g.error(
             f"takes no element from {begin} to {end} of axis {axis}, which has {size}; a tensor "

@@ -61,6 +61,8 @@ def _binary(op: Callable[..., relax.Expr], *, to_float: bool = False) -> Convert
         if to_float and not dtype.is_floating_point:
             dtype = _default_float()
         values = [operand(importer, value, dtype) for value in (left, right)]
+        if str(dtype) == "torch.bool" and op in OF_BOOLEANS:
+            return emit(importer, OF_BOOLEANS[op](*values))
         alpha = argument(node, 2, "alpha", 1)
         if alpha != 1:
             values[1] = emit(
@@ -69,6 +71,15 @@ def _binary(op: Callable[..., relax.Expr], *, to_float: bool = False) -> Convert
         return emit(importer, op(*values))
 
     return convert
+
+
+OF_BOOLEANS: dict[Any, Callable[..., relax.Expr]] = {
+    relax.op.add: relax.op.logical_or,
+    relax.op.maximum: relax.op.logical_or,
+    relax.op.minimum: relax.op.logical_and,
+    relax.op.multiply: relax.op.logical_and,
+}
+"""What arithmetic means where all operands are booleans."""
 
 
 def _default_float() -> Any:

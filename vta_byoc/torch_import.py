@@ -179,7 +179,8 @@ def _check_result(node: Any, value: Any, builder: relax.BlockBuilder) -> None:
 
 def _dtype_and_shape(tensor: relax.TensorType) -> tuple[str, tuple[int, ...] | None]:
     dims = [getattr(dim, "value", None) for dim in tensor.shape or ()]
-    return str(tensor.dtype), None if None in dims else tuple(int(dim) for dim in dims)
+    known = tuple(int(dim) for dim in dims if dim is not None)
+    return str(tensor.dtype), known if len(known) == len(dims) else None
 
 
 # ---------------------------------------------------------------- quantization operators
