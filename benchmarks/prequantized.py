@@ -291,8 +291,9 @@ def transformer_row(name: str) -> dict[str, Any]:
 
     net, x = transformers.quantized(name)
     mod = load_model(torch.export.export(net, (x,)))
-    integer = quantize(mod)
-    compiled = compile_module(integer, VTAConfig.preset("pynq"))
+    machine = VTAConfig.preset("sim")
+    integer = quantize(mod, config=machine)
+    compiled = compile_module(integer, machine)
     rows = [row for row in compiled.placement if row.macs]
     linear = [row for row in rows if not row.name.startswith("bmm")]
     checks = compare_layers(integer, compiled, [x.numpy()])

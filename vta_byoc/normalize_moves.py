@@ -73,7 +73,7 @@ def quantize_before_moves(rewriter: Rewriter, call: relax.Call) -> relax.Expr | 
     return q.quantize(_moved(rewriter, data, source, value))
 
 
-def _becomes_integer(rewriter: Rewriter, call: relax.Expr | None) -> bool:
+def _becomes_integer(rewriter: Rewriter, call: Any) -> bool:
     """Whether `call` has an integer form; a product of matrices has one with constant weights."""
     name = op_name(call) if call is not None else ""
     if name == "relax.matmul":
@@ -87,7 +87,7 @@ def _moved(
     """The moves from `source` to `data`, of `value`."""
     if data.same_as(source):
         return value
-    call = rewriter.producer(data)
+    call: Any = rewriter.producer(data)
     inner = _moved(rewriter, call.args[0], source, value)
     moved = relax.Call(call.op, [inner, *call.args[1:]], call.attrs, call.ty_args)
     return rewriter.as_variable(moved, str(data.name))

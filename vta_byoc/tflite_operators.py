@@ -185,9 +185,6 @@ def _reduction(op: Callable[..., relax.Expr]) -> Converter:
 
 
 # ---------------------------------------------------------------- one tensor
-AWAY_FROM_ZERO = 1 + 2.0**-14
-
-
 def _unary(op: Callable[[relax.Expr], relax.Expr]) -> Converter:
     def convert(g: Graph) -> None:
         g.store(op(g.value(*inputs_of(g, 0))))
@@ -196,11 +193,7 @@ def _unary(op: Callable[[relax.Expr], relax.Expr]) -> Converter:
 
 
 def _leaky_relu(g: Graph) -> None:
-    """TFLite rounds exact halves of integers away from zero: so does a slope that is a little
-    steeper, and no other value of 8 bits is rounded differently."""
     alpha = float(g.op.options("LeakyReluOptions").Alpha())
-    if g.op.outputs[0].is_quantized:
-        alpha *= AWAY_FROM_ZERO
     g.store(relax.op.nn.leakyrelu(g.value(*inputs_of(g, 0)), alpha))
 
 
