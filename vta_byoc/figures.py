@@ -84,10 +84,16 @@ def placement_figure(facts: ModelFacts) -> Figure:
     """A bar as long as the model's MACs, one as its ALU operations; a piece for each operator,
     those on VTA first."""
     kinds = [
-        ("MACs", "MAC", [(op, op.macs) for op in facts.placement if op.macs]),
-        ("ALU operations", "op", [(op, op.alu_ops) for op in facts.placement if op.alu_ops]),
+        ("MACs", "MAC", [(op, op.on_vta.macs, op.on_cpu.macs) for op in facts.placement]),
+        (
+            "ALU operations",
+            "op",
+            [(op, op.on_vta.alu_ops, op.on_cpu.alu_ops) for op in facts.placement],
+        ),
     ]
-    shown = [(title, unit, ops) for title, unit, ops in kinds if ops]
+    shown = [
+        (title, unit, ops) for title, unit, ops in kinds if any(vta + cpu for _, vta, cpu in ops)
+    ]
     data: list[Figure] = []
     layout: Figure = {
         "height": 42 * len(shown) + 6,
@@ -109,18 +115,19 @@ def placement_figure(facts: ModelFacts) -> Figure:
         axis = f"x{row + 1}" if row else "x"
         over = {"overlaying": "x"} if row else {}
         data += _placement_bars(ops, unit, row, axis)
-        total = sum(amount for _, amount in ops)
+        total = sum(vta + cpu for _, vta, cpu in ops)
         layout[axis.replace("x", "xaxis")] = {**_NO_AXIS, **over, "range": [0, total]}
     return {"data": data, "layout": layout}
 
 
 def _placement_bars(
-    ops: Sequence[tuple[Placement, int]], unit: str, row: int, axis: str
+    ops: Sequence[tuple[Placement, int, int]], unit: str, row: int, axis: str
 ) -> Iterable[Figure]:
-    """The pieces of one bar, VTA's and then those of the CPU."""
-    total, start = sum(amount for _, amount in ops), 0
-    for device, color in (("vta", ON_VTA), ("cpu", ON_CPU)):
-        mine = [(op, amount) for op, amount in ops if op.device == device]
+    """The pieces of one bar, VTA's and then those of the CPU; ``ops`` with what each computes."""
+    total, start = sum(vta + cpu for _, vta, cpu in ops), 0
+    on_vta = [(op, amount) for op, amount, _ in ops if amount]
+    on_cpu = [(op, amount) for op, _, amount in ops if amount]
+    for device, color, mine in (("vta", ON_VTA, on_vta), ("cpu", ON_CPU, on_cpu)):
         ends = list(itertools.accumulate((amount for _, amount in mine), initial=start))
         start = ends[-1]
         yield {

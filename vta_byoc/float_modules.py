@@ -30,7 +30,12 @@ def computes_integers(mod: tvm.IRModule) -> bool:
 
 def computes_floats(mod: tvm.IRModule) -> bool:
     """Whether ``mod`` has more float work than quantization, dequantization and movement."""
-    return any(_dtype(b.var).startswith("float") for b in _computing(mod))
+    return bool(float_operators(mod))
+
+
+def float_operators(mod: tvm.IRModule) -> list[str]:
+    """The operators of ``mod`` that compute floats; tuples count as floats."""
+    return [op_name(b.value) for b in _computing(mod) if _dtype(b.var)[:5] in ("", "float")]
 
 
 def _dtype(expr: relax.Expr) -> str:

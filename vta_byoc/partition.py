@@ -405,13 +405,19 @@ def _macs(group: Group, works: Mapping[relax.Var, Work]) -> int:
     return sum(works.get(b.var, NOTHING).macs for b in group.bindings)
 
 
+def _operator(expr: relax.Expr) -> str:
+    """The operator of a call; of one that the importer has written as loops, their name."""
+    name = op_name(expr)
+    return f"relax.{expr.args[0].name_hint}" if name == "relax.call_tir" else name
+
+
 def _kind(bindings: Sequence[Binding], works: Mapping[relax.Var, Work]) -> str:
     """What an operator is that became ``bindings``: what multiplies and accumulates the most, else
     what computes and is no step, else the first that is no step."""
     most = max(bindings, key=lambda b: works[b.var].macs)
     if works[most.var].macs:
-        return op_name(most.value)
-    kinds = [op_name(b.value) for b in bindings]
+        return _operator(most.value)
+    kinds = [_operator(b.value) for b in bindings]
     main = [k for k in kinds if k not in STEP_KINDS]
     return next((k for k in main if k not in MOVES | CONVERSIONS), (main or kinds[-1:])[0])
 

@@ -7,7 +7,8 @@ as vector lanes, a few columns in registers, and the rest over all cores.  Every
 default pipeline.  Nothing of the accelerator's flow is shared.
 
 A quantized module may hold float operators, which round the same way here as in an executable:
-multiplications and additions are never contracted, and LLVM optimizes both alike.
+multiplications and additions are never contracted, and where LLVM's optimizations could change a
+bit they are the same.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import tvm
 from tvm import relax, te
 
 from vta_byoc.bindings import is_constant, op_name, static_shape, straight_bindings
-from vta_byoc.float_modules import computes_floats, computes_integers
+from vta_byoc.float_modules import computes_floats, computes_integers, float_operators
 from vta_byoc.hw.target import exact_target, native_target, unoptimized_target
 
 LANES = 16
@@ -30,6 +31,19 @@ CACHE_LINE = 64
 WORTH_OPTIMIZING = 4_000_000
 """Multiplications of a module for which LLVM optimizes: smaller ones are built in a third of the
 time without, and run in milliseconds."""
+
+
+PLAIN = frozenset(
+    f"relax.{op}"
+    for op in (
+        "add", "subtract", "multiply", "divide", "maximum", "minimum", "negative", "abs", "clip",
+        "exp", "log", "tanh", "sigmoid", "mean", "sum", "max", "min", "matmul", "nn.conv1d",
+        "nn.conv2d", "nn.relu", "nn.leakyrelu", "nn.silu", "nn.softmax", "nn.max_pool2d",
+        "nn.avg_pool2d", "nn.adaptive_avg_pool2d",
+    )
+)  # fmt: skip
+"""Float operators of which LLVM's optimizations change no bit: arithmetic in a fixed order and
+calls that it does not replace, as it does with powers."""
 
 
 def build_reference(mod: tvm.IRModule) -> Any:
@@ -46,9 +60,12 @@ def build_reference(mod: tvm.IRModule) -> Any:
 
 
 def _target(mod: tvm.IRModule) -> tvm.target.Target:
-    if computes_integers(mod) and computes_floats(mod):  # executables are held against it
-        return exact_target(native_target())
-    return unoptimized_target() if _multiplications(mod) < WORTH_OPTIMIZING else native_target()
+    small = _multiplications(mod) < WORTH_OPTIMIZING
+    if not (computes_integers(mod) and computes_floats(mod)):
+        return unoptimized_target() if small else native_target()
+    # Executables, which are optimized, are held against it.
+    quick = small and all(op in PLAIN for op in float_operators(mod))
+    return exact_target(unoptimized_target() if quick else native_target())
 
 
 def _multiplications(mod: tvm.IRModule) -> int:
