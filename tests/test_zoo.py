@@ -59,8 +59,8 @@ def test_a_failure_is_a_row(tmp_path: Path) -> None:
     [
         (nn.Conv2d(8, 12, 3, groups=4), (1, 8, 5, 5), 12 * 9 * 2 * 9),
         (nn.ConvTranspose2d(4, 6, 2, 2), (1, 4, 3, 3), 4 * 9 * 6 * 4),
-        (nn.LSTM(5, 7, batch_first=True), (1, 3, 5), 3 * 4 * 7 * (5 + 7)),
-        (nn.GRU(5, 7, batch_first=True), (1, 3, 5), 3 * 3 * 7 * (5 + 7)),
+        (nn.LSTM(5, 7, batch_first=True), (1, 3, 5), 4 * 7 * (3 * 5 + 2 * 7)),
+        (nn.GRU(5, 7, batch_first=True), (1, 3, 5), 3 * 7 * (3 * 5 + 2 * 7)),
         (nn.MultiheadAttention(8, 2), None, 4 * 5 * 8 * 8 + 2 * 5 * 5 * 8),
     ],
 )

@@ -46,6 +46,15 @@ def _slice(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None
     return relax.op.strided_slice(data, chosen, [start for start, _, _ in bounds], ends, step)
 
 
+def _gather(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
+    """Constant indices as they are: `bound_indices` checks them, TVM would wrap them."""
+    data, index = inputs[:2]
+    is_tensor = isinstance(data.ty, relax.TensorType)
+    if not is_tensor or is_constant(data) or not is_constant(index):
+        return None
+    return relax.op.take(data, index, int(attrs.get("axis", 0)))
+
+
 def _one_hot(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
     """Indices from -depth, in the dtype of the values; TVM knows neither."""
     depth, values = _values(inputs[1]), _values(inputs[2])
@@ -101,6 +110,7 @@ def _roi_align(inputs: list[relax.Expr], attrs: dict[str, Any]) -> None:
 
 EXACT: dict[str, Converter] = {
     "AffineGrid": _affine_grid,
+    "Gather": _gather,
     "OneHot": _one_hot,
     **{
         f"Reduce{name}": _reduced_inside

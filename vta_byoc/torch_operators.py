@@ -75,7 +75,15 @@ def _can_be_left(name: str) -> bool:
         operator.name(), "CompositeImplicitAutograd"
     )
     is_kept = name in KEPT_COMPOSITES
-    return is_kept or not (is_composite or operator in torch.export.default_decompositions())
+    return is_kept or not (is_composite or operator in _decomposed())
+
+
+@functools.cache
+def _decomposed() -> Any:
+    """PyTorch's table of decompositions, which takes 0.1 s to make."""
+    import torch
+
+    return torch.export.default_decompositions()
 
 
 KEPT_COMPOSITES = ("upsample_bilinear2d.vec", "upsample_nearest2d.vec")
