@@ -55,7 +55,9 @@ def is_lower_digit(graph: Graph, binding: Binding) -> bool:
 def _alike(first: relax.Expr, second: relax.Expr) -> bool:
     """Whether two products differ in their constant weights only."""
     calls = isinstance(first, Call) and isinstance(second, Call)
-    if not calls or op_name(first) != op_name(second) or not is_constant(second.args[1]):
+    if not calls or op_name(first) != op_name(second) or len(second.args) != 2:
+        return False
+    if not is_constant(first.args[1]) or not is_constant(second.args[1]):
         return False
     same = first.args[0].same_as(second.args[0]) and structural_equal(first.attrs, second.attrs)
     return bool(same) and first.args[1].value.shape == second.args[1].value.shape
@@ -93,9 +95,9 @@ def _sums(graph: Graph, kept: relax.Var) -> list[Binding]:
 
 
 def _adds(call: relax.Expr, value: relax.Var, kept: relax.Var) -> bool:
-    return op_name(call) == "relax.add" and [a.same_as(v) for a, v in zip(
-        call.args, (value, kept), strict=True
-    )] == [True, True]
+    return op_name(call) == "relax.add" and [
+        a.same_as(v) for a, v in zip(call.args, (value, kept), strict=True)
+    ] == [True, True]
 
 
 def digit_shift(bindings: Sequence[Binding]) -> int:
