@@ -194,9 +194,7 @@ def _first_shift(source: Source, form: str, per_channel: bool) -> np.ndarray:
     return scalar_if_equal(np.clip(shift, -1, MAX_SHIFT).astype(np.int64))
 
 
-def _with_shift(
-    source: Source, form: str, shift: np.ndarray
-) -> tuple[Scaled, np.ndarray]:
+def _with_shift(source: Source, form: str, shift: np.ndarray) -> tuple[Scaled, np.ndarray]:
     """With so many fraction bits of the weights, () or [channels]; and each channel's bound."""
     spread = per_weight(source.anchor, np.ldexp(1.0, shift), source.real.shape, source.attrs)
     exact = source.real * spread

@@ -95,9 +95,9 @@ def _sums(graph: Graph, kept: relax.Var) -> list[Binding]:
 
 
 def _adds(call: relax.Expr, value: relax.Var, kept: relax.Var) -> bool:
-    return op_name(call) == "relax.add" and [a.same_as(v) for a, v in zip(
-        call.args, (value, kept), strict=True
-    )] == [True, True]
+    return op_name(call) == "relax.add" and [
+        a.same_as(v) for a, v in zip(call.args, (value, kept), strict=True)
+    ] == [True, True]
 
 
 def digit_shift(bindings: Sequence[Binding]) -> int:
