@@ -59,6 +59,11 @@ MOVES = frozenset(
 CONVERSIONS = frozenset(("relax.astype", "relax.quantize", "relax.dequantize"))
 
 
+def computes(expr: relax.Expr) -> bool:
+    """Whether an operator does more than move elements or convert them."""
+    return op_name(expr) not in MOVES | CONVERSIONS
+
+
 def work_of(expr: relax.Expr, mod: tvm.IRModule) -> Work:
     """The work of one call of an operator, or of a PrimFunc of ``mod``; anything else has none."""
     name = op_name(expr)

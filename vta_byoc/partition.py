@@ -29,7 +29,7 @@ from vta_byoc.layer_factor import APPROXIMATE, WORDS
 from vta_byoc.quantizer import QUANTIZATION
 
 from .bound import bound
-from .operator_work import CONVERSIONS, MOVES, NOTHING, Work, work_of
+from .operator_work import CONVERSIONS, MOVES, NOTHING, Work, computes, work_of
 from .packing import blocks
 from .patterns import elementwise, layers, movement, pooling
 from .patterns.base import Parsed, PatternEntry, Plan
@@ -376,7 +376,7 @@ class _Placer:
         """Where an operator runs, without its work: on VTA if nothing or the smaller part of its
         multiply-accumulates is left to the CPU."""
         outside = [b for b in bindings if b.var not in self._inside]
-        left = [b for b in outside if _computes(b.value)]
+        left = [b for b in outside if computes(b.value)]
         groups = [self._groups[b.var] for b in bindings if b.var in self._groups]
         cpu = sum(works[b.var].macs for b in outside)
         if groups and (not left or sum(work.macs for work in works.values()) > 2 * cpu):
@@ -452,12 +452,6 @@ STEP_KINDS = frozenset(
     for op in ("astype", "multiply", "right_shift", "left_shift", "maximum", "minimum")
 )
 """Operators that only widen, scale and saturate what another operator of the group computed."""
-
-
-def _computes(expr: relax.Expr) -> bool:
-    """Whether an operator left outside of the groups is work: it neither moves elements nor
-    converts them."""
-    return op_name(expr) not in MOVES | CONVERSIONS
 
 
 def _idle_share(work: object, config: VTAConfig) -> str:
