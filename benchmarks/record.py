@@ -48,6 +48,7 @@ def run(name: str, options: Sequence[str]) -> list[dict[str, Any]]:
 
 def record(name: str, options: Sequence[str]) -> None:
     """Run one benchmark and write its figures, one a line."""
+    RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
     figures = {figure["name"]: figure for figure in run(name, options)}
     if options and path.exists():

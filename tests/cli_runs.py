@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from small_models import Net
 
 from vta_byoc.cli import app, commands
+from vta_byoc.hw.config import VTAConfig
 
 SHAPE = (1, 16, 8, 8)
 
@@ -40,11 +41,13 @@ def small_model(path: Path) -> Path:
     return net.save(path, net.node("Sigmoid", joined, name="gate"))
 
 
-def quantize_once(mod: tvm.IRModule, calibration: str | None, steps: Any) -> tvm.IRModule:
+def quantize_once(
+    mod: tvm.IRModule, calibration: str | None, steps: Any, machine: VTAConfig | None = None
+) -> tvm.IRModule:
     """Stands in for `commands._quantize`: most tests ask about something else."""
-    key = str(mod.script())
+    key = f"{mod.script()} {machine}"
     if calibration or key not in _DONE:
-        _DONE[key] = _quantize(mod, calibration, steps)
+        _DONE[key] = _quantize(mod, calibration, steps, machine)
     steps.seconds.setdefault("quantize", 0.0)
     return _DONE[key]
 

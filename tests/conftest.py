@@ -12,6 +12,33 @@ from vta_byoc.hw.program import Program
 from vta_byoc.hw.verifier import verify
 
 GOLDEN = Path(__file__).parent / "golden"
+LONG = {
+    "test_codegen_programs",
+    "test_conv_shapes",
+    "test_exporters",
+    "test_float_islands",
+    "test_fuzz",
+    "test_importers",
+    "test_layers",
+    "test_layers_geometries",
+    "test_light_models",
+    "test_model_health",
+    "test_model_resnet18",
+    "test_model_zoo",
+    "test_packaging",
+    "test_provenance",
+    "test_quantize_options",
+    "test_random_demands",
+    "test_random_graphs",
+    "test_random_graphs_more",
+    "test_real_cores",
+    "test_region_identity",
+    "test_resnet18",
+    "test_simulators",
+    "test_torch_import",
+    "test_zoo",
+}
+"""Modules of tests that `make check` leaves out: whole networks, hunts, many processes."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -20,6 +47,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="rewrite the files in tests/golden instead of comparing with them",
     )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.stem in LONG:
+            item.add_marker(pytest.mark.long)
 
 
 @pytest.fixture

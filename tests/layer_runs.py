@@ -79,8 +79,8 @@ def partitioned(
 ) -> Run:
     """``mod`` partitioned, with the plan of each composite (``hosted``: of an operand from the
     host) if it is to be ``planned``."""
-    clean, mark, *rest = partition_passes(config, scopes=scopes, demands=demands)
-    marked = mark(clean(mod))
+    told, clean, mark, *rest = partition_passes(config, scopes=scopes, demands=demands)
+    marked = mark(clean(told(mod)))
     plans = {}
     for func in composites(marked).values() if planned else ():
         entry, parsed = parse_composite(func, config)

@@ -54,7 +54,7 @@ def operators(net: Net, x: str, y: str) -> dict[str, str]:
     return made
 
 
-MULTIPLIES = {"multiply", "leaky_odd", "by_channel"}
+MULTIPLIES = {"multiply", "by_channel"}
 """What no machine without MUL can do."""
 FOLLOWED = {"split_rows": "rows"}
 """Name of an output -> its operator, where it is another."""

@@ -245,8 +245,8 @@ REFUSED: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
     "no output": (lambda: model([conv("x", "y")], ""), EMPTY.format(1, 1, 0)),
     "result of unknown size": (
         lambda: model([node("NonZero", "x", "y")], results={"y": TensorProto.INT64}),
-        "only straight-line functions with static shapes are compiled; inline the branch or export "
-        "the model without it",
+        "the shape of its result depends on the data, and every shape must be known; export the "
+        "model without it or cut the model before it",
     ),
     "kernel shape": (
         lambda: model([conv("x", "y", kernel_shape=[5, 5])]),

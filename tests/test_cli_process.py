@@ -134,8 +134,8 @@ def test_an_error_shows_names_as_they_are(tmp_path: Path) -> None:
     net.inputs = [helper.make_tensor_value_info(EVIL, TensorProto.DOUBLE, (1, 4))]
     path = net.save(tmp_path / "net.onnx", net.node("Relu", EVIL))
     assert refused("run", path) == (
-        f'input "{SHOWN}" has dtype double; inputs must be float tensors (float32); export the '
-        "model in float32"
+        f'input "{SHOWN}" has dtype double; inputs must be tensors of float, int8, uint8, int32, '
+        "int64, bool; export the model with one of these"
     )
 
 

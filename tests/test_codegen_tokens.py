@@ -207,7 +207,7 @@ def test_outstanding_tokens() -> None:
     with pytest.raises(
         CodegenError,
         match="256 tokens from LOAD to COMPUTE may be outstanding; the machine counts to 255; "
-        "use smaller tiles or fewer SRAM slots",
+        "raise CAPABILITIES.max_tokens to 256 or more in the configuration file",
     ):
         assigned(flood(LIMIT + 1))
 

@@ -1,4 +1,4 @@
-"""10,000 random correct programs: all simulators agree, in any order; `make fuzz` hunts on."""
+"""4,000 random correct programs: all simulators agree, in any order; `make fuzz` hunts on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks import fuzz
 from vta_byoc.hw.isa import Opcode
 from vta_byoc.hw.order import POLICIES
 
-PROGRAMS = 10_000
+PROGRAMS = 4_000
 SHARE = -(-PROGRAMS // len(fuzz.MACHINES))
 
 
@@ -34,9 +34,9 @@ def test_machines_cover_batches_and_blocks() -> None:
 
 
 def test_cases_take_machines_in_turn() -> None:
-    first = list(itertools.islice(fuzz.cases(7), 8))
+    first = list(itertools.islice(fuzz.cases(7), len(fuzz.MACHINES) + 2))
     assert [m for m, _ in first] == [*fuzz.MACHINES, *list(fuzz.MACHINES)[:2]]
-    assert [s for _, s in first] == list(range(7, 15))
+    assert [s for _, s in first] == list(range(7, 9 + len(fuzz.MACHINES)))
 
 
 def test_a_disagreement_names_machine_and_seed(monkeypatch: pytest.MonkeyPatch) -> None:

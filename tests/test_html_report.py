@@ -174,7 +174,8 @@ class TestPage:
     def test_states_machine_and_timing(self) -> None:
         text = page().text
         for name, value in dataclasses.asdict(facts().timing).items():
-            assert text[text.index(name) + 1] == f"{value:,}"
+            shown = value if isinstance(value, str) else f"{value:,}"
+            assert text[text.index(name) + 1] == shown
         assert "2,048 elements, 32 KiB" in text
 
     def test_says_each_reason_once(self) -> None:

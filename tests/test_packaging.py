@@ -94,7 +94,7 @@ class TestWheel:
         required = {Requirement(text) for text in metadata.get_all("Requires-Dist", [])}
         assert {Requirement(text) for text in _pins.REQUIREMENTS} <= required
         assert SpecifierSet(metadata["Requires-Python"]) == SpecifierSet(">=3.10,<3.14")
-        assert metadata.get_all("Provides-Extra") == ["dev", "images", "torch"]
+        assert metadata.get_all("Provides-Extra") == ["dev", "images", "tflite", "torch"]
 
 
 class TestPins:

@@ -185,6 +185,7 @@ def test_limits_of_the_benchmark(name: str, moved: tuple[int, int], ok: bool) ->
             other: {"vta": 1, "host": 0, "host_least": 0},
             "tensors": 5,
             "different": 0,
+            **dict.fromkeys(("regions", "cycles", "peak", "apart"), 1),
         }
         for mode, nbytes in zip(SCOPE_MODES, (moved[0], 50, moved[1]), strict=True)
     }

@@ -167,8 +167,8 @@ def test_a_product_of_two_tensors_stays_on_the_cpu():
         if p.name == "multiply"
     }
     assert reasons == {
-        "the result multiplies and the machine has no MUL (CAPABILITIES.mul is false); quantize "
-        "for this machine (config=), use power-of-two scales or a machine with MUL"
+        "both operands are computed and the machine has no MUL (CAPABILITIES.mul is false); a "
+        "constant factor can become shifts; leave it to the CPU"
     }
 
 
