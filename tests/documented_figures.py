@@ -18,17 +18,6 @@ NETWORKS = {
     "YOLOv3-tiny": "yolov3_tiny",
     "DCGAN": "dcgan",
 }
-LIGHT = (
-    "resnet50",
-    "squeezenet",
-    "shufflenet",
-    "densenet121",
-    "inception_v1",
-    "inception_v2",
-    "bvlc_alexnet",
-    "zfnet512",
-    "vgg19",
-)
 LAYERS = {
     "ResNet-18 | 1x16": "resnet18_1x16",
     "ResNet-50 | 1x16": "resnet50_1x16",
@@ -42,12 +31,6 @@ LAYERS = {
     "LSTM | 4x8": "lstm_4x8",
 }
 SCOPES = {"ResNet-18": "resnet18", "MobileNetV2": "mobilenet_v2", "YOLOv3-tiny": "yolov3_tiny"}
-RESCALES = {
-    "`pow2`": "pow2",
-    "`pow2`, per channel": "pow2_per_channel",
-    "`mul`": "mul",
-    "`mul`, per channel": "mul_per_channel",
-}
 
 
 def claims() -> Iterator[tuple[str, str]]:
@@ -73,7 +56,7 @@ def _readme() -> Iterator[tuple[str, str]]:
 
 def _networks() -> Iterator[tuple[str, str]]:
     page = "docs/networks.md"
-    for title, name in {**NETWORKS, **{f"light_{n}": f"light_{n}" for n in LIGHT}}.items():
+    for title, name in NETWORKS.items():
         yield page, (
             f"| {title} | {{networks[{name}_cycles]:,.0f}} | {{networks[{name}_bound]:,.0f}} | "
             f"{{networks[{name}_over_bound]:.3f}} |"

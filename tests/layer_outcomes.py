@@ -24,7 +24,7 @@ from vta_byoc.pipeline import compile_module
 from vta_byoc.runtime import profile
 
 PER_MODULE = 17
-MODULES = 1
+MODULES = 2
 EACH = PER_MODULE * MODULES
 """Layers of each kind on each machine."""
 

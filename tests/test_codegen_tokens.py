@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from vta_byoc.codegen.linear import CodegenError
 from vta_byoc.codegen.stream import QUEUES, Insn, TokenAssigner, layer_spans, no_op
+from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.isa import Opcode, Queue
 
 LOAD, COMPUTE, STORE = QUEUES
@@ -205,7 +205,7 @@ def test_outstanding_tokens() -> None:
     check(assigned(flood(LIMIT)))
     check(assigned(flood(8), limit=8))
     with pytest.raises(
-        CodegenError,
+        VTAError,
         match="256 tokens from LOAD to COMPUTE may be outstanding; the machine counts to 255; "
         "raise CAPABILITIES.max_tokens to 256 or more in the configuration file",
     ):

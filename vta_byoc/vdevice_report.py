@@ -319,7 +319,7 @@ def _cells(row: Row, rules: Notes) -> list[str]:
         notes.append(rules.number(f"resident: loaded once for {row.calls} calls in a row"))
     unmet = [item for item in row.on_chip if item.scope != ACC]
     notes += [rules.number(f"not in the tiles: {item.rule}") for item in unmet]
-    return [*cells, " ".join(notes).replace("[", "\\[")]
+    return [*cells, " ".join(notes)]
 
 
 def _bytes(count: int) -> str:
