@@ -27,7 +27,7 @@ from models import resnet18
 from models._build import calibration_inputs, sample_inputs
 from vta_byoc import VTAConfig, load_model, quantize
 from vta_byoc.hw.faults import COUNTER_SLOTS
-from vta_byoc.hw.interpreter import build_interpreter, symbol
+from vta_byoc.hw.interpreter import NO_REGION, build_interpreter, symbol
 from vta_byoc.hw.program import Program
 from vta_byoc.pipeline import compile_module
 
@@ -56,7 +56,7 @@ def simulator(program: Program, config: VTAConfig, dot: str) -> Callable[[], Non
         np.zeros(COUNTER_SLOTS, "int64"),
     ]
     args = [tvm.runtime.tensor(t) for t in tensors]
-    return lambda: function(*args)
+    return lambda: function(*args[:3], NO_REGION, *args[3:])
 
 
 def onnxruntime_fp32() -> Callable[[], None]:

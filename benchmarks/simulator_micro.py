@@ -17,7 +17,7 @@ from _figures import Figure, arguments, report
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import dram_elem_bytes
 from vta_byoc.hw.faults import COUNTER_SLOTS, STATUS_SLOT
-from vta_byoc.hw.interpreter import build_interpreter, symbol, vnni_lanes
+from vta_byoc.hw.interpreter import NO_REGION, build_interpreter, symbol, vnni_lanes
 from vta_byoc.hw.isa import ISA, AluOp, MemType, Opcode
 from vta_byoc.hw.target import export_target, native_target
 
@@ -51,7 +51,7 @@ class Machine:
         times = []
         for _ in range(7):
             begin = time.perf_counter()
-            self.function(insns, *self.given, *self.results)
+            self.function(insns, *self.given, NO_REGION, *self.results)
             times.append(time.perf_counter() - begin)
         assert self.counters.numpy()[STATUS_SLOT] == 0
         return min(times)

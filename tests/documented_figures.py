@@ -44,8 +44,8 @@ def claims() -> Iterator[tuple[str, str]]:
 def _readme() -> Iterator[tuple[str, str]]:
     page = "README.md"
     yield page, (
-        "YOLOv3-tiny moves {scopes[yolov3_tiny_on_vta_megabytes]:.1f} MB instead of "
-        "{scopes[yolov3_tiny_dram_only_vta_megabytes]:.1f} MB"
+        "ResNet-18 moves {scopes[resnet18_on_vta_megabytes]:.1f} MB instead of "
+        "{scopes[resnet18_dram_only_vta_megabytes]:.1f} MB"
     )
     yield page, "ResNet-18: {networks[resnet18_cycles_millions]:.1f} M cycles"
     yield page, (
