@@ -1,4 +1,4 @@
-"""125 random ONNX networks on five machines: import, quantize, compile, run, equal bit for bit.
+"""250 random ONNX networks on five machines: import, quantize, compile, run, equal bit for bit.
 
 Some of them again with DRAM scopes only, without memory scopes, and with random legal demands.
 `test_random_graphs_more.py` runs the other half, at the same time; `make fuzz` hunts on.
@@ -7,22 +7,25 @@ Some of them again with DRAM scopes only, without memory scopes, and with random
 from __future__ import annotations
 
 import pytest
+from network_demands import AGAINST_COST, INJECTED, TAKEN_OUT
 from network_hunt import DEMANDED, MACHINES, PUBLIC, Tally, machine_of, try_network, way_of
 from network_runs import demanded, public
 
 from vta_byoc.partition import TABLE
 
-NETWORKS = 250
+NETWORKS = 500
 HALF = NETWORKS // 2
-CHUNK = 5
-LEAST_HITS = 2
+CHUNK = 10
+LEAST_HITS = 20
 """Of every entry of the partition table, by all networks."""
 LEAST_SHARE = 95
 """Percent of the networks with work for VTA."""
-LEAST_SHARING = 60
+LEAST_SHARING = 150
 """Networks with a layer of several operators."""
-LEAST_TILES = 2
+LEAST_TILES = 16
 """Consumers of each kind in their producer's tiles, and layers of each length."""
+LEAST_DEMANDS = {INJECTED: 10, AGAINST_COST: 2, TAKEN_OUT: 2}
+"""By what came of them; rarer outcomes are tests of test_random_demands.py."""
 SEEDS = range(HALF)
 TALLY = Tally()
 
@@ -39,6 +42,8 @@ def check_tally(tally: Tally) -> None:
     assert tally.sharing >= LEAST_SHARING / 2
     for kind, count in (tally.tiles.consumers | tally.tiles.chains).items():
         assert count >= LEAST_TILES / 2, f"{kind}: {tally.tiles}"
+    for what, least in LEAST_DEMANDS.items():
+        assert tally.demands[what] >= least / 2, f"{what}: {tally.demands}"
 
 
 @pytest.mark.parametrize("first", SEEDS[::CHUNK])

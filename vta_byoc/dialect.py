@@ -111,19 +111,7 @@ class DialectWriter(StepWriter):
     ) -> relax.Var:
         """A layer group of conv2d. data int8 NCHW, weight int8 OIHW, bias int32 [O]; for `bias`
         and `rescale` see `layer`. `attrs` has strides, padding, dilation and groups."""
-        product = self.product_of(
-            lambda digit: relax.op.nn.conv2d(
-                data,
-                const(digit, "int8"),
-                strides=attrs.strides,
-                padding=attrs.padding,
-                dilation=attrs.dilation,
-                groups=attrs.groups,
-                out_dtype="int32",
-            ),
-            weight,
-            name,
-        )
+        product = self._convolved(relax.op.nn.conv2d, data, weight, attrs, name)
         return self.layer(product, planes(bias, 4), rescale, name, (1, -1, 1, 1))
 
     def conv1d(
@@ -136,19 +124,7 @@ class DialectWriter(StepWriter):
         name: str,
     ) -> relax.Var:
         """A layer group of conv1d. data int8 NCW, weight int8 OIW, bias int32 [O]."""
-        product = self.product_of(
-            lambda digit: relax.op.nn.conv1d(
-                data,
-                const(digit, "int8"),
-                strides=attrs.strides,
-                padding=attrs.padding,
-                dilation=attrs.dilation,
-                groups=attrs.groups,
-                out_dtype="int32",
-            ),
-            weight,
-            name,
-        )
+        product = self._convolved(relax.op.nn.conv1d, data, weight, attrs, name)
         return self.layer(product, planes(bias, 3), rescale, name, (1, -1, 1))
 
     def conv2d_transpose(
@@ -162,19 +138,13 @@ class DialectWriter(StepWriter):
     ) -> relax.Var:
         """A layer group of conv2d_transpose. data int8 NCHW, weight int8 (I, O / groups, KH, KW),
         bias int32 [O]; `attrs` has output_padding too."""
-        product = self.product_of(
-            lambda digit: relax.op.nn.conv2d_transpose(
-                data,
-                const(digit, "int8"),
-                strides=attrs.strides,
-                padding=attrs.padding,
-                output_padding=attrs.output_padding,
-                dilation=attrs.dilation,
-                groups=attrs.groups,
-                out_dtype="int32",
-            ),
+        product = self._convolved(
+            relax.op.nn.conv2d_transpose,
+            data,
             weight,
+            attrs,
             name,
+            output_padding=attrs.output_padding,
         )
         return self.layer(product, planes(bias, 4), rescale, name, (1, -1, 1, 1))
 
@@ -193,6 +163,31 @@ class DialectWriter(StepWriter):
             name,
         )
         return self.layer(product, bias, rescale, name)
+
+    def _convolved(
+        self,
+        convolution: Callable[..., relax.Expr],
+        data: relax.Expr,
+        weight: np.ndarray,
+        attrs: Any,
+        name: str,
+        **more: Any,
+    ) -> relax.Expr:
+        """The int32 product of a convolution with `attrs`, and with what only some have."""
+        return self.product_of(
+            lambda digit: convolution(
+                data,
+                const(digit, "int8"),
+                strides=attrs.strides,
+                padding=attrs.padding,
+                dilation=attrs.dilation,
+                groups=attrs.groups,
+                out_dtype="int32",
+                **more,
+            ),
+            weight,
+            name,
+        )
 
     def product_of(
         self, make: Callable[[np.ndarray], relax.Expr], weight: np.ndarray, name: str
