@@ -222,26 +222,40 @@ class _Passes:
 def twins(mod: tvm.IRModule, qmod: tvm.IRModule) -> dict[relax.Var, Twin]:
     """Variable of the float module -> the tensor of the quantized module with its value.
 
-    A group of operators bears the name of its first and has the value of its last.
+    A group of operators bears the name of its first and has the value of its last.  An operator
+    whose result only moves to become the source's (a mean, reshaped) stands there with the moved
+    tensor.
     """
     record = json.loads(qmod.attrs[QUANTIZATION])
     named: dict[str, list[relax.Var]] = {sanitized(p.name): [p] for p in mod["main"].params}
     for binding in straight_bindings(mod["main"]):
         named.setdefault(source_name(binding.var), []).append(binding.var)
     found: dict[relax.Var, Twin] = {}
+    moved: dict[relax.Var, Twin] = {}
     for binding in straight_bindings(qmod["main"]):
         name = str(binding.var.name)
         source = record["sources"].get(name, [name.removesuffix(f"{SEPARATOR}int8")])[-1]
-        entry = record["tensors"].get(name)
+        twin = _twin_of(binding.var, record["tensors"].get(name))
         var = _result_of(source, named.get(source, []), binding.var)
-        if var is None:
-            continue
-        if is_float32(binding.var):
-            found.setdefault(var, Twin(binding.var))
-        elif entry is not None:
-            scale, zero = float(entry["scale"]), float(entry.get("zero", 0))
-            found.setdefault(var, Twin(binding.var, scale, zero))
-    return found
+        if twin is not None and var is not None:
+            found.setdefault(var, twin)
+        elif twin is not None:
+            source = source_name(binding.var)
+            var = _result_of(source, named.get(source, []), binding.var)
+            if var is not None and sanitized(var.name) == source:
+                moved.setdefault(var, twin)
+    replaced = {source_name(var) for var in moved.keys() - found.keys()}
+    kept = {var: twin for var, twin in found.items() if source_name(var) not in replaced}
+    return {**moved, **kept}
+
+
+def _twin_of(var: relax.Var, entry: Mapping[str, float] | None) -> Twin | None:
+    """A tensor of the quantized module; `entry` is what its record says of it."""
+    if is_float32(var):
+        return Twin(var)
+    if entry is None:
+        return None
+    return Twin(var, float(entry["scale"]), float(entry.get("zero", 0)))
 
 
 def _result_of(source: str, variables: Sequence[relax.Var], like: relax.Var) -> relax.Var | None:

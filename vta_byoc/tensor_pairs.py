@@ -109,6 +109,7 @@ def tensor_pairs(mod: tvm.IRModule, qmod: tvm.IRModule) -> list[Pair]:
             "no tensor of the module is in the quantized one; the names of their operators "
             "differ; give the module that was quantized"
         )
+    groups = record["sources"]
     params = {sanitized(param.name) for param in mod["main"].params}
     pairs: list[Pair] = []
     numbers: dict[relax.Var, tuple[int, ...]] = {}
@@ -119,8 +120,10 @@ def tensor_pairs(mod: tvm.IRModule, qmod: tvm.IRModule) -> list[Pair]:
         if var not in found:
             continue
         name, (source, twin) = source_name(var), found[var]
-        operators = tuple(record["sources"].get(str(var.name), [name]))
-        is_group = str(var.name) in record["sources"] or name in params
+        # What a group makes may stand there moved, under another name.
+        group = str(var.name) if is_float32(var) or str(var.name) in groups else name
+        operators = tuple(groups.get(group, [name]))
+        is_group = group in groups or name in params
         pair = Pair(name, operators, source, twin, numbers[var], is_group)
         numbers[var] = (len(pairs),)
         pairs.append(pair)
