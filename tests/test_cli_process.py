@@ -37,8 +37,14 @@ with files.replacing(Path(sys.argv[1]) / "y.so") as file, files.workspace() as f
 
 
 def started(code: str, *args: object) -> subprocess.Popen[bytes]:
+    """A process that a terminal would have started: what runs in the background of a shell ignores
+    interrupts, and its children with it."""
     command = [sys.executable, "-c", code, *map(str, args)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize(
