@@ -6,7 +6,7 @@ EXTRAS ?= dev
 BIN := $(VENV)/bin
 COMMA := ,
 READY := $(VENV)/.ready-$(subst $(COMMA),-,$(EXTRAS))
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 MODEL := build/resnet18.onnx
 CALIBRATION := build/resnet18-calibration.npz
 SAMPLE := build/resnet18-image.npy
@@ -27,8 +27,8 @@ demo: $(READY) $(MODEL) ## Run ResNet-18 on the VTA simulator and check it bit f
 check: $(READY) ## Run the quick tests, linters included: the inner loop
 	$(PYTEST) -m "not long" tests
 
-test: check ## Run all tests: the quick ones, then the long ones
-	$(PYTEST) -m long tests
+test: $(READY) ## Run all tests: the quick ones, then the long ones
+	$(PYTEST) tests
 
 lint: $(READY) ## Run ruff and mypy
 	$(BIN)/python -m pytest -q tests/test_lint.py

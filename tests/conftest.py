@@ -12,33 +12,34 @@ from vta_byoc.hw.program import Program
 from vta_byoc.hw.verifier import verify
 
 GOLDEN = Path(__file__).parent / "golden"
-LONG = {
-    "test_codegen_programs",
-    "test_conv_shapes",
-    "test_exporters",
-    "test_float_islands",
-    "test_fuzz",
-    "test_importers",
-    "test_layers",
-    "test_layers_geometries",
-    "test_light_models",
-    "test_model_health",
-    "test_model_resnet18",
-    "test_model_zoo",
-    "test_packaging",
-    "test_provenance",
-    "test_quantize_options",
-    "test_random_demands",
+LONG = (
     "test_random_graphs",
     "test_random_graphs_more",
-    "test_real_cores",
-    "test_region_identity",
-    "test_resnet18",
+    "test_layers",
+    "test_layers_geometries",
+    "test_conv_shapes",
     "test_simulators",
-    "test_torch_import",
+    "test_fuzz",
+    "test_model_resnet18",
+    "test_codegen_programs",
+    "test_packaging",
+    "test_light_models",
+    "test_quantize_options",
+    "test_resnet18",
+    "test_importers",
+    "test_model_zoo",
     "test_zoo",
-}
-"""Modules of tests that `make check` leaves out: whole networks, hunts, many processes."""
+    "test_provenance",
+    "test_torch_import",
+    "test_float_islands",
+    "test_exporters",
+    "test_region_identity",
+    "test_real_cores",
+    "test_model_health",
+    "test_random_demands",
+)
+"""Modules of tests that `make check` leaves out: whole networks, hunts, many processes; the dearest
+first, so that no process is left with one of them at the end."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -53,6 +54,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.stem in LONG:
             item.add_marker(pytest.mark.long)
+    order = {stem: place for place, stem in enumerate(LONG)}
+    items.sort(key=lambda item: order.get(item.path.stem, -1))
 
 
 @pytest.fixture
