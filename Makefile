@@ -24,10 +24,10 @@ help: ## Show this list
 demo: $(READY) $(MODEL) ## Run ResNet-18 on the VTA simulator and check it bit for bit
 	$(BIN)/vta-byoc run $(MODEL) --calibration $(CALIBRATION) --input $(SAMPLE) --check
 
-check: $(READY) ## Run the quick tests, linters included: the inner loop
-	$(PYTEST) -m "not long" tests
+check: $(READY) ## Run the unit tests, linters included: the inner loop
+	$(PYTEST) -m unit tests
 
-test: $(READY) ## Run all tests: the quick ones, then the long ones
+test: $(READY) ## Run all tests: units, components, end to end
 	$(PYTEST) tests
 
 lint: $(READY) ## Run ruff and mypy

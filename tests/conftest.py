@@ -38,8 +38,72 @@ LONG = (
     "test_model_health",
     "test_random_demands",
 )
-"""Modules of tests that `make check` leaves out: whole networks, hunts, many processes; the dearest
-first, so that no process is left with one of them at the end."""
+"""End to end: whole networks, hunts, many processes; the dearest first, so that no process is left
+with one of them at the end."""
+UNIT = frozenset(
+    {
+        "test_arrays",
+        "test_boundary",
+        "test_calibrate",
+        "test_calibrators",
+        "test_channels_first",
+        "test_check",
+        "test_cli_calibration",
+        "test_cli_errors",
+        "test_cli_programs",
+        "test_cli_scopes",
+        "test_codegen_refusals",
+        "test_codegen_structure",
+        "test_codegen_tokens",
+        "test_codegen_transfer",
+        "test_codegen_uops",
+        "test_codegen_views",
+        "test_config",
+        "test_damaged_files",
+        "test_digits",
+        "test_documented_figures",
+        "test_executable",
+        "test_fixed_point",
+        "test_float_modules",
+        "test_fold",
+        "test_frontend",
+        "test_fuzz_networks",
+        "test_golden_counters",
+        "test_html_report",
+        "test_hunted",
+        "test_image_folder",
+        "test_importer_refusals",
+        "test_index_bounds",
+        "test_isa",
+        "test_json_object",
+        "test_keep_float",
+        "test_labelled",
+        "test_layer_benchmark",
+        "test_layer_factor",
+        "test_layer_facts",
+        "test_lint",
+        "test_memory_facts",
+        "test_normalize_axes",
+        "test_onnx_recurrent",
+        "test_onnx_static",
+        "test_operator_work",
+        "test_packing",
+        "test_partition",
+        "test_patterns_graph",
+        "test_patterns_steps",
+        "test_place",
+        "test_program",
+        "test_program_file",
+        "test_report",
+        "test_scope_errors",
+        "test_scope_pass",
+        "test_simulator_faults",
+        "test_trace",
+        "test_vdevice",
+    }
+)
+"""What `make check` runs: the linters, and modules that need little time for what they find. Those
+in neither table test components: one pass, one strategy, one command."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -54,7 +118,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.stem in LONG:
             item.add_marker(pytest.mark.long)
-    order = {stem: place for place, stem in enumerate(LONG)}
+        elif item.path.stem in UNIT:
+            item.add_marker(pytest.mark.unit)
+    order = {**dict.fromkeys(UNIT, -2), **{stem: place for place, stem in enumerate(LONG)}}
     items.sort(key=lambda item: order.get(item.path.stem, -1))
 
 
