@@ -164,6 +164,13 @@ def test_auto_pad_becomes_padding_of_the_convolution(tmp_path, mode, stride):
     assert_equals_onnxruntime(tmp_path / "net.onnx", mod)
 
 
+def test_mean_variance_of_values_that_are_close(tmp_path):
+    net = Net(data=(1, 3, 4, 2))
+    far = net.node("Add", "data", net.const(1000.0))
+    net.save(tmp_path / "net.onnx", net.node("MeanVarianceNormalization", far, axes=[3]))
+    assert_equals_onnxruntime(tmp_path / "net.onnx", load_model(tmp_path / "net.onnx"))
+
+
 def test_pad_stays_one_operator(tmp_path):
     net = Net(x=[1, 3, 4, 5])
     x = net.node("Pad", "x", net.const([0, 0, 1, 2, 0, 0, 3, 0], "int64"), net.const(1.5))

@@ -108,9 +108,19 @@ def _roi_align(inputs: list[relax.Expr], attrs: dict[str, Any]) -> None:
         raise ValueError(f"spatial_scale is {scale:g} and the coordinates are {mode}")
 
 
+def _mean_variance(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr:
+    """The variance is the mean of squared deviations, as in ONNX Runtime; TVM subtracts the square
+    of the mean from the mean of the squares, which cancel where values are close together."""
+    axes = [int(axis) for axis in attrs.get("axes", (0, 2, 3))]
+    apart = relax.op.subtract(inputs[0], relax.op.mean(inputs[0], axes, keepdims=True))
+    squares = relax.op.mean(relax.op.multiply(apart, apart), axes, keepdims=True)
+    return relax.op.divide(apart, relax.op.sqrt(squares))
+
+
 EXACT: dict[str, Converter] = {
     "AffineGrid": _affine_grid,
     "Gather": _gather,
+    "MeanVarianceNormalization": _mean_variance,
     "OneHot": _one_hot,
     **{
         f"Reduce{name}": _reduced_inside
