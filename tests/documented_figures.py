@@ -30,6 +30,18 @@ LAYERS = {
     "ResNet-50 | 4x8": "resnet50_4x8",
     "LSTM | 4x8": "lstm_4x8",
 }
+RESCALE = {
+    "`pow2`": "pow2",
+    "`pow2`, per channel": "pow2_per_channel",
+    "`mul`": "mul",
+    "`mul`, per channel": "mul_per_channel",
+    "`mul`, per channel, zero points, padding": "mul_per_channel_zero_points",
+    "`digits` (any factors)": "digits",
+    "`digits`, zero points, padding": "digits_zero_points",
+    "`shifts`": "shifts",
+    "`shifts`, per channel": "shifts_per_channel",
+    "`approximate`, per channel": "approximate",
+}
 SCOPES = {"ResNet-18": "resnet18", "MobileNetV2": "mobilenet_v2", "YOLOv3-tiny": "yolov3_tiny"}
 
 
@@ -39,6 +51,7 @@ def claims() -> Iterator[tuple[str, str]]:
     yield from _networks()
     yield from _layers()
     yield from _scopes()
+    yield from _rescale()
 
 
 def _readme() -> Iterator[tuple[str, str]]:
@@ -92,3 +105,11 @@ def _scopes() -> Iterator[tuple[str, str]]:
                     f"{{{prefix}cycles]:,.0f}} | {{{prefix}peak_megabytes]:.2f}} MB | "
                     f"{{{prefix}apart_megabytes]:.2f}} MB |"
                 )
+
+
+def _rescale() -> Iterator[tuple[str, str]]:
+    for title, name in RESCALE.items():
+        yield "docs/quantization.md", (
+            f"| {title} | {{rescale[{name}_alu]:.0f}} | {{rescale[{name}_all]:.1f}} | "
+            f"{{rescale[{name}_dram]:.2f}} MB |"
+        )
