@@ -30,9 +30,14 @@ setup(
             include=["vta_byoc", "vta_byoc.*"], exclude=["vta_byoc.hw", "vta_byoc.hw.*"]
         ),
         "vta_byoc.hw",
+        *(f"vta_byoc.hw.{name}" for name in find_packages(str(ROOT / "hw"))),
     ],
     package_dir={"vta_byoc.hw": "hw"},
-    package_data={"vta_byoc": ["py.typed", "templates/*.html"], "vta_byoc.hw": ["presets/*.json"]},
+    package_data={
+        "vta_byoc": ["py.typed"],
+        "vta_byoc.hw": ["presets/*.json"],
+        "vta_byoc.reports": ["templates/*.html"],
+    },
     install_requires=[
         *PINNED,
         "click",

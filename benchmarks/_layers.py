@@ -14,14 +14,14 @@ import tvm
 from tvm import relax
 
 from vta_byoc.codegen import ProgramBuilder
-from vta_byoc.dialect import DialectWriter
 from vta_byoc.hw.config import Timing, VTAConfig
-from vta_byoc.hw.program import Program
-from vta_byoc.hw.timing import simulate
+from vta_byoc.hw.program.program import Program
+from vta_byoc.hw.timing.engine import simulate
 from vta_byoc.partition import Placement
 from vta_byoc.pipeline import compile_module
-from vta_byoc.runtime import profile
-from vta_byoc.scales import Rescale
+from vta_byoc.quantization.dialect import DialectWriter
+from vta_byoc.quantization.scales import Rescale
+from vta_byoc.runtime.execute import profile
 from vta_byoc.strategy import STRATEGIES
 
 KEPT = 40

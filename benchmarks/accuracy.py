@@ -27,8 +27,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks._figures import Figure, arguments, report
 from models import digits
 from vta_byoc import load_model, quantize
-from vta_byoc.evaluate import Evaluation, Runner, host_runner, onnxruntime_runner, runner
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.validation.accuracy import Evaluation, Runner, host_runner, onnxruntime_runner, runner
 
 
 @dataclass(frozen=True)

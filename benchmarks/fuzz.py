@@ -20,14 +20,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from rich.progress import Progress
 
 from benchmarks._figures import Figure, arguments, report
-from vta_byoc.hw import numpy_model, simulator
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.isa import Opcode
-from vta_byoc.hw.order import POLICIES, run_order
-from vta_byoc.hw.program import Program
-from vta_byoc.hw.random_safe import random_safe_program
+from vta_byoc.hw.program.program import Program
+from vta_byoc.hw.reference import numpy_model
+from vta_byoc.hw.reference.order import POLICIES, run_order
 from vta_byoc.hw.result import RunResult
-from vta_byoc.hw.verifier import verify
+from vta_byoc.hw.sim import simulator
+from vta_byoc.hw.testing.random_safe import random_safe_program
+from vta_byoc.hw.verify.verifier import verify
 
 MACHINES = {
     "1x16": VTAConfig.preset("sim"),

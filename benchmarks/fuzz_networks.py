@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 from network_demands import AGAINST_COST, INJECTED
 from network_hunt import CORES, MACHINES, Disagreement, Tally, try_network

@@ -17,9 +17,9 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks._figures import Figure, arguments, report
-from vta_byoc.hw import simulator
+from benchmarks._tutorials import COUNTERS, SOURCE, TUTORIALS, Tutorial
 from vta_byoc.hw.counters import COUNTER_NAMES
-from vta_byoc.published import COUNTERS, SOURCE, TUTORIALS, Tutorial
+from vta_byoc.hw.sim import simulator
 
 Counters = dict[str, int]
 

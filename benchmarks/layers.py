@@ -32,13 +32,13 @@ from benchmarks._layers import (
     program_of,
     useful_gemm,
 )
-from vta_byoc.bound import bound
-from vta_byoc.fold import folded, folds
+from vta_byoc.cost.lower_bound import bound
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.isa import Queue
-from vta_byoc.hw.timing import simulate
-from vta_byoc.layer_facts import model_facts
-from vta_byoc.workload import Conv2dWorkload, ConvTransposeWorkload, Epilogue, Step
+from vta_byoc.hw.timing.engine import simulate
+from vta_byoc.reports.run.layers import model_facts
+from vta_byoc.workload.im2col import folded, folds
+from vta_byoc.workload.workloads import Conv2dWorkload, ConvTransposeWorkload, Epilogue, Step
 
 BOARD = Path(__file__).parent / "reference" / "tophub_vta_pynq.csv"
 BOARD_NAME = "Pynq board, TopHub"

@@ -20,7 +20,7 @@ from benchmarks._figures import Figure, arguments, report
 from benchmarks.networks import ZOO, images, in_own_process
 from vta_byoc.hw.config import Capabilities, VTAConfig
 from vta_byoc.hw.isa import ISA, AluOp, MemType, Opcode
-from vta_byoc.hw.program import Program
+from vta_byoc.hw.program.program import Program
 
 NETWORKS = ("resnet18", "mobilenet_v1", "mobilenet_v2")
 MOST_OVER = 1.001
@@ -49,12 +49,12 @@ def breaches(program: Program) -> dict[str, int]:
 def measure(name: str) -> dict[str, Any]:
     """Compile one network for both machines and check it, in this process."""
     from vta_byoc import load_model, quantize
-    from vta_byoc.check import compare_outputs, compare_stored, reference_runner
-    from vta_byoc.frontend import output_names
-    from vta_byoc.hw.verifier import verify
+    from vta_byoc.hw.verify.verifier import verify
+    from vta_byoc.importers.load import output_names
     from vta_byoc.pipeline import compile_module
-    from vta_byoc.runtime import profile
-    from vta_byoc.timing_report import time_programs
+    from vta_byoc.reports.run.timing import time_programs
+    from vta_byoc.runtime.execute import profile
+    from vta_byoc.validation.bit_exact import compare_outputs, compare_stored, reference_runner
 
     given = images(name)
     chisel = VTAConfig.preset("chisel")

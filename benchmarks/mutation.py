@@ -26,21 +26,22 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks._figures import Figure, arguments, report
 from vta_byoc.codegen import ProgramBuilder
-from vta_byoc.hw.commit_log import first_difference
+from vta_byoc.cost.search import Choice
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.hw.implementations import NumpyLog
 from vta_byoc.hw.isa import ISA, Instruction, Opcode, Queue
-from vta_byoc.hw.order import POLICIES, run_order
-from vta_byoc.hw.program import Program, Relocation
-from vta_byoc.hw.random_safe import random_safe_program
-from vta_byoc.hw.verifier import verify
-from vta_byoc.packing import blocks
-from vta_byoc.strategies import conv2d, elementwise
-from vta_byoc.strategies.conv_tiles import conv_space
-from vta_byoc.strategies.grouping import groupings
-from vta_byoc.tiling import Choice
-from vta_byoc.workload import Conv2dWorkload, ElementwiseWorkload, Epilogue, Side, Step
+from vta_byoc.hw.program.program import Program, Relocation
+from vta_byoc.hw.reference.order import POLICIES, run_order
+from vta_byoc.hw.testing.random_safe import random_safe_program
+from vta_byoc.hw.trace.commit_log import first_difference
+from vta_byoc.hw.trace.implementations import NumpyLog
+from vta_byoc.hw.verify.verifier import verify
+from vta_byoc.strategies.conv import conv2d
+from vta_byoc.strategies.conv.grouping import groupings
+from vta_byoc.strategies.conv.tile_space import conv_space
+from vta_byoc.strategies.elementwise import elementwise
+from vta_byoc.workload.packing import blocks
+from vta_byoc.workload.workloads import Conv2dWorkload, ElementwiseWorkload, Epilogue, Side, Step
 
 PRESETS = ("sim", "tophub_4x8", "2x16", "1x32")
 RANDOM_RUNS = 3

@@ -3,7 +3,7 @@
 Each network is built, calibrated with its own images, compiled for the pynq preset, timed, and
 compared with the integer reference tensor by tensor, in a process of its own, so that peak memory
 (until it is compiled) is its own too. The bound is the sum of the machine bounds
-of the layers on VTA (`vta_byoc.bound`); copies of the host are not part of either.
+of the layers on VTA (`vta_byoc.cost.lower_bound`); copies of the host are not part of either.
 
 Beside the networks of `models/`, the light models of the onnx package, as they come: published
 architectures at their full size in old opsets, every weight tensor one constant. They have no
@@ -114,11 +114,11 @@ def noise_shape(path: Path) -> list[int]:
 def measure(name: str) -> dict[str, Any]:
     """Compile, time and check one network in this process."""
     from vta_byoc import load_model, quantize
-    from vta_byoc.check import compare_outputs, compare_stored, reference_runner
-    from vta_byoc.frontend import output_names
+    from vta_byoc.importers.load import output_names
     from vta_byoc.pipeline import compile_module
-    from vta_byoc.runtime import profile
-    from vta_byoc.timing_report import time_programs
+    from vta_byoc.reports.run.timing import time_programs
+    from vta_byoc.runtime.execute import profile
+    from vta_byoc.validation.bit_exact import compare_outputs, compare_stored, reference_runner
 
     given = images(name)
     config = VTAConfig.preset("pynq")

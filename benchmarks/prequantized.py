@@ -48,16 +48,17 @@ from benchmarks._figures import Figure, arguments, report
 from models import quantized_transformers as transformers
 from models.quantized_networks import NETWORKS, Network, quantized_onnx, quantized_torch
 from models.quantized_ops import OP_CASES, SCHEMES, qdq, qoperator, session
-from vta_byoc.check import compare_layers
-from vta_byoc.frontend import load_model
-from vta_byoc.hw import timing
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.partition import VTA, factor_forms
+from vta_byoc.hw.timing import engine as timing
+from vta_byoc.importers.load import load_model
+from vta_byoc.ir.quantization_record import factor_forms
+from vta_byoc.partitioning.placement import VTA
 from vta_byoc.pipeline import compile_module
-from vta_byoc.place import macs_share
 from vta_byoc.quantize import quantize
-from vta_byoc.runtime import profile
-from vta_byoc.tensor_pairs import paired, real, tensor_pairs
+from vta_byoc.reports.placement.summary import macs_share
+from vta_byoc.runtime.execute import profile
+from vta_byoc.validation.bit_exact import compare_layers
+from vta_byoc.validation.tensor_pairs import paired, real, tensor_pairs
 
 FIXTURES = Path(__file__).resolve().parents[1] / "tests" / "fixtures" / "tflite"
 PLAIN = tvm.target.Target({"kind": "llvm", "opt-level": 0})

@@ -26,7 +26,7 @@ from benchmarks.networks import ZOO, images
 from vta_byoc import load_model, quantize
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.hw.program import Program
+from vta_byoc.hw.program.program import Program
 from vta_byoc.pipeline import SCOPE_MODES, compile_module
 
 FIXTURES = Path(__file__).resolve().parents[1] / "tests" / "fixtures" / "tflite"

@@ -3,8 +3,8 @@
     python benchmarks/record.py networks layers    # some of them; without names all that are kept
     python benchmarks/record.py networks -- --only resnet18   # options of the benchmark: a part
 
-`tests/test_documented_figures.py` compares README and docs with these files. A part replaces the
-figures of the same names and leaves the others.
+`tests/benchmarks/test_documented_figures.py` compares README and docs with these files. A part
+replaces the figures of the same names and leaves the others.
 """
 
 from __future__ import annotations

@@ -22,12 +22,12 @@ from tvm import relax
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks._figures import Figure, arguments, report
-from vta_byoc.hw import timing
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import dram_bytes
 from vta_byoc.hw.isa import ISA, Opcode
-from vta_byoc.hw.program import Program
-from vta_byoc.hw.timing_work import jobs_of
+from vta_byoc.hw.program.program import Program
+from vta_byoc.hw.timing import engine as timing
+from vta_byoc.hw.timing.work import jobs_of
 from vta_byoc.pipeline import compile_module
 from vta_byoc.quantize import quantize
 

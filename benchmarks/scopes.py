@@ -29,11 +29,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks._figures import Figure, arguments, report
 from benchmarks.networks import images, in_own_process
-from vta_byoc.bindings import op_name, static_shape, straight_bindings, vars_in
 from vta_byoc.graph_pack import FOLD, PACK, RESHAPES, UNPACK
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.ir.bindings import op_name, static_shape, straight_bindings, vars_in
+from vta_byoc.partitioning.region import Region, region_functions
 from vta_byoc.pipeline import DRAM_ONLY, OFF, ON, SCOPE_MODES
-from vta_byoc.region import Region, region_functions
 
 NETWORKS = ("resnet18", "mobilenet_v2", "yolov3_tiny")
 LAYERS_OF = "resnet18"
@@ -164,8 +164,8 @@ def nbytes_of(var: relax.Var) -> int:
 def measure(name: str) -> dict[str, Any]:
     """The network in all modes, in this process."""
     from vta_byoc import load_model, quantize
-    from vta_byoc.check import reference_runner
     from vta_byoc.pipeline import compile_module, partition_for_vta
+    from vta_byoc.validation.bit_exact import reference_runner
 
     given = images(name)
     config = VTAConfig.preset("pynq")
@@ -187,8 +187,8 @@ def measure(name: str) -> dict[str, Any]:
 def moved(mod: tvm.IRModule, compiled: Any) -> dict[str, Any]:
     """Regions, cycles, arena bytes, and bytes that VTA and the host move, in all and for the layers
     of LAYER_KINDS."""
-    from vta_byoc.layer_facts import model_facts
-    from vta_byoc.place import operators_of
+    from vta_byoc.ir.names import operators_of
+    from vta_byoc.reports.run.layers import model_facts
 
     facts = model_facts(compiled.config, compiled.programs, compiled.placement)
     wanted = {op.name for op in compiled.placement if op.op in LAYER_KINDS} - {*LEFT_OUT}
@@ -217,9 +217,9 @@ def different(
     qmod: tvm.IRModule, compiled: Any, samples: Iterable[np.ndarray], references: Iterable[Any]
 ) -> dict[str, int]:
     """How many tensors were compared with the reference, and how many differ."""
-    from vta_byoc.check import compare_outputs, compare_stored
-    from vta_byoc.frontend import output_names
-    from vta_byoc.runtime import profile
+    from vta_byoc.importers.load import output_names
+    from vta_byoc.runtime.execute import profile
+    from vta_byoc.validation.bit_exact import compare_outputs, compare_stored
 
     checks = []
     for sample, reference in zip(samples, references, strict=True):

@@ -27,8 +27,8 @@ from models import resnet18
 from models._build import calibration_inputs, sample_inputs
 from vta_byoc import VTAConfig, load_model, quantize
 from vta_byoc.hw.faults import COUNTER_SLOTS
-from vta_byoc.hw.interpreter import NO_REGION, build_interpreter, symbol
-from vta_byoc.hw.program import Program
+from vta_byoc.hw.program.program import Program
+from vta_byoc.hw.sim.interpreter import NO_REGION, build_interpreter, symbol
 from vta_byoc.pipeline import compile_module
 
 SIZE = 224

@@ -17,9 +17,9 @@ from _figures import Figure, arguments, report
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import dram_elem_bytes
 from vta_byoc.hw.faults import COUNTER_SLOTS, STATUS_SLOT
-from vta_byoc.hw.interpreter import NO_REGION, build_interpreter, symbol, vnni_lanes
 from vta_byoc.hw.isa import ISA, AluOp, MemType, Opcode
-from vta_byoc.hw.target import export_target, native_target
+from vta_byoc.hw.sim.interpreter import NO_REGION, build_interpreter, symbol, vnni_lanes
+from vta_byoc.hw.sim.target import export_target, native_target
 
 ARENA = 1 << 20
 UOPS = 36  # a 3 by 3 kernel over 4 input blocks

@@ -24,19 +24,20 @@ from tvm import tirx
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks._figures import Figure, arguments, report
-from vta_byoc.bound import bound
+from benchmarks._tutorials import convolution_opt
 from vta_byoc.codegen import BEST, PUBLISHED, FoldMode, ProgramBuilder
+from vta_byoc.cost.lower_bound import bound
+from vta_byoc.cost.search import Choice
 from vta_byoc.hw.config import ALU_RATES, VTAConfig
 from vta_byoc.hw.isa import Queue
-from vta_byoc.hw.program import Program
-from vta_byoc.hw.timing import simulate
-from vta_byoc.hw.timing_result import STALLS, TimingResult
-from vta_byoc.packing import packed_shape
-from vta_byoc.published import convolution_opt
-from vta_byoc.strategies import conv2d, elementwise
-from vta_byoc.strategies.grouping import groupings
-from vta_byoc.tiling import Choice
-from vta_byoc.workload import Conv2dWorkload, ElementwiseWorkload, Epilogue, Side, Step
+from vta_byoc.hw.program.program import Program
+from vta_byoc.hw.timing.engine import simulate
+from vta_byoc.hw.timing.result import STALLS, TimingResult
+from vta_byoc.strategies.conv import conv2d
+from vta_byoc.strategies.conv.grouping import groupings
+from vta_byoc.strategies.elementwise import elementwise
+from vta_byoc.workload.packing import packed_shape
+from vta_byoc.workload.workloads import Conv2dWorkload, ElementwiseWorkload, Epilogue, Side, Step
 
 BOARD = Path(__file__).parent / "reference" / "tophub_vta_pynq.csv"
 BOARD_NAME = "Pynq board, TopHub"

@@ -17,8 +17,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from .errors import VTAError
-from .json_object import read_object, shown
+from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.json_object import read_object, shown
 
 WORD_BITS = 64
 UOP_BITS = 32

@@ -10,8 +10,8 @@ import functools
 
 import numpy as np
 
-from .config import VTAConfig
-from .isa import ISA, Instruction, MemType, Opcode
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.isa import ISA, Instruction, MemType, Opcode
 
 COUNTER_NAMES = (
     "inp_load_nbytes",

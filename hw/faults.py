@@ -10,7 +10,7 @@ import enum
 import re
 from collections.abc import Mapping
 
-from .counters import COUNTER_NAMES
+from vta_byoc.hw.counters import COUNTER_NAMES
 
 COUNTER_SLOTS = 16
 """Length of the int64 counters tensor: the published counters first, then the slots below."""

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .config import LOOP_BITS, SRAM_BASE_BITS, UOP_BITS, WORD_BITS, VTAConfig
-from .errors import VTAError
+from vta_byoc.hw.config import LOOP_BITS, SRAM_BASE_BITS, UOP_BITS, WORD_BITS, VTAConfig
+from vta_byoc.hw.errors import VTAError
 
 
 class Opcode(enum.IntEnum):

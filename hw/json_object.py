@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .errors import VTAError
+from vta_byoc.hw.errors import VTAError
 
 SHOWN = 60
 """Characters of a wrong value that errors repeat."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .timing_result import TimingResult
+from vta_byoc.hw.timing.result import TimingResult
 
 
 @dataclass(frozen=True)

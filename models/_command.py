@@ -80,7 +80,7 @@ class Inputs:
 
 
 def _images(n: int, seed: int | None, options: Mapping[str, int]) -> np.ndarray:
-    from ._build import CALIBRATION_SEED, sample_inputs
+    from models._build import CALIBRATION_SEED, sample_inputs
 
     return sample_inputs(n, CALIBRATION_SEED if seed is None else seed, options["size"])
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from vta_byoc.codegen import ProgramBuilder
-from vta_byoc.hw.program import Program
-from vta_byoc.hw.verifier import verify
+from vta_byoc.hw.program.program import Program
+from vta_byoc.hw.verify.verifier import verify
 
 GOLDEN = Path(__file__).parent / "golden"
 LONG = (

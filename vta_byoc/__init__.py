@@ -31,14 +31,14 @@ install_for_script()
 check_pins()
 
 if TYPE_CHECKING:
-    from vta_byoc.evaluate import evaluate
-    from vta_byoc.frontend import load_model
     from vta_byoc.hw.config import VTAConfig
     from vta_byoc.hw.errors import VTAError, VTAWarning
-    from vta_byoc.hw.program import Program
+    from vta_byoc.hw.program.program import Program
+    from vta_byoc.importers.load import load_model
     from vta_byoc.pipeline import build, partition_for_vta
     from vta_byoc.quantize import quantize
-    from vta_byoc.runtime import profile
+    from vta_byoc.runtime.execute import profile
+    from vta_byoc.validation.accuracy import evaluate
 
 __version__ = "0.1.0"
 
@@ -56,15 +56,15 @@ __all__ = [
 ]
 
 _HOME = {
-    "Program": "vta_byoc.hw.program",
+    "Program": "vta_byoc.hw.program.program",
     "VTAConfig": "vta_byoc.hw.config",
     "VTAError": "vta_byoc.hw.errors",
     "VTAWarning": "vta_byoc.hw.errors",
     "build": "vta_byoc.pipeline",
-    "evaluate": "vta_byoc.evaluate",
-    "load_model": "vta_byoc.frontend",
+    "evaluate": "vta_byoc.validation.accuracy",
+    "load_model": "vta_byoc.importers.load",
     "partition_for_vta": "vta_byoc.pipeline",
-    "profile": "vta_byoc.runtime",
+    "profile": "vta_byoc.runtime.execute",
     "quantize": "vta_byoc.quantize",
 }
 

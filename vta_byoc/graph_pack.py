@@ -19,7 +19,8 @@ from dataclasses import dataclass
 import tvm
 from tvm import relax, tirx
 
-from vta_byoc.bindings import (
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.ir.bindings import (
     SEPARATOR,
     FunctionWriter,
     op_name,
@@ -29,22 +30,15 @@ from vta_byoc.bindings import (
     substituted,
     vars_in,
 )
-from vta_byoc.hw.config import VTAConfig
-
-from .fold import Fold
-from .layout import NCHW, ROWS, canonical, pack_compute, unpack_compute
-from .packing import packed_shape
-from .partition import (
-    RESULT_ATTR,
-    SOURCE_ATTR,
-    composite_source,
-    composites,
-    parse_composite,
-    with_notes,
-)
-from .patterns.base import Parsed, Plan
-from .strategy import STRATEGIES
-from .workload import Conv2dWorkload, Shape
+from vta_byoc.partitioning.composite import RESULT_ATTR, SOURCE_ATTR, composite_source, composites
+from vta_byoc.partitioning.entry import Parsed, Plan
+from vta_byoc.partitioning.placement import with_notes
+from vta_byoc.partitioning.table import parse_composite
+from vta_byoc.strategy import STRATEGIES
+from vta_byoc.workload.im2col import Fold
+from vta_byoc.workload.layout import NCHW, ROWS, canonical, pack_compute, unpack_compute
+from vta_byoc.workload.packing import packed_shape
+from vta_byoc.workload.workloads import Conv2dWorkload, Shape
 
 PACK, UNPACK, FOLD = "vta_pack", "vta_unpack", "vta_fold"
 RESHAPES = frozenset(

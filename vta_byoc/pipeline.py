@@ -8,18 +8,18 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from vta_byoc.graph_pack import graph_pack
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.hw.program import Program
-from vta_byoc.hw.simulator import driver as driver_of
-from vta_byoc.hw.target import exact_target, native_target
-
-from .float_modules import tell_of_floats
-from .graph_pack import graph_pack
-from .lowering import LoweredRegions, lower_regions
-from .onchip import Demands, Sharing, share_tiles, sharing_record
-from .partition import Placement, mark, placements
-from .vdevice import annotate_scopes
+from vta_byoc.hw.program.program import Program
+from vta_byoc.hw.sim.simulator import driver as driver_of
+from vta_byoc.hw.sim.target import exact_target, native_target
+from vta_byoc.ir.float_modules import tell_of_floats
+from vta_byoc.partition import mark
+from vta_byoc.partitioning.placement import Placement, placements
+from vta_byoc.passes.fuse_tiles import Demands, Sharing, share_tiles, sharing_record
+from vta_byoc.passes.lower_regions import LoweredRegions, lower_regions
+from vta_byoc.vdevice import annotate_scopes
 
 ON, DRAM_ONLY, OFF = SCOPE_MODES = ("on", "dram", "off")
 """Where tensors between layers may live: in any scope, tiles on chip too; in the DRAM scopes of
@@ -192,7 +192,8 @@ def build(
         device: "sim" (functional simulator) or "null" (dry run: zeros, no execution).
         target: the host's TVM target; this machine's CPU when None. Give a fixed target such as
             ``{"kind": "llvm", "mcpu": "x86-64-v3"}`` for libraries that run elsewhere.  The host's
-            operators do without its fused multiply-add (:func:`vta_byoc.hw.target.exact_target`).
+            operators do without its fused multiply-add
+            (:func:`vta_byoc.hw.sim.target.exact_target`).
         scopes, demands: as for :func:`partition_for_vta`; a module that was already partitioned
             is taken as it is.
 

@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import tvm
 from tvm import relax
 from tvm.ir import GenericConst
 
-from vta_byoc import equalize as equalization
-from vta_byoc import integer_ops, multiplier_ops, qdq
-from vta_byoc import keep_float as float_names
-from vta_byoc.bias_correction import correct_biases
-from vta_byoc.bindings import with_main
-from vta_byoc.boundary import boundary
-from vta_byoc.calibrate import (
+from vta_byoc.base.boundary import boundary
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.errors import VTAError
+from vta_byoc.ir.bindings import with_main
+from vta_byoc.ir.quantization_record import FORMS, QUANTIZATION
+from vta_byoc.partitioning.matcher import estimated_cycles
+from vta_byoc.quantization import equalize as equalization
+from vta_byoc.quantization import keep_float as float_names
+from vta_byoc.quantization import qdq
+from vta_byoc.quantization.bias_correction import correct_biases
+from vta_byoc.quantization.calibration.samples import (
     Progress,
     Sample,
     default_calibration,
     load_calibration,
     tensor_ranges,
 )
-from vta_byoc.channels_first import channels_first
-from vta_byoc.hw.config import VTAConfig
-from vta_byoc.hw.errors import VTAError
-from vta_byoc.layer_factor import FORMS
-from vta_byoc.quantizer import QUANTIZATION, Arithmetic, Quantizer
-from vta_byoc.rescale_cost import estimate
+from vta_byoc.quantization.channels_first import channels_first
+from vta_byoc.quantization.dialect import DialectWriter
+from vta_byoc.quantization.ops import multiplier_table as multiplier_ops
+from vta_byoc.quantization.ops import table as integer_ops
+from vta_byoc.quantization.rewriter import Arithmetic, Quantizer
 
 __all__ = ["QUANTIZATION", "SCALES", "default_calibration", "load_calibration", "quantize"]
 
@@ -68,7 +71,7 @@ def quantize(
             then, "pow2" for a float model. With "pow2", stated scales become the next power of
             two and the weights are quantized again.
         per_channel: quantize the weights of each output channel at a scale of its own.
-        method, percentile: how ranges are chosen (`calibrators`).
+        method, percentile: how ranges are chosen (`range_estimators`).
         equalize: balance the weights of successive layers first (`equalize`).
         bias_correction: correct the mean error of each layer (`bias_correction`).
         keep_float: names or patterns of operators that stay float.
@@ -192,3 +195,19 @@ def _readable_again(calibration: Iterable[Sample]) -> Iterable[Sample]:
             "bias_correction read it again; give a list"
         )
     return calibration
+
+
+def estimate(
+    write: Callable[[DialectWriter, relax.Expr], relax.Var],
+    shape: tuple[int, ...],
+    config: VTAConfig,
+) -> float | None:
+    """Cycles that the compiler expects of what `write` writes on int8 data of `shape`; None where
+    the partition table leaves any of it to the CPU."""
+    data = relax.Var("data", relax.TensorType(shape, "int8"))
+    writer = DialectWriter()
+    writer.names.fresh("data")
+    out = write(writer, data)
+    source = relax.Function([data], data, ret_ty=data.ty)
+    mod = tvm.IRModule({"main": writer.finish(source, out)})
+    return estimated_cycles(relax.transform.Normalize()(mod)["main"], config)

@@ -11,18 +11,24 @@ from tvm import tirx
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
-
-from .packing import blocks, pack_activation, pack_operand, pack_weight, unpack_activation
-from .strategies.base import DRAM_ACC, DRAM_INP, DRAM_WGT, Part, Shared, Strategy
-from .strategies.carried import Tail
-from .strategies.concat import CONCAT
-from .strategies.conv2d import CONV2D
-from .strategies.conv2d_transpose import CONV2D_TRANSPOSE
-from .strategies.depthwise import DEPTHWISE
-from .strategies.elementwise import ELEMENTWISE
-from .strategies.move import MOVE
-from .strategies.pool import POOL
-from .workload import PoolWorkload, from_json, to_json
+from vta_byoc.strategies.conv.conv2d import CONV2D
+from vta_byoc.strategies.conv.conv2d_transpose import CONV2D_TRANSPOSE
+from vta_byoc.strategies.conv.depthwise import DEPTHWISE
+from vta_byoc.strategies.elementwise.elementwise import ELEMENTWISE
+from vta_byoc.strategies.fused.consumer import Tail
+from vta_byoc.strategies.movement.concat import CONCAT
+from vta_byoc.strategies.movement.move import MOVE
+from vta_byoc.strategies.pooling.pool import POOL
+from vta_byoc.strategies.te.base import Part, Shared, Strategy
+from vta_byoc.workload.memory import DRAM_ACC, DRAM_INP, DRAM_WGT
+from vta_byoc.workload.packing import (
+    blocks,
+    pack_activation,
+    pack_operand,
+    pack_weight,
+    unpack_activation,
+)
+from vta_byoc.workload.workloads import PoolWorkload, from_json, to_json
 
 __all__ = [
     "DRAM_ACC",

@@ -19,10 +19,8 @@ from tvm import relax
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
-
-from .codegen.leaf import ACC, INP, WGT
-from .region import Region, region_functions
-from .scopes import (
+from vta_byoc.partitioning.region import Region, region_functions
+from vta_byoc.scopes import (
     GLOBAL,
     HOST,
     Decision,
@@ -34,7 +32,8 @@ from .scopes import (
     Serves,
     decide_scope,
 )
-from .strategy import DRAM_ACC, DRAM_INP, DRAM_WGT
+from vta_byoc.strategy import DRAM_ACC, DRAM_INP, DRAM_WGT
+from vta_byoc.workload.memory import ACC, INP, WGT
 
 SCOPES_ATTR = "vta.scopes"
 VTA = "vta"

@@ -19,15 +19,20 @@ import tvm
 from tvm import relax
 
 from vta_byoc import load_model, quantize
-from vta_byoc.check import Reference, compare_outputs, compare_stored, reference_runner
-from vta_byoc.frontend import output_names
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.importers.load import output_names
+from vta_byoc.ir.reference import build_reference
 from vta_byoc.partition import Placement
 from vta_byoc.pipeline import Compiled, compile_module
-from vta_byoc.place import alu_share, decision, macs_share
-from vta_byoc.reference import build_reference
-from vta_byoc.runtime import profile, run_vm
-from vta_byoc.timing_report import time_programs
+from vta_byoc.reports.placement.summary import alu_share, decision, macs_share
+from vta_byoc.reports.run.timing import time_programs
+from vta_byoc.runtime.execute import profile, run_vm
+from vta_byoc.validation.bit_exact import (
+    Reference,
+    compare_outputs,
+    compare_stored,
+    reference_runner,
+)
 
 from .counting import multiply_accumulates
 from .exports import TORCHSCRIPT, export, exported

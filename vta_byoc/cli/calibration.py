@@ -13,7 +13,7 @@ from vta_byoc.hw.errors import VTAError
 if TYPE_CHECKING:
     import tvm
 
-    from vta_byoc.calibrate import Sample
+    from vta_byoc.quantization.calibration.samples import Sample
 
 PREPROCESS = "vta_byoc.preprocess"
 """Key of the click context's `meta`: the parsed value of --preprocess."""
@@ -58,7 +58,7 @@ def read_calibration(
         context = click.get_current_context(silent=True)
         preprocessing = context.meta.get(PREPROCESS, {}) if context else {}
     if Path(path).is_dir():
-        from vta_byoc.image_folder import load_image_folder
+        from vta_byoc.quantization.calibration.image_folder import load_image_folder
 
         return load_image_folder(path, mod, **preprocessing)
     if preprocessing:
@@ -66,7 +66,7 @@ def read_calibration(
             f'--preprocess with --calibration "{path}", which is no folder; only images are '
             "prepared; save the samples as the model takes them"
         )
-    from vta_byoc.calibrate import load_calibration
+    from vta_byoc.quantization.calibration.samples import load_calibration
 
     return load_calibration(path, mod)
 

@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from vta_byoc import limits
+from vta_byoc.base import limits
+from vta_byoc.base.printable import printable
 from vta_byoc.cli import quantization, scope_mode
 from vta_byoc.cli.consoles import say
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.printable import printable
 
 if TYPE_CHECKING:
     import numpy as np
     import tvm
 
-    from vta_byoc.check import TensorCheck
     from vta_byoc.cli.progress import Steps
     from vta_byoc.hw.config import VTAConfig
-    from vta_byoc.hw.program import Program
+    from vta_byoc.hw.program.program import Program
     from vta_byoc.pipeline import Compiled
-    from vta_byoc.runtime import Profile
+    from vta_byoc.runtime.execute import Profile
+    from vta_byoc.validation.bit_exact import TensorCheck
 
 DEBUG = "vta_byoc.debug"
 """Key of the click context's `meta`: show tracebacks."""
@@ -87,7 +87,7 @@ def shape_option(command: Command) -> Command:
 
 def _import_model(model: str, shapes: Mapping[str, tuple[int, ...]], steps: Steps) -> tvm.IRModule:
     with steps.step("import", f"importing {model}"):
-        from vta_byoc.frontend import load_model
+        from vta_byoc.importers.load import load_model
 
         return load_model(model, shapes=shapes)
 
@@ -173,7 +173,7 @@ def run(
     from vta_byoc.cli import files
     from vta_byoc.cli.inputs import bind_inputs, parse_shapes, read_arrays, read_config
     from vta_byoc.cli.progress import Steps, stdout_console
-    from vta_byoc.report import RunReport, check_text, print_run
+    from vta_byoc.reports.run.run import RunReport, check_text, print_run
 
     if check and device == "null":
         raise VTAError('--check with --device null; it computes nothing; use "--device sim"')
@@ -203,25 +203,25 @@ def run(
 
 
 def _input_shapes(mod: tvm.IRModule) -> dict[str, tuple[int, ...]]:
-    from vta_byoc.bindings import static_shape
+    from vta_byoc.ir.bindings import static_shape
 
     return {str(param.name): static_shape(param) for param in mod["main"].params}
 
 
 def _input_dtypes(mod: tvm.IRModule) -> dict[str, str]:
-    from vta_byoc.model_samples import input_dtypes
+    from vta_byoc.quantization.calibration.model_samples import input_dtypes
 
     return input_dtypes(mod)
 
 
 def _table_rows(mod: tvm.IRModule) -> dict[str, int]:
-    from vta_byoc.random_inputs import table_rows
+    from vta_byoc.quantization.calibration.random_inputs import table_rows
 
     return table_rows(mod)
 
 
 def _output_names(mod: tvm.IRModule) -> list[str]:
-    from vta_byoc.frontend import output_names
+    from vta_byoc.importers.load import output_names
 
     return output_names(mod)
 
@@ -230,7 +230,7 @@ def _execute(
     compiled: Compiled, arrays: Mapping[str, np.ndarray], arenas: bool, steps: Steps
 ) -> Profile:
     with steps.step("run", f"running on device {compiled.device}"):
-        from vta_byoc.runtime import profile
+        from vta_byoc.runtime.execute import profile
 
         return profile(compiled.exe, arrays, arenas=arenas)
 
@@ -244,7 +244,7 @@ def _check(
     steps: Steps,
 ) -> list[TensorCheck]:
     with steps.step("reference", "running the integer reference"):
-        from vta_byoc.check import compare_outputs, compare_stored, reference_runner
+        from vta_byoc.validation.bit_exact import compare_outputs, compare_stored, reference_runner
 
         reference = reference_runner(qmod, compiled.programs)(arrays)
     stored = compare_stored(profile, compiled.programs, reference)
@@ -252,7 +252,7 @@ def _check(
 
 
 def _save(path: Path, outputs: Mapping[str, np.ndarray]) -> None:
-    from vta_byoc.arrays import save_named
+    from vta_byoc.base.arrays import save_named
     from vta_byoc.cli import files
 
     with files.replacing(path) as temporary:
@@ -295,7 +295,7 @@ def compile_library(
     from vta_byoc.cli import files
     from vta_byoc.cli.inputs import parse_shapes, read_config
     from vta_byoc.cli.progress import Steps, stdout_console
-    from vta_byoc.report import print_compiled
+    from vta_byoc.reports.run.run import print_compiled
 
     path = Path(output)
     machine, wanted, steps = read_config(config), parse_shapes(shapes), Steps()
@@ -312,7 +312,7 @@ def compile_library(
 
 
 def _host_target(name: str) -> tvm.target.Target:
-    from vta_byoc.hw.target import export_target, native_target
+    from vta_byoc.hw.sim.target import export_target, native_target
 
     return native_target() if name == "native" else export_target()
 
@@ -403,7 +403,7 @@ def compile_dry(
 
 
 def _listing(programs: Mapping[str, Program], layer: str | None) -> str:
-    from vta_byoc.cli.listing import layer_listing, listing
+    from vta_byoc.reports.run.listing import layer_listing, listing
 
     return listing(programs) if layer is None else layer_listing(programs, layer)
 
@@ -415,7 +415,7 @@ def configs() -> None:
     """List the presets that --config takes: geometry, buffers, clock, memory port."""
     from vta_byoc.cli.progress import stdout_console
     from vta_byoc.hw.config import VTAConfig
-    from vta_byoc.report import print_configs
+    from vta_byoc.reports.run.run import print_configs
 
     presets = {name: VTAConfig.preset(name) for name in VTAConfig.presets()}
     print_configs(presets, stdout_console())

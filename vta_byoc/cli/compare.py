@@ -15,7 +15,7 @@ from vta_byoc.hw.errors import VTAError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from vta_byoc.compare import Compared, Comparison
+    from vta_byoc.validation.against_runtime import Compared, Comparison
 
 RUNTIMES = ("float", "onnxruntime", "tflite")
 
@@ -82,10 +82,10 @@ def compare(
         )
     mod, qmod, samples = quantized_beside(model, wanted, calibration, data, steps)
     with steps.step("compare", f"comparing with {against} tensor by tensor"):
-        from vta_byoc.compare import bound_for
-        from vta_byoc.compare import compare as compared
-        from vta_byoc.other_runtimes import runtime
-        from vta_byoc.tensor_pairs import tensor_pairs
+        from vta_byoc.validation.against_runtime import bound_for
+        from vta_byoc.validation.against_runtime import compare as compared
+        from vta_byoc.validation.runtimes import runtime
+        from vta_byoc.validation.tensor_pairs import tensor_pairs
 
         limit = bound_for(mod, bound, lsb)
         other = runtime(against, model, mod, tensor_pairs(mod, qmod))
@@ -101,7 +101,8 @@ def compare(
 
 def print_comparison(result: Comparison, against: str, console: Console) -> None:
     """The first divergence with what is before and after it, or that there is none."""
-    from vta_byoc.tables import count, plain_table, print_lines
+    from vta_byoc.base.quantities import count
+    from vta_byoc.reports.tables import plain_table, print_lines
 
     table = plain_table()
     for title in ("", "operator", "SQNR dB", "LSB", "equal %", "operators in it"):
@@ -136,7 +137,7 @@ def print_comparison(result: Comparison, against: str, console: Console) -> None
 
 
 def _cells(tensor: Compared) -> tuple[str, ...]:
-    from vta_byoc.quantization_text import NONE, decibel_text
+    from vta_byoc.reports.quantization.text import NONE, decibel_text
 
     return (
         tensor.name,

@@ -17,8 +17,8 @@ from vta_byoc.hw.errors import VTAError
 if TYPE_CHECKING:
     import numpy as np
 
-    from vta_byoc.divergence import Divergence
-    from vta_byoc.hw.program import Program
+    from vta_byoc.hw.program.program import Program
+    from vta_byoc.validation.divergence import Divergence
 
 REFERENCE = "reference"
 
@@ -84,7 +84,7 @@ def diff(
       vta-byoc diff resnet18.onnx --program region0=mine.vta  a program of yours, the reference
       vta-byoc diff one.vta two.vta                           two variants of a program
     """
-    from vta_byoc.hw.implementations import implementation
+    from vta_byoc.hw.trace.implementations import implementation
 
     implementation(left)
     if right not in (None, REFERENCE):
@@ -126,9 +126,9 @@ def _only_for_models(replaced: Sequence[str], inputs: Sequence[str]) -> None:
 def _diff_files(
     path: str, other: str | None, left: str, right: str | None, seed: int
 ) -> Divergence | None:
-    from vta_byoc.divergence import compare_runs
-    from vta_byoc.hw.implementations import implementation
-    from vta_byoc.hw.program_file import load
+    from vta_byoc.hw.program.file import load
+    from vta_byoc.hw.trace.implementations import implementation
+    from vta_byoc.validation.divergence import compare_runs
 
     if right == REFERENCE:
         raise VTAError(
@@ -183,8 +183,8 @@ def _diff_model(
     qmod = commands._quantize(mod, calibration, steps, machine)
     compiled = commands._compile(qmod, machine, "sim", steps)
     with steps.step("diff", f"comparing {left} with {right}"):
-        from vta_byoc.divergence import compare_models, compare_with_reference
-        from vta_byoc.hw.implementations import implementation
+        from vta_byoc.hw.trace.implementations import implementation
+        from vta_byoc.validation.divergence import compare_models, compare_with_reference
 
         one = implementation(left)
         if right == REFERENCE:
@@ -193,7 +193,7 @@ def _diff_model(
 
 
 def _programs(values: Sequence[str]) -> Mapping[str, Program]:
-    from vta_byoc.hw.program_file import load
+    from vta_byoc.hw.program.file import load
 
     programs: dict[str, Program] = {}
     for value in values:

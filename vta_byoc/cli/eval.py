@@ -13,7 +13,7 @@ from vta_byoc.cli.consoles import say
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from vta_byoc.evaluate import Evaluation
+    from vta_byoc.validation.accuracy import Evaluation
 
 FLOAT, ONNXRUNTIME = "float", "onnxruntime"
 
@@ -75,8 +75,14 @@ def evaluate(
 
     machine, wanted, steps = read_config(config), parse_shapes(shapes), Steps()
     mod = commands._import_model(model, wanted, steps)
-    from vta_byoc.evaluate import host_runner, measure, onnxruntime_runner, runner, signature
-    from vta_byoc.labelled import LabelledData
+    from vta_byoc.validation.accuracy import (
+        host_runner,
+        measure,
+        onnxruntime_runner,
+        runner,
+        signature,
+    )
+    from vta_byoc.validation.labelled_dataset import LabelledData
 
     samples = LabelledData(data, signature(mod), limit)
     other = onnxruntime_runner(model) if against == ONNXRUNTIME else None
@@ -100,7 +106,7 @@ def print_evaluation(
     result: Evaluation, about: dict[str, Any], against: str, console: Console
 ) -> None:
     """The result as a table and a few lines."""
-    from vta_byoc.tables import plain_table, print_lines
+    from vta_byoc.reports.tables import plain_table, print_lines
 
     table = plain_table()
     for title in ("", "right", "accuracy", "samples/s"):

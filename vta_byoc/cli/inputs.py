@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from vta_byoc.arrays import read_npy
+from vta_byoc.base.arrays import read_npy
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.random_inputs import random_input
+from vta_byoc.quantization.calibration.random_inputs import random_input
+from vta_byoc.reports.run.inputs import Input
 
 Shape = tuple[int, ...]
 FLOAT = "float32"
-
-
-@dataclass(frozen=True)
-class Input:
-    """One input of a run: its array and where it came from."""
-
-    array: np.ndarray
-    source: str
 
 
 def read_config(name: str) -> VTAConfig:

@@ -23,7 +23,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _written(path: Path) -> str:
-    from vta_byoc.figure_text import quantity
+    from vta_byoc.reports.chart_text import quantity
 
     return f"{path} written: {quantity(path.stat().st_size, 'B')}"
 
@@ -58,13 +58,13 @@ def report(
     path = Path(output)
     compiled, steps = commands.compile_dry(model, config, shapes, calibration, path, ".html")
     with steps.step("simulate", "simulating the time"):
-        from vta_byoc.layer_facts import model_facts
+        from vta_byoc.reports.run.layers import model_facts
 
         facts = model_facts(
             compiled.config, compiled.programs, compiled.placement, compiled.sharing
         )
     with steps.step("draw", f"drawing {path}"):
-        from vta_byoc.html_report import html_report
+        from vta_byoc.reports.html.report import html_report
 
         _write(path, html_report(facts, model, config))
     if as_json:
@@ -113,8 +113,8 @@ def trace(
 
 
 def _timeline(compiled: Compiled, layer: str | None) -> dict[str, Any]:
-    from vta_byoc.trace import trace_programs
-    from vta_byoc.trace_layer import trace_layer
+    from vta_byoc.reports.run.trace import trace_programs
+    from vta_byoc.reports.run.trace_layer import trace_layer
 
     if layer is not None:
         return trace_layer(compiled.programs, layer)

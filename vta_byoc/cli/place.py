@@ -52,7 +52,7 @@ def place(
     qmod, machine, steps = commands.quantize_dry(model, config, shapes, calibration)
     with steps.step("place", f"placing on VTA {machine.name}"):
         from vta_byoc.pipeline import partition_for_vta
-        from vta_byoc.place import PlaceReport
+        from vta_byoc.reports.placement.summary import PlaceReport
 
         mod = partition_for_vta(qmod, machine, **scope_mode.chosen())
         report = PlaceReport.of(mod, model, config, least)
@@ -62,7 +62,7 @@ def place(
             say(line, err=True)
     else:
         from vta_byoc.cli.progress import stdout_console
-        from vta_byoc.place_text import print_place
+        from vta_byoc.reports.placement.text import print_place
 
         print_place(report, machine.name, stdout_console())
     if report.shortfalls:

@@ -15,15 +15,15 @@ from vta_byoc.cli.consoles import say
 from vta_byoc.hw.errors import VTAError
 
 if TYPE_CHECKING:
-    from vta_byoc.hw.program import Program
-    from vta_byoc.hw.verifier import Violation
+    from vta_byoc.hw.program.program import Program
+    from vta_byoc.hw.verify.verifier import Violation
 
 SHOWN = 20
 
 
 def is_program_file(path: str) -> bool:
     """Whether the file starts as a program file does; False where it cannot be read."""
-    from vta_byoc.hw.program_file import MAGIC
+    from vta_byoc.hw.program.file import MAGIC
 
     try:
         with open(path, "rb") as file:
@@ -49,7 +49,7 @@ def programs(
     Example:
       vta-byoc programs resnet18.onnx -o build && vta-byoc verify build/region0.vta
     """
-    from vta_byoc.hw.program_file import save
+    from vta_byoc.hw.program.file import save
 
     folder = Path(output)
     if not folder.is_dir():
@@ -90,8 +90,8 @@ def verify(
       vta-byoc verify region0.vta
       vta-byoc verify resnet18.onnx --config pynq
     """
-    from vta_byoc.hw.program_file import load
-    from vta_byoc.hw.verifier import verify as violations_of
+    from vta_byoc.hw.program.file import load
+    from vta_byoc.hw.verify.verifier import verify as violations_of
 
     if is_program_file(file) or Path(file).suffix == ".vta":
         found = {file: load(file)}
@@ -122,7 +122,7 @@ def _json(
 
 
 def _print(name: str, program: Program, violations: Sequence[Violation]) -> None:
-    from vta_byoc.hw.rules import RULES
+    from vta_byoc.hw.verify.rules import RULES
 
     if not violations:
         count = f"{len(program.insns):,} instructions"

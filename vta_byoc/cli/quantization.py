@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from vta_byoc.boundary import boundary
+from vta_byoc.base.boundary import boundary
 from vta_byoc.cli.calibration import calibration_option, read_calibration
 from vta_byoc.hw.errors import VTAError
 
 if TYPE_CHECKING:
     import tvm
 
-    from vta_byoc.calibrate import Sample
     from vta_byoc.cli.progress import Steps
     from vta_byoc.hw.config import VTAConfig
+    from vta_byoc.quantization.calibration.samples import Sample
 
 CHOSEN = "vta_byoc.quantization"
 """Key of the click context's `meta`: the options that were given, by the names of
@@ -107,8 +107,8 @@ def _model() -> str:
 
 def calibration_samples(mod: tvm.IRModule, calibration: str | None) -> Iterable[Sample] | None:
     """Those of --calibration, or noise; None for a model that came quantized."""
-    from vta_byoc.calibrate import default_calibration
-    from vta_byoc.qdq import is_quantized
+    from vta_byoc.quantization.calibration.samples import default_calibration
+    from vta_byoc.quantization.qdq import is_quantized
 
     if calibration is not None:
         return read_calibration(calibration, mod)
@@ -116,7 +116,7 @@ def calibration_samples(mod: tvm.IRModule, calibration: str | None) -> Iterable[
 
 
 def _source(mod: tvm.IRModule, calibration: str | None) -> str:
-    from vta_byoc.qdq import is_quantized
+    from vta_byoc.quantization.qdq import is_quantized
 
     if calibration is None and is_quantized(mod):
         return "the scales of the model"
@@ -138,7 +138,7 @@ def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 def _remember_names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> None:
     if not values:
         return
-    from vta_byoc.keep_float import parse_names
+    from vta_byoc.quantization.keep_float import parse_names
 
     names = tuple(name for value in values for name in parse_names(value))
     if not names:

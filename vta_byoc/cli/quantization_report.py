@@ -15,8 +15,8 @@ from vta_byoc.cli.consoles import say
 if TYPE_CHECKING:
     import tvm
 
-    from vta_byoc.calibrate import Sample
     from vta_byoc.cli.progress import Steps
+    from vta_byoc.quantization.calibration.samples import Sample
 
 DATA_SEED = 2
 DATA_COUNT = 4
@@ -69,7 +69,7 @@ def quantize_report(
         files.check_writable(path, ".html")
     mod, qmod, samples = quantized_beside(model, wanted, calibration, data, steps)
     with steps.step("compare", "comparing tensor by tensor"):
-        from vta_byoc.quantization_report import quantization_report
+        from vta_byoc.reports.quantization.report import quantization_report
 
         def progress(done: int, total: int | None) -> None:
             steps.detail(f"comparing tensor by tensor: sample {done} of {total or 'many'}")
@@ -77,7 +77,7 @@ def quantize_report(
         report = quantization_report(mod, qmod, samples, progress)
     if path is not None:
         with steps.step("draw", f"drawing {path}"), files.replacing(path) as temporary:
-            from vta_byoc.quantization_html import quantization_html
+            from vta_byoc.reports.quantization.html import quantization_html
 
             page = quantization_html(report, model, options.text())
             temporary.write_text(page, encoding="utf-8")
@@ -85,7 +85,7 @@ def quantize_report(
         about = {"model": model, "quantization": options.arguments(), "calibration": calibration}
         say(json.dumps({**about, "data": data, **report.to_json()}, indent=2))
     else:
-        from vta_byoc.quantization_text import print_report
+        from vta_byoc.reports.quantization.text import print_report
 
         print_report(report, stdout_console())
         if path is not None:
@@ -109,7 +109,7 @@ def quantized_beside(
     qmod = commands._quantize(mod, calibration, steps)
     if quantization.chosen().equalize:
         with steps.step("equalize", "equalizing the float model"):
-            from vta_byoc.equalize import equalize
+            from vta_byoc.quantization.equalize import equalize
 
             mod = equalize(mod, _calibration(mod, calibration))
     return mod, qmod, samples
@@ -123,7 +123,11 @@ def _calibration(mod: tvm.IRModule, calibration: str | None) -> Iterable[Sample]
 
 def _samples(mod: tvm.IRModule, calibration: str | None, data: str | None) -> Iterable[Any]:
     from vta_byoc.cli.calibration import read_calibration
-    from vta_byoc.model_samples import has_integer_inputs, load_samples, noise
+    from vta_byoc.quantization.calibration.model_samples import (
+        has_integer_inputs,
+        load_samples,
+        noise,
+    )
 
     source = data or calibration
     if source is None:

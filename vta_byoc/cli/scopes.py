@@ -40,7 +40,7 @@ def scopes(
     qmod, machine, steps = commands.quantize_dry(model, config, shapes, calibration)
     with steps.step("scopes", f"deciding scopes for VTA {machine.name}, counting bytes"):
         from vta_byoc.pipeline import partition_for_vta
-        from vta_byoc.vdevice_report import ScopeReport
+        from vta_byoc.reports.placement.scopes import ScopeReport
 
         mod = partition_for_vta(qmod, machine, **scope_mode.chosen())
         report = ScopeReport.of(mod, model, config, machine)
@@ -48,6 +48,6 @@ def scopes(
         say(json.dumps(report.to_json(), indent=2))
         return
     from vta_byoc.cli.progress import stdout_console
-    from vta_byoc.vdevice_report import print_scopes
+    from vta_byoc.reports.placement.scopes import print_scopes
 
     print_scopes(report, machine.name, stdout_console())

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from .builder import ProgramBuilder
-from .leaf import PRAGMA_KEY
-from .linear import CodegenError
-from .sram import SLOTS_ATTR
-from .uops import BEST, PUBLISHED, FoldMode, fold_count
-from .views import VIEWS_ATTR, View, with_views
+from vta_byoc.codegen.builder import ProgramBuilder
+from vta_byoc.codegen.leaf import PRAGMA_KEY
+from vta_byoc.codegen.linear import CodegenError
+from vta_byoc.codegen.sram import SLOTS_ATTR
+from vta_byoc.codegen.uops import BEST, PUBLISHED, FoldMode, fold_count
+from vta_byoc.codegen.views import VIEWS_ATTR, View, with_views
 
 __all__ = [
     "BEST",

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vta_byoc.codegen.linear import CodegenError
+from vta_byoc.codegen.uops import LoopDim
 from vta_byoc.hw.isa import AluOp
-
-from .linear import CodegenError
-from .uops import LoopDim
 
 Where = slice | np.ndarray
 """Elements of the accumulator buffer."""

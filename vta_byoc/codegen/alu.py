@@ -13,10 +13,9 @@ from tvm import tirx
 from tvm.ir import Expr, TensorLoad
 from tvm_ffi import structural_walk
 
+from vta_byoc.codegen.linear import CodegenError, Linear, VarTable
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.isa import AluOp
-
-from .linear import CodegenError, Linear, VarTable
 
 BINARY = {
     tirx.Min: AluOp.MIN,

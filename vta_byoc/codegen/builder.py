@@ -7,19 +7,18 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from tvm import tirx
 
-from vta_byoc.hw.arena import ArenaPlan, Lifetime, Tenant, plan_arena
+from vta_byoc.codegen.emit import UOPS, ZEROS, LeafEmitter
+from vta_byoc.codegen.linear import CodegenError
+from vta_byoc.codegen.resident import Residency
+from vta_byoc.codegen.stream import DRAM, Interval, TokenAssigner, layer_spans
+from vta_byoc.codegen.uops import BEST, FoldMode, UopBuffer
+from vta_byoc.codegen.views import View, check_view, views_of
+from vta_byoc.codegen.walk import Walker, lower
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import dram_elem_bytes
 from vta_byoc.hw.isa import MemType
-from vta_byoc.hw.program import STORED, Layer, Program, Relocation, Symbol, link, root_of
-
-from .emit import UOPS, ZEROS, LeafEmitter
-from .linear import CodegenError
-from .resident import Residency
-from .stream import DRAM, Interval, TokenAssigner, layer_spans
-from .uops import BEST, FoldMode, UopBuffer
-from .views import View, check_view, views_of
-from .walk import Walker, lower
+from vta_byoc.hw.program.arena import ArenaPlan, Lifetime, Tenant, plan_arena
+from vta_byoc.hw.program.program import STORED, Layer, Program, Relocation, Symbol, link, root_of
 
 ARENA = DRAM
 """The space of the symbols that may share bytes; no symbol has an empty name."""
@@ -65,7 +64,7 @@ class ProgramBuilder:
         align: int | None = None,
         inside: tuple[str, int] | None = None,
     ) -> str:
-        """Declare a tensor (kinds of :mod:`vta_byoc.hw.program`); returns its name.
+        """Declare a tensor (kinds of :mod:`vta_byoc.hw.program.program`); returns its name.
 
         ``align`` is in bytes; by default the largest element of any memory type.  ``inside``: the
         symbol that it is a part of, and its first byte there.

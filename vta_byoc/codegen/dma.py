@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .alu import Access
-from .execution import Execution
-from .linear import Box, CodegenError
-from .transfer import NOTHING, UNIT, Dim, Piece, plan_transfer
+from vta_byoc.codegen.alu import Access
+from vta_byoc.codegen.execution import Execution
+from vta_byoc.codegen.linear import Box, CodegenError
+from vta_byoc.codegen.transfer import NOTHING, UNIT, Dim, Piece, plan_transfer
 
 
 def load_pieces(run: Execution, data: Box | None, room: int | None) -> list[Piece]:

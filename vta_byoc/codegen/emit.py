@@ -7,20 +7,20 @@ from dataclasses import dataclass
 
 from tvm import tirx
 
+from vta_byoc.codegen.accumulator import Accumulator, Change, Spent
+from vta_byoc.codegen.alu import Access, shift_parts
+from vta_byoc.codegen.dma import load_pieces, store_pieces
+from vta_byoc.codegen.execution import Execution, Site
+from vta_byoc.codegen.inplace import InPlace
+from vta_byoc.codegen.leaf import Leaf
+from vta_byoc.codegen.sram import SramMap
+from vta_byoc.codegen.stream import DRAM, Insn, Interval
+from vta_byoc.codegen.transfer import Piece
+from vta_byoc.codegen.uops import Folded, FoldMode, Kernel, LoopDim, UopBuffer, fold, fuse
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import dram_elem_bytes
 from vta_byoc.hw.isa import AluOp, MemType, Opcode, Queue
-
-from .accumulator import Accumulator, Change, Spent
-from .alu import Access, shift_parts
-from .dma import load_pieces, store_pieces
-from .execution import Execution, Site
-from .inplace import InPlace
-from .leaf import ACC, INP, WGT, Leaf
-from .sram import SramMap
-from .stream import DRAM, Insn, Interval
-from .transfer import Piece
-from .uops import Folded, FoldMode, Kernel, LoopDim, UopBuffer, fold, fuse
+from vta_byoc.workload.memory import ACC, INP, WGT
 
 SPACES = {INP: "inp", WGT: "wgt", ACC: "acc"}
 # no tensor can be named so: names of tensors have no dot

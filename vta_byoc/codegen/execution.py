@@ -11,15 +11,15 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from vta_byoc.codegen.accumulator import Where, elements
+from vta_byoc.codegen.alu import Access, AluStep, check_immediate
+from vta_byoc.codegen.leaf import Leaf
+from vta_byoc.codegen.linear import Box, Clip, CodegenError, Linear
+from vta_byoc.codegen.sram import SramMap
+from vta_byoc.codegen.uops import LoopDim
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.isa import AluOp
-
-from .accumulator import Where, elements
-from .alu import Access, AluStep, check_immediate
-from .leaf import WGT, Leaf, element_scalars, in_dram
-from .linear import Box, Clip, CodegenError, Linear
-from .sram import SramMap
-from .uops import LoopDim
+from vta_byoc.workload.memory import WGT, element_scalars, in_dram
 
 Value = TypeVar("Value")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .accumulator import Change, Where, elements, meet
-from .alu import Access, AluStep
-from .execution import Execution
-from .leaf import Leaf
-from .linear import CodegenError
-from .uops import LoopDim
+from vta_byoc.codegen.accumulator import Change, Where, elements, meet
+from vta_byoc.codegen.alu import Access, AluStep
+from vta_byoc.codegen.execution import Execution
+from vta_byoc.codegen.leaf import Leaf
+from vta_byoc.codegen.linear import CodegenError
+from vta_byoc.codegen.uops import LoopDim
 
 
 @dataclass(frozen=True)

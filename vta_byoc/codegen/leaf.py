@@ -13,30 +13,15 @@ from tvm import tirx
 from tvm.ir import Call, Expr, TensorLoad
 from tvm.s_tir import SBlockRealize
 
+from vta_byoc.codegen.alu import Access, AluExpression, AluStep, loads_of
+from vta_byoc.codegen.linear import Bound, CodegenError, Linear, VarTable, bounds_of
+from vta_byoc.codegen.views import View
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.isa import MemType
+from vta_byoc.workload.memory import ACC, DTYPES, INP, SRAM_SCOPES, WGT, in_dram
 
-from .alu import Access, AluExpression, AluStep, loads_of
-from .linear import Bound, CodegenError, Linear, VarTable, bounds_of
-from .views import View
-
-INP, WGT, ACC = "local.inp_buffer", "local.wgt_buffer", "local.acc_buffer"
-SRAM_SCOPES = (INP, WGT, ACC)
 PRAGMA_KEY = "vta.pragma"
 PRAGMAS = ("dma_copy", "gemm", "alu")
-DTYPES = {INP: "int8", WGT: "int8", ACC: "int32"}
-
-
-def element_scalars(config: VTAConfig, scope: str) -> int:
-    """Scalars of one SRAM element of ``scope``."""
-    if scope == WGT:
-        return config.block * config.block
-    return config.batch * config.block
-
-
-def in_dram(scope: str) -> bool:
-    """Whether a buffer of ``scope`` lives in DRAM (``global`` or one of ``global.vta.*``)."""
-    return scope.partition(".")[0] == "global"
 
 
 @dataclass(eq=False)

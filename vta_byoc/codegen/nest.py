@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from tvm import tirx
 from tvm.s_tir import SBlockRealize
 
-from .leaf import PRAGMA_KEY, SRAM_SCOPES, Classifier, Leaf
-from .linear import CodegenError, VarTable
+from vta_byoc.codegen.leaf import PRAGMA_KEY, Classifier, Leaf
+from vta_byoc.codegen.linear import CodegenError, VarTable
+from vta_byoc.workload.memory import SRAM_SCOPES
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,13 +12,12 @@ import functools
 
 import numpy as np
 
-from vta_byoc.hw.access import depths
+from vta_byoc.codegen.emit import ZEROS
+from vta_byoc.codegen.stream import DRAM, Insn
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import dram_elem_bytes
 from vta_byoc.hw.isa import MemType, Opcode
-
-from .emit import ZEROS
-from .stream import DRAM, Insn
+from vta_byoc.hw.verify.access import depths
 
 UNKNOWN = -1
 """Of an element that GEMM or ALU wrote, or whose copy in DRAM was overwritten."""

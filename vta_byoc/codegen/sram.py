@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from tvm import tirx
 from tvm.s_tir import SBlockRealize
 
+from vta_byoc.codegen.linear import CodegenError, VarTable
+from vta_byoc.codegen.nest import extent_of
 from vta_byoc.hw.config import VTAConfig
-
-from .leaf import ACC, INP, SRAM_SCOPES, WGT, element_scalars
-from .linear import CodegenError, VarTable
-from .nest import extent_of
+from vta_byoc.workload.memory import ACC, INP, SRAM_SCOPES, WGT, element_scalars
 
 SLOTS_ATTR = "vta.slots"
 DEFAULT_SLOTS = 2

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .linear import CodegenError
+from vta_byoc.codegen.linear import CodegenError
 
 SIZE_LIMIT = 0xFFFF
 PAD_LIMIT = 15

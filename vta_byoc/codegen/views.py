@@ -13,9 +13,8 @@ from dataclasses import dataclass
 
 from tvm import tirx
 
+from vta_byoc.codegen.linear import CodegenError, row_major
 from vta_byoc.hw.config import VTAConfig
-
-from .linear import CodegenError, row_major
 
 VIEWS_ATTR = "vta.views"
 

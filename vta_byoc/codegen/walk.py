@@ -8,13 +8,12 @@ from typing import Protocol
 from tvm import IRModule, s_tir, tirx
 from tvm.ir import transform as ir_transform
 
+from vta_byoc.codegen.leaf import Classifier, Leaf
+from vta_byoc.codegen.linear import VarTable
+from vta_byoc.codegen.nest import Block, Loop, Node, Reader
+from vta_byoc.codegen.sram import SramMap, slots_of, tile_shapes
+from vta_byoc.codegen.views import views_of
 from vta_byoc.hw.config import VTAConfig
-
-from .leaf import Classifier, Leaf
-from .linear import VarTable
-from .nest import Block, Loop, Node, Reader
-from .sram import SramMap, slots_of, tile_shapes
-from .views import views_of
 
 
 def lower(func: tirx.PrimFunc) -> tirx.PrimFunc:

@@ -5,12 +5,12 @@ of TVM's texture-scope design: collect what consumers demand, decide one scope p
 VDevices, realise them, specialise PrimFuncs.  docs/scopes.md has a whole example.
 """
 
-from .apply import ScopeRecord, decide_scopes, memory_scopes
-from .decide import Decision, Kind, Producer, decide_scope
-from .define import Legalization
-from .sites import CallSite, DemandFunction, Needs, TensorFacts
-from .strip import strip_vdevices
-from .table import GLOBAL, HOST, Fact, Scope, ScopeTable, Serves
+from vta_byoc.scopes.apply import ScopeRecord, decide_scopes, memory_scopes
+from vta_byoc.scopes.decide import Decision, Kind, Producer, decide_scope
+from vta_byoc.scopes.define import Legalization
+from vta_byoc.scopes.sites import CallSite, DemandFunction, Needs, TensorFacts
+from vta_byoc.scopes.strip import strip_vdevices
+from vta_byoc.scopes.table import GLOBAL, HOST, Fact, Scope, ScopeTable, Serves
 
 __all__ = [
     "GLOBAL",

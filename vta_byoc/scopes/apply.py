@@ -10,14 +10,13 @@ import tvm_ffi
 from tvm import relax
 
 from vta_byoc.hw.errors import VTAError
-
-from .collect import FunctionScopes, collect
-from .decide import Decision
-from .define import Definer, Devices, Legalization
-from .sites import DemandFunction
-from .specialize import Specializer
-from .strip import has_scopes
-from .table import ScopeTable
+from vta_byoc.scopes.collect import FunctionScopes, collect
+from vta_byoc.scopes.decide import Decision
+from vta_byoc.scopes.define import Definer, Devices, Legalization
+from vta_byoc.scopes.sites import DemandFunction
+from vta_byoc.scopes.specialize import Specializer
+from vta_byoc.scopes.strip import has_scopes
+from vta_byoc.scopes.table import ScopeTable
 
 # What a pass raises goes through C++; without this it would come back as a RuntimeError.
 tvm_ffi.register_error("VTAError", VTAError)

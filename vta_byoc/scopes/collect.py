@@ -10,11 +10,10 @@ import tvm
 from tvm import relax
 
 from vta_byoc.hw.errors import VTAError
-
-from .decide import RESULT, Decision, Kind, Producer, decide_scope
-from .graph import Graph, Step, Tensor, Use, uses_in
-from .sites import DemandFunction, Needs
-from .table import GLOBAL, HOST, Fact, ScopeTable
+from vta_byoc.scopes.decide import RESULT, Decision, Kind, Producer, decide_scope
+from vta_byoc.scopes.graph import Graph, Step, Tensor, Use, uses_in
+from vta_byoc.scopes.sites import DemandFunction, Needs
+from vta_byoc.scopes.table import GLOBAL, HOST, Fact, ScopeTable
 
 
 @dataclass(frozen=True)

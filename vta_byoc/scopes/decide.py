@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from .table import GLOBAL, Fact, ScopeTable
+from vta_byoc.scopes.table import GLOBAL, Fact, ScopeTable
 
 Demands = Sequence[tuple[str, str]]
 """(consumer, scope), once per read."""

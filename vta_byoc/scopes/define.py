@@ -8,16 +8,15 @@ import tvm
 from tvm import relax
 from tvm.ir import Call, GenericConst, Tuple, TupleGetItem
 
-from vta_byoc.bindings import op_name, substituted
 from vta_byoc.hw.errors import VTAError
-
-from .collect import FunctionScopes
-from .decide import Kind
-from .graph import Step, Tensor, Tree, Use
-from .sites import WITH_RESULT_TYPES, operands_of
-from .specialize import Specializer
-from .table import GLOBAL, ScopeTable
-from .write import BlockWriter, placed
+from vta_byoc.ir.bindings import op_name, substituted
+from vta_byoc.scopes.collect import FunctionScopes
+from vta_byoc.scopes.decide import Kind
+from vta_byoc.scopes.graph import Step, Tensor, Tree, Use
+from vta_byoc.scopes.sites import WITH_RESULT_TYPES, operands_of
+from vta_byoc.scopes.specialize import Specializer
+from vta_byoc.scopes.table import GLOBAL, ScopeTable
+from vta_byoc.scopes.write import BlockWriter, placed
 
 Legalization = Callable[[relax.BlockBuilder, Call], relax.Expr]
 """As in relax.transform.LegalizeOps: an operator's call to a call_tir."""

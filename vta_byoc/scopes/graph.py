@@ -13,11 +13,10 @@ import tvm
 from tvm import relax
 from tvm.ir import Call, Tuple, TupleGetItem
 
-from vta_byoc.bindings import SEPARATOR, UniqueNames, is_constant, op_name, straight_bindings
 from vta_byoc.hw.errors import VTAError
-
-from .decide import Kind
-from .sites import (
+from vta_byoc.ir.bindings import SEPARATOR, UniqueNames, is_constant, op_name, straight_bindings
+from vta_byoc.scopes.decide import Kind
+from vta_byoc.scopes.sites import (
     WITH_RESULT_TYPES,
     CallSite,
     TensorFacts,
@@ -25,7 +24,7 @@ from .sites import (
     operands_of,
     tensor_types,
 )
-from .table import Fact
+from vta_byoc.scopes.table import Fact
 
 HINT, TO_VDEVICE = "relax.hint_on_device", "relax.to_vdevice"
 STATEMENTS = frozenset({HINT, TO_VDEVICE})

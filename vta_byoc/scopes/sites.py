@@ -11,9 +11,8 @@ import tvm
 from tvm import relax, tirx
 from tvm.ir import Call
 
-from vta_byoc.bindings import op_name
-
-from .table import GLOBAL, HOST
+from vta_byoc.ir.bindings import op_name
+from vta_byoc.scopes.table import GLOBAL, HOST
 
 CALL_TIR = "relax.call_tir"
 INPLACE = "relax.call_tir_inplace"

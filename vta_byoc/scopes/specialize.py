@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import tvm
 from tvm import relax, s_tir, tirx
 
-from .table import GLOBAL
+from vta_byoc.scopes.table import GLOBAL
 
 
 class Specializer:

@@ -8,10 +8,9 @@ import tvm
 from tvm import relax
 from tvm.ir import Call, GenericConst, Tuple, TupleGetItem
 
-from vta_byoc.bindings import is_constant, op_name, straight_bindings
-
-from .graph import STATEMENTS
-from .write import BlockWriter, placed
+from vta_byoc.ir.bindings import is_constant, op_name, straight_bindings
+from vta_byoc.scopes.graph import STATEMENTS
+from vta_byoc.scopes.write import BlockWriter, placed
 
 NOWHERE = itertools.repeat(None)
 

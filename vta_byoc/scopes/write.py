@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm import relax
 
-from vta_byoc.bindings import substituted, vars_in
+from vta_byoc.ir.bindings import substituted, vars_in
 
 
 class BlockWriter:

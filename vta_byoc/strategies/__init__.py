@@ -1,1 +1,1 @@
-"""Strategies, one module each; the table is :mod:`vta_byoc.strategy`."""
+"""Strategies by kind of operator; the table is :mod:`vta_byoc.strategy`."""

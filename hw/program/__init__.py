@@ -1,0 +1,1 @@
+"""Programs as values: layers, relocations, DRAM arenas, files."""

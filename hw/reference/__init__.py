@@ -1,0 +1,1 @@
+"""Independent second opinions of the machine, slow and obvious."""

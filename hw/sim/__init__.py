@@ -1,0 +1,1 @@
+"""The simulator that TVM compiles, and what runs it."""

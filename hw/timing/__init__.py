@@ -1,0 +1,1 @@
+"""Cycles of a Program: the timing model."""

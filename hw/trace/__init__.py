@@ -1,0 +1,1 @@
+"""What a run did, effect by effect, and whoever can say so."""

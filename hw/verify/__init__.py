@@ -1,0 +1,1 @@
+"""What can go wrong with a Program in any order: the static verifier."""

@@ -1,0 +1,194 @@
+"""Tokens: who waits for whom, and what every instruction knows to be finished when it starts.
+
+A queue executes in order and a token pair is a counter, so the k-th pop of a pair waits for its
+k-th push whatever the order of execution.  From these edges follow deadlocks, vector clocks and
+the most tokens that can ever be outstanding.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from vta_byoc.hw.faults import TOKEN_PAIRS, Fault
+from vta_byoc.hw.isa import Instruction, Queue
+from vta_byoc.hw.verify.rules import Report
+
+Pair = tuple[Queue, Queue]
+PAIRS: tuple[Pair, ...] = (
+    (Queue.LOAD, Queue.COMPUTE),
+    (Queue.COMPUTE, Queue.LOAD),
+    (Queue.COMPUTE, Queue.STORE),
+    (Queue.STORE, Queue.COMPUTE),
+)
+"""(from, to), in the order of ``faults.TOKEN_PAIRS``."""
+Stuck = Mapping[Queue, tuple[int, Sequence[Pair]]]
+"""Queues that wait for ever: their next instruction, and the pairs that have no token for it."""
+_FLAGS: Mapping[tuple[str, Queue], Sequence[tuple[str, Pair]]] = {
+    (action, here): [
+        (f"{action}_{side}", (there, here) if action == "pop" else (here, there))
+        for side, step in (("prev", -1), ("next", 1))
+        for there in Queue
+        if there == here + step
+    ]
+    for action in ("pop", "push")
+    for here in Queue
+}
+
+
+def pairs_of(insn: Instruction, action: str) -> list[Pair]:
+    """The pairs that ``insn`` pops from or pushes to (``action``); absent queues are left out."""
+    return [pair for flag, pair in _FLAGS[action, insn.queue] if insn[flag]]
+
+
+def bad_flags(insn: Instruction) -> bool:
+    """Whether a token flag points at a queue that does not exist."""
+    low = insn.queue == Queue.LOAD and (insn["pop_prev"] or insn["push_prev"])
+    high = insn.queue == Queue.STORE and (insn["pop_next"] or insn["push_next"])
+    return bool(low or high)
+
+
+@dataclass
+class _Schedule:
+    """One execution of the token network; every other one matches the same pushes and pops."""
+
+    insns: Sequence[Instruction | None]
+    clocks: list[list[int]] = field(default_factory=list)
+    pushes: dict[Pair, list[int]] = field(default_factory=lambda: {p: [] for p in PAIRS})
+    pops: dict[Pair, list[int]] = field(default_factory=lambda: {p: [] for p in PAIRS})
+    stuck: dict[Queue, tuple[int, list[Pair]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.clocks = [[-1, -1, -1] for _ in self.insns]
+        self._now = {q: [-1, -1, -1] for q in Queue}
+        self._lines: dict[Queue, list[int]] = {q: [] for q in Queue}
+        for index, insn in enumerate(self.insns):
+            if insn is not None:
+                self._lines[insn.queue].append(index)
+        self._next = dict.fromkeys(Queue, 0)
+        self._run()
+
+    def _heads(self) -> dict[Queue, int]:
+        """The next instruction of every queue that is not done."""
+        at = self._next
+        return {q: line[at[q]] for q, line in self._lines.items() if at[q] < len(line)}
+
+    def _run(self) -> None:
+        """To the end: after a deadlock as if the missing tokens had come, to see what else is
+        wrong.  The first queue that can goes on, so program order is kept while it is legal."""
+        for index, insn in enumerate(self.insns):
+            if insn is None:
+                continue
+            if self._lacking(index):
+                break
+            self._execute(index, insn.queue)
+        while heads := self._heads():
+            lacking = {q: self._lacking(heads[q]) for q in heads}
+            ready = [q for q in heads if not lacking[q]]
+            if not ready and not self.stuck:
+                self.stuck = {q: (heads[q], lacking[q]) for q in heads}
+            queue = min(ready or heads, key=lambda q: heads[q])
+            self._execute(heads[queue], queue)
+
+    def _lacking(self, index: int) -> list[Pair]:
+        """The pairs that have no token for instruction ``index``."""
+        insn = self.insns[index]
+        assert insn is not None
+        return [p for p in pairs_of(insn, "pop") if len(self.pops[p]) >= len(self.pushes[p])]
+
+    def _execute(self, index: int, queue: Queue) -> None:
+        insn = self.insns[index]
+        assert insn is not None
+        clock = self._now[queue]
+        for pair in pairs_of(insn, "pop"):
+            count = len(self.pops[pair])
+            self.pops[pair].append(index)
+            if count < len(self.pushes[pair]):
+                pusher = self.pushes[pair][count]
+                known = [*self.clocks[pusher]]
+                known[pair[0]] = pusher
+                clock = [max(a, b) for a, b in zip(clock, known, strict=True)]
+        self.clocks[index] = clock
+        after = [*clock]
+        after[queue] = index
+        self._now[queue] = after
+        for pair in pairs_of(insn, "push"):
+            self.pushes[pair].append(index)
+        self._next[queue] += 1
+
+
+def check_tokens(report: Report) -> list[list[int]]:
+    """Check every token rule.
+
+    Returns for each instruction the last instruction of each queue (load, compute, store) that is
+    certainly finished when it starts; -1 where there is none.
+    """
+    for index, insn in enumerate(report.insns):
+        if insn is not None and bad_flags(insn):
+            report.fault("token-flag", index, Fault.TOKEN_FLAG)
+    schedule = _Schedule(report.insns)
+    _check_deadlock(report, schedule)
+    for number, pair in enumerate(PAIRS):
+        _check_order(report, number, schedule.pushes[pair], schedule.pops[pair])
+        _check_left(report, number, schedule.pushes[pair], schedule.pops[pair])
+        _check_limit(report, number, pair, schedule)
+    return schedule.clocks
+
+
+def _check_deadlock(report: Report, schedule: _Schedule) -> None:
+    if schedule.stuck:
+        first = min(i for i, _ in schedule.stuck.values())
+        report.add("deadlock", first, waiting(schedule.stuck, report.named))
+
+
+def waiting(stuck: Stuck, named: Callable[[int], str]) -> str:
+    """Message of a deadlock: what waits in each queue, and for whom."""
+    lines = [
+        f"{queue.name} waits for {' and '.join(p[0].name for p in pairs)} at {named(index)}"
+        for queue, (index, pairs) in sorted(stuck.items())
+    ]
+    return (
+        f"{', '.join(lines)}; every pop needs a push that can come before it; correct the "
+        "dependencies"
+    )
+
+
+def _check_order(report: Report, number: int, pushes: list[int], pops: list[int]) -> None:
+    for push, pop in zip(pushes, pops, strict=False):
+        if push > pop:
+            report.add(
+                "token-order",
+                pop,
+                f"the token that it pops from {TOKEN_PAIRS[number]} is pushed later, by "
+                f"{report.named(push)}; program order must be a legal order; push before the pop",
+                push,
+            )
+
+
+def _check_left(report: Report, number: int, pushes: list[int], pops: list[int]) -> None:
+    left = len(pushes) - len(pops)
+    if left > 0:
+        report.add(
+            "token-left",
+            pushes[len(pops)],
+            f"the pushes of {TOKEN_PAIRS[number]} exceed its pops by {left}; no token may be left "
+            "at FINISH; pop each or do not push it",
+        )
+
+
+def _check_limit(report: Report, number: int, pair: Pair, schedule: _Schedule) -> None:
+    """A producer may run ahead of every pop that it does not know to be done."""
+    limit, pops = report.program.config.capabilities.max_tokens, schedule.pops[pair]
+    worst, at = 0, -1
+    for count, push in enumerate(schedule.pushes[pair], 1):
+        outstanding = count - bisect.bisect_right(pops, schedule.clocks[push][pair[1]])
+        if outstanding > worst:
+            worst, at = outstanding, push
+    if worst > limit:
+        report.add(
+            "token-limit",
+            at,
+            f"{worst} tokens may be outstanding from {TOKEN_PAIRS[number]}; the machine counts to "
+            f"{limit}; let the producer wait for the consumer sooner",
+        )

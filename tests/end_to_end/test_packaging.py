@@ -1,0 +1,257 @@
+"""What is installed, how it is found, and what its import accepts."""
+
+from __future__ import annotations
+
+import configparser
+import email
+import importlib
+import importlib.metadata
+import re
+import shutil
+import subprocess
+import sys
+import types
+import zipfile
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+import vta_byoc
+from vta_byoc import _pins
+from vta_byoc.hw.errors import VTAError
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKED = r"vta_byoc/(.+\.py|py\.typed|reports/templates/.+\.html)"
+GOOD = {"apache-tvm": "0.27.0", "apache-tvm-ffi": "0.1.14.post1"}
+FIX = (
+    'run: python -m pip install "apache-tvm[rpc]>=0.27,<0.28" '
+    '"apache-tvm-ffi>=0.1.14.post0,<0.1.15"'
+)
+
+
+def run(*command: str, cwd: Path = ROOT) -> str:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def python(code: str, cwd: Path) -> str:
+    # What TVM's autoloader swallows into a warning must not pass unseen.
+    return run(sys.executable, "-W", "error:Failed to autoload", "-c", code, cwd=cwd)
+
+
+def repository_files() -> list[Path]:
+    """Files that are committed or would be."""
+    listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    return [ROOT / name for name in sorted(set(listed.split("\0"))) if (ROOT / name).is_file()]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    # Built from a copy: setuptools would leave build/ behind, and pack what an older one holds.
+    source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    for path in repository_files():
+        copy = source / path.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy)
+    options = ("--no-deps", "--no-build-isolation", "--wheel-dir", str(target))
+    run(sys.executable, "-m", "pip", "wheel", *options, str(source))
+    (built,) = target.iterdir()
+    return built
+
+
+class TestWheel:
+    def test_is_pure_python(self, wheel: Path) -> None:
+        assert wheel.name == f"vta_byoc-{vta_byoc.__version__}-py3-none-any.whl"
+
+    def test_holds_every_source_file_and_nothing_else(self, wheel: Path) -> None:
+        sources = {path.relative_to(ROOT).as_posix() for path in repository_files()}
+        wanted = {name for name in sources if re.fullmatch(PACKED, name)}
+        wanted |= {
+            f"vta_byoc/{name}"
+            for name in sources
+            if re.fullmatch(r"hw/(.+\.py|presets/.+\.json)", name)
+        }
+        packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+        assert packed == wanted
+
+    def test_entry_points(self, wheel: Path) -> None:
+        with zipfile.ZipFile(wheel) as archive:
+            (name,) = (n for n in archive.namelist() if n.endswith("/entry_points.txt"))
+            parser = configparser.ConfigParser()
+            parser.read_string(archive.read(name).decode())
+        assert {section: dict(parser[section]) for section in parser.sections()} == {
+            "console_scripts": {"vta-byoc": "vta_byoc.cli:main"},
+            "tvm.backends": {"vta": "vta_byoc._autoload:autoload"},
+        }
+
+    def test_metadata(self, wheel: Path) -> None:
+        with zipfile.ZipFile(wheel) as archive:
+            (name,) = (n for n in archive.namelist() if n.endswith("/METADATA"))
+            metadata = email.message_from_bytes(archive.read(name))
+        required = {Requirement(text) for text in metadata.get_all("Requires-Dist", [])}
+        assert {Requirement(text) for text in _pins.REQUIREMENTS} <= required
+        assert SpecifierSet(metadata["Requires-Python"]) == SpecifierSet(">=3.10,<3.14")
+        assert metadata.get_all("Provides-Extra") == ["dev", "images", "tflite", "torch"]
+
+
+class TestPins:
+    def test_the_installed_releases_are_accepted(self) -> None:
+        _pins.check_pins()
+        assert _pins.mismatch(_pins.installed_versions()) is None
+
+    @pytest.mark.parametrize("tvm", ["0.27", "0.27.0", "0.27.0.post1", "0.27.3", "0.27.1.dev0"])
+    @pytest.mark.parametrize("ffi", ["0.1.14.post0", "0.1.14.post1"])
+    def test_accepts(self, tvm: str, ffi: str) -> None:
+        assert _pins.mismatch({"apache-tvm": tvm, "apache-tvm-ffi": ffi}) is None
+
+    @pytest.mark.parametrize("found", ["0.26.1", "0.27.dev3", "0.28.dev5", "0.28.0", "weird"])
+    def test_refuses_another_tvm(self, found: str) -> None:
+        assert _pins.mismatch({**GOOD, "apache-tvm": found}) == (
+            f"apache-tvm {found} is installed; vta_byoc needs apache-tvm>=0.27,<0.28; {FIX}"
+        )
+
+    @pytest.mark.parametrize("found", ["0.1.13", "0.1.14", "0.1.15.dev0", "0.1.15.post2", "0.2.0"])
+    def test_refuses_another_ffi(self, found: str) -> None:
+        assert _pins.mismatch({**GOOD, "apache-tvm-ffi": found}) == (
+            f"apache-tvm-ffi {found} is installed; "
+            f"vta_byoc needs apache-tvm-ffi>=0.1.14.post0,<0.1.15; {FIX}"
+        )
+
+    @pytest.mark.parametrize("versions", [{}, {**GOOD, "apache-tvm": None}])
+    def test_refuses_none(self, versions: dict[str, str | None]) -> None:
+        with pytest.raises(ImportError) as raised:
+            _pins.check_pins(versions)
+        assert str(raised.value) == (
+            f"apache-tvm is not installed; vta_byoc needs apache-tvm>=0.27,<0.28; {FIX}"
+        )
+
+    def test_the_package_does_not_import_with_a_bad_release(self, tmp_path: Path) -> None:
+        # A distribution found first on sys.path stands in for the wrong release.
+        info = tmp_path / "apache_tvm_ffi-0.1.15.post2.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Name: apache-tvm-ffi\nVersion: 0.1.15.post2\n")
+        code = "try: import vta_byoc\nexcept ImportError as error: print(error)"
+        assert python(f"import sys; sys.path.insert(0, '.')\n{code}", tmp_path) == (
+            "apache-tvm-ffi 0.1.15.post2 is installed; "
+            f"vta_byoc needs apache-tvm-ffi>=0.1.14.post0,<0.1.15; {FIX}\n"
+        )
+
+    def test_the_accepted_ffi_serialises_ir(self, tmp_path: Path) -> None:
+        # What the pin is for; in a process of its own, because the failure is a crash.
+        code = "import tvm; print(len(tvm.ir.save_json(tvm.tirx.IntImm('int32', 3))) > 0)"
+        assert python(code, tmp_path) == "True\n"
+
+
+class TestPublicNames:
+    def test_one_list(self) -> None:
+        assert sorted(vta_byoc._HOME) == vta_byoc.__all__
+        assert set(vta_byoc.__all__) <= set(dir(vta_byoc))
+
+    @pytest.mark.parametrize("name", vta_byoc.__all__)
+    def test_loads(self, name: str) -> None:
+        home = importlib.import_module(vta_byoc._HOME[name])
+        assert getattr(vta_byoc, name) is getattr(home, name)
+
+    def test_unknown_name(self) -> None:
+        with pytest.raises(
+            AttributeError, match=r"^module 'vta_byoc' has no attribute 'quantise'$"
+        ):
+            _ = vta_byoc.quantise
+
+    def test_importing_does_not_import_tvm(self, tmp_path: Path) -> None:
+        code = "import sys, vta_byoc, vta_byoc.hw.errors; print('tvm' in sys.modules)"
+        assert python(code, tmp_path) == "False\n"
+
+    @pytest.mark.parametrize(
+        "first",
+        [
+            "import vta_byoc.quantize",
+            "import vta_byoc.pipeline, vta_byoc.quantize",
+            "from vta_byoc.quantize import quantize",
+            "from vta_byoc import quantize; import vta_byoc.quantize",
+            "import vta_byoc; vta_byoc.quantize; import vta_byoc.quantize",
+            "import vta_byoc",
+        ],
+    )
+    def test_quantize_is_the_function_whoever_came_first(self, first: str, tmp_path: Path) -> None:
+        code = (
+            f"{first}\n"
+            "import types, vta_byoc as vta\n"
+            "from vta_byoc.quantize import quantize\n"
+            "assert isinstance(quantize, types.FunctionType), quantize\n"
+            "print(vta.quantize is quantize)"
+        )
+        assert python(code, tmp_path) == "True\n"
+
+    def test_a_module_cannot_take_a_public_name(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert vta_byoc.VTAError is VTAError
+        monkeypatch.setattr(vta_byoc, "VTAError", types.ModuleType("vta_byoc.VTAError"))
+        assert vta_byoc.VTAError is VTAError
+        monkeypatch.setattr(vta_byoc, "VTAError", int)
+        assert vta_byoc.VTAError is int
+
+
+class TestAutoload:
+    def test_importing_tvm_registers_the_pipeline_and_imports_no_compiler(
+        self, tmp_path: Path
+    ) -> None:
+        code = (
+            "import sys, tvm\n"
+            "from tvm.relax.pipeline import PIPELINE_MAP\n"
+            "print(PIPELINE_MAP['vta'].__module__)\n"
+            "print(*sorted(m for m in sys.modules if m.startswith('vta_byoc')))"
+        )
+        assert python(code, tmp_path).splitlines() == [
+            "vta_byoc._autoload",
+            "vta_byoc vta_byoc._autoload vta_byoc._interrupt vta_byoc._pins",
+        ]
+
+    def test_twice_is_once(self, tmp_path: Path) -> None:
+        code = (
+            "import tvm\n"
+            "from vta_byoc._autoload import autoload, vta_pipeline\n"
+            "autoload(); autoload()\n"
+            "print(tvm.relax.pipeline.PIPELINE_MAP['vta'] is vta_pipeline)"
+        )
+        assert python(code, tmp_path) == "True\n"
+
+    def test_tvm_gets_a_pass(self, tmp_path: Path) -> None:
+        code = (
+            "from tvm import relax, transform\n"
+            "print(isinstance(relax.get_pipeline('vta'), transform.Pass))"
+        )
+        assert python(code, tmp_path) == "True\n"
+
+
+class TestRepository:
+    def test_make_help_lists_every_target(self) -> None:
+        makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+        (phony,) = re.findall(r"^\.PHONY: (.+)$", makefile, re.MULTILINE)
+        helped = dict(re.findall(r"^  make (\S+) +(\S.*)$", run("make"), re.MULTILINE))
+        assert helped == dict(re.findall(r"^(\S+):.*?## (.+)$", makefile, re.MULTILINE))
+        assert set(helped) == set(phony.split())
+
+    def test_ci_is_an_executable_script(self) -> None:
+        script = ROOT / ".ci" / "run"
+        run("bash", "-n", str(script))
+        assert script.stat().st_mode & 0o111
+
+    def test_no_file_knows_this_machine(self) -> None:
+        # Put together here, or this file would be the first offender.
+        places = ["/".join(("", *parts, "")) for parts in (("work",), ("root",), ("home",))]
+        places += ["/".join(("", "tmp", "venv")), "/".join(("..", "shared"))]
+        hosts = [("pypi", "org"), ("pythonhosted", "org"), ("download", "pytorch", "org")]
+        forbidden = [*places, *(".".join(host) for host in hosts)]
+        found = [
+            f"{path.relative_to(ROOT)}: {text}"
+            for path in repository_files()
+            for text in forbidden
+            if text.encode() in path.read_bytes()
+        ]
+        assert found == []
+
+    def test_version_is_the_installed_one(self) -> None:
+        assert importlib.metadata.version("vta-byoc") == vta_byoc.__version__

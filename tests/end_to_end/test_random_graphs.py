@@ -1,0 +1,65 @@
+"""250 random ONNX networks on five machines: import, quantize, compile, run, equal bit for bit.
+
+Some of them again with DRAM scopes only, without memory scopes, and with random legal demands.
+`test_random_graphs_more.py` runs the other half, at the same time; `make fuzz` hunts on.
+"""
+
+from __future__ import annotations
+
+import pytest
+from network_demands import AGAINST_COST, INJECTED, TAKEN_OUT
+from network_hunt import DEMANDED, MACHINES, PUBLIC, Tally, machine_of, try_network, way_of
+from network_runs import demanded, public
+
+from vta_byoc.partitioning.table import TABLE
+
+NETWORKS = 500
+HALF = NETWORKS // 2
+CHUNK = 10
+LEAST_HITS = 20
+"""Of every entry of the partition table, by all networks."""
+LEAST_SHARE = 95
+"""Percent of the networks with work for VTA."""
+LEAST_SHARING = 150
+"""Networks with a layer of several operators."""
+LEAST_TILES = 16
+"""Consumers of each kind in their producer's tiles, and layers of each length."""
+LEAST_DEMANDS = {INJECTED: 10, AGAINST_COST: 2, TAKEN_OUT: 2}
+"""By what came of them; rarer outcomes are tests of test_random_demands.py."""
+SEEDS = range(HALF)
+TALLY = Tally()
+
+
+def check_tally(tally: Tally) -> None:
+    """What one half has to show; prints its histograms."""
+    if tally.networks < HALF:
+        pytest.skip("not all networks ran in this process")
+    print(tally)
+    assert tally.share >= LEAST_SHARE
+    name, hits = tally.rarest
+    assert hits >= LEAST_HITS / 2, f"{name}: {tally.hits}"
+    assert set(tally.hits) == {entry.name for entry in TABLE}
+    assert tally.sharing >= LEAST_SHARING / 2
+    for kind, count in (tally.tiles.consumers | tally.tiles.chains).items():
+        assert count >= LEAST_TILES / 2, f"{kind}: {tally.tiles}"
+    for what, least in LEAST_DEMANDS.items():
+        assert tally.demands[what] >= least / 2, f"{what}: {tally.demands}"
+
+
+@pytest.mark.parametrize("first", SEEDS[::CHUNK])
+def test_networks_equal_the_reference(first: int) -> None:
+    for seed in range(first, first + CHUNK):
+        try_network(seed, TALLY)
+
+
+def test_the_table_was_used() -> None:
+    check_tally(TALLY)
+
+
+def test_ways_and_machines() -> None:
+    public_on = [machine_of(seed) for seed in range(NETWORKS) if way_of(seed) is public]
+    assert len(public_on) == NETWORKS // PUBLIC
+    assert set(public_on) == set(MACHINES) and len(MACHINES) >= 4
+    demanded_on = [machine_of(seed) for seed in range(NETWORKS) if way_of(seed) is demanded]
+    assert len(demanded_on) == NETWORKS // len(MACHINES) // DEMANDED * len(MACHINES)
+    assert set(demanded_on) == set(MACHINES)

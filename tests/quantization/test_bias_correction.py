@@ -1,0 +1,167 @@
+"""Bias correction: the means of quantized layers return to those of the float ones."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from small_models import Graph, flat
+from tvm import relax
+
+from vta_byoc.hw.errors import VTAError
+from vta_byoc.ir.bindings import source_name, straight_bindings
+from vta_byoc.ir.reference import build_reference
+from vta_byoc.quantization.bias_correction import correct_biases
+from vta_byoc.quantization.float_layers import float_layers
+from vta_byoc.quantize import quantize
+
+SHAPE = (1, 8, 10, 10)
+
+
+def samples(n: int = 6, seed: int = 3, shape: tuple[int, ...] = SHAPE) -> list[np.ndarray]:
+    """Positive values: then rounded weights shift the means."""
+    rng = np.random.default_rng(seed)
+    return [rng.random(shape, dtype="float32") + np.float32(0.5) for _ in range(n)]
+
+
+def outputs(mod: tvm.IRModule, data: list[np.ndarray]) -> np.ndarray:
+    """The result of `main` on each sample, stacked."""
+    machine = relax.VirtualMachine(build_reference(mod), tvm.cpu())
+    return np.array([flat(machine["main"](tvm.runtime.tensor(x)))[0] for x in data])
+
+
+def biased_conv(g: Graph, x: Any, co: int, name: str, bias: bool = True, **options: Any) -> Any:
+    """Weights that int8 rounds to the same side: most are 0.4 steps from an integer."""
+    groups = options.get("groups", 1)
+    weight = g.rng.integers(-8, 8, (co, int(x.ty.shape[1]) // groups, 3, 3)) / 64 + 0.4 / 64
+    weight[:, 0, 0, 0] = 1.9
+    y = g.op("nn.conv2d", x, g.const(weight), name=f"{name}__conv", padding=1, **options)
+    if not bias:
+        return y
+    return g.op("add", y, g.normal(1, co, 1, 1, scale=0.2), name=name)
+
+
+def bad_case() -> tvm.IRModule:
+    g = Graph(SHAPE)
+    x = g.op("clip", biased_conv(g, g.params[0], 8, "first"), 0, 6, name="act")
+    x = biased_conv(g, x, 8, "middle", groups=8)
+    x = g.op("mean", biased_conv(g, x, 6, "last", bias=False), [2, 3], name="pool")
+    return g.module(g.dense(x, 5, name="fc"))
+
+
+def quantizer(data: list[np.ndarray]) -> Any:
+    return functools.partial(quantize, calibration=data)
+
+
+def mean_error(want: np.ndarray, got: np.ndarray) -> float:
+    """The largest of the last axis' channels, as a part of the values' size."""
+    error = (got - want).mean(axis=tuple(range(want.ndim - 1)))
+    return float(np.abs(error).max() / np.abs(want).mean())
+
+
+@functools.cache
+def corrected() -> tvm.IRModule:
+    """The bad case after correction; building its modules takes seconds."""
+    return correct_biases(bad_case(), quantizer(samples()), samples())
+
+
+def test_errors_fall() -> None:
+    mod, run, other = bad_case(), quantizer(samples()), samples(seed=4)
+    want, before, after = (outputs(m, other) for m in (mod, run(mod), run(corrected())))
+    assert mean_error(want, before) > 0.02
+    assert mean_error(want, after) < mean_error(want, before) / 4
+    assert np.abs(after - want).mean() < np.abs(before - want).mean() / 2
+
+
+def test_errors_of_operators_without_bias_are_left_to_the_layer_behind() -> None:
+    """The sum of x and x / 2 rounds a half up for every other value, and has no bias."""
+    g = Graph((1, 4, 4, 4))
+    small = g.op("nn.conv2d", g.params[0], g.const(np.eye(4).reshape(4, 4, 1, 1) / 2), name="half")
+    total = g.op("add", g.params[0], small, name="join")
+    weight = g.const(np.full((3, 4, 1, 1), 0.5))
+    mod = g.module(g.op("nn.conv2d", total, weight, name="last"))
+    data = [g.rng.integers(0, 100, (1, 4, 4, 4)).astype("float32") for _ in range(8)]
+    data[0].flat[0] = 100
+    run = quantizer(data)
+    result = correct_biases(mod, run, data, rounds=1)
+    want, before, after = (outputs(m, data) for m in (mod, run(mod), run(result)))
+    assert abs((before - want).mean()) > 0.2
+    assert abs((after - want).mean()) < abs((before - want).mean()) / 4
+
+
+def test_only_biases_change() -> None:
+    mod, result = bad_case(), corrected()
+    for old, new in zip(float_layers(mod["main"]), float_layers(result["main"]), strict=True):
+        np.testing.assert_array_equal(old.weight, new.weight)
+        assert source_name(old.var) == source_name(new.var)
+    sums = [b.var.name for b in straight_bindings(result["main"])]
+    # "last" has no bias and got one; the others' constants were replaced.
+    assert [name for name in sums if "corrected" in name] == ["last__conv__corrected"]
+    assert len(sums) == len(straight_bindings(mod["main"])) + 1
+
+
+def test_nothing_to_correct() -> None:
+    """Weights and inputs that int8 represents exactly: the module itself comes back."""
+    g = Graph((1, 4, 4, 4))
+    weight = g.const(g.rng.integers(-127, 128, (4, 4, 1, 1)) / 128)
+    mod = g.module(g.op("nn.conv2d", g.params[0], weight, name="conv"))
+    data = [g.rng.integers(-127, 128, (1, 4, 4, 4)).astype("float32") for _ in range(3)]
+    data[0].flat[0] = 127
+    assert correct_biases(mod, quantizer(data), data) is mod
+
+
+def test_layers_of_every_kind() -> None:
+    g = Graph((1, 4, 8, 8))
+    bump = 0.4 / 64
+    weight = g.rng.integers(-8, 8, (4, 3, 2, 2)) / 64 + bump
+    weight[:, :, 0, 0] = 1.9
+    x = g.op(
+        "nn.conv2d_transpose", g.params[0], g.const(weight), strides=(2, 2), groups=2, name="up"
+    )
+    x = g.op("reshape", x, (1, 6, 256), name="rows")
+    line = g.rng.integers(-8, 8, (4, 6, 3)) / 64 + bump
+    line[:, :, 0] = 1.9
+    x = g.op("nn.conv1d", x, g.const(line), padding=1, name="line")
+    x = g.op("reshape", x, (4, 256), name="flat")
+    table = g.rng.integers(-8, 8, (256, 3)) / 64 + bump
+    table[0] = 1.9
+    mod = g.module(g.op("matmul", x, g.const(table), name="fc"))
+    data = samples(shape=(1, 4, 8, 8))
+    run = quantizer(data)
+    result = correct_biases(mod, run, data, rounds=1)
+    added = [b.var.name for b in straight_bindings(result["main"]) if "corrected" in b.var.name]
+    assert added == ["up__corrected", "line__corrected", "fc__corrected"]
+    want, before, after = (outputs(m, data) for m in (mod, run(mod), run(result)))
+    assert mean_error(want, before) > 0.01
+    assert mean_error(want, after) < mean_error(want, before) / 4
+
+
+def test_it_is_deterministic_and_reports_progress() -> None:
+    g = Graph((1, 16))
+    table = g.const(g.rng.integers(-8, 8, (16, 4)) / 64 + 0.4 / 64)
+    mod, data = g.module(g.op("matmul", g.params[0], table, name="fc")), samples(2, shape=(1, 16))
+    steps: list[Any] = []
+    texts = set()
+    for _ in range(2):
+        result = correct_biases(mod, quantizer(data), data, lambda *step: steps.append(step))
+        texts.add(result.script(show_meta=True))
+    assert len(texts) == 1 and mod.script(show_meta=True) not in texts
+    assert steps == [(done, 8) for done in range(1, 9)] * 2
+
+
+def test_samples_that_can_be_read_once() -> None:
+    mod = bad_case()
+    with pytest.raises(VTAError) as caught:
+        correct_biases(mod, quantizer(samples()), (x for x in samples()))
+    assert str(caught.value) == (
+        "bias correction reads the samples 4 times and got a generator, which can be read once; "
+        "give a list"
+    )
+
+
+def test_no_samples() -> None:
+    with pytest.raises(VTAError, match="^calibration has 0 samples; "):
+        correct_biases(bad_case(), quantizer(samples()), [])

@@ -1,0 +1,227 @@
+"""Elementwise operators: any shape, steps and machine against numpy; cycles and estimates."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+
+import numpy as np
+import pytest
+from alu_cases import (
+    BARE,
+    GEOMETRIES,
+    SIM,
+    build,
+    clamp,
+    cycles_of,
+    elementwise_reference,
+    named,
+    operand_values,
+    random_elementwise,
+    random_int8,
+    run_llvm,
+    run_program,
+)
+
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.program.program import Program
+from vta_byoc.strategies.elementwise.elementwise import ELEMENTWISE, choose, diagonals
+from vta_byoc.strategies.elementwise.operands import plan_of
+from vta_byoc.workload.packing import blocks
+from vta_byoc.workload.workloads import (
+    CHANNEL,
+    FULL,
+    MAP,
+    ElementwiseWorkload,
+    Epilogue,
+    Side,
+    Step,
+)
+
+
+def work_of(
+    shape: tuple[int, int, int, int], op: str | None, *sides: tuple[Step, ...], steps: tuple = ()
+) -> ElementwiseWorkload:
+    """Sides on operands of their own; int8 saturation at the end."""
+    pairs = tuple(Side(i, side) for i, side in enumerate(sides))
+    return ElementwiseWorkload(*shape, pairs, op, Epilogue((*steps, *clamp())))
+
+
+def all_steps(work: ElementwiseWorkload) -> list[Step]:
+    return [step for side in work.sides for step in side.steps] + list(work.epilogue.steps)
+
+
+def check(
+    work: ElementwiseWorkload, config: VTAConfig, seed: int = 0, llvm: bool = False
+) -> Program:
+    """Bit-exact with numpy on random data and at both ends of int8."""
+    rng = np.random.default_rng(seed)
+    operands = operand_values(rng, all_steps(work), work.out_shape)
+    program = build(ELEMENTWISE, work, config, named(operands))
+    data = [random_int8(rng, *shape) for shape in work.in_shapes]
+    for x in data:
+        x.flat[: 1 + x.size // 9] = rng.choice([-128, 127])
+    expected = elementwise_reference(work, data, operands)
+    np.testing.assert_array_equal(run_program(program, data, work.out_shape), expected)
+    if llvm:
+        found = run_llvm(ELEMENTWISE, work, config, data, named(operands))
+        np.testing.assert_array_equal(found, expected)
+    return program
+
+
+def vectors(work: ElementwiseWorkload, config: VTAConfig) -> int:
+    n, c, h, w = work.out_shape
+    return blocks(n, config.batch) * blocks(c, config.block) * h * w
+
+
+@pytest.mark.parametrize("name", GEOMETRIES)
+def test_random_workloads(name: str) -> None:
+    kinds: Counter[str] = Counter()
+    for seed in range(16):
+        work = random_elementwise(np.random.default_rng([seed, len(name)]))
+        try:
+            check(work, GEOMETRIES[name], seed, llvm=seed % 12 == 0)
+        except AssertionError as err:
+            if "overflows" not in str(err):
+                raise
+            continue
+        kinds[work.op or "unary"] += 1
+    assert sum(kinds.values()) >= 13 and len(kinds) >= 4, kinds
+
+
+def test_random_workloads_without_mul_and_widening_loads() -> None:
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        work = random_elementwise(rng, tensors=0.2 if seed % 2 else 0.0, mul=False)
+        negated = work.sides[-1].steps if work.op == "sub" else ()
+        if any(step.is_tensor for step in negated):
+            continue
+        check(work, BARE, seed)
+
+
+@pytest.mark.parametrize("kind", [CHANNEL, MAP, FULL])
+@pytest.mark.parametrize("op", ["add", "mul", "max", "min", "shr"])
+def test_tensor_operands_on_tiles_that_do_not_divide(kind: str, op: str) -> None:
+    work = work_of((2, 70, 11, 23), None, (Step(op, kind),), steps=(Step(op, kind), Step("shr", 5)))
+    check(work, GEOMETRIES["quarter"])
+
+
+@pytest.mark.parametrize("kinds", [(MAP, CHANNEL), (FULL, MAP), (CHANNEL, FULL, MAP)])
+def test_mixed_tensor_operands_of_many_tiles(kinds: tuple[str, ...]) -> None:
+    steps = tuple(Step("add", kind) for kind in kinds)
+    work = work_of((3, 64, 20, 31), "max", (), steps, steps=(Step("shr", 6), *steps[:1]))
+    check(work, GEOMETRIES["quarter"])
+    check(work, GEOMETRIES["4x8"])
+
+
+@pytest.mark.parametrize("shift", [0, 1, 7, 8, 15, 22])
+def test_aligned_residual(shift: int) -> None:
+    """Both sides widened and aligned, one by more than an int8 weight can hold."""
+    half = (Step("add", 1 << min(shift - 1, 14)),) if shift else ()
+    steps = (*half, Step("shr", shift))
+    work = work_of((1, 20, 5, 6), "add", (Step("shl", shift),), (), steps=steps)
+    for config in (SIM, BARE, GEOMETRIES["2x16"]):
+        check(work, config)
+
+
+def test_leaky_relu_reads_its_operand_once() -> None:
+    sides = (Side(0), Side(0, (Step("shr", 3),)))
+    work = ElementwiseWorkload(1, 32, 14, 14, sides, "max", Epilogue(clamp()))
+    program = check(work, SIM, llvm=True)
+    assert program.counters()["inp_load_nbytes"] == 32 * 14 * 14
+
+
+def test_minus_of_the_right_side_needs_no_mul() -> None:
+    """-max(x >> 2, 3) + ...: the sign moves to the weight."""
+    right = (Step("shl", 1), Step("shr", 2), Step("max", 3), Step("min", 50), Step("add", -7))
+    for rest in ((), (Step("shl", 20), Step("shr", 17))):
+        work = work_of((1, 16, 9, 9), "sub", (), (*right, *rest))
+        check(work, BARE)
+        assert [term.scale for term in plan_of(work, BARE).terms] == [-2, 1]
+
+
+def test_sums_of_scaled_operands_are_gemms() -> None:
+    sides = (Step("shl", 4), Step("add", 9)), (Step("mul", -3), Step("add", -2), Step("shl", 1))
+    work = work_of((1, 16, 4, 4), "sub", *sides)
+    plan = plan_of(work, SIM)
+    assert plan.scales == (16, 6) and not plan.head.steps and not plan.other
+    assert plan.steps[0] == Step("add", 9 + 4)
+    check(work, SIM)
+    check(work, BARE)
+
+
+def test_wide_constants_stay_steps() -> None:
+    """Sums of offsets beyond an immediate are added in two."""
+    sides = ((Step("add", 30000),), (Step("add", 20000),))
+    work = work_of((1, 16, 3, 3), "add", *sides, steps=(Step("shr", 8),))
+    assert plan_of(work, SIM).steps[:2] == (Step("add", 25000), Step("add", 25000))
+    check(work, SIM)
+
+
+def test_a_product_with_zero() -> None:
+    side = (Step("add", CHANNEL), Step("mul", 0), Step("add", 5))
+    check(work_of((1, 16, 3, 3), "add", side, ()), SIM)
+
+
+# ---------------------------------------------------------------- refusals
+NO_MUL = "an elementwise multiplication needs the ALU's MUL; this machine has none"
+TENSORS = "a subtraction whose right side has tensor operands or wide immediates multiplies by -1"
+
+
+@pytest.mark.parametrize(
+    ("work", "text"),
+    [
+        (work_of((1, 16, 2, 2), "mul", (), ()), NO_MUL),
+        (work_of((1, 16, 2, 2), None, (Step("max", 0), Step("mul", 3))), NO_MUL),
+        (work_of((1, 16, 2, 2), None, (), steps=(Step("mul", CHANNEL),)), NO_MUL),
+        (work_of((1, 16, 2, 2), "sub", (), (Step("add", MAP),)), TENSORS),
+        (work_of((1, 16, 2, 2), "sub", (), (Step("max", -(1 << 15)),)), TENSORS),
+    ],
+)
+def test_what_needs_mul(work: ElementwiseWorkload, text: str) -> None:
+    for function in (ELEMENTWISE.estimate, ELEMENTWISE.parts):
+        with pytest.raises(VTAError, match=text) as error:
+            function(work, BARE)
+        assert "leave it to the CPU" in str(error.value) and "\n" not in str(error.value)
+    check(work, SIM)
+
+
+def test_diagonal_weights() -> None:
+    weights = diagonals((1, -128), SIM)
+    assert weights.shape == (2, 1, 1, 1, 16, 16) and weights.dtype == np.int8
+    np.testing.assert_array_equal(weights[1, 0, 0, 0], np.eye(16) * -128)
+
+
+# ---------------------------------------------------------------- cycles
+RESCALE = (Step("add", 1), Step("shr", 1))
+
+
+@pytest.mark.parametrize(
+    ("channels", "size", "steps", "limit"),
+    [(64, 56, (), 6.5), (64, 56, RESCALE, 7.6), (128, 28, RESCALE, 8.0), (256, 14, RESCALE, 8.5)],
+)
+def test_cycles_of_a_residual_add(
+    channels: int, size: int, steps: tuple[Step, ...], limit: float
+) -> None:
+    """Clear 1, two GEMMs 2, a cycle a step; the port needs 6 a vector."""
+    work = work_of((1, channels, size, size), "add", (), (), steps=steps)
+    program = build(ELEMENTWISE, work, SIM, {})
+    assert cycles_of(program) / vectors(work, SIM) <= limit
+
+
+@pytest.mark.parametrize("name", GEOMETRIES)
+def test_estimates(name: str) -> None:
+    """Within a fifth (or 300 cycles) each, half of them within a twelfth."""
+    config, ratios = GEOMETRIES[name], []
+    for seed in range(8):
+        rng = np.random.default_rng([seed, 7])
+        work = random_elementwise(rng)
+        h, w = (int(rng.integers(1, 40)) for _ in range(2))
+        work = dataclasses.replace(work, height=h, width=w)
+        operands = operand_values(rng, all_steps(work), work.out_shape)
+        cycles = cycles_of(build(ELEMENTWISE, work, config, named(operands)))
+        estimate = ELEMENTWISE.estimate(work, config)
+        assert abs(estimate - cycles) <= max(0.2 * cycles, 300), (work, choose(work, config))
+        ratios.append(estimate / cycles)
+    assert 0.92 <= np.median(ratios) <= 1.08, ratios

@@ -1,0 +1,209 @@
+"""Max and sum pooling: any window and machine against numpy; borders, global pools, cycles."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from alu_cases import (
+    BARE,
+    GEOMETRIES,
+    QUARTER,
+    SIM,
+    build,
+    clamp,
+    cycles_of,
+    named,
+    operand_values,
+    pool_reference,
+    random_int8,
+    random_pool,
+    run_llvm,
+    run_program,
+)
+
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.program.program import Program
+from vta_byoc.strategies.pooling.pool import POOL
+from vta_byoc.strategies.pooling.sum import choose_sum
+from vta_byoc.strategies.pooling.tile_space import MaxPool, choose_max
+from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, Epilogue, PoolWorkload, Step
+
+SCALE = Epilogue((Step("mul", 37), Step("add", 128), Step("shr", 8), *clamp()))
+SHIFT = Epilogue((Step("add", 8), Step("shr", 4), *clamp()))
+
+
+def check(
+    work: PoolWorkload,
+    config: VTAConfig,
+    seed: int = 0,
+    x: np.ndarray | None = None,
+    llvm: bool = False,
+) -> Program:
+    """Bit-exact with numpy."""
+    rng = np.random.default_rng(seed)
+    operands = operand_values(rng, work.epilogue.steps, work.out_shape)
+    program = build(POOL, work, config, named(operands))
+    x = random_int8(rng, *work.in_shapes[0]) if x is None else x
+    x = np.maximum(x, work.low)
+    expected = pool_reference(work, x, operands)
+    np.testing.assert_array_equal(run_program(program, [x], work.out_shape), expected)
+    if llvm:
+        found = run_llvm(POOL, work, config, [x], named(operands))
+        np.testing.assert_array_equal(found, expected)
+    return program
+
+
+@pytest.mark.parametrize("kind", ["max", "sum"])
+@pytest.mark.parametrize("name", GEOMETRIES)
+def test_random_windows(name: str, kind: str) -> None:
+    for seed in range(10):
+        work = random_pool(np.random.default_rng([seed, len(name), len(kind)]), kind)
+        check(work, GEOMETRIES[name], seed, llvm=seed == 0)
+
+
+def test_random_windows_without_mul_and_widening_loads() -> None:
+    for seed in range(4):
+        work = random_pool(np.random.default_rng(seed), "max")
+        check(work, BARE, seed)
+    check(PoolWorkload("sum", 1, 20, 8, 8, (4, 4), (4, 4), epilogue=SHIFT), BARE)
+
+
+# ---------------------------------------------------------------- borders
+@pytest.mark.parametrize("value", [-128, -1])
+@pytest.mark.parametrize("padding", [(1, 1, 1, 1), (2, 0, 0, 2), (0, 2, 1, 0), (2, 2, 2, 2)])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_padding_never_wins(stride: int, padding: tuple[int, int, int, int], value: int) -> None:
+    """All-negative data: a zero in any border would show."""
+    work = PoolWorkload("max", 1, 16, 9, 8, (3, 3), (stride, stride), padding)
+    x = np.full(work.in_shapes[0], value, np.int8)
+    check(work, SIM, x=x)
+    check(work, QUARTER, x=np.minimum(random_int8(np.random.default_rng(1), *x.shape), -1))
+
+
+def test_windows_of_padding_alone_are_the_least_value() -> None:
+    work = PoolWorkload("max", 1, 16, 4, 4, (2, 2), (1, 1), (3, 2, 2, 3), low=0)
+    program = check(work, SIM, llvm=True)
+    assert program.counters()["alu_counter"] > 0
+
+
+def test_the_border_of_signed_data_costs_nothing() -> None:
+    """Taps outside are left out; above zero the padding takes part, harmlessly."""
+    counts = {}
+    for low in (0, -128):
+        work = PoolWorkload("max", 1, 16, 12, 12, (3, 3), (1, 1), (1, 1, 1, 1), low=low)
+        counts[low] = check(work, SIM).counters()["alu_counter"]
+    assert counts[-128] <= counts[0]
+
+
+def test_negative_padding_leaves_rows_and_columns_out() -> None:
+    for kind, epilogue in (("max", Epilogue()), ("sum", SHIFT)):
+        work = PoolWorkload(kind, 1, 16, 9, 10, (2, 2), (2, 2), (-1, -2, 0, -1), epilogue=epilogue)
+        assert work.out_shape == (1, 16, 4, 3)
+        check(work, SIM)
+
+
+# ---------------------------------------------------------------- large and global
+GLOBAL = [(7, 7), (13, 13), (56, 56), (1, 3000), (61, 53)]
+
+
+@pytest.mark.parametrize("size", GLOBAL)
+@pytest.mark.parametrize("channels", [3, 48, 130])
+def test_global_sums_need_not_fit_sram(size: tuple[int, int], channels: int) -> None:
+    if channels > 3 and size[0] > 50:
+        channels = 20
+    epilogue = Epilogue((Step("add", 1 << 9), Step("shr", 10), *clamp()))
+    work = PoolWorkload("sum", 1, channels, *size, size, epilogue=epilogue)
+    check(work, QUARTER if size[1] < 3000 else SIM)
+    check(work, GEOMETRIES["4x8"])
+
+
+@pytest.mark.parametrize("size", [(13, 13), (56, 56), (1, 700)])
+def test_global_maxima_need_not_fit_sram(size: tuple[int, int]) -> None:
+    work = PoolWorkload("max", 1, 20, *size, size)
+    x = np.full(work.in_shapes[0], -7, np.int8)
+    x[0, ::2, -1, -1] = -3
+    check(work, QUARTER, x=x)
+
+
+def test_equal_destinations_of_few_channels_stay_apart() -> None:
+    """One vector, 56 x 56 taps: a column of accumulators; a cycle a tap, not an instruction."""
+    work = PoolWorkload("sum", 1, 16, 56, 56, (56, 56), epilogue=Epilogue((Step("shr", 12),)))
+    program = check(work, SIM)
+    assert choose_sum(work, SIM).variant != "whole"
+    assert cycles_of(program) <= 2.5 * 56 * 56
+
+
+@pytest.mark.parametrize("kinds", [(MAP,), (CHANNEL, MAP), (FULL,)])
+def test_divisors_of_the_border_by_position(kinds: tuple[str, ...]) -> None:
+    """A mean without the padding: the divisor depends on the position."""
+    steps = (*(Step("mul", kind) for kind in kinds), Step("add", 1 << 7), Step("shr", 8), *clamp())
+    work = PoolWorkload("sum", 2, 40, 13, 9, (3, 3), (2, 2), (1, 1, 1, 1), epilogue=Epilogue(steps))
+    for config in (SIM, QUARTER, GEOMETRIES["2x16"]):
+        check(work, config)
+
+
+def test_steps_after_a_maximum() -> None:
+    epilogue = Epilogue((Step("add", CHANNEL), Step("shr", 3), *clamp()))
+    check(PoolWorkload("max", 3, 40, 11, 11, (3, 3), (2, 2), epilogue=epilogue), QUARTER)
+
+
+def test_refusal_names_mul() -> None:
+    work = PoolWorkload("sum", 1, 16, 8, 8, (2, 2), epilogue=SCALE)
+    with pytest.raises(VTAError, match="multiplies; this machine has no MUL"):
+        build(POOL, work, BARE, {})
+
+
+# ---------------------------------------------------------------- cost
+def test_strides_sort_taps_into_phases() -> None:
+    """3 x 3 stride 2: the middle tap has its phase for itself, so maxima end in place."""
+    work = PoolWorkload("max", 1, 16, 16, 16, (3, 3), (2, 2))
+    pool = MaxPool.of(work, SIM, "rows first", (3, 3))
+    assert pool.in_place and pool.taps["h"].home == 1
+    crowded = PoolWorkload("max", 1, 16, 16, 16, (3, 3), (1, 1))
+    assert not MaxPool.of(crowded, SIM, "rows first", (3, 3)).in_place
+
+
+@pytest.mark.parametrize(
+    ("work", "limit"),
+    [
+        (PoolWorkload("max", 1, 64, 112, 112, (3, 3), (2, 2), (1, 1, 1, 1), low=0), 21.5),
+        (PoolWorkload("max", 1, 64, 112, 112, (3, 3), (2, 2), (1, 1, 1, 1)), 21.5),
+        (PoolWorkload("max", 1, 128, 112, 112, (2, 2), (2, 2)), 14.8),
+        (PoolWorkload("sum", 1, 512, 7, 7, (7, 7), epilogue=SCALE), 140),
+        (PoolWorkload("sum", 1, 128, 28, 28, (3, 3), (1, 1), (1, 1, 1, 1), epilogue=SCALE), 15.6),
+    ],
+)
+def test_cycles_a_vector(work: PoolWorkload, limit: float) -> None:
+    """Maxima: 2 to widen each input, 2 a tap and axis.  Sums: 1 a tap, 1 to clear, the steps."""
+    cycles = cycles_of(build(POOL, work, SIM, {}))
+    vectors = work.out_shape[1] // 16 * work.out_shape[2] * work.out_shape[3]
+    assert cycles / vectors <= limit
+    assert abs(POOL.estimate(work, SIM) / cycles - 1) <= 0.08
+
+
+@pytest.mark.parametrize("kind", ["max", "sum"])
+def test_estimates(kind: str) -> None:
+    """Within a third (or 600 cycles) each, most within a seventh."""
+    ratios = []
+    for seed in range(36):
+        config = list(GEOMETRIES.values())[seed % 5]
+        work = random_pool(np.random.default_rng([seed, 3]), kind)
+        operands = operand_values(np.random.default_rng(0), work.epilogue.steps, work.out_shape)
+        cycles = cycles_of(build(POOL, work, config, named(operands)))
+        estimate = POOL.estimate(work, config)
+        assert abs(estimate - cycles) <= max(0.33 * cycles, 600), (work, config.name)
+        ratios.append(estimate / cycles)
+    assert 0.92 <= np.median(ratios) <= 1.08
+    assert np.mean([abs(r - 1) < 0.15 for r in ratios]) >= 0.7
+
+
+def test_both_orders_of_axes_occur() -> None:
+    found: Counter[str] = Counter()
+    for shape in ((112, 30), (30, 112), (97, 97), (112, 112)):
+        work = PoolWorkload("max", 1, 16, *shape, (3, 3), (2, 2), (1, 1, 1, 1))
+        check(work, SIM)
+        found[choose_max(work, SIM).variant] += 1
+    assert len(found) == 2, found

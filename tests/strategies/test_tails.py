@@ -1,0 +1,386 @@
+"""Consumers in their producer's tiles: any producer, any elementwise operator, against numpy."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from alu_cases import (
+    BARE,
+    GEOMETRIES,
+    SIM,
+    clamp,
+    elementwise_reference,
+    named,
+    operand_values,
+    pool_reference,
+    random_elementwise,
+    random_int8,
+)
+from conv_cases import random_epilogue, random_transpose, random_work
+from conv_numpy import numpy_conv, numpy_conv_transpose
+
+from vta_byoc.codegen import ProgramBuilder
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.program.program import Program
+from vta_byoc.hw.sim.simulator import run
+from vta_byoc.hw.verify.verifier import check
+from vta_byoc.strategies.fused.consumer import Tail, carried_plan, keeps_int8, tail_tensors
+from vta_byoc.strategy import STRATEGIES, Computation
+from vta_byoc.workload.packing import pack_activation, packed_shape, unpack_activation
+from vta_byoc.workload.workloads import (
+    CHANNEL,
+    FULL,
+    MAP,
+    Conv2dWorkload,
+    ElementwiseWorkload,
+    Epilogue,
+    PoolWorkload,
+    Side,
+    Step,
+)
+
+HEADS = ("conv2d", "depthwise", "conv2d_transpose", "elementwise")
+MOST_VALUES = 60_000
+SATURATED = Epilogue((Step("shr", 7), *clamp()))
+
+
+@dataclasses.dataclass(frozen=True)
+class Head:
+    """A producer: its strategy, workload, int8 inputs, constants and its result in numpy."""
+
+    strategy: str
+    work: Any
+    inputs: list[np.ndarray]
+    constants: dict[str, np.ndarray]
+    result: np.ndarray
+
+
+def head(kind: str, rng: np.random.Generator, work: Any = None) -> Head:
+    """A random producer of int8 that keeps its result in the accumulators."""
+    while True:
+        found = work if work is not None else _random_head(kind, rng)
+        if np.prod(found.out_shape) <= MOST_VALUES and keeps_int8(found):
+            break
+    inputs = [random_int8(rng, *shape) for shape in found.in_shapes]
+    if kind == "elementwise":
+        steps = [s for side in found.sides for s in side.steps] + list(found.epilogue.steps)
+        operands = operand_values(rng, steps, found.out_shape)
+        result = elementwise_reference(found, inputs, operands)
+        return Head(kind, found, inputs, named(operands), result)
+    operands = operand_values(rng, found.epilogue.steps, found.out_shape)
+    weight = random_int8(rng, *_weight_shape(kind, found))
+    reference = numpy_conv_transpose if kind == "conv2d_transpose" else numpy_conv
+    result = reference(found, inputs[0], weight, *operands)
+    return Head(kind, found, inputs, {"weight": weight, **named(operands)}, result)
+
+
+def _random_head(kind: str, rng: np.random.Generator) -> Any:
+    if kind == "elementwise":
+        return random_elementwise(rng)
+    if kind == "conv2d_transpose":
+        return dataclasses.replace(random_transpose(rng), epilogue=SATURATED)
+    if kind == "conv2d":
+        work = random_work(rng)
+        return dataclasses.replace(work, epilogue=_int8(random_epilogue(rng)))
+    channels = int(rng.choice([5, 16, 40]))
+    size = int(rng.integers(3, 14)), int(rng.integers(3, 14))
+    kernel = int(rng.integers(1, 4)), int(rng.integers(1, 4))
+    pads = tuple(int(rng.integers(0, kernel[i % 2])) for i in range(4))
+    stride = int(rng.integers(1, 3))
+    return Conv2dWorkload(
+        int(rng.integers(1, 3)),
+        channels,
+        channels,
+        *size,
+        kernel,
+        (stride, stride),
+        pads,
+        groups=channels,
+        epilogue=SATURATED,
+    )
+
+
+def _int8(epilogue: Epilogue) -> Epilogue:
+    """``epilogue`` with int8 values at its end."""
+    return Epilogue((*epilogue.steps, *clamp()))
+
+
+def _weight_shape(kind: str, work: Any) -> tuple[int, ...]:
+    if kind == "conv2d_transpose":
+        return (work.in_channels, work.out_channels // work.groups, *work.kernel)
+    return (work.out_channels, work.in_channels // work.groups, *work.kernel)
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A program of a producer with consumers in its tiles, and what numpy expects of it."""
+
+    computation: Computation
+    program: Program
+    inputs: dict[str, np.ndarray]
+    expected: np.ndarray
+
+    def check(self) -> None:
+        """Bit-exact, and nothing in the program that could hang, race or read what is not there."""
+        check(self.program)
+        packed = run(self.program, self.inputs).outputs["y"]
+        batch, channels = self.expected.shape[:2]
+        np.testing.assert_array_equal(unpack_activation(packed, batch, channels), self.expected)
+
+
+def case(
+    producer: Head, tails: Sequence[Tail], config: VTAConfig, rng: np.random.Generator
+) -> Case:
+    """The program of ``producer`` with ``tails``; their other operands are random."""
+    strategy = STRATEGIES[producer.strategy]
+    together = Computation(strategy, producer.work, tuple(tails))
+    builder, inputs, names = ProgramBuilder(config), {}, []
+
+    def given(value: np.ndarray) -> None:
+        names.append(f"x{len(names)}")
+        inputs[names[-1]] = pack_activation(value, config)
+        builder.symbol(names[-1], "input", inputs[names[-1]].shape, "int8")
+
+    def constants(values: Sequence[np.ndarray]) -> None:
+        for value in values:
+            names.append(builder.constant(f"c{len(names)}", value))
+
+    for value in producer.inputs:
+        given(value)
+    constants(strategy.constants(producer.work, producer.constants, config))
+    expected = producer.result
+    for tail in tails:
+        data = [random_int8(rng, *shape) for shape in tail.work.in_shapes]
+        data[tail.carried] = expected
+        for number, value in enumerate(data):
+            if number != tail.carried:
+                given(value)
+        pools = isinstance(tail.work, PoolWorkload)
+        sides = () if pools else tail.work.sides
+        steps = [s for side in sides for s in side.steps] + list(tail.work.epilogue.steps)
+        operands = operand_values(rng, steps, tail.work.out_shape)
+        own = STRATEGIES["pool" if pools else "elementwise"]
+        constants(own.constants(tail.work, named(operands), config))
+        if isinstance(tail.work, PoolWorkload):
+            expected = pool_reference(tail.work, expected, operands)
+        else:
+            expected = elementwise_reference(tail.work, data, operands)
+    names.append(builder.symbol("y", "output", packed_shape(expected.shape, config), "int8"))
+    for part in together.parts(config):
+        builder.layer("layer", part.func, [names[i] for i in part.args])
+    return Case(together, builder.finish(), inputs, expected)
+
+
+def random_pool_tail(rng: np.random.Generator, shape: Sequence[int]) -> Tail:
+    """A pool whose windows lie side by side."""
+    batch, channels, height, width = shape
+    kernel = int(rng.integers(1, min(4, height) + 1)), int(rng.integers(1, min(4, width) + 1))
+    kind = str(rng.choice(["max", "max", "sum"]))
+    scale = Step("mul", str(rng.choice([CHANNEL, MAP]))) if rng.random() < 0.3 else Step("mul", 21)
+    epilogue = Epilogue(() if kind == "max" else (scale, Step("shr", 6), *clamp()))
+    work = PoolWorkload(
+        kind, batch, channels, height, width, kernel, kernel, epilogue=epilogue
+    )
+    return Tail(work)
+
+
+def random_tail(rng: np.random.Generator, shape: Sequence[int], mul: bool) -> Tail:
+    """Any elementwise operator on a tensor of ``shape``; any of its operands is carried."""
+    work = random_elementwise(rng, mul=mul)
+    batch, channels, height, width = shape
+    sized = dataclasses.replace(work, batch=batch, channels=channels, height=height, width=width)
+    return Tail(sized, int(rng.integers(0, sized.operands)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "machine"),
+    [
+        *(("conv2d", machine) for machine in GEOMETRIES),
+        *((kind, machine) for kind in HEADS[1:] for machine in ("1x16", "4x8")),
+    ],
+)
+def test_any_producer_and_consumer(kind: str, machine: str) -> None:
+    rng, config = np.random.default_rng(HEADS.index(kind) * 17 + 5), GEOMETRIES[machine]
+    seen: Counter[str] = Counter()
+    while seen["checked"] < 4:
+        producer = head(kind, rng)
+        tails: list[Tail] = []
+        for _ in range(int(rng.choice([1, 1, 2, 3]))):
+            if not tails or keeps_int8(tails[-1].work):
+                tails.append(random_tail(rng, producer.result.shape, mul=True))
+        try:
+            made = case(producer, tails, config, rng)
+        except VTAError as error:
+            assert "no tile" in str(error), error
+            seen["too large"] += 1
+            continue
+        made.check()
+        seen["checked"] += 1
+        for tail in tails:
+            plan = carried_plan(tail, config)
+            seen["summed"] += bool(plan.summed)
+            seen["copied"] += plan.copied
+            seen["other"] += plan.other is not None and not plan.copied
+            seen.update(tail_tensors(tail))
+    assert seen["too large"] <= 4, seen
+
+
+@pytest.mark.parametrize("machine", GEOMETRIES)
+def test_a_pool_makes_a_smaller_tile(machine: str) -> None:
+    rng, config = np.random.default_rng(23), GEOMETRIES[machine]
+    checked, too_large, after = 0, 0, 0
+    while checked < 6:
+        producer = head("conv2d", rng)
+        tails = [random_tail(rng, producer.result.shape, True)] if rng.random() < 0.3 else []
+        tails = [tail for tail in tails if keeps_int8(tail.work)]
+        tails.append(random_pool_tail(rng, producer.result.shape))
+        shape = tails[-1].work.out_shape
+        if rng.random() < 0.5:
+            tails.append(random_tail(rng, shape, True))
+        elif rng.random() < 0.5 and keeps_int8(tails[-1].work):
+            tails.append(random_pool_tail(rng, shape))
+        try:
+            made = case(producer, tails, config, rng)
+        except VTAError as error:
+            assert "no tile" in str(error), error
+            too_large += 1
+            continue
+        made.check()
+        checked, after = checked + 1, after + (tails[-1].window == (1, 1))
+    assert too_large <= 4 and after >= 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"strides": (1, 1)}, "need windows that neither overlap nor leave gaps, have windows of "
+         "2x2 every 1x1"),
+        ({"padding": (1, 0, 0, 0)}, "need windows inside of the tensor, have windows of 2x2"),
+        ({"kernel": (5, 5), "strides": (5, 5)}, "need windows of at most 16 positions"),
+        ({"kind": "sum", "factor": 3}, "need a divisor that the ALU multiplies by, have 3"),
+    ],
+)  # fmt: skip
+def test_pools_that_stay_apart(change: dict[str, Any], message: str) -> None:
+    pool = dataclasses.replace(PoolWorkload("max", 1, 16, 20, 20, (2, 2), (2, 2)), **change)
+    conv = Conv2dWorkload(1, 16, 16, 20, 20, (1, 1), epilogue=SATURATED)
+    with pytest.raises(VTAError, match=message):
+        Computation(STRATEGIES["conv2d"], conv, (Tail(pool),)).estimate(SIM)
+
+
+@pytest.mark.parametrize("kind", ["depthwise", "conv2d_transpose", "elementwise"])
+def test_other_tiles_are_not_pooled(kind: str) -> None:
+    producer = head(kind, np.random.default_rng(6))
+    pool = PoolWorkload("max", *producer.work.out_shape, (2, 2), (2, 2))
+    with pytest.raises(VTAError, match=rf"need tiles of rows and columns \(conv2d\).*have {kind}"):
+        Computation(STRATEGIES[kind], producer.work, (Tail(pool),)).estimate(SIM)
+
+
+@pytest.mark.parametrize("carried", [0, 1])
+@pytest.mark.parametrize("op", ["add", "sub", "max", "min", "mul"])
+def test_either_side_may_be_carried(op: str, carried: int) -> None:
+    rng = np.random.default_rng(carried)
+    sides = (Side(0, (Step("shl", 2),)), Side(1, (Step("mul", 3), Step("add", 7))))
+    work = ElementwiseWorkload(1, 24, 9, 7, sides, op, Epilogue((Step("shr", 3), *clamp())))
+    conv = Conv2dWorkload(1, 20, 24, 9, 7, (3, 3), padding=(1, 1, 1, 1), epilogue=SATURATED)
+    case(head("conv2d", rng, conv), [Tail(work, carried)], SIM, rng).check()
+
+
+@pytest.mark.parametrize("carried", [0, 1])
+def test_only_weights_of_loaded_operands_are_loaded(carried: int) -> None:
+    """The operator's constant has a weight for each side; the carried one needs none."""
+    rng = np.random.default_rng(carried)
+    sides = (Side(0, (Step("shl", 1),)), Side(1, ()))
+    work = ElementwiseWorkload(1, 16, 9, 7, sides, "add", Epilogue((Step("shr", 1), *clamp())))
+    conv = Conv2dWorkload(1, 16, 16, 9, 7, (1, 1), epilogue=SATURATED)
+    tail = Tail(work, carried)
+    plan = carried_plan(tail, SIM)
+    assert plan.scales == (2, 1) and list(plan.weights) == [1 - carried]
+    made = case(head("conv2d", rng, conv), [tail], SIM, rng)
+    made.check()
+    assert made.program.counters()["wgt_load_nbytes"] == 2 * SIM.wgt_elem_bytes
+
+
+def test_leaky_relu_reads_the_tile_twice() -> None:
+    rng = np.random.default_rng(1)
+    sides = (Side(0, (Step("shl", 3),)), Side(0, ()))
+    work = ElementwiseWorkload(2, 24, 9, 7, sides, "max", Epilogue((Step("shr", 3), *clamp())))
+    assert carried_plan(Tail(work, 0), SIM).copied
+    conv = Conv2dWorkload(2, 20, 24, 9, 7, (1, 1), epilogue=SATURATED)
+    made = case(head("conv2d", rng, conv), [Tail(work, 0)], SIM, rng)
+    made.check()
+    assert "x1" not in made.inputs, "nothing but the convolution's input is loaded"
+
+
+@pytest.mark.parametrize("kind", [CHANNEL, MAP, FULL])
+def test_tensor_operands_are_staged_by_chunk(kind: str) -> None:
+    rng = np.random.default_rng(2)
+    sides = (Side(0, (Step("add", kind),)), Side(1, (Step("mul", kind), Step("shr", 5))))
+    steps = (Step("add", kind), Step("shr", 1), *clamp())
+    work = ElementwiseWorkload(1, 40, 30, 31, sides, "add", Epilogue(steps))
+    conv = Conv2dWorkload(1, 16, 40, 30, 31, (1, 1), epilogue=SATURATED)
+    for config in (SIM, GEOMETRIES["quarter"]):
+        for carried in (0, 1):
+            case(head("conv2d", rng, conv), [Tail(work, carried)], config, rng).check()
+
+
+def test_traffic_is_that_of_the_producer_and_one_operand() -> None:
+    rng = np.random.default_rng(3)
+    sides = (Side(0, ()), Side(1, ()))
+    work = ElementwiseWorkload(1, 64, 28, 28, sides, "add", Epilogue(clamp()))
+    conv = Conv2dWorkload(1, 64, 64, 28, 28, (1, 1), epilogue=SATURATED)
+    producer = head("conv2d", rng, conv)
+    alone = case(producer, [], SIM, rng).program.counters()
+    shared = case(producer, [Tail(work, 1)], SIM, rng).program.counters()
+    tensor = 64 * 28 * 28
+    assert shared["out_store_nbytes"] == alone["out_store_nbytes"] == tensor
+    assert shared["inp_load_nbytes"] == alone["inp_load_nbytes"] + tensor
+    assert shared["acc_load_nbytes"] == alone["acc_load_nbytes"]
+    assert shared["gemm_counter"] == alone["gemm_counter"] + tensor // 16
+
+
+def test_a_product_needs_mul() -> None:
+    work = ElementwiseWorkload(
+        1, 16, 4, 4, (Side(0, (Step("mul", 3),)), Side(1)), "add", Epilogue(clamp())
+    )
+    with pytest.raises(VTAError, match="side is multiplied by 3; this machine's ALU has no MUL"):
+        carried_plan(Tail(work, 0), BARE)
+    assert carried_plan(Tail(work, 1), BARE).summed, "the GEMM core multiplies what it loads"
+
+
+def test_what_stays_int8() -> None:
+    def conv(*steps: Step, dtype: str = "int8") -> bool:
+        return keeps_int8(Conv2dWorkload(1, 16, 16, 4, 4, (1, 1), epilogue=Epilogue(steps, dtype)))
+
+    def sides(op: str | None, *given: tuple[Step, ...], steps: tuple[Step, ...] = ()) -> bool:
+        pairs = tuple(Side(i, side) for i, side in enumerate(given))
+        return keeps_int8(ElementwiseWorkload(1, 16, 4, 4, pairs, op, Epilogue(steps)))
+
+    assert conv(Step("shr", 7), *clamp())
+    assert conv(Step("max", 0), Step("min", 300), Step("shr", 2))
+    assert not conv(Step("shr", 7))
+    assert not conv(*clamp(), Step("add", 1))
+    assert not conv(*clamp(), Step("add", CHANNEL))
+    assert not conv(*clamp(), dtype="int32")
+    assert sides("max", (Step("shl", 3),), (), steps=(Step("shr", 4),)), "a leaky relu"
+    assert not sides("add", (), ())
+    assert sides("add", (), (), steps=(Step("shr", 1),))
+    assert not sides(None, (Step("shl", 25),), steps=(Step("shr", 20),)), "may wrap"
+    assert sides(None, (Step("shl", 25),), steps=(Step("shr", 25),)), "wrapped, but int8"
+    pool = PoolWorkload("max", 1, 16, 4, 4, (2, 2), (2, 2))
+    assert keeps_int8(pool) and not keeps_int8(dataclasses.replace(pool, kind="sum"))
+
+
+def test_same_input_same_program() -> None:
+    digests = set()
+    for _ in range(2):
+        rng = np.random.default_rng(4)
+        producer = head("conv2d", rng)
+        made = case(producer, [random_tail(rng, producer.result.shape, True)], SIM, rng)
+        digests.add(made.program.digest())
+    assert len(digests) == 1

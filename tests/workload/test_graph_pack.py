@@ -1,0 +1,122 @@
+"""Packing: layouts, where packs and unpacks stand, and equality of the packed module on llvm."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import tvm
+from integer_models import IntegerNet, flatten_net, island_net, residual_net, stem_net
+from small_models import call
+
+from vta_byoc.graph_pack import graph_pack, pack_counts
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.ir.bindings import static_shape, straight_bindings
+from vta_byoc.partition import mark, placements
+
+PRESETS = ("sim", "tophub_4x8", "2x16", "1x32")
+
+
+def packed(mod: tvm.IRModule, config: VTAConfig) -> tvm.IRModule:
+    return graph_pack(config)(mark(config)(mod))
+
+
+def test_one_pack_and_one_unpack_around_a_packed_part() -> None:
+    net = residual_net()
+    mod = packed(net.module(net.result), VTAConfig())
+    assert pack_counts(mod) == {"vta_pack": 1, "vta_unpack": 1, "vta_fold": 0}
+
+
+def test_a_value_used_packed_and_plain_is_converted_once() -> None:
+    net = IntegerNet(x=(1, 16, 6, 6))
+    a = net.conv(net.params[0], 16, name="a")
+    b = net.conv(a, 16, name="b")
+    c = net.conv(a, 16, name="c")
+    first, second = (net.op("abs", a, name=name) for name in ("p", "q"))
+    mod = packed(net.module(b, c, first, second, a), VTAConfig())
+    assert pack_counts(mod) == {"vta_pack": 1, "vta_unpack": 3, "vta_fold": 0}
+
+
+def test_island_is_unpacked_and_packed_again() -> None:
+    net = island_net()
+    mod = packed(net.module(net.result), VTAConfig())
+    assert pack_counts(mod) == {"vta_pack": 2, "vta_unpack": 2, "vta_fold": 0}
+
+
+def test_equal_workloads_share_one_compute() -> None:
+    net = IntegerNet(x=(1, 16, 6, 6))
+    a = net.conv(net.params[0], 16, name="a")
+    b = net.conv(a, 16, name="b")
+    mod = packed(net.module(b), VTAConfig())
+    computes = [gv.name_hint for gv in mod.functions if "compute" in gv.name_hint]
+    assert computes == ["vta_conv2d_compute"]
+
+
+def test_module_without_matches_is_left_alone() -> None:
+    net = IntegerNet(x=(1, 16, 6, 6))
+    mod = mark(VTAConfig())(net.module(net.op("abs", net.params[0], name="p")))
+    tvm.ir.assert_structural_equal(graph_pack(VTAConfig())(mod), mod)
+
+
+def test_a_stem_is_folded_instead_of_packed_and_once_for_two_layers() -> None:
+    net = stem_net()
+    mod = packed(net.module(net.result), VTAConfig())
+    assert pack_counts(mod) == {"vta_pack": 0, "vta_unpack": 1, "vta_fold": 1}
+    records = {p.name: p for p in placements(mod)}
+    (fold,) = {r.host_bytes for r in records.values() if r.host_bytes}
+    assert records["first"].host_bytes == records["second"].host_bytes == fold
+    assert records["first"].note.startswith("windows of ")
+    assert "packed GEMM" in records["first"].note, "the alternative, with its estimate"
+    assert records["first"].cycles > 0
+    folded = next(b.var for b in straight_bindings(mod["main"]) if "folded" in str(b.var.name))
+    assert math.prod(static_shape(folded)) == fold
+
+
+def test_whole_blocks_are_not_folded() -> None:
+    net = stem_net(channels=16)
+    mod = packed(net.module(net.result), VTAConfig())
+    assert pack_counts(mod) == {"vta_pack": 1, "vta_unpack": 1, "vta_fold": 0}
+
+
+def test_few_channels_behind_a_layer_on_vta_are_not_folded() -> None:
+    """The tensor is packed already: the host has nothing to gather."""
+    net = IntegerNet(x=(1, 16, 40, 40))
+    narrow = net.conv(net.params[0], 3, name="narrow")
+    out = net.conv(narrow, 32, 7, stride=2, name="wide")
+    mod = packed(net.module(out), VTAConfig())
+    assert pack_counts(mod) == {"vta_pack": 1, "vta_unpack": 1, "vta_fold": 0}
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_flattened_tensor_stays_packed(size: int) -> None:
+    """The dense layer reads the plane; nothing is unpacked between."""
+    net = flatten_net(size)
+    mod = packed(net.module(net.result), VTAConfig())
+    assert pack_counts(mod) == {"vta_pack": 1, "vta_unpack": 1, "vta_fold": 0}
+
+
+@pytest.mark.parametrize("preset", ["sim", "tophub_4x8"])
+@pytest.mark.parametrize(
+    "net",
+    [flatten_net(), flatten_net(how="permuted"), stem_net()],
+    ids=["flattened", "permuted and flattened", "folded"],
+)
+def test_views_and_folds_give_the_same_result(preset: str, net: IntegerNet) -> None:
+    mod, inputs = net.module(net.result), net.inputs()
+    np.testing.assert_array_equal(
+        call(packed(mod, VTAConfig.preset(preset)), *inputs), call(mod, *inputs)
+    )
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("channels", [16, 33])
+def test_packed_module_on_llvm_equals_the_plain_one(preset: str, channels: int) -> None:
+    """The strategies' computes are the operators' definitions: they run as they are."""
+    for net in (residual_net(channels, size=5, batch=3), island_net()):
+        mod = net.module(net.result)
+        inputs = net.inputs()
+        want = call(mod, *inputs)
+        got = call(packed(mod, VTAConfig.preset(preset)), *inputs)
+        for a, b in zip(got, want, strict=True):
+            np.testing.assert_array_equal(a, b)

@@ -1,0 +1,117 @@
+"""What ALU steps, micro-op kernels and transfers cost."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from vta_byoc.codegen.transfer import PAD_LIMIT, SIZE_LIMIT
+from vta_byoc.cost.search import Array
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.workload.workloads import Step
+
+
+def alu_cost(steps: Sequence[Step], config: VTAConfig) -> tuple[float, int]:
+    """(cycles a vector, instructions a tile) of ``steps``."""
+    cycles, count = 0, 0
+    for step in steps:
+        if step.is_tensor or step.is_kept:
+            cycles, count = cycles + config.timing.alu_tensor_cycles, count + 1
+            continue
+        number = 1
+        if step.op in ("shr", "shl"):
+            number = -(-abs(int(step.operand)) // config.capabilities.max_shift)
+        cycles, count = cycles + number * config.timing.alu_imm_cycles, count + number
+    return float(cycles), count
+
+
+def kernel_size(loops: Sequence[Array]) -> Array:
+    """Micro-ops of a kernel where the two largest of ``loops`` become hardware loops."""
+    total, first, second = np.float64(1), np.int64(1), np.int64(1)
+    for loop in loops:
+        total = total * loop
+        second = np.maximum(second, np.minimum(first, loop))
+        first = np.maximum(first, loop)
+    return total / (first * second)
+
+
+def halves(count: int) -> list[tuple[int, int]]:
+    """(additions, distance) that sum up ``count`` accumulators in place, halving them."""
+    found = []
+    while count > 1:
+        found.append((count // 2, count - count // 2))
+        count -= count // 2
+    return found
+
+
+@dataclass(frozen=True)
+class Run:
+    """One loop of a copy: ``size`` elements, that far apart in DRAM and in SRAM."""
+
+    size: Array
+    dram: Array
+    sram: Array
+    padded: Array = False
+
+
+def copy_count(runs: Sequence[Run], store: bool = False) -> Array:
+    """DMA instructions of a copy, ``runs`` from the innermost; as code generation plans it.
+
+    A row of elements that are dense on both sides, rows that are dense in SRAM (loads may fill
+    short gaps with zeros); further loops are instructions of their own.
+    """
+    count: Array = np.float64(1)
+    row: Array = np.int64(1)
+    level: Array = np.int64(0)
+    next_dram: Array = np.int64(-1)
+    next_sram: Array = np.int64(-1)
+    closed: Array = np.False_
+    for run in runs:
+        there = (np.asarray(run.size) > 1) | run.padded
+        follows = (run.dram == next_dram) & (run.sram == next_sram)
+        merges = there & follows & ~np.asarray(run.padded) & ~closed
+        opens = there & ~merges
+        is_row = opens & (level == 0) & (run.dram == 1) & (run.sram == 1)
+        gap = run.sram - row
+        fits = (gap == 0) | (not store and (gap > 0) & (gap <= PAD_LIMIT))
+        is_rows = opens & ~is_row & (level < 2) & fits & (np.asarray(run.dram) <= SIZE_LIMIT)
+        level = np.where(is_row, 1, np.where(is_rows, 2, np.where(opens, 3, level)))
+        row = np.where(there & (level == 1), row * run.size, row)
+        count = np.where(there & (level == 3), count * run.size, count)
+        next_dram = np.where(there, run.dram * run.size, next_dram)
+        next_sram = np.where(there, run.sram * run.size, next_sram)
+        closed = np.where(there, run.padded, closed)
+    return count
+
+
+def tile_copies(
+    sizes: Sequence[int],
+    tiles: Sequence[Array],
+    store: bool = False,
+    strides: Sequence[int] | None = None,
+) -> Array:
+    """DMA instructions that copy a tensor tile by tile (outermost axis first).
+
+    ``strides`` are those in DRAM, row-major by default.  Tiles are dense in SRAM, but for smaller
+    last ones, which keep the place of a whole one.
+    """
+    strides = strides or [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
+    pitches: list[Array] = [1]
+    for tile in list(tiles)[:0:-1]:
+        pitches.insert(0, pitches[0] * tile)
+    total: Array = 0
+    for tails in itertools.product((False, True), repeat=len(sizes)):
+        number: Array = 1
+        runs = []
+        for size, tile, stride, pitch, tail in zip(
+            sizes, tiles, strides, pitches, tails, strict=True
+        ):
+            rest = size % tile
+            number = number * ((rest > 0) if tail else size // tile)
+            runs.append(Run(rest if tail else tile, stride, pitch))
+        total = total + np.where(number > 0, number * copy_count(runs[::-1], store), 0)
+    return total

@@ -1,0 +1,157 @@
+"""The machine bound of a layer, from its shape alone: what no schedule can beat by much.
+
+The larger of compute cycles and port cycles.  Compute: one cycle a GEMM step; for each output
+vector one for its reset and the ALU's cycles for the steps of its epilogue (a tensor operand such
+as a bias 2, an immediate 1, as the timing parameters say).  Port: every tensor once over the
+memory port, of rows and columns that a kernel of one skips only what it sees.  Channels and taps of
+a layer with few channels fill the lanes together, as if all were folded; a depthwise layer is one
+step a tap; max pooling as separable, one tensor operation a tap; one operand
+of an elementwise operator as left on chip by the layer before.  Instruction start-up, latencies,
+halos and partial tiles are not counted.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from vta_byoc.base.int8_digits import join_cycles
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.workload.packing import blocks, packed_shape
+from vta_byoc.workload.workloads import (
+    ConcatWorkload,
+    Conv2dWorkload,
+    ConvTransposeWorkload,
+    ElementwiseWorkload,
+    Epilogue,
+    MoveWorkload,
+    PoolWorkload,
+    Shape,
+    Step,
+)
+
+
+def bound(work: Any, config: VTAConfig) -> int:
+    """Cycles that a layer of ``work`` takes at least on a machine of ``config``."""
+    compute, nbytes = _BOUNDS[type(work)](work, config)
+    return max(compute, -(-nbytes // config.timing.port_bytes))
+
+
+def _vectors(shape: Shape, config: VTAConfig) -> int:
+    n, c, h, w = shape
+    return blocks(n, config.batch) * blocks(c, config.block) * h * w
+
+
+def _nbytes(shape: Shape, config: VTAConfig) -> int:
+    return math.prod(packed_shape(shape, config))
+
+
+def _steps(steps: tuple[Step, ...], config: VTAConfig) -> int:
+    """ALU cycles a vector."""
+    time = config.timing
+    tensors = sum(step.is_tensor or step.is_kept for step in steps)
+    return tensors * time.alu_tensor_cycles + (len(steps) - tensors) * time.alu_imm_cycles
+
+
+def _epilogue(epilogue: Epilogue, config: VTAConfig) -> int:
+    """Cycles a vector from the reset on; four byte planes of an int32 result take three shifts."""
+    planes = 3 * config.timing.alu_imm_cycles if epilogue.dtype == "int32" else 0
+    return 1 + _steps(epilogue.steps, config) + planes
+
+
+def _operands(epilogue: Epilogue, channels: int, config: VTAConfig) -> int:
+    """Bytes of per-channel operands (those per position are counted per channel too)."""
+    return len(epilogue.tensors) * blocks(channels, config.block) * config.acc_elem_bytes
+
+
+def _stored(work: Any, config: VTAConfig) -> int:
+    return _nbytes(work.out_shape, config) * (4 if work.epilogue.dtype == "int32" else 1)
+
+
+def _conv2d(work: Conv2dWorkload, config: VTAConfig) -> tuple[int, int]:
+    k, taps = config.block, math.prod(work.kernel)
+    inputs, outputs = work.in_channels // work.groups, work.out_channels // work.groups
+    if work.groups == 1 and work.in_channels < k:
+        steps = blocks(work.in_channels * taps, k)
+    else:
+        together = max(1, k // outputs) if work.groups > 1 else 1
+        steps = blocks(inputs * together, k) * taps
+    steps *= work.digits
+    weights = steps * blocks(work.out_channels, k)
+    vectors = _vectors(work.out_shape, config)
+    nbytes = _nbytes(_seen(work), config) + weights * config.wgt_elem_bytes
+    nbytes += _operands(work.epilogue, work.out_channels, config) + _stored(work, config)
+    return vectors * (steps + _join(work, config) + _epilogue(work.epilogue, config)), nbytes
+
+
+def _join(work: Conv2dWorkload | ConvTransposeWorkload, config: VTAConfig) -> int:
+    """Cycles a vector of the reset of a second digit's sums and of joining both."""
+    return 1 + join_cycles(config)[0] if work.digit_shift else 0
+
+
+def _seen(work: Conv2dWorkload) -> Shape:
+    """The part of the input that the kernel sees."""
+    n, c, height, width = work.in_shapes[0]
+    rows = work.out_height if work.kernel[0] == 1 else height
+    cols = work.out_width if work.kernel[1] == 1 else width
+    return n, c, min(rows, height), min(cols, width)
+
+
+def _conv_transpose(work: ConvTransposeWorkload, config: VTAConfig) -> tuple[int, int]:
+    k = config.block
+    outputs = work.out_channels // work.groups
+    together = max(1, k // outputs) if work.groups > 1 else 1
+    inputs = blocks(work.in_channels // work.groups * together, k) * work.digits
+    taps = math.prod(work.kernel)
+    pixels = blocks(work.batch, config.batch) * work.height * work.width
+    gemm = pixels * inputs * blocks(work.out_channels, k) * taps
+    vectors = _vectors(work.out_shape, config)
+    weights = inputs * blocks(work.out_channels, k) * taps * config.wgt_elem_bytes
+    nbytes = _nbytes(work.in_shapes[0], config) + weights + _stored(work, config)
+    nbytes += _operands(work.epilogue, work.out_channels, config)
+    return gemm + vectors * (_join(work, config) + _epilogue(work.epilogue, config)), nbytes
+
+
+def _elementwise(work: ElementwiseWorkload, config: VTAConfig) -> tuple[int, int]:
+    """Loads into the accumulator are compute work: the ALU waits for them."""
+    vectors, time = _vectors(work.out_shape, config), config.timing
+    steps = tuple(s for side in work.sides for s in side.steps) + work.epilogue.steps
+    alu = _steps(steps, config) + (time.alu_tensor_cycles if work.op is not None else 0)
+    nbytes = _nbytes(work.out_shape, config)
+    load = -(-(work.operands - 1) * nbytes // time.port_bytes)
+    return vectors * alu + load, (work.operands + 1) * nbytes
+
+
+def _pool(work: PoolWorkload, config: VTAConfig) -> tuple[int, int]:
+    inputs, outputs = work.in_shapes[0], work.out_shape
+    vectors = _vectors(outputs, config)
+    nbytes = _nbytes(inputs, config) + _stored(work, config)
+    if work.kind == "sum":
+        again = 2 if work.factor > 1 else 1  # the digits of the factor, a shift between
+        taps = again * math.prod(work.kernel) + (again - 1) * config.timing.alu_imm_cycles
+        return vectors * (taps + _epilogue(work.epilogue, config)), nbytes
+    n, c, _, width = outputs
+    rows = _vectors((n, c, inputs[2], width), config) * (work.kernel[1] - 1)
+    columns = vectors * (work.kernel[0] - 1)
+    return (rows + columns) * config.timing.alu_tensor_cycles, nbytes
+
+
+def _concat(work: ConcatWorkload, config: VTAConfig) -> tuple[int, int]:
+    """Nothing: the operands can be stored side by side."""
+    return 0, 0
+
+
+def _move(work: MoveWorkload, config: VTAConfig) -> tuple[int, int]:
+    """The port alone: what is copied is read and written."""
+    reads = sum(_nbytes(shape, config) for shape in work.in_shapes)
+    return 0, reads + _nbytes(work.out_shape, config)
+
+
+_BOUNDS: dict[type[Any], Any] = {
+    Conv2dWorkload: _conv2d,
+    ConvTransposeWorkload: _conv_transpose,
+    ElementwiseWorkload: _elementwise,
+    PoolWorkload: _pool,
+    ConcatWorkload: _concat,
+    MoveWorkload: _move,
+}

@@ -1,0 +1,299 @@
+"""Tile choice: a declared space of tilings and one estimate of cycles, shared by all strategies.
+
+A strategy declares a :class:`Space`: axes with their candidate sizes, variants (loop orders and
+what is kept in SRAM), and for all candidates at once (numpy broadcast) a
+:class:`~vta_byoc.cost.usage.Demand`: what the layer then stages, computes and stores.  :func:`best`
+returns the cheapest choice that fits SRAM.
+
+    space = Space("a sum", {"h": sizes(56), "w": sizes(56)}, ("rows",), demand)
+    choice = best(space, config)      # choice.tile["h"], choice.variant, choice.slots, .cycles
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from vta_byoc.cost.usage import SCOPES, Array, Demand, Staged, depths, estimate, fits, needs, spent
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.errors import VTAError
+from vta_byoc.workload.memory import WGT
+
+__all__ = [
+    "MOST_SIZES",
+    "TOLERANCE",
+    "Array",
+    "Axis",
+    "Choice",
+    "Demand",
+    "Space",
+    "Staged",
+    "best",
+    "by_size",
+    "ceil_div",
+    "cost_of",
+    "keeps_weights",
+    "sizes",
+    "transfers",
+]
+
+SIZE_LIMIT = 0xFFFF
+MOST_SIZES = 20
+TOLERANCE = 0.01
+"""Of choices that cost at most this much more than the cheapest, the least traffic wins.
+
+All of ResNet-18: at 0 8.787 M cycles and 27.3 MB, at 0.005 8.791 M and 21.7 MB, at 0.01 8.819 M and
+20.3 MB, at 0.02 8.856 M and 19.3 MB.
+"""
+
+
+@dataclass(frozen=True)
+class Space:
+    """All tilings of a layer: candidate sizes by axis, variants, and the demand of all of them.
+
+    ``demand(tile, variant)`` takes an array for each axis; sizes must ascend from the smallest
+    legal one.  ``what`` names the operator in errors; ``legal`` (as ``demand``) excludes tiles for
+    reasons other than SRAM.  ``calls``: so many calls in a row have their weights in common, and
+    costs are a call's share.
+    """
+
+    what: str
+    axes: Mapping[str, Sequence[int]]
+    variants: Sequence[str]
+    demand: Callable[[Mapping[str, np.ndarray], str], Demand]
+    legal: Callable[[Mapping[str, np.ndarray], str], Array] = field(default=lambda _t, _v: True)
+    calls: int = 1
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A tiling: sizes by axis, a variant, slots of (INP, WGT, ACC); ``cycles`` as estimated."""
+
+    tile: Mapping[str, int]
+    variant: str
+    slots: tuple[int, int, int]
+    cycles: float = 0.0
+
+    def slots_attr(self) -> dict[str, int]:
+        """Slots by SRAM scope, as code generation takes them (codegen.SLOTS_ATTR)."""
+        return dict(zip(SCOPES, self.slots, strict=True))
+
+
+def sizes(total: int, most: int = MOST_SIZES) -> list[int]:
+    """Tile sizes that cover ``total`` in k equal parts (the last may be smaller), ascending.
+
+    At most about ``most`` of them, evenly spread on a logarithmic scale.
+    """
+    every = sorted({-(-total // parts) for parts in range(1, total + 1)})
+    if len(every) <= most:
+        return every
+    wanted = np.geomspace(1, total, most)
+    return sorted({min(every, key=lambda s: abs(math.log(s / w))) for w in wanted})
+
+
+def ceil_div(a: Array, b: Array) -> Array:
+    """Quotient rounded up, elementwise."""
+    return -(-np.asarray(a) // np.asarray(b))
+
+
+def by_size(axis: np.ndarray, function: Callable[[int], float]) -> np.ndarray:
+    """``function`` of each size of an axis, in the axis' shape."""
+    return np.array([function(int(s)) for s in axis.reshape(-1)], float).reshape(axis.shape)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One loop of a copy between DRAM and SRAM: ``size`` elements ``stride`` elements apart.
+
+    ``wide``: its padding exceeds what an instruction can write, so that a row stands alone.
+    """
+
+    size: Array
+    stride: Array
+    padded: Array = False
+    wide: Array = False
+
+
+def transfers(axes: Sequence[Axis]) -> Array:
+    """DMA instructions of a copy of one tile, ``axes`` from the innermost; SRAM is dense.
+
+    Neighbours that run on in DRAM merge; the two innermost loops that remain are the instruction's
+    rows and columns, the others are instructions of their own.
+    """
+    count: Array = np.float64(1)
+    level: Array = np.int64(-1)
+    run: Array = np.int64(0)
+    closed: Array = np.False_
+    for axis in axes:
+        there = (np.asarray(axis.size) > 1) | axis.padded
+        merges = (level >= 0) & (axis.stride == run) & ~np.asarray(axis.padded) & ~closed
+        # a first loop that is not dense, and a row stride beyond its field, leave their place empty
+        first = np.where(np.asarray(axis.stride) == 1, 0, 1)
+        opened = np.where(level < 0, first, level + 1)
+        opened = np.where((opened == 1) & (np.asarray(axis.stride) > SIZE_LIMIT), 2, opened)
+        level = np.where(there & ~merges, opened, level)
+        level = np.where(there & axis.wide, np.maximum(level, 1), level)
+        count = np.where(there & (level >= 2), count * axis.size, count)
+        run = np.where(there, np.asarray(axis.size) * axis.stride, run)
+        closed = np.where(there, axis.padded, closed)
+    return count
+
+
+# ---------------------------------------------------------------- choice
+def best(space: Space, config: VTAConfig) -> Choice:
+    """The legal choice of least traffic among the cheapest by estimate (TOLERANCE).
+
+    The same for the same input.  Nothing fits: VTAError with what the smallest tile needs and the
+    machine has.
+    """
+    pools: list[_Pool] = []
+    limit = math.inf
+    for variant in space.variants:
+        for pool in _Candidates(space, config, variant).pools(limit):
+            pools.append(pool)
+            limit = min(limit, float(pool.cycles.min()))
+    if not math.isfinite(limit):
+        raise _nothing_fits(space, config)
+    picks = (pool.least_traffic((1 + TOLERANCE) * limit) for pool in pools)
+    return min((pick for pick in picks if pick), key=lambda pick: pick[:2])[2]
+
+
+def cost_of(space: Space, config: VTAConfig, choice: Choice) -> float:
+    """Estimated cycles of a given choice (infinite where it does not fit)."""
+    tile = {name: np.array([size]) for name, size in choice.tile.items()}
+    cycles = estimate(space.demand(tile, choice.variant), config, choice.slots, space.calls)
+    legal = np.logical_and(np.isfinite(cycles), space.legal(tile, choice.variant))
+    return float(np.where(legal, cycles, np.inf).reshape(-1)[0])
+
+
+def keeps_weights(space: Space, choice: Choice) -> bool:
+    """Whether a call has weights and leaves all where the next one would load them to."""
+    tile = {name: np.array([size]) for name, size in choice.tile.items()}
+    staged = space.demand(tile, choice.variant).staged
+    weights = [item for item in staged if item.scope == WGT]
+    slots = choice.slots_attr()[WGT]
+    return bool(weights) and all(np.all(item.stays(slots)) for item in weights)
+
+
+def slot_choices(demand: Demand) -> list[tuple[int, int, int]]:
+    """One or two slots for each SRAM in use, two first."""
+    used = {item.scope for item in demand.staged}
+    inp, wgt, acc = ((2, 1) if scope in used else (2,) for scope in SCOPES)
+    return list(itertools.product(inp, wgt, acc))
+
+
+class _Candidates:
+    """The tiles of one variant that fit SRAM with one slot each, as flat arrays."""
+
+    def __init__(self, space: Space, config: VTAConfig, variant: str):
+        self.space, self.config, self.variant = space, config, variant
+        names = list(space.axes)
+        grid = np.ix_(*(np.asarray(space.axes[name], np.int64) for name in names))
+        tile = dict(zip(names, grid, strict=True))
+        self.shape = tuple(len(space.axes[name]) for name in names)
+        demand = space.demand(tile, variant)
+        legal = np.logical_and(fits(demand, config, (1, 1, 1)), space.legal(tile, variant))
+        self.at = np.flatnonzero(np.broadcast_to(legal, self.shape))
+        self.demand = _map_demand(demand, self._flat)
+
+    def _flat(self, value: Array) -> np.ndarray:
+        """An array over the candidates; what is the same for all stays a scalar."""
+        given = np.asarray(value)
+        if given.size == 1:
+            return given.reshape(())
+        return np.broadcast_to(given, self.shape).reshape(-1)[self.at]
+
+    def pools(self, limit: float) -> Iterator[_Pool]:
+        """Candidates by slots, those left out that cannot be near ``limit``.
+
+        Without kernels to load, and without a tile that is loaded to both slots, two slots
+        everywhere cost least: what then exceeds the best so far need not be looked at with fewer.
+        """
+        staged = tuple(item.fewest() for item in self.demand.staged)
+        free = dataclasses.replace(self.demand, staged=staged, step_kernels=0, step_uops=0)
+        least, _ = spent(free, self.config, (2, 2, 2), self.space.calls)
+        least = np.broadcast_to(least, self.at.shape)
+        first, *others = slot_choices(self.demand)
+        for choices in ([first], others):
+            near = np.flatnonzero(least <= (1 + TOLERANCE) * limit)
+            if not len(near) or not choices:
+                return
+            for pool in self._with_slots(choices, near):
+                limit = min(limit, float(pool.cycles.min()))
+                yield pool
+
+    def _with_slots(
+        self, choices: Sequence[tuple[int, int, int]], near: np.ndarray
+    ) -> list[_Pool]:
+        """The candidates number ``near`` with each choice of slots, all at once."""
+        demand = _map_demand(self.demand, _taking(near))
+        slots = tuple(np.array(column)[:, None] for column in zip(*choices, strict=True))
+        cycles, port = spent(demand, self.config, slots, self.space.calls)
+        cycles = np.where(fits(demand, self.config, slots), cycles, np.inf)
+        shape = (len(choices), len(near))
+        rows = zip(np.broadcast_to(cycles, shape), np.broadcast_to(port, shape), strict=True)
+        return [_Pool(self, c, near, *row) for c, row in zip(choices, rows, strict=True)]
+
+    def tile(self, k: int) -> dict[str, int]:
+        """Sizes of candidate number ``k``."""
+        index = np.unravel_index(int(self.at[k]), self.shape)
+        axes = self.space.axes.items()
+        return {name: int(axis[int(i)]) for (name, axis), i in zip(axes, index, strict=True)}
+
+
+@dataclass(frozen=True)
+class _Pool:
+    """Candidates number ``at`` with ``slots``: their cycles and those of the port."""
+
+    candidates: _Candidates
+    slots: tuple[int, int, int]
+    at: np.ndarray
+    cycles: np.ndarray
+    port: np.ndarray
+
+    def least_traffic(self, limit: float) -> tuple[float, float, Choice] | None:
+        """(port cycles, cycles, choice) of the least traffic that costs no more than ``limit``."""
+        near = np.flatnonzero(self.cycles <= limit)
+        if not len(near):
+            return None
+        k = int(near[np.lexsort((self.cycles[near], self.port[near]))[0]])
+        cycles, tile = float(self.cycles[k]), self.candidates.tile(int(self.at[k]))
+        choice = Choice(tile, self.candidates.variant, self.slots, cycles)
+        return float(self.port[k]), cycles, choice
+
+
+def _taking(at: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda values: values[at] if values.ndim else values
+
+
+def _map_demand(demand: Demand, function: Callable[[Array], Array]) -> Demand:
+    """``demand`` with ``function`` applied to each of its arrays."""
+    staged = tuple(
+        Staged(item.scope, *(function(getattr(item, f.name)) for f in dataclasses.fields(item)[1:]))
+        for item in demand.staged
+    )
+    names = [f.name for f in dataclasses.fields(demand)[1:]]
+    return Demand(staged, **{name: function(getattr(demand, name)) for name in names})
+
+
+def _nothing_fits(space: Space, config: VTAConfig) -> VTAError:
+    tile = {name: np.array([axis[0]]) for name, axis in space.axes.items()}
+    need = [
+        min(int(np.max(needs(space.demand(tile, v), (1, 1, 1))[k])) for v in space.variants)
+        for k in range(len(SCOPES))
+    ]
+    over = [
+        f"{n} {name} of {have}"
+        for n, name, have in zip(need, ("INP", "WGT", "ACC"), depths(config), strict=True)
+        if n > have
+    ]
+    return VTAError(
+        f"no tile of {space.what} fits the SRAM of machine {config.name} (the smallest needs "
+        f"{', '.join(over) or 'more than any variant leaves'} elements); use larger buffers or "
+        "leave the layer to the CPU"
+    )

@@ -1,0 +1,327 @@
+"""What a layer asks of the machine, and the cycles it then takes.
+
+A :class:`Demand` says what one tiling, or all of a space at once (numpy broadcast), stages,
+computes and stores; :func:`estimate` turns it into cycles by the machine's timing parameters.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vta_byoc.hw.config import Timing, VTAConfig
+from vta_byoc.hw.timing.work import BURST_START, WRITE_BURST, WRITE_START
+from vta_byoc.workload.memory import ACC, INP, WGT
+
+Array = Any
+"""A number, or an array that broadcasts over the axes of a space."""
+
+SCOPES = (INP, WGT, ACC)
+INSN_BYTES = 16
+UOP_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Staged:
+    """One buffer of a layer in SRAM.
+
+    ``size``: elements of one (full) tile; ``fills``: tiles over the layer.  For a loaded buffer,
+    over the layer, were every fill a load: ``nbytes`` read from DRAM, ``dmas`` instructions,
+    ``zeros`` elements of padding.
+
+    ``period`` different tiles are filled in turn, ``turns`` times, before others come: a fill whose
+    slot holds its tile already is no load.  The last step before others come is ``ends`` times as
+    long as one is on average.  ``chunks``: a fill is that many loads, one after the other, each to
+    a slot of its own as far as there are slots.
+    """
+
+    scope: str
+    size: Array
+    fills: Array
+    nbytes: Array = 0
+    dmas: Array = 0
+    zeros: Array = 0
+    period: Array = 1
+    turns: Array = 1
+    ends: Array = 1
+    chunks: Array = 1
+
+    def loaded(self, slots: Array) -> Staged:
+        """What is really loaded with that many slots: ``fills`` that are loads."""
+        row = self.period * self.turns
+        held = slots % np.asarray(self.period) == 0
+        return self._part(np.where(held, np.minimum(slots, row), row), row)
+
+    def fewest(self) -> Staged:
+        """With a single tile loaded once, as one slot has it, where two would load it twice."""
+        turns = np.where(np.asarray(self.period) == 1, 1, self.turns)
+        return dataclasses.replace(self._part(turns, self.turns), turns=turns)
+
+    def stays(self, slots: Array) -> Array:
+        """Whether the next call of the layer finds all tiles in their slots."""
+        return (slots % np.asarray(self.period) == 0) & (self.fills == self.period * self.turns)
+
+    def without_loads(self, where: Array) -> Staged:
+        """With nothing to load ``where`` that holds."""
+        return dataclasses.replace(
+            self,
+            nbytes=np.where(where, 0, self.nbytes),
+            dmas=np.where(where, 0, self.dmas),
+            zeros=np.where(where, 0, self.zeros),
+        )
+
+    def _part(self, count: Array, of: Array) -> Staged:
+        """With ``count`` of each ``of`` fills (their product is exact, unlike a share)."""
+        counts = {
+            name: getattr(self, name) * count / of for name in ("fills", "nbytes", "dmas", "zeros")
+        }
+        return dataclasses.replace(self, **counts)
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What a layer asks of the machine, over the whole layer.
+
+    ``tiles`` are output tiles; ``gemm`` micro-ops with resets, ``alu`` cycles; ``gemm_starts`` and
+    ``alu_starts`` instructions of each; ``kernels`` micro-op loads of ``uops`` micro-ops together;
+    ``stored`` bytes by ``stores`` instructions; ``waits``: the part of the stores that computation
+    waits for whatever the slots (it changes in place what they read).  ``step_kernels`` and
+    ``step_uops`` are loaded once for each combination of slots that a step can meet.
+    """
+
+    staged: tuple[Staged, ...]
+    tiles: Array
+    gemm: Array = 0
+    gemm_starts: Array = 0
+    alu: Array = 0
+    alu_starts: Array = 0
+    uops: Array = 0
+    kernels: Array = 0
+    stored: Array = 0
+    stores: Array = 0
+    waits: Array = 0
+    step_kernels: Array = 0
+    step_uops: Array = 0
+
+
+def fits(demand: Demand, config: VTAConfig, slots: Sequence[Array]) -> Array:
+    """Whether all tiles fit SRAM with their slots."""
+    return np.logical_and.reduce(
+        np.broadcast_arrays(
+            *(
+                need <= have
+                for need, have in zip(needs(demand, slots), depths(config), strict=True)
+            )
+        )
+    )
+
+
+def depths(config: VTAConfig) -> tuple[int, int, int]:
+    """Elements of the INP, WGT and ACC buffer."""
+    return config.inp_depth, config.wgt_depth, config.acc_depth
+
+
+def needs(demand: Demand, slots: Sequence[Array]) -> list[Array]:
+    """SRAM elements in use by scope; a buffer filled once takes one slot."""
+    count = dict(zip(SCOPES, slots, strict=True))
+    used: dict[str, Array] = dict.fromkeys(SCOPES, 0)
+    for item in demand.staged:
+        used[item.scope] = used[item.scope] + np.minimum(count[item.scope], item.fills) * item.size
+    return [used[scope] for scope in SCOPES]
+
+
+def estimate(
+    demand: Demand, config: VTAConfig, slots: Sequence[Array], calls: int = 1
+) -> Array:
+    """Cycles of a layer; infinite where its tiles do not fit SRAM.
+
+    The three queues overlap as far as slots allow: a step's loads hide behind the step before, a
+    buffer with one slot is filled while nothing computes on it.  ``calls``: as for :func:`spent`.
+    """
+    cycles, _ = spent(demand, config, slots, calls)
+    return np.where(fits(demand, config, slots), cycles, np.inf)
+
+
+def spent(
+    demand: Demand, config: VTAConfig, slots: Sequence[Array], calls: int = 1
+) -> tuple[Array, Array]:
+    """(cycles, cycles of the port) of a layer, whether it fits or not.
+
+    ``slots`` may be arrays that broadcast against those of ``demand``. Of ``calls`` calls in a row
+    that have their weights in common: a call's share.
+    """
+    time = Time(demand, config, slots)
+    if calls == 1:
+        return time.cycles(), time.port
+    later = Time(demand, config, slots, again=True)
+    first, rest = 1 / calls, 1 - 1 / calls
+    return first * time.cycles() + rest * later.cycles(), first * time.port + rest * later.port
+
+
+class Time:
+    """Cycles of each queue, of the port (``port``), and how they overlap (:meth:`cycles`).
+
+    ``again``: of a call that follows one with the same weights.
+    """
+
+    def __init__(
+        self, demand: Demand, config: VTAConfig, slots: Sequence[Array], *, again: bool = False
+    ):
+        time = config.timing
+        self.demand, self.time = demand, time
+        self.slots = dict(zip(SCOPES, slots, strict=True))
+        staged = [self._loaded(item, again) for item in demand.staged]
+        self.loads = [s for s in staged if s.scope != ACC]
+        operands = [s for s in staged if s.scope == ACC]
+        self.steps = demand.tiles
+        for item in demand.staged:
+            if item.scope != ACC:
+                self.steps = np.maximum(self.steps, item.fills)
+        met = self.combinations()
+        kernels = demand.kernels + met * demand.step_kernels
+        uop_bytes = (demand.uops + met * demand.step_uops) * UOP_BYTES
+        uops = uop_bytes / time.port_bytes + kernels * time.read_latency
+        self.gemm = demand.gemm + demand.gemm_starts * time.compute_start + uops
+        self.alu = demand.alu + demand.alu_starts * time.compute_start
+        self.alu = self.alu + sum(self.filling(s) for s in operands)
+        alone = sum((self.filling(s) for s in self.loads), np.float64(0))
+        self.store = _storing(time, demand.stored, demand.stores)
+        dmas = sum(s.dmas for s in staged) + demand.stores + kernels
+        self.insns = dmas + demand.gemm_starts + demand.alu_starts + 2 * demand.tiles
+        nbytes = sum(s.nbytes for s in staged) + uop_bytes
+        if not time.splits_channels:
+            nbytes = nbytes + demand.stored
+        self.port = (nbytes + self.insns * INSN_BYTES) / time.port_bytes
+        # a load waits for whoever else uses the port while it does
+        mine = sum((s.nbytes for s in self.loads), np.float64(0)) / time.port_bytes
+        self.stretch = 1 + mine * (self.port - mine) / np.maximum(alone, 1) ** 2
+        self.load = alone * self.stretch
+
+    def _loaded(self, item: Staged, again: bool) -> Staged:
+        slots = self.slots[item.scope]
+        loaded = item.loaded(slots)
+        if again and item.scope == WGT:
+            loaded = loaded.without_loads(item.stays(slots))
+        return loaded
+
+    def combinations(self) -> Array:
+        """Combinations of slots that steps meet: buffers filled equally often go in step."""
+        count: Array = np.float64(1)
+        seen: list[Array] = []
+        for item in self.demand.staged:
+            used = np.minimum(self.slots[item.scope], item.fills)
+            alone: Array = np.True_
+            for fills in seen:
+                alone = alone & (fills != item.fills)
+            count = np.where(alone, count * used, count)
+            seen.append(np.where(used > 1, item.fills, 0))
+        return np.minimum(count, self.steps)
+
+    def filling(self, item: Staged) -> Array:
+        """Cycles of a queue for all loads of a buffer."""
+        zeros = 0 if self.time.hides_padding else item.zeros
+        return item.nbytes / self.time.port_bytes + item.dmas * self.time.read_latency + zeros
+
+    def cycles(self) -> Array:
+        """The slowest queue, with what it cannot hide before, between and after."""
+        tiles, steps = self.demand.tiles, self.steps
+        first = sum((self.filling(s) / s.fills for s in self.loads), np.float64(0))
+        gemm, alu, out = self.gemm / steps, self.alu / tiles, self.store / tiles
+        fetch = self.insns * (INSN_BYTES / self.time.port_bytes)
+        fetch = fetch + self.insns / self.time.fetch_burst * self.time.fetch_latency
+        computing = self.gemm + self.alu + self.exposed(alu) + self.renewed() + first + out
+        body = np.maximum(computing, self.load + gemm + alu + out)
+        body = np.maximum(body, self.uneven(gemm, alu) + first + out)
+        body = np.maximum(body, self.bursts() + first + out)
+        body = np.maximum(body, np.maximum(self.store + first + gemm + alu, fetch))
+        return np.maximum(body, self.port + gemm + alu)
+
+    def exposed(self, alu: Array) -> Array:
+        """Loads and stores that buffers with one slot keep from overlapping computation.
+
+        The load for a tile's first step still hides behind the ALU work of the tile before, that
+        for a further chunk of it behind nothing.
+        """
+        tiles, waits = self.demand.tiles, self.demand.waits
+        stores: Array = self.store * waits
+        apart = self.store * (1 - waits) * (1 - 1 / tiles)
+        stores = stores + np.where(self.slots[ACC] == 1, apart, 0)
+        loads: Array = np.float64(0)
+        first: Array = np.float64(0)
+        further: Array = np.float64(0)
+        for item in self.loads:
+            chunks = self.filling(item) * (1 - 1 / item.chunks)
+            further = further + np.where(self.slots[item.scope] == 1, chunks, 0)
+            each = np.where(self.blocked(item), self.filling(item) / item.fills, 0)
+            loads = loads + each * (item.fills - 1)
+            first = first + each * np.minimum(item.fills, tiles)
+        return stores + further + np.maximum(loads - np.minimum(first, alu * tiles), 0)
+
+    def blocked(self, item: Staged) -> Array:
+        """Whether a load waits for computation: it has one slot, or follows one that has."""
+        waits: Array = np.False_
+        for other in self.loads:
+            in_step = (other.fills == item.fills) & (other.fills > 1)
+            waits = waits | (in_step & (self.slots[other.scope] == 1))
+        return waits
+
+    def uneven(self, gemm: Array, alu: Array) -> Array:
+        """Steps of a reduction: loads run one step ahead, so the epilogue hides one load only."""
+        tiles = self.demand.tiles
+        each = self.steady() * self.stretch
+        inner, last = np.maximum(each, gemm), gemm + alu
+        return (self.steps - tiles) * inner + (tiles - 1) * np.maximum(each, last) + last
+
+    def renewed(self) -> Array:
+        """Loads of the tiles that follow some that stayed for several turns: a slot falls free
+        only in the last turn, so that each load hides behind one step."""
+        each = (self.gemm + self.alu) / self.steps
+        longest: Array = np.float64(0)
+        for item in self.demand.staged:
+            slots, row = self.slots[item.scope], item.period * item.turns
+            if item.scope == ACC or np.all(slots == 1):
+                continue
+            loaded = item.loaded(slots)
+            rows = item.fills / row
+            load = (self.filling(loaded) / loaded.fills + self.steady()) * self.stretch
+            waits = np.maximum(load - item.ends * each, 0)
+            waits = waits + (loaded.fills / rows - 1) * np.maximum(load - each, 0)
+            stays = (np.asarray(item.turns) > 1) & (loaded.fills < item.fills) & (slots > 1)
+            longest = np.maximum(longest, np.where(stays, (rows - 1) * waits, 0))
+        return longest
+
+    def steady(self) -> Array:
+        """Cycles of the loads that come with every step, for one step."""
+        total: Array = np.float64(0)
+        for item in self.loads:
+            total = total + np.where(item.fills == self.steps, self.filling(item) / item.fills, 0)
+        return total
+
+    def bursts(self) -> Array:
+        """A buffer filled seldom is prefetched during the two steps before it is needed."""
+        total: Array = np.float64(0)
+        each = (self.gemm + self.alu) / self.steps
+        fast = self.steady()
+        for item in self.loads:
+            period = self.steps / item.fills
+            load = (self.filling(item) / item.fills + 2 * fast) * self.stretch
+            between = np.maximum(period - 2, 0) * each + load
+            time = (item.fills - 1) * between + period * each
+            total = np.maximum(total, np.where(period > 1, time, 0))
+        return total
+
+
+def _storing(time: Timing, nbytes: Array, stores: Array) -> Array:
+    """Cycles of the store queue for ``nbytes`` in so many STOREs."""
+    if not time.splits_channels:
+        return nbytes / time.port_bytes + stores * time.dma_latency
+    bursts = nbytes / WRITE_BURST
+    return (
+        1.5 * nbytes / time.port_bytes
+        + bursts * (BURST_START + time.write_latency)
+        + stores * WRITE_START
+    )

@@ -1,0 +1,1 @@
+"""Model files to float Relax in one form."""

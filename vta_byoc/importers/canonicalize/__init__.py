@@ -1,0 +1,1 @@
+"""What exporters write around operators, rewritten to one form."""

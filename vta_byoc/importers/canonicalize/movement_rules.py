@@ -1,0 +1,187 @@
+"""Rules that bring biases, clamps and quantize in front of operators that only move values.
+
+Exporters put reshapes and permutations between a layer and what belongs to it: PyTorch computes a
+linear layer of (N, T, C) as reshape, product of matrices, bias, reshape; what follows it (a clamp,
+the quantize that says the scale of its result) stands behind the last reshape.  A movement commutes
+with all of them, exactly; in front of it they belong to the layer's group again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from vta_byoc.importers.canonicalize.qdq_rules import (
+    DEQUANTIZE,
+    MOVES,
+    QUANTIZE,
+    RESHAPES,
+    quantization,
+)
+from vta_byoc.ir.bindings import SEPARATOR, is_constant, op_name, static_shape
+from vta_byoc.ir.clamps import interval_of_call
+from vta_byoc.ir.rewriter import Rewriter, Rule
+from vta_byoc.quantization.float_layers import KERNELS
+from vta_byoc.quantization.ops.table import OPERATORS
+
+SHUFFLES = (*RESHAPES, "relax.permute_dims")
+"""Operators that give each element another place, and change nothing else."""
+SUMS = ("relax.add", "relax.subtract")
+
+
+# ---------------------------------------------------------------- where a chain begins
+def _before_moves(rewriter: Rewriter, value: relax.Expr, moves: Sequence[str]) -> relax.Expr:
+    """What a chain of moves begins with."""
+    while (inner := rewriter.producer_of(value, *moves)) is not None:
+        value = inner.args[0]
+    return value
+
+
+def _is_layer(rewriter: Rewriter, value: relax.Expr) -> bool:
+    """Whether `value` is a layer with constant weights, moved, with biases and clamps."""
+    call: Any = rewriter.producer(_before_moves(rewriter, value, SHUFFLES))
+    while _bias(call) is not None or (call is not None and interval_of_call(call)):
+        call = rewriter.producer(_before_moves(rewriter, call.args[0], SHUFFLES))
+    return op_name(call) in KERNELS and _is_constant(rewriter, call.args[1])
+
+
+def _is_constant(rewriter: Rewriter, value: relax.Expr) -> bool:
+    """Whether `value` is a constant, of floats or of integers."""
+    made = rewriter.producer_of(value, DEQUANTIZE)
+    return is_constant(value) or (made is not None and is_constant(made.args[0]))
+
+
+def _bias(call: relax.Expr | None) -> np.ndarray | None:
+    """The float constant that `call` adds to, or subtracts from, its first operand."""
+    if call is None or op_name(call) not in SUMS or not is_constant(call.args[1]):
+        return None
+    return np.asarray(call.args[1].value.numpy())
+
+
+# ---------------------------------------------------------------- rules
+def quantize_before_moves(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
+    """quantize(move(x)) is quantize(move(dequantize(quantize(x)))) for one scale: x, made by an
+    operator that can be integer, learns its scale."""
+    q, data = quantization(call), call.args[0]
+    source = _before_moves(rewriter, data, MOVES)
+    made = rewriter.producer(source)
+    if q is None or q.scale.ndim or q.zero.ndim or source.same_as(data):
+        return None
+    if op_name(made) in MOVES or not _becomes_integer(rewriter, made):
+        return None
+    name = rewriter.name
+    integers = rewriter.as_variable(q.quantize(source), f"{name}{SEPARATOR}stated")
+    value = rewriter.as_variable(q.dequantize(integers), f"{name}{SEPARATOR}float")
+    return q.quantize(_moved(rewriter, data, source, value))
+
+
+def _becomes_integer(rewriter: Rewriter, call: Any) -> bool:
+    """Whether `call` has an integer form; a product of matrices has one with constant weights."""
+    name = op_name(call) if call is not None else ""
+    if name == "relax.matmul":
+        return _is_constant(rewriter, call.args[1])
+    return name in OPERATORS and name not in (QUANTIZE, DEQUANTIZE)
+
+
+def _moved(
+    rewriter: Rewriter, data: relax.Expr, source: relax.Expr, value: relax.Expr
+) -> relax.Expr:
+    """The moves from `source` to `data`, of `value`."""
+    if data.same_as(source):
+        return value
+    call: Any = rewriter.producer(data)
+    inner = _moved(rewriter, call.args[0], source, value)
+    moved = relax.Call(call.op, [inner, *call.args[1:]], call.attrs, call.ty_args)
+    return rewriter.as_variable(moved, str(data.name))
+
+
+def clamp_before_moves(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
+    """clamp(reshape(layer)) is reshape(clamp(layer)); of permutations too."""
+    inner = rewriter.producer_of(call.args[0], *SHUFFLES)
+    if inner is None or interval_of_call(call) is None or not _is_layer(rewriter, inner.args[0]):
+        return None
+    bounds = [
+        relax.const(arg.value.numpy().reshape(())) if is_constant(arg) else arg
+        for arg in call.args[1:]
+    ]
+    if static_shape(call) != static_shape(inner):
+        return None
+    return _exchanged(rewriter, call, inner, bounds)
+
+
+def bias_before_moves(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
+    """reshape(layer) + bias is reshape(layer + bias) for a constant of one axis that the reshape
+    keeps; of permutations and differences too."""
+    inner, bias = rewriter.producer_of(call.args[0], *SHUFFLES), _bias(call)
+    if inner is None or bias is None or static_shape(call) != static_shape(inner):
+        return None
+    moved = _before(bias, inner) if _is_layer(rewriter, inner.args[0]) else None
+    return None if moved is None else _exchanged(rewriter, call, inner, [relax.const(moved)])
+
+
+def _exchanged(
+    rewriter: Rewriter, call: relax.Call, move: relax.Call, others: Sequence[relax.Expr]
+) -> relax.Expr:
+    """`move` of `call`, which had read its result."""
+    name = str(call.args[0].name)
+    inner = relax.Call(call.op, [move.args[0], *others], call.attrs, call.ty_args)
+    value = rewriter.as_variable(inner, rewriter.name)
+    rewriter.name = name
+    return relax.Call(move.op, [value, *move.args[1:]], move.attrs, move.ty_args)
+
+
+def _before(constant: np.ndarray, move: relax.Call) -> np.ndarray | None:
+    """A constant that broadcasts against the result of `move`, against its operand; None if it
+    varies along more than one axis, or along one that the move takes apart."""
+    old, new = static_shape(move.args[0]), static_shape(move)
+    shape = (1,) * (len(new) - constant.ndim) + constant.shape
+    long = [axis for axis, size in enumerate(shape) if size > 1]
+    if not long:
+        return constant.reshape(())
+    if len(long) > 1 or len(shape) > len(new):
+        return None
+    axis = _axis_before(move, long[0], old, new)
+    if axis is None:
+        return None
+    return constant.reshape([-1 if i == axis else 1 for i in range(len(old))])
+
+
+def _axis_before(
+    move: relax.Call, axis: int, old: Sequence[int], new: Sequence[int]
+) -> int | None:
+    """Which axis of the operand of `move` has become `axis`."""
+    if op_name(move) == "relax.permute_dims":
+        order = move.attrs.axes
+        return len(new) - 1 - axis if order is None else int(order[axis]) % len(new)
+    before = math.prod(new[:axis])
+    found = (i for i, size in enumerate(old) if size == new[axis])
+    return next((i for i in found if math.prod(old[:i]) == before), None)
+
+
+def product_of_rows(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
+    """matmul(reshape(x), w) is reshape(matmul(x, w)) for constant w (K, M), where the reshape only
+    joins or parts axes of rows."""
+    inner = rewriter.producer_of(call.args[0], *RESHAPES)
+    if inner is None or not _is_constant(rewriter, call.args[1]) or call.args[1].ty.ndim != 2:
+        return None
+    old, new = static_shape(inner.args[0]), static_shape(call)
+    if len(old) < 2 or len(new) < 2 or old[-1] != static_shape(inner)[-1]:
+        return None
+    product = relax.Call(call.op, [inner.args[0], call.args[1]], call.attrs, call.ty_args)
+    return relax.op.reshape(rewriter.as_variable(product, rewriter.name), new)
+
+
+MOVE_RULES: dict[str, Sequence[Rule]] = {
+    QUANTIZE: (quantize_before_moves,),
+    "relax.matmul": (product_of_rows,),
+    **{name: (bias_before_moves,) for name in SUMS},
+    **{
+        f"relax.{name}": (clamp_before_moves,)
+        for name in ("nn.relu", "nn.relu6", "clip", "maximum", "minimum")
+    },
+}
+"""Operator -> its rules; they come last."""

@@ -1,0 +1,178 @@
+"""Whether an ONNX file is a model that can be loaded; every refusal says why."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import onnx
+import onnx.inliner
+from onnx import TensorProto
+
+from vta_byoc.hw.errors import VTAError
+from vta_byoc.importers.onnx.attributes import REFUSED
+from vta_byoc.importers.onnx.qdq import DYNAMIC
+from vta_byoc.importers.onnx.qoperator import EXPANSIONS
+from vta_byoc.importers.onnx.recurrent import KINDS
+
+DOMAINS = ("", "ai.onnx", "com.microsoft")
+INPUT_TYPES = ("FLOAT", "INT8", "UINT8", "INT32", "INT64", "BOOL")
+"""Element types of inputs, as ONNX spells them; `quantize` makes integers of float32 alone."""
+
+
+def read(path: Path) -> onnx.ModelProto:
+    """Parse the file, with external weights next to it.
+
+    Raises:
+        VTAError: not an ONNX protobuf, weights missing, or an empty graph.
+    """
+    try:
+        model = onnx.load(str(path))
+    except Exception as error:
+        raise VTAError(
+            f'model file "{path}" cannot be read: {_first_line(error)}; it must be an ONNX '
+            "protobuf with its external data beside it; export or download the model again"
+        ) from error
+    if model.functions:  # PyTorch writes operators that it has no ONNX node for as functions
+        model = onnx.inliner.inline_local_functions(model)
+    graph = model.graph
+    if not graph.node or not graph.input or not graph.output:
+        raise VTAError(
+            f'model file "{path}" has {len(graph.node)} nodes, {len(graph.input)} inputs and '
+            f"{len(graph.output)} outputs; a model needs at least one of each; "
+            "export the model again"
+        )
+    return model
+
+
+@functools.cache
+def float_operators() -> frozenset[str]:
+    """The operators that are imported as they are; those of integers are
+    `importers.onnx.qoperator`'s."""
+    from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map
+
+    return frozenset({*_get_convert_map(), "Constant"} - {*REFUSED, *EXPANSIONS, DYNAMIC})
+
+
+def check_operators(model: onnx.ModelProto, path: Path) -> int:
+    """The opset of the default domain, after checking that every operator can be imported."""
+    known = float_operators() | {*EXPANSIONS, *KINDS, DYNAMIC}
+    for node in model.graph.node:
+        if node.op_type in known and node.domain in DOMAINS:
+            continue
+        op_type = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+        unknown = f"TVM's ONNX importer knows {len(known)} operators and this is not one of them"
+        reason = REFUSED.get(node.op_type, unknown)
+        raise VTAError(
+            f'node "{node.name or node.output[0]}" has the operator {op_type}; {reason}; '
+            "export the model without it or cut the model before it"
+        )
+    return next((s.version for s in model.opset_import if s.domain in ("", "ai.onnx")), 1)
+
+
+def check_model(model: onnx.ModelProto, path: Path) -> None:
+    """Run ONNX's own checker.
+
+    Raises:
+        VTAError: the checker's first line.
+    """
+    try:
+        onnx.checker.check_model(model)
+    except Exception as error:
+        raise VTAError(
+            f'model file "{path}" fails the ONNX checker: {_first_line(error)}; only valid '
+            "models can be loaded; export the model again"
+        ) from error
+
+
+def input_shapes(graph: onnx.GraphProto, given: dict[str, tuple[int, ...]]) -> dict[str, list[int]]:
+    """The static shape of every input, from the model and from what the user gave.
+
+    Raises:
+        VTAError: an unknown name, a dtype that is not among `INPUT_TYPES`, a dimension that is
+            neither in the model nor given, or a given shape that contradicts the model.
+    """
+    weights = {tensor.name for tensor in graph.initializer}
+    inputs = {value.name: value for value in graph.input if value.name not in weights}
+    for name in given:
+        if name not in inputs:
+            raise VTAError(
+                f'shape given for "{name}"; the inputs of the model are {", ".join(inputs)}; '
+                "use one of these names"
+            )
+    return {name: _input_shape(value, given.get(name)) for name, value in inputs.items()}
+
+
+def _input_shape(value: onnx.ValueInfoProto, given: tuple[int, ...] | None) -> list[int]:
+    _check_dtype(value)
+    tensor = value.type.tensor_type
+    dims = _dims(tensor) if tensor.HasField("shape") else None
+    if given is not None:
+        _check_given(value.name, given, dims)
+        return [int(dim) for dim in given]
+    if dims is None:
+        raise VTAError(
+            f'input "{value.name}" has no shape; every dimension must be known; '
+            f"give it, for example --shape {value.name}=1,3,224,224"
+        )
+    if not all(isinstance(dim, int) for dim in dims):
+        raise VTAError(
+            f'input "{value.name}" has the dynamic shape ({_listed(dims)}); every dimension must '
+            f"be known; give it, for example --shape {value.name}={_suggestion(dims)}"
+        )
+    return [int(dim) for dim in dims]
+
+
+def _check_dtype(value: onnx.ValueInfoProto) -> None:
+    kind = value.type.WhichOneof("value")
+    dtype = value.type.tensor_type.elem_type
+    if kind == "tensor_type" and dtype in (getattr(TensorProto, name) for name in INPUT_TYPES):
+        return
+    found = "no type"
+    if kind == "tensor_type" and dtype:
+        found = f"dtype {TensorProto.DataType.Name(dtype).lower()}"
+    elif kind is not None and kind != "tensor_type":
+        found = f"the type {kind.removesuffix('_type')}"
+    raise VTAError(
+        f'input "{value.name}" has {found}; inputs must be tensors of '
+        f"{', '.join(INPUT_TYPES).lower()}; export the model with one of these"
+    )
+
+
+def _dims(tensor: onnx.TypeProto.Tensor) -> list[int | str]:
+    """Dimensions in order: a number, or the name of a dynamic one (`?` if it has none)."""
+    return [
+        dim.dim_value if dim.dim_value > 0 else (dim.dim_param or "?") for dim in tensor.shape.dim
+    ]
+
+
+def _check_given(name: str, given: tuple[int, ...], dims: list[int | str] | None) -> None:
+    if any(int(dim) < 1 for dim in given):
+        raise VTAError(
+            f'shape ({_listed(list(given))}) given for "{name}"; every dimension must be at least '
+            "1; correct the shape"
+        )
+    if dims is None:
+        return
+    fits = len(given) == len(dims) and all(
+        not isinstance(dim, int) or dim == int(size) for dim, size in zip(dims, given, strict=True)
+    )
+    if not fits:
+        raise VTAError(
+            f'shape ({_listed(list(given))}) given for "{name}"; the model declares '
+            f"({_listed(dims)}); keep its rank and its fixed dimensions"
+        )
+
+
+def _suggestion(dims: list[int | str]) -> str:
+    """The shape with 1 for a dynamic batch and 224 for other dynamic dimensions."""
+    guess = [dim if isinstance(dim, int) else (224 if axis else 1) for axis, dim in enumerate(dims)]
+    return ",".join(str(dim) for dim in guess)
+
+
+def _listed(dims: list[int | str] | list[int]) -> str:
+    return ", ".join(str(dim) for dim in dims)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

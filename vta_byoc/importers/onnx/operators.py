@@ -1,0 +1,252 @@
+"""ONNX operators that TVM's importer does not take as they are, or takes apart."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from vta_byoc.importers.onnx.exact import EXACT
+from vta_byoc.importers.onnx.qdq import convert_dequantize, convert_quantize
+from vta_byoc.ir.bindings import is_constant, static_shape
+
+Converter = Callable[[list[relax.Expr], dict[str, Any]], "relax.Expr | None"]
+
+
+def _clip(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
+    """Constant bounds become maximum and minimum; TVM's converter makes opaque functions."""
+    bounds = [inputs[i] for i in (1, 2)]
+    if bounds == [None, None]:
+        bounds = [relax.const(attrs[key], "float32") if key in attrs else None for key in _CLIP]
+    if any(bound is not None and not is_constant(bound) for bound in bounds):
+        return None
+    result = inputs[0]
+    for bound, op in zip(bounds, (relax.op.maximum, relax.op.minimum), strict=True):
+        if bound is not None and not np.isnan(bound.value.numpy()):
+            result = op(result, bound)
+    return result
+
+
+_CLIP = ("min", "max")
+
+
+def _dropout(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
+    """Inference keeps the value; a mask output is left to TVM's converter."""
+    return inputs[0] if attrs["tvm_custom"]["num_outputs"] == 1 else None
+
+
+def _conv(inputs: list[relax.Expr], attrs: dict[str, Any]) -> None:
+    """TVM would pad in an opaque function before the layer, and ignores kernel_shape."""
+    _check_kernel(inputs[1], attrs)
+    _explicit_pads(inputs[0], static_shape(inputs[1])[2:], attrs)
+
+
+def _pool(inputs: list[relax.Expr], attrs: dict[str, Any]) -> None:
+    """TVM rounds the size of SAME_LOWER down, and forgets the dilation of averages."""
+    mode = attrs.get("auto_pad", b"NOTSET").decode()
+    if mode.startswith("SAME") and max(attrs.get("dilations", (1,))) > 1:
+        raise ValueError(f"auto_pad {mode} of a dilated window is not the same in every runtime")
+    if mode != "NOTSET":
+        attrs["ceil_mode"] = 0  # the sizes that auto_pad gives are not rounded again
+    _explicit_pads(inputs[0], attrs["kernel_shape"], attrs)
+
+
+def _check_kernel(weight: relax.Expr, attrs: dict[str, Any]) -> None:
+    shape, wanted = static_shape(weight)[2:], tuple(attrs.get("kernel_shape", ()))
+    if wanted and wanted != shape:
+        raise ValueError(f"kernel_shape is {wanted} and the weights are {shape}")
+
+
+def _explicit_pads(data: relax.Expr, kernel: Sequence[int], attrs: dict[str, Any]) -> None:
+    """Turn auto_pad into pads."""
+    mode = attrs.get("auto_pad", b"NOTSET").decode()
+    if not mode.startswith("SAME"):
+        return
+    spatial = static_shape(data)[2:]
+    before, after = [], []
+    for axis, size in enumerate(spatial):
+        stride = attrs.get("strides", [1] * len(spatial))[axis]
+        extent = (kernel[axis] - 1) * attrs.get("dilations", [1] * len(spatial))[axis] + 1
+        total = max((-(-size // stride) - 1) * stride + extent - size, 0)
+        small, large = total // 2, total - total // 2
+        before.append(large if mode == "SAME_LOWER" else small)
+        after.append(small if mode == "SAME_LOWER" else large)
+    attrs["pads"] = tuple(before + after)
+    del attrs["auto_pad"]
+
+
+def _gemm(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
+    """Constant weights and bias take alpha, beta and transB; TVM would scale the data."""
+    data, weight, bias = inputs[:3]
+    alpha, beta = attrs.get("alpha", 1.0), attrs.get("beta", 1.0)
+    if not is_constant(weight) or not (bias is None or beta == 1 or is_constant(bias)):
+        return None
+    matrix = weight.value.numpy()
+    matrix = matrix.T if attrs.get("transB") else matrix
+    if attrs.get("transA"):
+        data = relax.op.permute_dims(data, [1, 0])
+    product = relax.op.matmul(data, relax.const(np.ascontiguousarray(matrix * np.float32(alpha))))
+    if bias is None:
+        return product
+    if beta != 1:
+        bias = relax.const(bias.value.numpy() * np.float32(beta))
+    return relax.op.add(product, bias)
+
+
+def _pad(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
+    """Constant padding stays an operator; other modes are left to TVM's converter."""
+    pads = attrs.get("pads") if inputs[1] is None else _values(inputs[1])
+    value = attrs.get("value", 0.0) if inputs[2] is None else _values(inputs[2])
+    constant = attrs.get("mode", b"constant") == b"constant" and inputs[3] is None
+    if not constant or pads is None or value is None or min(pads, default=0) < 0:
+        return None
+    rank = len(pads) // 2
+    widths = [int(pads[axis + half * rank]) for axis in range(rank) for half in (0, 1)]
+    return relax.op.nn.pad(inputs[0], widths, "constant", float(np.reshape(value, -1)[0]))
+
+
+def _values(expr: relax.Expr) -> np.ndarray | None:
+    return expr.value.numpy() if is_constant(expr) else None
+
+
+# ---------------------------------------------------------------- transposed convolution
+def _conv_transpose(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
+    """Pads that follow from output_shape, which TVM ignores; one dimension as a row of two."""
+    data, weight, bias = inputs[:3]
+    _check_kernel(weight, attrs)
+    rank = data.ty.ndim - 2
+    if rank not in (1, 2):
+        return None
+    before, after = _transpose_pads(inputs, attrs, rank)
+    if rank == 1:
+        data, weight = (relax.op.expand_dims(item, 2) for item in (data, weight))
+    result = relax.op.nn.conv2d_transpose(
+        data,
+        weight,
+        strides=[*_ROW[rank][1], *_per_axis(attrs, "strides", 1, rank)],
+        padding=[*_ROW[rank][0], *before, *_ROW[rank][0], *after],
+        output_padding=[*_ROW[rank][0], *_per_axis(attrs, "output_padding", 0, rank)],
+        dilation=[*_ROW[rank][1], *_per_axis(attrs, "dilations", 1, rank)],
+        groups=int(attrs.get("group", 1)),
+    )
+    if bias is not None:
+        result = relax.op.add(result, relax.op.reshape(bias, [1, -1, 1, 1]))
+    return relax.op.squeeze(result, [2]) if rank == 1 else result
+
+
+_ROW: dict[int, tuple[list[int], list[int]]] = {1: ([0], [1]), 2: ([], [])}
+"""Rank -> no padding and stride 1 for the axes that are missing to two."""
+
+
+def _per_axis(attrs: dict[str, Any], key: str, default: int, rank: int) -> list[int]:
+    return [int(value) for value in attrs.get(key, [default] * rank)]
+
+
+def _transpose_pads(
+    inputs: list[relax.Expr], attrs: dict[str, Any], rank: int
+) -> tuple[list[int], list[int]]:
+    """Padding before and after each axis, as the ONNX specification derives it."""
+    mode = attrs.get("auto_pad", b"NOTSET").decode()
+    if "output_shape" not in attrs and not mode.startswith("SAME"):
+        pads = _per_axis(attrs, "pads", 0, 2 * rank) if mode == "NOTSET" else [0] * (2 * rank)
+        return pads[:rank], pads[rank:]
+    sizes, kernel = static_shape(inputs[0])[2:], static_shape(inputs[1])[2:]
+    strides = _per_axis(attrs, "strides", 1, rank)
+    wanted = [int(size) for size in attrs.get("output_shape", ())][-rank:]
+    wanted = wanted or [size * stride for size, stride in zip(sizes, strides, strict=True)]
+    dilations = _per_axis(attrs, "dilations", 1, rank)
+    extra = _per_axis(attrs, "output_padding", 0, rank)
+    before, after = [], []
+    for axis in range(rank):
+        whole = strides[axis] * (sizes[axis] - 1) + (kernel[axis] - 1) * dilations[axis] + 1
+        total = whole + extra[axis] - wanted[axis]
+        if total < 0 and mode.startswith("SAME"):
+            total = 0  # a kernel shorter than its stride: ONNX Runtime does not fill the rest
+        if total < 0:
+            raise ValueError(f"output_shape {wanted[axis]} exceeds the result by {-total}")
+        small, large = total // 2, total - total // 2
+        before.append(small if mode == "SAME_UPPER" else large)
+        after.append(large if mode == "SAME_UPPER" else small)
+    return before, after
+
+
+# ---------------------------------------------------------------- any number of operands
+def _folded(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Converter:
+    """A chain of `op`; TVM would stack all operands and reduce."""
+
+    def convert(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
+        operands = [item for item in inputs if item is not None]
+        if all(is_constant(item) for item in operands):
+            return None
+        return functools.reduce(op, operands)
+
+    return convert
+
+
+def _mean(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
+    total = _folded(relax.op.add)(inputs, attrs)
+    count = sum(item is not None for item in inputs)
+    if total is None or count == 1:
+        return total
+    return relax.op.multiply(total, relax.const(np.float32(1 / count)))
+
+
+# ---------------------------------------------------------------- resizing
+def _resize(inputs: list[relax.Expr], attrs: dict[str, Any]) -> None:
+    """TVM computes the scales again from the sizes: they must be the same."""
+    scales = _values(inputs[2]) if len(inputs) > 2 and inputs[2] is not None else None
+    shape = static_shape(inputs[0])
+    if scales is None or len(scales) != len(shape):
+        return
+    sizes = [size * float(scale) for size, scale in zip(shape, scales, strict=True)]
+    if any(abs(size - round(size)) > WHOLE * size for size in sizes):
+        listed = ", ".join(f"{scale:g}" for scale in scales)
+        raise ValueError(f"scales ({listed}) of a tensor {shape} give no whole size")
+
+
+WHOLE = 1e-4
+"""How far from a whole number a size may be, relatively."""
+
+
+def _upsample(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
+    """Scales as an input, which TVM does not read; Upsample rounds down."""
+    scales = attrs.get("scales") if inputs[1] is None else _values(inputs[1])
+    shape = static_shape(inputs[0])
+    if scales is None or len(shape) != 4 or tuple(scales[:2]) != (1, 1):
+        return None
+    _resize([inputs[0], None, relax.const(np.asarray(scales, "float32"))], attrs)
+    mode = attrs.get("mode", b"nearest").decode()
+    sizes = [int(size * scale) for size, scale in zip(shape[2:], scales[2:], strict=True)]
+    return relax.op.image.resize2d(
+        inputs[0],
+        relax.ShapeExpr(sizes),
+        layout="NCHW",
+        method={"nearest": "nearest_neighbor"}.get(mode, mode),
+        coordinate_transformation_mode="asymmetric",
+        rounding_method="floor",
+    )
+
+
+OVERRIDES: dict[str, Converter] = {
+    **EXACT,
+    "AveragePool": _pool,
+    "Clip": _clip,
+    "Conv": _conv,
+    "ConvTranspose": _conv_transpose,
+    "DequantizeLinear": convert_dequantize,
+    "Dropout": _dropout,
+    "Gemm": _gemm,
+    "Max": _folded(relax.op.maximum),
+    "MaxPool": _pool,
+    "Mean": _mean,
+    "Min": _folded(relax.op.minimum),
+    "Pad": _pad,
+    "QuantizeLinear": convert_quantize,
+    "Resize": _resize,
+    "Sum": _folded(relax.op.add),
+    "Upsample": _upsample,
+}
+"""ONNX operator -> our converter; None as its result lets TVM's converter do the work."""

@@ -1,0 +1,192 @@
+"""TFLite files as plain data: tensors with their names, constants and quantization, operators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tflite
+
+from vta_byoc.base import limits
+from vta_byoc.hw.errors import VTAError
+from vta_byoc.importers.quantized_tensor import Quantization, checked
+
+DTYPES: Mapping[int, str] = {
+    getattr(tflite.TensorType, name.upper()): name
+    for name in (
+        *("float32", "float16", "float64", "int4", "int8", "uint8", "int16", "uint16"),
+        *("int32", "uint32", "int64", "uint64", "bool"),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One tensor, as the file describes it.
+
+    Attributes:
+        shape: in the file's order of axes (NHWC).
+        value: the constant, None for an activation.
+        scales, zeros, axis: as stored, not checked; no scales: not quantized.
+    """
+
+    index: int
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    value: np.ndarray | None
+    scales: np.ndarray
+    zeros: np.ndarray
+    axis: int
+
+    @property
+    def is_quantized(self) -> bool:
+        return self.scales.size > 0 and "float" not in self.dtype
+
+    def quantization(self) -> Quantization:
+        """Scale and zero point, checked.
+
+        Raises:
+            VTAError: see `quantized_tensor.checked`.
+        """
+        return checked(
+            self.name,
+            self.dtype,
+            self.scales,
+            self.zeros,
+            axis=self.axis,
+            rank=len(self.shape),
+            constant=self.value is not None,
+        )
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator: its name in TFLite (`CONV_2D`), the tensors it reads (None: left out) and
+    makes, and the table of its options."""
+
+    code: str
+    inputs: tuple[Tensor | None, ...]
+    outputs: tuple[Tensor, ...]
+    table: Any
+
+    @property
+    def name(self) -> str:
+        """It has none: that of the first tensor it makes."""
+        return self.outputs[0].name if self.outputs else self.code
+
+    def options(self, kind: str) -> Any:
+        """The options, read as the table `kind` ("Conv2DOptions"); defaults if there are none."""
+        result = getattr(tflite, kind)()
+        if self.table is None:
+            raise VTAError(
+                f'operator "{self.name}" ({self.code}) has no options; every file that a converter '
+                "writes has them; convert the model again"
+            )
+        result.Init(self.table.Bytes, self.table.Pos)
+        return result
+
+
+@dataclass(frozen=True)
+class Model:
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    operators: tuple[Operator, ...]
+
+
+def read(path: Path) -> Model:
+    """The main graph of a file.
+
+    Raises:
+        VTAError: the file is no TFLite model, or is cut off.
+    """
+    data = path.read_bytes()
+    if not tflite.Model.ModelBufferHasIdentifier(data, 0):
+        raise VTAError(
+            f'model file "{path}" is no TFLite model: bytes 4 to 8 are {data[4:8]!r}, not '
+            "b'TFL3'; convert the model again"
+        )
+    try:
+        return _checked(_model(tflite.Model.GetRootAsModel(data, 0)), path)
+    except VTAError:
+        raise
+    except Exception as error:
+        raise VTAError(
+            f'model file "{path}" cannot be read: {type(error).__name__}: {error}; the file is '
+            "damaged; convert or download the model again"
+        ) from error
+
+
+def _checked(model: Model, path: Path) -> Model:
+    if not (model.inputs and model.outputs and model.operators):
+        raise VTAError(
+            f'model file "{path}" has {len(model.operators)} operators, {len(model.inputs)} inputs '
+            f"and {len(model.outputs)} outputs; a model needs at least one of each; convert the "
+            "model again"
+        )
+    return model
+
+
+def _model(model: Any) -> Model:
+    graph = model.Subgraphs(0)
+    tensors = [_tensor(model, graph, i) for i in range(graph.TensorsLength())]
+    operators = tuple(
+        _operator(model, graph.Operators(i), tensors) for i in range(graph.OperatorsLength())
+    )
+    inputs = tuple(tensors[graph.Inputs(i)] for i in range(graph.InputsLength()))
+    outputs = tuple(tensors[graph.Outputs(i)] for i in range(graph.OutputsLength()))
+    return Model(inputs, outputs, operators)
+
+
+def _tensor(model: Any, graph: Any, index: int) -> Tensor:
+    tensor = graph.Tensors(index)
+    name = tensor.Name().decode()
+    dtype = DTYPES.get(tensor.Type())
+    if dtype is None:
+        raise VTAError(
+            f'tensor "{name}" has the TFLite type {tensor.Type()}; numbers of 8 to 64 bits can be '
+            "imported; remove the operator that uses it"
+        )
+    shape = tuple(int(tensor.Shape(i)) for i in range(tensor.ShapeLength()))
+    sizes = [max(dim, 0) for dim in shape]
+    limits.check([limits.declared(f'tensor "{name}"', sizes, dtype)], "the model")
+    q = tensor.Quantization()
+    has_scales = q is not None and q.ScaleLength() > 0
+    return Tensor(
+        index,
+        name,
+        shape,
+        dtype,
+        _value(model.Buffers(tensor.Buffer()), dtype, shape, name),
+        q.ScaleAsNumpy() if has_scales else np.zeros(0, "float32"),
+        q.ZeroPointAsNumpy() if has_scales and q.ZeroPointLength() else np.zeros(1, "int64"),
+        int(q.QuantizedDimension()) if has_scales else 0,
+    )
+
+
+def _value(buffer: Any, dtype: str, shape: tuple[int, ...], name: str) -> np.ndarray | None:
+    if not buffer.DataLength():
+        return None
+    if dtype == "int4":
+        return np.zeros(1, "int8")  # refused by its dtype wherever it is read
+    raw = buffer.DataAsNumpy().tobytes()
+    return np.frombuffer(raw, np.dtype(dtype).newbyteorder("<")).reshape(shape).astype(dtype)
+
+
+def _operator(model: Any, operator: Any, tensors: list[Tensor]) -> Operator:
+    entry = model.OperatorCodes(operator.OpcodeIndex())
+    code = max(entry.DeprecatedBuiltinCode(), entry.BuiltinCode())
+    name = tflite.opcode2name(code)
+    if name == "CUSTOM":
+        name = f"custom {entry.CustomCode().decode()}"
+    read = [int(operator.Inputs(i)) for i in range(operator.InputsLength())]
+    made = [int(operator.Outputs(i)) for i in range(operator.OutputsLength())]
+    return Operator(
+        name,
+        tuple(tensors[i] if i >= 0 else None for i in read),
+        tuple(tensors[i] for i in made),
+        operator.BuiltinOptions(),
+    )

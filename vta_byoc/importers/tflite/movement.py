@@ -1,0 +1,193 @@
+"""TFLite operators that move data, and what all operators share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from tflite import ActivationFunctionType
+from tvm import relax
+
+from vta_byoc.importers.tflite.importer import Graph, stored_axis
+from vta_byoc.importers.tflite.model import Tensor
+
+Converter = Callable[[Graph], None]
+
+
+def inputs_of(g: Graph, *positions: int) -> list[Tensor]:
+    """The tensors that must be there."""
+    found = [g.op.inputs[i] if i < len(g.op.inputs) else None for i in positions]
+    if any(tensor is None for tensor in found):
+        raise g.error(f"lacks one of its inputs {positions}; convert the model again")
+    return [tensor for tensor in found if tensor is not None]
+
+
+def activated(g: Graph, value: relax.Expr, kind: int) -> relax.Expr:
+    """The activation that is fused into an operator."""
+    if kind == ActivationFunctionType.NONE:
+        return value
+    function = ACTIVATIONS.get(kind)
+    if function is None:
+        raise g.error(
+            f"has the fused activation {kind}; relu, relu6, relu_n1_to_1 and tanh can be imported; "
+            "use one of these"
+        )
+    return function(g.emit(value, "linear"))
+
+
+ACTIVATIONS: dict[int, Callable[[relax.Expr], relax.Expr]] = {
+    ActivationFunctionType.RELU: relax.op.nn.relu,
+    ActivationFunctionType.RELU6: lambda x: relax.op.clip(x, 0, 6),
+    ActivationFunctionType.RELU_N1_TO_1: lambda x: relax.op.clip(x, -1, 1),
+    ActivationFunctionType.TANH: relax.op.tanh,
+}
+
+
+# ---------------------------------------------------------------- movement
+def _reshape(g: Graph) -> None:
+    """RESHAPE, SQUEEZE and EXPAND_DIMS; the file knows the shape of the result."""
+    g.store_plain(relax.op.reshape(g.plain(*inputs_of(g, 0)), g.op.outputs[0].shape))
+
+
+def _transpose(g: Graph) -> None:
+    order = [int(axis) for axis in g.integers(1)]
+    g.store_plain(relax.op.permute_dims(g.plain(*inputs_of(g, 0)), order))
+
+
+def _concatenation(g: Graph) -> None:
+    options = g.op.options("ConcatenationOptions")
+    values = [g.value(tensor) for tensor in inputs_of(g, *range(len(g.op.inputs)))]
+    axis = stored_axis(len(g.op.outputs[0].shape), options.Axis())
+    value = relax.op.concat(values, axis)
+    g.store(activated(g, value, options.FusedActivationFunction()))
+
+
+def _split(g: Graph) -> None:
+    (data,) = inputs_of(g, 1)
+    _pieces(g, data, int(g.integers(0).reshape(-1)[0]))
+
+
+def _split_v(g: Graph) -> None:
+    (data,) = inputs_of(g, 0)
+    _pieces(g, data, int(g.integers(2).reshape(-1)[0]))
+
+
+def _pieces(g: Graph, data: Tensor, axis: int) -> None:
+    value, start = g.value(data), 0
+    stored = stored_axis(len(data.shape), axis)
+    for i, tensor in enumerate(g.op.outputs):
+        end = start + tensor.shape[axis]
+        g.store(relax.op.strided_slice(value, [stored], [start], [end]), i)
+        start = end
+
+
+def _pad(g: Graph) -> None:
+    (data,) = inputs_of(g, 0)
+    rank, pairs = len(data.shape), g.integers(1)
+    widths = [0] * (2 * rank)
+    for axis in range(rank):
+        at = 2 * stored_axis(rank, axis)
+        widths[at : at + 2] = [int(width) for width in pairs[axis]]
+    g.store(relax.op.nn.pad(g.value(data), widths, "constant", _pad_value(g)))
+
+
+def _pad_value(g: Graph) -> float:
+    if len(g.op.inputs) < 3:
+        return 0.0
+    (filling,) = inputs_of(g, 2)
+    number = float(g.integers(2).reshape(-1)[0])
+    if not filling.is_quantized:
+        return number
+    q = filling.quantization()
+    return float(np.float32(number - float(q.zero)) * np.float32(q.scale))
+
+
+def _slice(g: Graph) -> None:
+    (data,) = inputs_of(g, 0)
+    begin = [int(value) for value in g.integers(1)]
+    rank, sizes = len(data.shape), g.op.outputs[0].shape
+    axes = [stored_axis(rank, axis) for axis in range(rank)]
+    end = [start + size for start, size in zip(begin, sizes, strict=True)]
+    g.store(relax.op.strided_slice(g.value(data), axes, begin, end))
+
+
+def _limits(
+    g: Graph, axis: int, size: int, given: tuple[int, int, int], masks: tuple[int, int, int]
+) -> tuple[int, int]:
+    """Where the slice of an axis begins and ends, both inside it."""
+    begin, end, step = given
+    from_start, to_end, shrink = (bool(mask >> axis & 1) for mask in masks)
+    begin = 0 if from_start else begin
+    if shrink and -size <= begin < size:
+        return begin % size, begin % size + 1
+    found = slice(begin, None if to_end else end, step).indices(size)
+    if shrink or not len(range(*found)):
+        raise g.error(
+            f"takes no element from {begin} to {end} of axis {axis}, which has {size}; a tensor "
+            "must have elements; correct the limits"
+        )
+    return found[0], found[1]
+
+
+def _strided_slice(g: Graph) -> None:
+    """Masks: a bit set in begin or end means from the start or to the end; shrink drops an axis."""
+    (data,) = inputs_of(g, 0)
+    options = g.op.options("StridedSliceOptions")
+    if options.EllipsisMask() or options.NewAxisMask():
+        raise g.error("has an ellipsis or new axes; slice every axis explicitly and reshape")
+    begin, end, step = ([int(v) for v in g.integers(i)] for i in (1, 2, 3))
+    if min(step) < 1:
+        raise g.error(f"has the strides {step}; they must be positive; use a reversal instead")
+    shrink = options.ShrinkAxisMask()
+    masks = (options.BeginMask(), options.EndMask(), shrink)
+    for axis, size in enumerate(data.shape[: len(begin)]):
+        begin[axis], end[axis] = _limits(g, axis, size, (begin[axis], end[axis], step[axis]), masks)
+    axes = [stored_axis(len(data.shape), axis) for axis in range(len(begin))]
+    value = relax.op.strided_slice(g.value(data), axes, begin, end, step)
+    if not shrink:
+        g.store(value)
+        return
+    value = g.emit(value, "slice")
+    if len(data.shape) == 4:
+        value = g.in_order(value)
+    g.store_plain(relax.op.reshape(value, g.op.outputs[0].shape))
+
+
+def _resize(method: str, kind: str) -> Converter:
+    def convert(g: Graph) -> None:
+        (data,) = inputs_of(g, 0)
+        options = g.op.options(kind)
+        mode, rounding = "asymmetric", "floor"
+        if options.AlignCorners():
+            mode, rounding = "align_corners", "round_prefer_ceil"
+        elif options.HalfPixelCenters():
+            mode = "tf_half_pixel_for_nn" if method == "nearest_neighbor" else "half_pixel"
+        resized = relax.op.image.resize2d(
+            g.value(data),
+            relax.ShapeExpr(list(g.op.outputs[0].shape[1:3])),
+            layout="NCHW",
+            method=method,
+            coordinate_transformation_mode=mode,
+            rounding_method=rounding if method == "nearest_neighbor" else "",
+        )
+        g.store(resized)
+
+    return convert
+
+
+MOVES: dict[str, Converter] = {
+    "CONCATENATION": _concatenation,
+    "EXPAND_DIMS": _reshape,
+    "PAD": _pad,
+    "PADV2": _pad,
+    "RESHAPE": _reshape,
+    "RESIZE_BILINEAR": _resize("linear", "ResizeBilinearOptions"),
+    "RESIZE_NEAREST_NEIGHBOR": _resize("nearest_neighbor", "ResizeNearestNeighborOptions"),
+    "SLICE": _slice,
+    "SPLIT": _split,
+    "SPLIT_V": _split_v,
+    "SQUEEZE": _reshape,
+    "STRIDED_SLICE": _strided_slice,
+    "TRANSPOSE": _transpose,
+}
+"""TFLite operator -> converter."""

@@ -1,0 +1,322 @@
+"""PyTorch programs (`torch.export`) to Relax: float, and quantized by pt2e.
+
+TVM's importer does the operators, on PyTorch's default decomposition; here are the quantization
+operators that it does not know, names after the modules of the network, and what is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.ir import Call
+
+from vta_byoc.hw.errors import VTAError
+from vta_byoc.importers.quantized_tensor import check_module
+from vta_byoc.importers.torch.converters import OVERRIDES
+from vta_byoc.importers.torch.operators import REFUSED, SILENT, taken_operators
+from vta_byoc.importers.torch.static import Known
+from vta_byoc.ir.bindings import (
+    SEPARATOR,
+    FunctionWriter,
+    op_name,
+    sanitized,
+    straight_bindings,
+    substituted,
+    with_main,
+)
+from vta_byoc.quantization.calibration.random_inputs import INPUT_DTYPES
+
+INSTALL = 'pip install "vta-byoc[torch]"'
+COMPOSED = ("MultiheadAttention", "torch.nn.modules.transformer", "torch.nn.modules.rnn")
+"""Modules of PyTorch that hold several layers: their operators keep names of their own."""
+
+
+def is_program(model: Any) -> bool:
+    """Whether `model` is a torch.export.ExportedProgram; PyTorch is not imported for this."""
+    kind = type(model)
+    return kind.__name__ == "ExportedProgram" and kind.__module__.startswith("torch.")
+
+
+def read(path: Path) -> Any:
+    """The program that torch.export.save wrote.
+
+    Raises:
+        VTAError: PyTorch is not installed, or the file is no such program.
+    """
+    try:
+        import torch
+        import torch.ao.quantization.fx._decomposed  # registers the operators of pt2e
+    except ImportError as error:
+        raise VTAError(
+            f'model file "{path}" needs PyTorch, which is not installed ({error}); only ONNX and '
+            f"TFLite files load without it; install it: {INSTALL}"
+        ) from error
+    try:
+        return torch.export.load(str(path))
+    except Exception as error:
+        raise VTAError(
+            f'model file "{path}" cannot be read: {_first_line(error)}; it must be written by '
+            "torch.export.save with this version of PyTorch; export the model again"
+        ) from error
+
+
+def import_program(
+    program: Any, shapes: dict[str, tuple[int, ...]]
+) -> tuple[tvm.IRModule, list[str]]:
+    """The program as Relax, parameters as constants, not yet normalized, and its outputs' names.
+
+    Raises:
+        VTAError: dynamic shapes, dynamic quantization, inputs of a dtype that is not among
+            `INPUT_DTYPES`, an operator that is not supported.
+    """
+    _check_inputs(program, shapes)
+    decomposed = program.run_decompositions()
+    _check_operators(decomposed.graph)
+    importer = _importer(Known(decomposed))
+    try:
+        mod = importer.from_exported_program(
+            decomposed,
+            keep_params_as_input=False,
+            unwrap_unit_return_tuple=True,
+            no_bind_return_tuple=False,
+            custom_convert_map={**OVERRIDES, **QUANTIZATION},
+        )
+    except VTAError:
+        raise
+    except Exception as error:
+        raise VTAError(
+            f'node "{importer.node}" cannot be imported: {_first_line(error)}; TVM\'s PyTorch '
+            "importer does not take this form; simplify the model"
+        ) from error
+    outputs = [str(name) for name in program.graph_signature.user_outputs]
+    return _renamed(mod, importer.names), outputs
+
+
+def check(mod: tvm.IRModule) -> tvm.IRModule:
+    """The normalized module, after checking its scales and zero points."""
+    check_module(mod)
+    return mod
+
+
+# ---------------------------------------------------------------- what is refused
+def _check_inputs(program: Any, shapes: dict[str, tuple[int, ...]]) -> None:
+    inputs = {node.name: node.meta["val"] for node in _inputs(program)}
+    for name in shapes:
+        if name not in inputs:
+            raise VTAError(
+                f'shape given for "{name}"; the inputs of the model are {", ".join(inputs)}; '
+                "use one of these names"
+            )
+    for name, value in inputs.items():
+        dtype = str(getattr(value, "dtype", type(value).__name__)).removeprefix("torch.")
+        if dtype not in INPUT_DTYPES:
+            raise VTAError(
+                f'input "{name}" has dtype {dtype}; inputs must be tensors of '
+                f"{', '.join(INPUT_DTYPES)}; export the model with one of these"
+            )
+        shape = tuple(value.shape)
+        if not all(isinstance(dim, int) for dim in shape):
+            raise VTAError(
+                f'input "{name}" has the dynamic shape {shape}; every dimension must be known; '
+                "export the model without dynamic_shapes"
+            )
+        if tuple(shapes.get(name, shape)) != shape:
+            raise VTAError(
+                f'shape {tuple(shapes[name])} given for "{name}"; the program was exported for '
+                f"{shape}; export it again with an example of the shape"
+            )
+
+
+def _inputs(program: Any) -> Iterator[Any]:
+    """The placeholders of what the user feeds."""
+    names = set(program.graph_signature.user_inputs)
+    return (n for n in program.graph.nodes if n.op == "placeholder" and n.name in names)
+
+
+def _check_operators(graph: Any) -> None:
+    known = {*taken_operators(), *QUANTIZATION, *SILENT}
+    for node in graph.nodes:
+        if node.op != "call_function" or node.target.__name__ in known:
+            continue
+        name = node.target.__name__
+        if name in REFUSED:
+            raise VTAError(f'node "{node.name}" ({name}) {REFUSED[name]}')
+        if name.startswith(("choose_qparams", "quantize_per_token", "dequantize_per_token")):
+            raise VTAError(
+                f'node "{node.name}" ({name}) computes a scale while the model runs (dynamic '
+                "quantization); scales must be constants; quantize with is_dynamic=False"
+            )
+        raise VTAError(
+            f'node "{node.name}" has the operator {name}; TVM\'s PyTorch importer knows '
+            f"{len(known)} operators and this is not one of them; export the model without it or "
+            "cut the model before it"
+        )
+
+
+def _check_result(node: Any, value: Any, builder: relax.BlockBuilder) -> None:
+    """TVM's importer makes the tensors that PyTorch makes.
+
+    Raises:
+        VTAError: another shape or dtype, so other values too.
+    """
+    wanted = node.meta.get("val")
+    if node.op != "call_function" or not hasattr(wanted, "dtype"):
+        return
+    ours = getattr(builder.normalize(value) if isinstance(value, Call) else value, "ty", None)
+    theirs = (str(wanted.dtype).removeprefix("torch."), tuple(wanted.shape))
+    if not isinstance(ours, relax.TensorType) or _dtype_and_shape(ours) != theirs:
+        raise VTAError(
+            f'node "{node.name}" ({node.target.__name__}) makes {theirs[0]} of the shape '
+            f"{theirs[1]}, and TVM's PyTorch importer makes {ours} of it; only what it imports as "
+            "PyTorch computes it is compiled; write it with other operators"
+        )
+
+
+def _dtype_and_shape(tensor: relax.TensorType) -> tuple[str, tuple[int, ...] | None]:
+    dims = [getattr(dim, "value", None) for dim in tensor.shape or ()]
+    known = tuple(int(dim) for dim in dims if dim is not None)
+    return str(tensor.dtype), known if len(known) == len(dims) else None
+
+
+# ---------------------------------------------------------------- quantization operators
+def _quantize_per_tensor(node: Any, importer: Any) -> relax.Var:
+    """quantize_per_tensor(x, scale, zero, low, high, dtype)."""
+    data, scale, zero, low, high, dtype = _arguments(node, importer)
+    limits = np.iinfo(dtype)
+    if (low, high) != (limits.min, limits.max):
+        data = importer.block_builder.emit(_limited(node, data, scale, zero, (low, high)))
+    scale, zero = _parameters(importer, scale, zero, dtype)
+    return importer.block_builder.emit(relax.op.quantize(data, scale, zero, 0, dtype))
+
+
+def _limited(
+    node: Any, data: relax.Expr, scale: Any, zero: Any, limits: tuple[int, int]
+) -> relax.Expr:
+    """Fewer integers than the dtype has: the floats they stand for are clipped before."""
+    if not isinstance(scale, float) or not isinstance(zero, int):
+        raise VTAError(
+            f'node "{node.name}" ({node.target.__name__}) is limited to {limits[0]} to {limits[1]} '
+            "and has a tensor as its scale; such a scale must be a number; quantize to all 8 bits"
+        )
+    low, high = (float(np.float32(limit - zero) * np.float32(scale)) for limit in limits)
+    return relax.op.clip(data, low, high)
+
+
+def _dequantize_per_tensor(node: Any, importer: Any) -> relax.Var:
+    """dequantize_per_tensor(x, scale, zero, low, high, dtype)."""
+    data, scale, zero, _low, _high, dtype = _arguments(node, importer)
+    scale, zero = _parameters(importer, scale, zero, dtype)
+    return importer.block_builder.emit(relax.op.dequantize(data, scale, zero, 0))
+
+
+def _quantize_per_channel(node: Any, importer: Any) -> relax.Var:
+    """quantize_per_channel(x, scales, zeros, axis, low, high, dtype)."""
+    data, scale, zero, axis, _low, _high, dtype = _arguments(node, importer)
+    scale, zero = _parameters(importer, scale, zero, dtype)
+    return importer.block_builder.emit(relax.op.quantize(data, scale, zero, axis, dtype))
+
+
+def _dequantize_per_channel(node: Any, importer: Any) -> relax.Var:
+    """dequantize_per_channel(x, scales, zeros or None, axis, low, high, dtype)."""
+    data, scale, zero, axis, _low, _high, dtype = _arguments(node, importer)
+    scale, zero = _parameters(importer, scale, 0 if zero is None else zero, dtype)
+    return importer.block_builder.emit(relax.op.dequantize(data, scale, zero, axis))
+
+
+def _arguments(node: Any, importer: Any) -> list[Any]:
+    """The arguments, tensors as Relax, the dtype as its name."""
+    args = [importer.env.get(arg, arg) if hasattr(arg, "op") else arg for arg in node.args]
+    return [str(arg).removeprefix("torch.") if _is_dtype(arg) else arg for arg in args]
+
+
+def _is_dtype(value: Any) -> bool:
+    return type(value).__name__ == "dtype"
+
+
+def _parameters(importer: Any, scale: Any, zero: Any, dtype: str) -> tuple[relax.Expr, relax.Expr]:
+    """Scale and zero point as float32 and `dtype`; PyTorch keeps them in wider types."""
+    return _as(importer, scale, "float32"), _as(importer, zero, dtype)
+
+
+def _as(importer: Any, value: Any, dtype: str) -> relax.Expr:
+    if not isinstance(value, relax.Expr):
+        return relax.const(np.asarray(value, dtype))
+    if str(value.ty.dtype) == dtype:
+        return value
+    return importer.block_builder.emit(relax.op.astype(value, dtype))
+
+
+QUANTIZATION: dict[str, Callable[[Any, Any], relax.Var]] = {
+    "dequantize_per_channel.default": _dequantize_per_channel,
+    "dequantize_per_tensor.default": _dequantize_per_tensor,
+    "dequantize_per_tensor.tensor": _dequantize_per_tensor,
+    "quantize_per_channel.default": _quantize_per_channel,
+    "quantize_per_tensor.default": _quantize_per_tensor,
+    "quantize_per_tensor.tensor": _quantize_per_tensor,
+}
+"""Operator of pt2e -> converter, in the form of TVM's `custom_convert_map`."""
+
+
+# ---------------------------------------------------------------- names
+def _importer(known: Known) -> Any:
+    """TVM's importer; afterwards `names` tells which node made which variable."""
+    from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
+
+    class Importer(ExportedProgramImporter):
+        def __init__(self) -> None:
+            super().__init__()
+            self.names: dict[str, str] = {}
+            self.node = ""
+
+        def _translate_fx_graph(self, module: Any, nodes: Any, *rest: Any) -> Any:
+            def watched() -> Iterator[Any]:
+                for node in nodes:
+                    self.node = node.name
+                    constant = known.value(node)
+                    if constant is not None:
+                        self.env[node] = constant
+                        continue
+                    yield node
+                    _check_result(node, self.env.get(node), self.block_builder)
+
+            result = super()._translate_fx_graph(module, watched(), *rest)
+            for node, value in self.env.items():
+                if isinstance(value, relax.Var) and node.op == "call_function":
+                    self.names.setdefault(str(value.name), _node_name(node))
+            return result
+
+    return Importer()
+
+
+def _node_name(node: Any) -> str:
+    """The module that computes the node, where that is a layer; else the node's own name."""
+    stack = list(node.meta.get("nn_module_stack", {}).values())
+    path, kind = stack[-1] if stack else ("", "")
+    is_layer = "torch.nn.modules" in str(kind) and not any(c in str(kind) for c in COMPOSED)
+    return sanitized(str(path) if path and is_layer else node.name)
+
+
+def _renamed(mod: tvm.IRModule, names: dict[str, str]) -> tvm.IRModule:
+    """Variables called after their nodes; what a node needs besides `<node>__<operator>`."""
+    main, writer = mod["main"], FunctionWriter()
+    bindings, hints, taken = straight_bindings(main), [], set()
+    env: dict[relax.Var, relax.Expr] = {}
+    owner = "output"
+    for binding in reversed(bindings):
+        owner = names.get(str(binding.var.name), owner)
+        operator = op_name(binding.value).split(".")[-1] or "value"
+        # The last variable of a layer carries its name alone.
+        hints.append(f"{owner}{SEPARATOR}{operator}" if owner in taken else owner)
+        taken.add(owner)
+    for binding, hint in zip(bindings, reversed(hints), strict=True):
+        env[binding.var] = writer.emit(substituted(binding.value, env), hint)
+    return with_main(mod, writer.finish(main, substituted(main.body.body, env)))
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,1 @@
+"""Tools on Relax modules, and attributes that several stages read."""

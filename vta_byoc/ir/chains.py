@@ -1,0 +1,148 @@
+"""A straight-line function seen as a graph, and the chains of steps in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+import numpy as np
+from tvm import relax
+
+from vta_byoc.ir.bindings import is_constant, op_name, static_shape, straight_bindings, users_of
+
+KEPT = "kept"
+"""The operand of a step that adds the value again that the step ``keep`` before it has copied."""
+
+STEP_OPS = {
+    "relax.add": "add",
+    "relax.multiply": "mul",
+    "relax.right_shift": "shr",
+    "relax.left_shift": "shl",
+    "relax.maximum": "max",
+    "relax.minimum": "min",
+}
+"""Operators that are a step of an epilogue when one operand is a constant."""
+COMMUTES = frozenset({"add", "mul", "max", "min"})
+KEEPS_LEAST = frozenset({"relax.nn.max_pool2d", "relax.reshape", "relax.permute_dims"})
+"""Operators whose result holds no value that their operand does not hold."""
+INT8_LOW, INT8_HIGH = -128, 127
+Binding: TypeAlias = relax.VarBinding
+
+
+class Graph:
+    """Bindings of one function with definitions and uses."""
+
+    def __init__(self, func: relax.Function) -> None:
+        self.bindings: Sequence[Binding] = straight_bindings(func)
+        self.defined: dict[relax.Var, Binding] = {b.var: b for b in self.bindings}
+        self.users = users_of(func)
+
+    def only_user(self, var: relax.Var) -> Binding | None:
+        """The one binding that reads ``var``, if nothing else does."""
+        users = self.users.get(var, [])
+        return users[0] if len(users) == 1 else None
+
+    def value(self, expr: relax.Expr) -> relax.Expr | None:
+        """What a variable is bound to; None for parameters and constants."""
+        binding = self.defined.get(expr) if isinstance(expr, relax.Var) else None
+        return None if binding is None else binding.value
+
+    def chain(self, var: relax.Var) -> list[Binding]:
+        """The steps that follow ``var``, each value read once, and the final astype to int8."""
+        found: list[Binding] = []
+        while (user := self.only_user(var)) is not None:
+            if is_narrowing(user.value):
+                return [*found, user]
+            if as_step(user.value) is None:
+                break
+            found.append(user)
+            var = user.var
+        return found
+
+    def back(self, var: relax.Expr) -> list[Binding] | None:
+        """The steps from a widening astype (first) up to ``var``; None where there is none."""
+        found: list[Binding] = []
+        while isinstance(var, relax.Var) and var in self.defined:
+            binding = self.defined[var]
+            found.append(binding)
+            if is_widening(binding.value):
+                return found[::-1]
+            step = as_step(binding.value)
+            if step is None:
+                return None
+            var = step[2]
+        return None
+
+    def least(self, var: relax.Expr) -> int:
+        """The least value that an int8 tensor can hold, as far as its definition tells."""
+        value = self.value(var)
+        if value is None:
+            return INT8_LOW
+        if op_name(value) in KEEPS_LEAST:
+            return self.least(value.args[0])
+        if is_narrowing(value):
+            return max(INT8_LOW, self._clamped(value.args[0]))
+        step = as_step(value, "int8")
+        if step is not None and step[0] == "max":
+            return max(self.least(step[2]), int(step[1].min()))
+        return INT8_LOW
+
+    def _clamped(self, var: relax.Expr) -> int:
+        """The lower bound of a maximum, where nothing but a minimum above it follows."""
+        low, cap = INT8_LOW, INT8_HIGH
+        value = self.value(var)
+        while value is not None and (step := as_step(value)) is not None:
+            if step[0] == "min":
+                cap = min(cap, int(step[1].min()))
+            elif step[0] == "max":
+                return min(int(step[1].min()), cap)
+            else:
+                break
+            value = self.value(step[2])
+        return low
+
+
+def dtype_of(expr: relax.Expr) -> str:
+    """Element type of a tensor expression, "" for anything else."""
+    return str(expr.ty.dtype) if isinstance(expr.ty, relax.TensorType) else ""
+
+
+def is_widening(expr: relax.Expr) -> bool:
+    """Whether it is astype from int8 to int32."""
+    return (
+        op_name(expr) == "relax.astype"
+        and dtype_of(expr) == "int32"
+        and dtype_of(expr.args[0]) == "int8"
+    )
+
+
+def is_narrowing(expr: relax.Expr) -> bool:
+    """Whether it is astype from int32 to int8."""
+    return (
+        op_name(expr) == "relax.astype"
+        and dtype_of(expr) == "int8"
+        and dtype_of(expr.args[0]) == "int32"
+    )
+
+
+def as_step(expr: relax.Expr, dtype: str = "int32") -> tuple[str, np.ndarray, relax.Expr] | None:
+    """(operation, constant, data) of a step on ``dtype`` values, or None."""
+    op = STEP_OPS.get(op_name(expr))
+    if op is None or dtype_of(expr) != dtype or len(expr.args) != 2:
+        return None
+    left, right = expr.args
+    if is_constant(left) and op in COMMUTES:
+        left, right = right, left
+    if not is_constant(right) or is_constant(left):
+        return None
+    if static_shape(left) != static_shape(expr):  # the constant broadcasts the data
+        return None
+    return op, np.asarray(right.value.numpy()), left
+
+
+def steps_of(chain: Sequence[Binding]) -> Iterator[tuple[str, np.ndarray]]:
+    """(operation, constant) of each step in ``chain``."""
+    for binding in chain:
+        step = as_step(binding.value)
+        if step is not None:
+            yield step[0], step[1]

@@ -1,0 +1,28 @@
+"""Composite functions: their attributes, reading them."""
+
+from __future__ import annotations
+
+import tvm
+from tvm import relax
+
+PLACEMENT_ATTR = "vta.placement"
+SOURCE_ATTR = "vta.source"
+"""On a composite: the source operator it computes."""
+RESULT_ATTR = "vta.result"
+"""On a composite: the variable of the quantized module that it computes."""
+LEAST_ATTR = "vta.least"
+"""On a composite: the least value that its int8 operands can hold."""
+
+
+def composites(mod: tvm.IRModule) -> dict[str, relax.Function]:
+    """Composite functions of ``mod`` by the name of their global variable."""
+    return {
+        gv.name_hint: func
+        for gv, func in mod.functions.items()
+        if isinstance(func, relax.Function) and func.attrs and "Composite" in func.attrs
+    }
+
+
+def composite_source(func: relax.Function) -> str:
+    """The source operator of a composite that :func:`vta_byoc.partition.mark` made."""
+    return str(func.attrs[SOURCE_ATTR])

@@ -1,0 +1,202 @@
+"""Elementwise operators on int8 tensors: two sides or one, steps, int8."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from tvm import relax
+
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.errors import VTAError
+from vta_byoc.ir.bindings import is_constant, op_name, static_shape
+from vta_byoc.ir.chains import (
+    STEP_OPS,
+    Binding,
+    Graph,
+    as_step,
+    dtype_of,
+    is_narrowing,
+    is_widening,
+    steps_of,
+)
+from vta_byoc.partitioning.entry import Parsed, PatternEntry, Plan
+from vta_byoc.partitioning.layers import simple_plan
+from vta_byoc.partitioning.steps import Range, StepReader, axes_of
+from vta_byoc.workload.layout import NCHW, canonical
+from vta_byoc.workload.workloads import ElementwiseWorkload, Epilogue, Side
+
+BINARY = {**{k: v for k, v in STEP_OPS.items() if "shift" not in k}, "relax.subtract": "sub"}
+
+
+# ---------------------------------------------------------------- matching
+def match_binary(graph: Graph, anchor: Binding) -> list[Binding] | None:
+    """An operator on two int32 values that are widened int8 tensors, and the steps behind."""
+    args = anchor.value.args
+    if dtype_of(anchor.var) != "int32" or any(is_constant(a) for a in args):
+        return None
+    sides = [graph.back(arg) for arg in args]
+    after = graph.chain(anchor.var)
+    if None in sides or not after or not is_narrowing(after[-1].value):
+        return None
+    before = list(dict.fromkeys(b for side in sides for b in side or ()))
+    return [*_in_order(graph, before), anchor, *after]
+
+
+def match_unary(graph: Graph, anchor: Binding) -> list[Binding] | None:
+    """A widened int8 tensor, steps, int8."""
+    if not is_widening(anchor.value) or is_constant(anchor.value.args[0]):
+        return None
+    after = graph.chain(anchor.var)
+    if len(after) < 2 or not is_narrowing(after[-1].value):
+        return None
+    return [anchor, *after]
+
+
+def match_clamp(graph: Graph, anchor: Binding) -> list[Binding] | None:
+    """Maxima and minima of an int8 tensor with constants."""
+    if as_step(anchor.value, "int8") is None:
+        return None
+    found = [anchor]
+    while (user := graph.only_user(found[-1].var)) is not None and _is_clamp(user):
+        found.append(user)
+    return found
+
+
+def _is_clamp(binding: Binding) -> bool:
+    name = op_name(binding.value)
+    return name in ("relax.maximum", "relax.minimum") and as_step(binding.value, "int8") is not None
+
+
+def _in_order(graph: Graph, bindings: Sequence[Binding]) -> list[Binding]:
+    place = {b: i for i, b in enumerate(graph.bindings)}
+    return sorted(bindings, key=lambda b: place[b])
+
+
+# ---------------------------------------------------------------- reading
+def read_binary(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
+    """Both sides as widened tensors with steps, then the operator and the epilogue."""
+    values = {b.var: b.value for b in bindings}
+    anchor = next(b for b in bindings if _is_binary(b.value))
+    chains = [_side_chain(values, arg) for arg in anchor.value.args]
+    operands = list(dict.fromkeys(chain[0] for chain in chains))
+    if any(is_constant(x) for x in operands):
+        raise VTAError(
+            "one side is a constant int8 tensor; two tensors that the model computes are taken; "
+            "write the constant as int32 behind the widened tensor"
+        )
+    op = BINARY[op_name(anchor.value)]
+    if op == "mul" and not config.capabilities.mul:  # equal shapes would not help
+        raise VTAError(
+            "both operands are computed and the machine has no MUL (CAPABILITIES.mul is false); a "
+            "constant factor can become shifts; leave it to the CPU"
+        )
+    shape = _common_shape([static_shape(x) for x in operands])
+    sides, tensors, ranges = [], [], []
+    for source, steps in chains:
+        reader = _reader(shape, Range.int8(_channels(shape)), config, "a side of the operator")
+        reader.read(steps)
+        sides.append(Side(operands.index(source), tuple(reader.steps)))
+        tensors += reader.operands
+        ranges.append(reader.range)
+    reader = _reader(shape, _combined(op, *ranges), config, "the result", widened=False)
+    reader.read(steps_of(bindings[bindings.index(anchor) + 1 :]))
+    work = _workload(shape, tuple(sides), op, reader)
+    return _parsed(work, operands, [*tensors, *reader.operands])
+
+
+def read_unary(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
+    """One side: all steps in the epilogue."""
+    source = bindings[0].value.args[0]
+    shape = static_shape(source)
+    reader = _reader(shape, Range.int8(_channels(shape)), config, "the value")
+    reader.read(steps_of(bindings[1:]))
+    return _parsed(_workload(shape, (Side(0),), None, reader), [source], reader.operands)
+
+
+def read_clamp(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
+    """Maxima and minima on int8, computed in int32."""
+    steps = [as_step(b.value, "int8") for b in bindings]
+    source = steps[0][2] if steps[0] else bindings[0].value.args[0]
+    shape = static_shape(source)
+    reader = _reader(shape, Range.int8(_channels(shape)), config, "the value")
+    reader.read((s[0], s[1]) for s in steps if s)
+    return _parsed(_workload(shape, (Side(0),), None, reader), [source], reader.operands)
+
+
+def _is_binary(expr: relax.Expr) -> bool:
+    return op_name(expr) in BINARY and as_step(expr) is None
+
+
+def _side_chain(
+    values: Mapping[relax.Var, relax.Expr], arg: relax.Expr
+) -> tuple[relax.Expr, list[tuple[str, np.ndarray]]]:
+    """The int8 tensor of one side and the steps on it, first step first."""
+    steps: list[tuple[str, np.ndarray]] = []
+    call = values[arg]
+    while not is_widening(call):
+        step = as_step(call)
+        assert step is not None
+        steps.append((step[0], step[1]))
+        call = values[step[2]]
+    return call.args[0], steps[::-1]
+
+
+def _common_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    if len(set(shapes)) > 1:
+        listed = " and ".join(map(str, shapes))
+        raise VTAError(
+            f"operands have shapes {listed}; equal shapes are taken; expand the smaller one in the "
+            "model (the CPU writes the copies then)"
+        )
+    return shapes[0]
+
+
+def _reader(
+    shape: tuple[int, ...], value: Range, config: VTAConfig, what: str, widened: bool = True
+) -> StepReader:
+    if not 2 <= len(shape) <= 4:
+        raise VTAError(f"the tensor has the shape {shape}; 2 to 4 dimensions are taken; reshape it")
+    return StepReader(shape, axes_of(NCHW, len(shape)), value, config, what, widened)
+
+
+def _channels(shape: tuple[int, ...]) -> int:
+    return shape[1] if len(shape) > 1 else 1
+
+
+def _combined(op: str, left: Range, right: Range) -> Range:
+    """The range of ``left op right``."""
+    if op == "sub":
+        return Range(left.low - right.high, left.high - right.low)
+    function = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}[op]
+    ends = [function(x, y) for x in (left.low, left.high) for y in (right.low, right.high)]
+    return Range(np.minimum.reduce(ends), np.maximum.reduce(ends))
+
+
+def _workload(
+    shape: tuple[int, ...], sides: tuple[Side, ...], op: str | None, reader: StepReader
+) -> ElementwiseWorkload:
+    n, c, h, w = canonical(shape, NCHW) or (0, 0, 0, 0)
+    return ElementwiseWorkload(n, c, h, w, sides, op, Epilogue(tuple(reader.steps)))
+
+
+def _parsed(
+    work: ElementwiseWorkload,
+    operands: Sequence[relax.Expr],
+    tensors: Sequence[np.ndarray],
+) -> Parsed:
+    constants = {f"operand{i}": x for i, x in enumerate(tensors)}
+    return Parsed(work, tuple(operands), constants)
+
+
+def plan_elementwise(parsed: Parsed, config: VTAConfig, hosted: bool) -> Plan:
+    return simple_plan("elementwise", parsed.work, parsed.constants, config, "vector ALU")
+
+
+ENTRIES = (
+    PatternEntry("vta.binary", tuple(BINARY), match_binary, read_binary, plan_elementwise),
+    PatternEntry("vta.unary", ("relax.astype",), match_unary, read_unary, plan_elementwise),
+    PatternEntry(
+        "vta.clamp", ("relax.maximum", "relax.minimum"), match_clamp, read_clamp, plan_elementwise
+    ),
+)

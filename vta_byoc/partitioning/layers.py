@@ -1,0 +1,283 @@
+"""Layers with weights: convolutions and matrix products."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from vta_byoc.base.int8_digits import split
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.errors import VTAError
+from vta_byoc.ir.bindings import is_constant, op_name, static_shape
+from vta_byoc.ir.chains import Binding, Graph, dtype_of, is_narrowing
+from vta_byoc.partitioning import digits
+from vta_byoc.partitioning.entry import Parsed, PatternEntry, Plan
+from vta_byoc.partitioning.steps import Range, StepReader, axes_of
+from vta_byoc.strategy import STRATEGIES
+from vta_byoc.workload.im2col import folded, folds, host_cycles
+from vta_byoc.workload.layout import NCHW, ROWS
+from vta_byoc.workload.packing import packed_shape
+from vta_byoc.workload.workloads import Conv2dWorkload, ConvTransposeWorkload, Epilogue
+
+CONV2D, CONV1D = "relax.nn.conv2d", "relax.nn.conv1d"
+TRANSPOSE, MATMUL = "relax.nn.conv2d_transpose", "relax.matmul"
+
+
+def match_layer(graph: Graph, anchor: Binding) -> list[Binding] | None:
+    """An int8 product with constant int8 weights, and the steps that follow."""
+    if dtype_of(anchor.var) != "int32" or any(dtype_of(a) != "int8" for a in anchor.value.args):
+        return None
+    if not is_constant(anchor.value.args[1]) or is_constant(anchor.value.args[0]):
+        return None
+    if digits.is_lower_digit(graph, anchor):
+        return None
+    product = digits.joined(graph, anchor) or [anchor]
+    return [*product, *digits.chain(graph, product[-1].var)]
+
+
+def weight_of(bindings: Sequence[Binding]) -> np.ndarray:
+    """The constant weights of the anchor, as the operator has them: int8, or both digits as
+    int32."""
+    high = np.asarray(bindings[0].value.args[1].value.numpy())
+    shift = digits.digit_shift(bindings)
+    if not shift:
+        return high
+    low = np.asarray(bindings[2].value.args[1].value.numpy())
+    return (high.astype(np.int32) << shift) + low
+
+
+def _epilogue(
+    bindings: Sequence[Binding], layout: str, products: np.ndarray, config: VTAConfig
+) -> tuple[Epilogue, list[np.ndarray]]:
+    """The epilogue after the anchor; ``products`` (O, n) are the weights that meet in one sum."""
+    shape = static_shape(bindings[0].var)
+    axes = axes_of(layout, len(shape))
+    shift = digits.digit_shift(bindings)
+    if shift:
+        upper = split(products, shift)[0] << shift
+        StepReader(shape, axes, _reach(upper), config, "the accumulator of the upper digits")
+    reader = StepReader(shape, axes, _reach(products), config, "the accumulator")
+    reader.read(digits.steps_of(bindings[digits.JOIN if shift else 1 :]))
+    dtype = "int8" if is_narrowing(bindings[-1].value) else "int32"
+    return Epilogue(tuple(reader.steps), dtype), reader.operands
+
+
+def _reach(products: np.ndarray) -> Range:
+    """What sums of int8 data times the rows of ``products`` can be."""
+    positive = np.maximum(products, 0).sum(axis=1, dtype=np.int64)
+    negative = np.minimum(products, 0).sum(axis=1, dtype=np.int64)
+    return Range(127 * negative - 128 * positive, 127 * positive - 128 * negative)
+
+
+def _constants(weight: np.ndarray, operands: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+    return {"weight": weight, **{f"operand{i}": x for i, x in enumerate(operands)}}
+
+
+# ---------------------------------------------------------------- reading
+def read_conv(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
+    """conv2d, and conv1d as a convolution of one row."""
+    call = bindings[0].value
+    flat = op_name(call) == CONV1D
+    check_layout(call, ("NCW", "OIW") if flat else ("NCHW", "OIHW"))
+    weight = weight_of(bindings)
+    epilogue, operands = _epilogue(bindings, NCHW, weight.reshape(len(weight), -1), config)
+    shape = static_shape(call.args[0])
+    n, ci, *space = shape
+    attrs = call.attrs
+    if flat:
+        weight = weight[:, :, None, :]
+    height, width = (1, *space) if flat else space
+    work = Conv2dWorkload(
+        batch=n,
+        in_channels=ci,
+        out_channels=len(weight),
+        height=height,
+        width=width,
+        kernel=_pair(weight.shape[2:], flat=False),
+        strides=_pair(attrs.strides, flat=flat),
+        padding=_pads(attrs.padding, flat=flat),
+        dilation=_pair(attrs.dilation, flat=flat),
+        groups=int(attrs.groups),
+        epilogue=epilogue,
+        digit_shift=digits.digit_shift(bindings),
+    )
+    check_sizes(work)
+    return Parsed(work, (call.args[0],), _constants(weight, operands))
+
+
+def read_matmul(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
+    """x[..., K] times W[K, M]: a 1 x 1 convolution of as many images as there are rows."""
+    call = bindings[0].value
+    weight = weight_of(bindings)
+    shape = static_shape(call.args[0])
+    if weight.ndim != 2 or len(shape) < 2:
+        raise VTAError(
+            f"the matrices have shapes {shape} and {weight.shape}; rows (..., K) times a constant "
+            "(K, M) are taken; reshape them"
+        )
+    epilogue, operands = _epilogue(bindings, ROWS, weight.T, config)
+    work = Conv2dWorkload(
+        batch=math.prod(shape[:-1]),
+        in_channels=shape[-1],
+        out_channels=weight.shape[1],
+        height=1,
+        width=1,
+        kernel=(1, 1),
+        epilogue=epilogue,
+        digit_shift=digits.digit_shift(bindings),
+    )
+    check_sizes(work)
+    constants = _constants(weight.T[:, :, None, None], operands)
+    return Parsed(work, (call.args[0],), constants, ROWS)
+
+
+def read_transpose(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
+    """conv2d_transpose; weights stay (I, O/groups, KH, KW)."""
+    call = bindings[0].value
+    check_layout(call, ("NCHW", "IOHW"))
+    attrs, weight = call.attrs, weight_of(bindings)
+    groups = int(attrs.groups)
+    per_group = weight.reshape(groups, -1, *weight.shape[1:])
+    products = np.moveaxis(per_group, 2, 1).reshape(groups * weight.shape[1], -1)
+    epilogue, operands = _epilogue(bindings, NCHW, products, config)
+    n, ci, height, width = static_shape(call.args[0])
+    work = ConvTransposeWorkload(
+        batch=n,
+        in_channels=ci,
+        out_channels=weight.shape[1] * groups,
+        height=height,
+        width=width,
+        kernel=_pair(weight.shape[2:], flat=False),
+        strides=_pair(attrs.strides, flat=False),
+        padding=_pads(attrs.padding, flat=False),
+        output_padding=_pair(attrs.output_padding, flat=False),
+        dilation=_pair(attrs.dilation, flat=False),
+        groups=groups,
+        epilogue=epilogue,
+        digit_shift=digits.digit_shift(bindings),
+    )
+    check_sizes(work)
+    return Parsed(work, (call.args[0],), _constants(weight, operands))
+
+
+def check_layout(call: relax.Call, wanted: tuple[str, str]) -> None:
+    have = (str(call.attrs.data_layout), str(call.attrs.kernel_layout))
+    if have != wanted or str(call.attrs.out_layout) not in ("", wanted[0]):
+        raise VTAError(
+            f"data and weights have the layouts {have[0]} and {have[1]}; {wanted[0]} and "
+            f"{wanted[1]} are taken; transpose them"
+        )
+
+
+def check_sizes(work: Any) -> None:
+    """No empty tensor, and none that a 32-bit element address cannot reach."""
+    for shape in (*work.in_shapes, work.out_shape):
+        if min(shape) < 1:
+            raise VTAError(f"a tensor has the shape {shape}; every dimension must be 1 or more")
+        if math.prod(shape) >= 1 << 32:
+            raise VTAError(
+                f"a tensor of shape {shape} has {math.prod(shape)} elements; a 32-bit address "
+                "reaches 4294967295; split the layer"
+            )
+
+
+def _pair(values: Any, *, flat: bool) -> tuple[int, int]:
+    first, second = (1, int(values[0])) if flat else (int(v) for v in values)
+    return first, second
+
+
+def _pads(values: Any, *, flat: bool) -> tuple[int, int, int, int]:
+    top, left, bottom, right = (0, values[0], 0, values[1]) if flat else values
+    return int(top), int(left), int(bottom), int(right)
+
+
+# ---------------------------------------------------------------- planning
+def plan_conv(parsed: Parsed, config: VTAConfig, hosted: bool) -> Plan:
+    """The cheapest of: packed GEMM, vector ALU or identity GEMM (depthwise), folded on the host."""
+    work: Conv2dWorkload = parsed.work
+    note = "block-diagonal GEMM" if work.groups > 1 else "packed GEMM"
+    note += _how(work)
+    plans = [simple_plan("conv2d", work, parsed.constants, config, note)]
+    if work.groups == work.in_channels == work.out_channels > 1 and not work.digit_shift:
+        plans += _depthwise_plans(work, parsed.constants, config)
+    if hosted:
+        packing = host_cycles(math.prod(packed_shape(work.in_shapes[0], config)), config)
+        plans = [dataclasses.replace(p, cycles=p.cycles + packing) for p in plans]
+        plans += _folded_plans(work, parsed.constants, config)
+    best, *others = sorted(plans, key=lambda p: p.cycles)
+    if not others:
+        return best
+    listed = ", ".join(f"{p.note} {p.cycles:,.0f}" for p in [*others[:1], *others[1:][-1:]])
+    note = f"{best.note}: {best.cycles:,.0f} cycles by estimate ({listed})"
+    return dataclasses.replace(best, note=note)
+
+
+def simple_plan(
+    name: str, work: Any, constants: Mapping[str, np.ndarray], config: VTAConfig, note: str
+) -> Plan:
+    """The plan of strategy ``name``."""
+    check_sizes(work)
+    strategy = STRATEGIES[name]
+    return Plan(
+        name,
+        work,
+        lambda: strategy.constants(work, constants, config),
+        strategy.estimate(work, config),
+        note=note,
+    )
+
+
+def _depthwise_plans(
+    work: Conv2dWorkload, constants: Mapping[str, np.ndarray], config: VTAConfig
+) -> list[Plan]:
+    """The mapping on the vector ALU, where the machine has what it needs."""
+    try:
+        return [simple_plan("depthwise", work, constants, config, "vector ALU")]
+    except VTAError:
+        return []
+
+
+def _folded_plans(
+    work: Conv2dWorkload, constants: Mapping[str, np.ndarray], config: VTAConfig
+) -> list[Plan]:
+    plans = []
+    for fold in folds(work, config):
+        inner = folded(work, fold)
+        weights = {**constants, "weight": fold.weight(constants["weight"])}
+        plan = simple_plan("conv2d", inner, weights, config, fold.text + _how(work))
+        cycles = plan.cycles + host_cycles(fold.nbytes(config), config)
+        plans.append(dataclasses.replace(plan, fold=fold, cycles=cycles))
+    return plans
+
+
+def plan_transpose(parsed: Parsed, config: VTAConfig, hosted: bool) -> Plan:
+    note = "stride phases" + _how(parsed.work)
+    return simple_plan("conv2d_transpose", parsed.work, parsed.constants, config, note)
+
+
+def _how(work: Conv2dWorkload | ConvTransposeWorkload) -> str:
+    """Where the factor of the result is, in words."""
+    if work.digit_shift:
+        ends_apart = work.epilogue.dtype == "int32" or any(
+            step.op == "mul" for step in work.epilogue.steps
+        )
+        words = "weights of two digits, two passes"
+        return f", {words}" if ends_apart else ", factor in weights of two digits"
+    if any(step.is_kept for step in work.epilogue.steps):
+        return ", factor as shifts and sums"
+    return ""
+
+
+ENTRIES = (
+    PatternEntry("vta.conv2d", (CONV2D,), match_layer, read_conv, plan_conv),
+    PatternEntry("vta.conv1d", (CONV1D,), match_layer, read_conv, plan_conv),
+    PatternEntry("vta.dense", (MATMUL,), match_layer, read_matmul, plan_conv),
+    PatternEntry(
+        "vta.conv2d_transpose", (TRANSPOSE,), match_layer, read_transpose, plan_transpose
+    ),
+)

@@ -1,0 +1,104 @@
+"""Finding what the table takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tvm import relax
+
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.errors import VTAError
+from vta_byoc.ir.bindings import op_name, source_name, vars_in
+from vta_byoc.ir.chains import Binding, Graph, is_widening
+from vta_byoc.partitioning.entry import PatternEntry
+from vta_byoc.partitioning.table import TABLE
+
+
+@dataclass(frozen=True)
+class Group:
+    """A match of ``entry``: its bindings in order; the last one is the result.
+
+    ``least``: the least value that its int8 operands can hold.
+    """
+
+    entry: PatternEntry
+    bindings: tuple[Binding, ...]
+    anchor: str
+    work: object
+    least: int
+
+    @property
+    def result(self) -> relax.Var:
+        return self.bindings[-1].var
+
+
+def estimated_cycles(main: relax.Function, config: VTAConfig) -> float | None:
+    """Cycles by estimate of all operators of `main`; None where the CPU computes any of them."""
+    graph = Graph(main)
+    groups = Matcher(graph, config).groups().values()
+    inside = {b.var for group in groups for b in group.bindings}
+    if any(b.var not in inside for b in graph.bindings):
+        return None
+    parsed = ((group.entry, group.entry.read(group.bindings, config)) for group in groups)
+    return sum(entry.plan(each, config, False).cycles for entry, each in parsed)
+
+
+class Matcher:
+    """Finds the groups; ``rejected`` has the reason for each source operator not taken."""
+
+    def __init__(self, graph: Graph, config: VTAConfig) -> None:
+        self._graph = graph
+        self._config = config
+        self._taken: set[relax.Var] = set()
+        self.rejected: dict[str, str] = {}
+
+    def groups(self) -> dict[relax.Var, Group]:
+        """Groups by the variable of their result."""
+        found: dict[relax.Var, Group] = {}
+        for entry in TABLE:
+            if not entry.moves:
+                for binding in self._graph.bindings:
+                    self._take(self._group(entry, binding), found)
+        for binding in self._graph.bindings:
+            for entry in TABLE:
+                group = self._group(entry, binding) if entry.moves else None
+                if group is not None and self._belongs(group, found):
+                    self._take(group, found)
+        return found
+
+    def _take(self, group: Group | None, found: dict[relax.Var, Group]) -> None:
+        if group is not None:
+            found[group.result] = group
+            self._taken.update(b.var for b in group.bindings)
+
+    def _belongs(self, group: Group, found: Mapping[relax.Var, Group]) -> bool:
+        """Whether a movement of data has an operand on VTA."""
+        own = {b.var for b in group.bindings}
+        reads = {v for b in group.bindings for v in vars_in(b.value) if v not in own}
+        on_vta = any(v in found for v in reads)
+        if not on_vta:
+            self.rejected[source_name(group.result)] = (
+                "moves data that the CPU computes; VTA moves what it has computed itself"
+            )
+        return on_vta
+
+    def _group(self, entry: PatternEntry, binding: Binding) -> Group | None:
+        if op_name(binding.value) not in entry.anchors:
+            return None
+        bindings = entry.match(self._graph, binding)
+        if bindings is None or any(self._is_taken(b) for b in bindings):
+            return None
+        try:
+            parsed = entry.read(bindings, self._config)
+            entry.plan(parsed, self._config, False)
+        except VTAError as err:
+            for b in bindings:
+                self.rejected.setdefault(source_name(b.var), str(err))
+            return None
+        least = min((self._graph.least(x) for x in parsed.operands), default=-128)
+        return Group(entry, tuple(bindings), op_name(binding.value), parsed.work, least)
+
+    def _is_taken(self, binding: Binding) -> bool:
+        """A widening may be part of several groups: each widens its operand itself."""
+        return binding.var in self._taken and not is_widening(binding.value)

@@ -1,0 +1,156 @@
+"""Pooling: maxima over windows, averages over windows, and over the plane (means)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from tvm import relax
+
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.errors import VTAError
+from vta_byoc.ir.bindings import is_constant, static_shape
+from vta_byoc.ir.chains import Binding, Graph, dtype_of, is_narrowing, is_widening, steps_of
+from vta_byoc.partitioning.entry import Parsed, PatternEntry, Plan
+from vta_byoc.partitioning.layers import check_layout, match_layer, simple_plan, weight_of
+from vta_byoc.partitioning.steps import Range, StepReader, axes_of
+from vta_byoc.workload.layout import NCHW
+from vta_byoc.workload.workloads import Epilogue, PoolWorkload
+
+MOST_FACTOR = 2**15 - 1
+"""Of what the GEMM core multiplies by in place of MUL."""
+
+
+# ---------------------------------------------------------------- maxima
+def match_max_pool(graph: Graph, anchor: Binding) -> list[Binding] | None:
+    """max_pool2d of int8."""
+    data = anchor.value.args[0]
+    return [anchor] if dtype_of(data) == "int8" and not is_constant(data) else None
+
+
+def read_max_pool(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
+    """The window; more rows or columns than the padding says (ceil mode) are padding too."""
+    call = bindings[0].value
+    attrs, data = call.attrs, call.args[0]
+    if str(attrs.layout) != "NCHW":
+        raise VTAError(f"data has the layout {attrs.layout}; NCHW is taken; transpose it")
+    n, c, height, width = static_shape(data)
+    _, _, rows, cols = static_shape(call)
+    kernel, strides = tuple(map(int, attrs.pool_size)), tuple(map(int, attrs.strides))
+    dilation = tuple(map(int, attrs.dilation))
+    top, left, bottom, right = map(int, attrs.padding)
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
+    bottom = max(bottom, (rows - 1) * strides[0] + reach[0] - height - top)
+    right = max(right, (cols - 1) * strides[1] + reach[1] - width - left)
+    work = PoolWorkload(
+        "max",
+        n,
+        c,
+        height,
+        width,
+        (kernel[0], kernel[1]),
+        (strides[0], strides[1]),
+        (top, left, bottom, right),
+        (dilation[0], dilation[1]),
+    )
+    return Parsed(work, (data,), {})
+
+
+# ---------------------------------------------------------------- means
+def match_mean(graph: Graph, anchor: Binding) -> list[Binding] | None:
+    """int32 sum of a widened int8 tensor over the plane, steps, int8."""
+    widened = graph.defined.get(anchor.value.args[0])
+    if widened is None or not is_widening(widened.value):
+        return None
+    after = graph.chain(anchor.var)
+    return [widened, anchor, *after]
+
+
+def read_mean(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
+    """A sum over rows and columns as pooling with one window."""
+    source, call = bindings[0].value.args[0], bindings[1].value
+    shape = static_shape(source)
+    axes = sorted(int(a) % len(shape) for a in call.attrs.axis or range(len(shape)))
+    if len(shape) not in (3, 4) or axes != list(range(2, len(shape))):
+        raise VTAError(
+            f"sum over the axes {axes} of a tensor {shape}; the sum over rows and columns of "
+            "(N, C, H, W) is taken; transpose it"
+        )
+    if not is_narrowing(bindings[-1].value):
+        raise VTAError(
+            "a sum that stays int32; a mean that is rescaled and saturated to int8 is taken; end "
+            "it with astype int8"
+        )
+    n, c, *plane = shape
+    height, width = (1, *plane)[-2:]
+    work = PoolWorkload("sum", n, c, height, width, (height, width))
+    return _summed(work, source, bindings[1:], config)
+
+
+# ---------------------------------------------------------------- averages over windows
+def match_average(graph: Graph, anchor: Binding) -> list[Binding] | None:
+    """Sums of the windows of each channel by a convolution with ones, steps, int8."""
+    layer = match_layer(graph, anchor)
+    if layer is None or len(layer) < 2 or not is_narrowing(layer[-1].value):
+        return None
+    weight = weight_of(layer)
+    channels = static_shape(anchor.value.args[0])[1]
+    one_each = weight.shape[:2] == (channels, 1) == (int(anchor.value.attrs.groups), 1)
+    return layer if one_each and math.prod(weight.shape[2:]) > 1 and (weight == 1).all() else None
+
+
+def read_average(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
+    """The window, and the division as steps."""
+    call = bindings[0].value
+    check_layout(call, ("NCHW", "OIHW"))
+    attrs = call.attrs
+    kernel, strides, dilation = (
+        (int(a), int(b)) for a, b in (static_shape(call.args[1])[2:], attrs.strides, attrs.dilation)
+    )
+    top, left, bottom, right = map(int, attrs.padding)
+    n, c, height, width = static_shape(call.args[0])
+    padding = (top, left, bottom, right)
+    work = PoolWorkload("sum", n, c, height, width, kernel, strides, padding, dilation)
+    return _summed(work, call.args[0], bindings, config)
+
+
+def _summed(
+    work: PoolWorkload, source: relax.Expr, bindings: Sequence[Binding], config: VTAConfig
+) -> Parsed:
+    """``work`` with the steps of ``bindings``, whose first is the sum.
+
+    Without MUL the first step, where it multiplies all sums by one number, is the GEMM core's.
+    """
+    steps = list(steps_of(bindings[1:]))
+    factor = 1 if config.capabilities.mul else _factor(steps)
+    result, reach = static_shape(bindings[0].var), math.prod(work.kernel) * factor
+    shape = (work.channels,)
+    value = Range(np.full(shape, -128 * reach, np.int64), np.full(shape, 127 * reach, np.int64))
+    reader = StepReader(result, axes_of(NCHW, len(result)), value, config, "the sum")
+    reader.read(steps[1:] if factor > 1 else steps)
+    work = dataclasses.replace(work, factor=factor, epilogue=Epilogue(tuple(reader.steps)))
+    return Parsed(work, (source,), {f"operand{i}": x for i, x in enumerate(reader.operands)})
+
+
+def _factor(steps: Sequence[tuple[str, np.ndarray]]) -> int:
+    """What all sums are multiplied by before anything else, 1 where that is not one number."""
+    if not steps or steps[0][0] != "mul" or np.ptp(steps[0][1]) != 0:
+        return 1
+    factor = int(steps[0][1].reshape(-1)[0])
+    return factor if 1 <= factor <= MOST_FACTOR else 1
+
+
+def plan_pool(parsed: Parsed, config: VTAConfig, hosted: bool) -> Plan:
+    note = "vector ALU" if parsed.work.kind == "max" else "identity GEMM"
+    return simple_plan("pool", parsed.work, parsed.constants, config, note)
+
+
+ENTRIES = (
+    PatternEntry(
+        "vta.max_pool2d", ("relax.nn.max_pool2d",), match_max_pool, read_max_pool, plan_pool
+    ),
+    PatternEntry("vta.avg_pool2d", ("relax.nn.conv2d",), match_average, read_average, plan_pool),
+    PatternEntry("vta.mean", ("relax.sum",), match_mean, read_mean, plan_pool),
+)

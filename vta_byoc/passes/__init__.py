@@ -1,0 +1,1 @@
+"""Passes between packing and the executable."""

@@ -1,0 +1,268 @@
+"""Regions to Programs inside a Relax module that any TVM runtime can run.
+
+Each call to a region becomes: inputs laid out as the head of the program's arena, one call of the
+driver (instructions, inputs, image, region -> arena, counters), and a slice of the arena per
+result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.ir import TupleGetItem
+
+from vta_byoc.codegen import BEST, FoldMode, ProgramBuilder
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.faults import COUNTER_SLOTS
+from vta_byoc.hw.program.arena import Lifetime
+from vta_byoc.hw.program.program import Program
+from vta_byoc.hw.sim.interpreter import symbol
+from vta_byoc.hw.sim.simulator import Driver
+from vta_byoc.hw.verify.verifier import check
+from vta_byoc.ir.bindings import (
+    SEPARATOR,
+    FunctionWriter,
+    is_constant,
+    straight_bindings,
+    substituted,
+)
+from vta_byoc.partitioning.region import Region, RegionCall, Step, region_calls, region_functions
+from vta_byoc.passes.reuse_weights import WeightRun, computation_in, weight_runs
+from vta_byoc.runtime.executable import with_signature
+from vta_byoc.vdevice import scope_align, scopes_of
+
+REGIONS_ATTR = "vta.regions"
+
+
+def compile_region(
+    mod: tvm.IRModule,
+    func: relax.Function,
+    constants: Mapping[int, np.ndarray],
+    config: VTAConfig,
+    fold: FoldMode = BEST,
+) -> Program:
+    """The Program of region ``func``; ``constants`` are parameters known now, by position.
+
+    Symbols are named after the region's tensors, layers after the model's operators.
+    """
+    region = Region.of(func)
+    builder = ProgramBuilder(config, fold, reuse_resident=True)
+    place = _placing(func, region, config)
+    shared = _shared(region, constants, place)
+    runs = weight_runs(mod, region, shared, config)
+    for position, name in enumerate(region.params):
+        if name in shared:
+            if shared[name] == name:
+                builder.constant(name, constants[position], *place(name))
+        else:
+            builder.symbol(name, "input", *region.tensors[name], *place(name))
+    homes = _homes(mod, region, config)
+    for step in region.steps:
+        kind = "output" if step.output in region.outputs else "temp"
+        tensor, where = region.tensors[step.output], place(step.output)
+        home = homes.get(step.output)
+        inside = (home.step.output, home.offset) if home else None
+        builder.symbol(step.output, kind, *tensor, *where, inside=inside)
+    builder.share(_lifetimes(region))
+    for step in region.steps:
+        tensors = [*step.args, step.output]
+        for part in computation_in(mod, step, runs).parts(config):
+            home = homes.get(tensors[part.args[0]])
+            if home is None or home.step is not step or home.position != part.args[0]:
+                bound = [shared.get(tensors[i], tensors[i]) for i in part.args]
+                builder.layer(region.layer_name(step), part.func, bound)
+    program = builder.finish()
+    check(program)  # a program that could hang or race is never handed out
+    return program
+
+
+def weight_runs_of(
+    mod: tvm.IRModule,
+    func: relax.Function,
+    constants: Mapping[int, np.ndarray],
+    config: VTAConfig,
+) -> list[WeightRun]:
+    """The steps of region ``func`` that load their weights once; arguments as of
+    :func:`compile_region`, which does so."""
+    region = Region.of(func)
+    shared = _shared(region, constants, _placing(func, region, config))
+    return weight_runs(mod, region, shared, config)
+
+
+def _placing(
+    func: relax.Function, region: Region, config: VTAConfig
+) -> Callable[[str], tuple[str, int]]:
+    """Scope and alignment of a tensor by its name."""
+    scopes = scopes_of(func)
+
+    def place(name: str) -> tuple[str, int]:
+        scope = scopes[name].scope
+        return scope, scope_align(config, scope, region.tensors[name][1])
+
+    return place
+
+
+def _shared(
+    region: Region,
+    constants: Mapping[int, np.ndarray],
+    place: Callable[[str], tuple[str, int]],
+) -> dict[str, str]:
+    """The constant whose symbol holds each one: the first with its bytes, type and place."""
+    first: dict[Hashable, str] = {}
+    found: dict[str, str] = {}
+    for position, value in sorted(constants.items()):
+        name = region.params[position]
+        digest = hashlib.sha256(value.tobytes()).digest()
+        found[name] = first.setdefault((digest, *region.tensors[name], *place(name)), name)
+    return found
+
+
+def _lifetimes(region: Region) -> dict[str, Lifetime]:
+    """From the step that stores a tensor to the last one that reads it; results outlive all."""
+    alive = {step.output: Lifetime(i, i) for i, step in enumerate(region.steps)}
+    end = len(region.steps)
+    reads = [(arg, i) for i, step in enumerate(region.steps) for arg in step.args]
+    for name, i in [*reads, *((name, end) for name in region.outputs)]:
+        if name in alive:
+            alive[name] = Lifetime(alive[name].first, i)
+    return alive
+
+
+@dataclass(frozen=True)
+class _Home:
+    """A tensor is stored at byte ``offset`` of the result of ``step``, whose argument number
+    ``position`` it is."""
+
+    step: Step
+    position: int
+    offset: int
+
+
+def _homes(mod: tvm.IRModule, region: Region, config: VTAConfig) -> dict[str, _Home]:
+    """Tensors that are stored right where a later step would copy them to."""
+    stored = {step.output for step in region.steps}
+    found: dict[str, _Home] = {}
+    for step in region.steps:
+        homes = step.computation(mod).homes(config)
+        for position, (arg, home) in enumerate(zip(step.args, homes, strict=False)):
+            if home is not None and arg in stored and arg not in found:
+                found[arg] = _Home(step, position, home)
+    return found
+
+
+@dataclass
+class LoweredRegions:
+    """What :func:`lower_regions` compiled, by region name, in the order of their numbers."""
+
+    programs: dict[str, Program] = field(default_factory=dict)
+
+
+def lower_regions(
+    config: VTAConfig, driver: Driver, target: tvm.target.Target, record: LoweredRegions
+) -> tvm.transform.Pass:
+    """Compile every region and replace its calls by calls of ``driver``; fills ``record``.
+
+    The module says of itself what its ``main`` takes (:mod:`vta_byoc.runtime.executable`).
+    """
+
+    @tvm.transform.module_pass(opt_level=0, name="vta.LowerRegions")
+    def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        regions = region_functions(mod)
+        if not regions:
+            return with_signature(mod)
+        lowerer = _Lowerer(mod, config, record)
+        main = lowerer.rewrite(mod["main"])
+        gone = {gv.name_hint for gv in regions}
+        kept = {gv: f for gv, f in mod.functions.items() if gv.name_hint not in gone}
+        result = tvm.IRModule(kept, attrs=mod.attrs)
+        result.update_func(result.get_global_var("main"), main)
+        result = relax.transform.DeadCodeElimination(["main"])(
+            relax.transform.Normalize()(result)
+        )
+        modules = [*(mod.attrs or {}).get("external_mods", []), driver.module(config, target)]
+        result = with_signature(result).with_attr("external_mods", modules)
+        return result.with_attr(REGIONS_ATTR, json.dumps(list(record.programs)))
+
+    return run
+
+
+class _Lowerer:
+    def __init__(self, mod: tvm.IRModule, config: VTAConfig, record: LoweredRegions):
+        self._mod = mod
+        self._config = config
+        self._record = record
+        self._writer = FunctionWriter()
+        self._env: dict[relax.Var, relax.Expr] = {}
+        self._results: dict[relax.Var, list[relax.Var]] = {}
+
+    def rewrite(self, main: relax.Function) -> relax.Function:
+        """``main`` with every region call lowered."""
+        regions = region_calls(self._mod)
+        for binding in straight_bindings(main):
+            var, value = binding.var, binding.value
+            if var in regions:
+                self._results[var] = self._region(regions[var])
+                if not isinstance(var.ty, relax.TupleType):
+                    self._env[var] = self._results[var][0]
+            elif isinstance(value, TupleGetItem) and value.tuple_value in self._results:
+                self._env[var] = self._results[value.tuple_value][value.index]
+            else:
+                self._env[var] = self._writer.emit(substituted(value, self._env), str(var.name))
+        return self._writer.finish(main, substituted(main.body.body, self._env))
+
+    def _region(self, region: RegionCall) -> list[relax.Var]:
+        constants = {
+            i: arg.value.numpy() for i, arg in enumerate(region.call.args) if is_constant(arg)
+        }
+        program = compile_region(self._mod, region.func, constants, self._config)
+        self._record.programs[region.name] = program
+        arena = self._run(region, program, self._inputs(region, program))
+        return [self._output(program, n, arena) for n in Region.of(region.func).outputs]
+
+    def _inputs(self, region: RegionCall, program: Program) -> relax.Expr:
+        """The first ``input_bytes`` of the arena as one int8 vector."""
+        params = dict(zip(Region.of(region.func).params, region.call.args, strict=True))
+        parts: list[relax.Expr] = []
+        end = 0
+        for tensor in program.of_kind("input"):
+            value = substituted(params[tensor.name], self._env)
+            self._gap(parts, tensor.offset - end)
+            flat = relax.op.reshape(value, (tensor.nbytes,))
+            parts.append(self._emit(flat, f"{tensor.name}{SEPARATOR}bytes"))
+            end = tensor.offset + tensor.nbytes
+        self._gap(parts, program.input_bytes - end)
+        if len(parts) == 1:
+            return parts[0]
+        return self._emit(relax.op.concat(parts, axis=0), f"{region.name}{SEPARATOR}inputs")
+
+    @staticmethod
+    def _gap(parts: list[relax.Expr], count: int) -> None:
+        if count:
+            parts.append(relax.const(np.zeros(count, np.int8)))
+
+    def _emit(self, expr: relax.Expr, name: str) -> relax.Var:
+        return self._writer.emit(expr, name)
+
+    def _run(self, region: RegionCall, program: Program, inputs: relax.Expr) -> relax.Var:
+        number = relax.prim_value(region.number)
+        args = [relax.const(program.insns), inputs, relax.const(program.image), number]
+        types = [
+            relax.TensorType((program.arena_bytes,), "int8"),
+            relax.TensorType((COUNTER_SLOTS,), "int64"),
+        ]
+        call = relax.call_dps_packed(symbol(self._config), args, out_ty=types)
+        return self._emit(call, f"{region.name}{SEPARATOR}run")
+
+    def _output(self, program: Program, name: str, run: relax.Var) -> relax.Var:
+        tensor = program.symbol(name)
+        arena = self._emit(TupleGetItem(run, 0), f"{name}{SEPARATOR}arena")
+        end = tensor.offset + tensor.nbytes
+        part = relax.op.strided_slice(arena, [0], [tensor.offset], [end])
+        flat = self._emit(part, f"{name}{SEPARATOR}bytes")
+        return self._emit(relax.op.reshape(flat, tensor.shape), name)

@@ -1,0 +1,94 @@
+"""Weights that calls in a row have in common: loaded by the first, found in SRAM by the others.
+
+Steps of a region that follow each other and multiply by the same constant are one run where the
+tile that is best for all of them together leaves all weights in SRAM.  The tile chooser decides
+that (``calls`` of its space): a tile that keeps the weights pays for them once a run, any other
+once a call.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import tvm
+
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.partitioning.region import Region, Step
+from vta_byoc.strategy import Computation
+from vta_byoc.workload.memory import DRAM_WGT
+from vta_byoc.workload.workloads import Epilogue
+
+
+@dataclass(frozen=True)
+class WeightRun:
+    """Steps in a row that load their weights once.
+
+    Attributes:
+        weights: the constant, as the first step reads it.
+        results: of the steps, in order.
+    """
+
+    weights: str
+    results: tuple[str, ...]
+
+    @property
+    def calls(self) -> int:
+        """How many steps they are."""
+        return len(self.results)
+
+
+def weight_runs(
+    mod: tvm.IRModule, region: Region, same: Mapping[str, str], config: VTAConfig
+) -> list[WeightRun]:
+    """The runs of ``region``; ``same`` names for each constant the one that stands for it."""
+    found = []
+    for steps in _alike(mod, region.steps, same):
+        weights = _weights_of(steps[0], steps[0].computation(mod))
+        if len(steps) > 1 and weights is not None and _kept(mod, steps, config):
+            found.append(WeightRun(weights, tuple(step.output for step in steps)))
+    return found
+
+
+def computation_in(mod: tvm.IRModule, step: Step, runs: Sequence[WeightRun]) -> Computation:
+    """What ``step`` computes, as one call of its run where it is in one."""
+    calls = next((run.calls for run in runs if step.output in run.results), 1)
+    return dataclasses.replace(step.computation(mod), calls=calls)
+
+
+def _alike(
+    mod: tvm.IRModule, steps: Sequence[Step], same: Mapping[str, str]
+) -> Iterator[list[Step]]:
+    """Steps in a row of the same weights, equal but for what is done to their accumulators."""
+
+    def key(step: Step) -> object:
+        computation = step.computation(mod)
+        weights = _weights_of(step, computation)
+        if weights is None or weights not in same:
+            return step.output
+        end, tails = computation.work.epilogue, len(computation.tails)
+        work = dataclasses.replace(computation.work, epilogue=Epilogue(dtype=end.dtype))
+        return computation.strategy.name, work, end.tensors, tails, same[weights]
+
+    for _, run in itertools.groupby(steps, key):
+        yield list(run)
+
+
+def _weights_of(step: Step, computation: Computation) -> str | None:
+    """The argument of ``step`` that calls can have in common."""
+    if computation.strategy.repeated is None:
+        return None
+    return step.args[computation.strategy.scopes(computation.work).index(DRAM_WGT)]
+
+
+def _kept(mod: tvm.IRModule, steps: Sequence[Step], config: VTAConfig) -> bool:
+    """Whether all ``steps`` take one tile that leaves the weights in SRAM."""
+    calls = [dataclasses.replace(s.computation(mod), calls=len(steps)) for s in steps]
+    keeps = [call.shared(config).keeps for call in calls]
+    first = keeps[0]
+    return first is not None and all(
+        k is not None and (k.tile, k.variant, k.slots) == (first.tile, first.variant, first.slots)
+        for k in keeps
+    )

@@ -1,1 +1,0 @@
-"""Pattern entries by kind of operator; the table is :mod:`vta_byoc.partition`."""

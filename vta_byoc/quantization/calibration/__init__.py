@@ -1,0 +1,1 @@
+"""Samples, and the ranges that they show."""

@@ -1,0 +1,1 @@
+"""Integer forms by kind of operator."""

@@ -1,0 +1,1 @@
+"""Where operators run and where tensors live."""

@@ -1,0 +1,262 @@
+"""Placement as text: the tables of `vta-byoc run` and `vta-byoc place`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from rich.console import Console
+from rich.text import Text
+
+from vta_byoc.base.quantities import count, megabytes, millions
+from vta_byoc.hw.counters import COUNTER_NAMES, count_stream, dram_bytes
+from vta_byoc.hw.program.program import Program
+from vta_byoc.ir.names import operators_of
+from vta_byoc.partitioning.placement import VTA, Placement
+from vta_byoc.reports.chart_text import distinct, short
+from vta_byoc.reports.placement.summary import (
+    PATTERN,
+    PLAIN,
+    PlaceReport,
+    alu_share,
+    decision,
+    how,
+    kind,
+    macs_share,
+    rule_text,
+)
+from vta_byoc.reports.tables import Notes, plain_table, print_lines
+
+if TYPE_CHECKING:
+    from vta_byoc.hw.timing.result import TimingResult
+
+LEAST_NAME, LEAST_KIND = 24, 8
+"""Columns that a name gets before the kind gets more than its least; where even 20 are not left
+for the name, there is no kind."""
+GAP = 2
+"""Columns between two others."""
+WORK = ("MACs\n(M)", "ALU\n(M)")
+FOLDED = "folded"
+"""How an operator is computed whose operand the host folds; the rest is below the table."""
+
+
+# ---------------------------------------------------------------- one table
+def print_operators(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    numbers: range,
+    console: Console,
+    *,
+    wrap: bool = False,
+) -> None:
+    """The operators with name and kind in the first columns; those of ``numbers`` stand right.
+
+    The name gets the width that is left; a longer one loses its middle, or goes on in the next
+    line with ``wrap``.
+    """
+    name_width, kind_width = _widths([head, *rows], console.width)
+    table = plain_table()
+    table.padding = (0, GAP - 1, 0, 0)
+    table.add_column(head[0], width=name_width, no_wrap=not wrap, overflow="fold")
+    for column, title in enumerate(head[1:], start=1):
+        if column != 1 or kind_width:
+            table.add_column(title, justify=_side(column in numbers), no_wrap=True)
+    names = [row[0] for row in rows]
+    shown = names if wrap else distinct(names, name_width)
+    for name, (_, sort, *others) in zip(shown, rows, strict=True):
+        sorts = [short(sort, kind_width)] if kind_width else []
+        table.add_row(Text(name), *map(_cell, [*sorts, *others]))
+    console.print(table)
+    console.print()
+
+
+def _side(number: bool) -> Literal["left", "right"]:
+    return "right" if number else "left"
+
+
+def _widths(cells: Sequence[Sequence[str]], width: int) -> tuple[int, int]:
+    """Columns for the name and for the kind, 0: none."""
+    lines = [[max(map(len, cell.split("\n"))) for cell in row] for row in cells]
+    widths = [max(column) for column in zip(*lines, strict=True)]
+    left = width - sum(w + GAP for w in widths[2:]) - GAP
+    kind_width = max(min(widths[1], left - LEAST_NAME), LEAST_KIND)
+    if left - kind_width < min(widths[0], 20):
+        left, kind_width = left + GAP, 0
+    return max(min(widths[0], left - kind_width), LEAST_KIND), kind_width
+
+
+def _cell(text: str) -> Text:
+    """A device in its colour."""
+    return Text(text, {"vta": "green", "cpu": "yellow"}.get(text[:3], ""))
+
+
+# ---------------------------------------------------------------- run
+def layer_counters(programs: Mapping[str, Program]) -> dict[str, dict[str, int]]:
+    """The seven counters of every operator on VTA, by decoding; of operators that share tiles
+    all are the first one's."""
+    found: dict[str, dict[str, int]] = {}
+    for program in programs.values():
+        for layer in program.layers:
+            counters = count_stream(program.config, program.insns[layer.begin : layer.end])
+            name = operators_of(layer.name)[0]
+            total = found.setdefault(name, dict.fromkeys(COUNTER_NAMES, 0))
+            for counter in COUNTER_NAMES:
+                total[counter] += counters[counter]
+    return found
+
+
+def print_placement(
+    placement: Sequence[Placement],
+    programs: Mapping[str, Program],
+    console: Console,
+    timings: Mapping[str, TimingResult] | None = None,
+) -> None:
+    """One row for each operator, and the reasons below: each is written once.
+
+    With `timings` of the regions, each operator's cycles too.
+    """
+    costs, notes = layer_counters(programs), Notes()
+    cycles: dict[str, int] = {}
+    for timing in (timings or {}).values():
+        for layer in timing.layers:
+            name = operators_of(layer.name)[0]
+            cycles[name] = cycles.get(name, 0) + layer.cycles
+    measured = ["cycles"] if cycles else []
+    head = ["operator", "kind", "runs on", *WORK, "GEMM\nmicro-ops", "DRAM\n(kB)"]
+    rows = []
+    for op in placement:
+        time = [f"{cycles[op.name]:,}" if op.name in cycles else ""] if cycles else []
+        rows.append([*_placement_row(op, costs.get(op.name)), *time, notes_of(op, notes)])
+    head += [*measured, "note"]
+    print_operators(head, rows, range(3, len(head)), console)
+    if notes:
+        print_lines(((f"[{i}]", text) for i, text in enumerate(notes, start=1)), console)
+        console.print()
+
+
+def _placement_row(op: Placement, cost: Mapping[str, int] | None) -> Iterable[str]:
+    yield op.name
+    yield kind(op)
+    yield op.device
+    yield millions(op.macs)
+    yield millions(op.alu_ops)
+    yield f"{cost['gemm_counter']:,}" if cost and cost["gemm_counter"] else ""
+    yield f"{dram_bytes(dict(cost)) / 1e3:,.1f}" if cost else ""
+
+
+def notes_of(op: Placement, notes: Notes) -> str:
+    """References to what there is to say about a placement: for VTA only what is unusual.
+
+    A reason that names the kind of its operator is the same text for every kind: one note.
+    """
+    if op.device != VTA:
+        reason = op.reason
+        texts = [f"{reason.removesuffix(op.op)}this kind" if reason.endswith(op.op) else reason]
+    else:
+        found = decision(op)
+        rule = "" if found.rule.startswith(PATTERN) else found.rule
+        way = "" if how(op) in PLAIN else how(op)
+        if op.host_bytes:
+            way = f"{way}; the host writes {megabytes(op.host_bytes)}"
+        texts = [text for text in (rule, found.remark, way) if text]
+    return "".join(notes.number(text) for text in texts)
+
+
+# ---------------------------------------------------------------- place
+def print_place(report: PlaceReport, machine: str, console: Console) -> None:
+    """Every operator, the rules that keep some on the CPU, the host's part, totals."""
+    console.print(
+        f"{report.model} on {report.config} ({machine})",
+        style="bold",
+        markup=False,
+        soft_wrap=True,
+    )
+    console.print()
+    notes = Notes()
+    head = ["operator", "kind", "runs as", *WORK, "cycles", "computed by"]
+    rows = [[*_place_row(op, notes)] for op in report.placement]
+    print_operators(head, rows, range(3, 6), console, wrap=True)
+    _print_rules(report.placement, notes, console)
+    print_lines([*_remark_lines(report.placement, notes), *_total_lines(report)], console)
+
+
+def _place_row(op: Placement, notes: Notes) -> Iterable[str]:
+    found = decision(op)
+    yield op.name
+    yield kind(op)
+    if found.rule.startswith(PATTERN):
+        yield found.rule.removeprefix(PATTERN)
+    else:
+        yield f"{op.device} {notes.number(_rule(op))}"
+    yield millions(op.macs)
+    yield millions(op.alu_ops)
+    yield f"{op.cycles:,}" if op.device == VTA and op.cycles else ""
+    way = FOLDED if op.host_bytes else how(op)
+    yield " ".join(x for x in (way, notes.number(found.remark)) if x)
+
+
+def _rule(op: Placement) -> str:
+    """The rule and what would let the operator in: operators with both in common share a note."""
+    return f"{rule_text(op)}{_STEP}{decision(op).next_step}"
+
+
+_STEP = "\n"
+
+
+def _print_rules(placement: Sequence[Placement], notes: Notes, console: Console) -> None:
+    """Each rule that keeps operators on the CPU, what would let them in, and what they cost."""
+    refused: dict[str, list[Placement]] = {}
+    for op in placement:
+        if op.device != VTA:
+            refused.setdefault(_rule(op), []).append(op)
+    if not refused:
+        return
+    table = plain_table()
+    table.expand = True
+    table.add_column("", no_wrap=True)
+    table.add_column("why on the CPU", ratio=3)
+    table.add_column("what would let it in", ratio=2)
+    for title in ("ops", *WORK):
+        table.add_column(title, justify="right", no_wrap=True)
+    for rule, ops in refused.items():
+        work = (sum(op.on_cpu.macs for op in ops), sum(op.on_cpu.alu_ops for op in ops))
+        cells = (notes.number(rule), *rule.split(_STEP), str(len(ops)), *map(millions, work))
+        table.add_row(*map(Text, cells))
+    console.print(table)
+    console.print()
+
+
+def _remark_lines(placement: Sequence[Placement], notes: Notes) -> Iterable[tuple[str, str]]:
+    refused = {_rule(op) for op in placement if op.device != VTA}
+    for number, text in enumerate(notes, start=1):
+        if text not in refused:
+            yield f"[{number}]", text.removesuffix(_STEP)
+    for op in placement:
+        if op.host_bytes:
+            yield FOLDED, f"{op.name}: {how(op)}; the host writes {megabytes(op.host_bytes)}"
+
+
+def _total_lines(report: PlaceReport) -> Iterable[tuple[str, str]]:
+    yield from share_lines(report.placement, len(report.regions))
+    cycles = sum(op.cycles for op in report.placement)
+    least = sum(op.bound for op in report.placement)
+    if cycles:
+        beside = f"; the machine bound of these layers is {least:,}" if least else ""
+        yield "cycles", f"{cycles:,} by estimate, host copies included{beside}"
+    copies = [
+        f"{count(c.count, name.removesuffix('s'))} of {megabytes(c.nbytes)}"
+        for name, c in report.copies.items()
+        if c.count
+    ]
+    if copies:
+        yield "the host writes", ", ".join(copies)
+    if report.least is not None:
+        yield f"at least {report.least:g} %", "\n".join(report.shortfalls) or "reached"
+
+
+def share_lines(placement: Sequence[Placement], regions: int) -> Iterable[tuple[str, str]]:
+    """How much of the model runs on VTA."""
+    for share in (macs_share(placement), alu_share(placement)):
+        yield share.what, share.text
+    on_vta = sum(op.device == VTA for op in placement)
+    yield "operators", f"{len(placement)}, on VTA {on_vta} in {count(regions, 'region')}"

@@ -1,0 +1,1 @@
+"""What quantization did to a model."""

@@ -1,0 +1,256 @@
+"""Quantization report: what int8 costs, tensor by tensor, where it comes from, and what to try.
+
+Tensors of the quantized module are compared with those of the module that was quantized, on the
+same samples.  For a model that came quantized that is the model as it came, its float operators
+between quantize and dequantize: what its own scales cost was decided when it was made, and is not
+in these figures.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import tvm
+
+from vta_byoc.ir.bindings import source_name, static_shape
+from vta_byoc.ir.observe import Observer
+from vta_byoc.quantization import qdq
+from vta_byoc.quantization.calibration.model_samples import checked
+from vta_byoc.quantization.calibration.samples import Progress, Sample
+from vta_byoc.quantization.float_layers import FloatLayer, float_layers
+from vta_byoc.reports.quantization.advice import Advice, advice
+from vta_byoc.validation.noise import Measures, Tally, WeightMeasures, layer_macs, weight_measures
+from vta_byoc.validation.tensor_pairs import Pair, paired, quantization_record, tensor_pairs
+
+__all__ = ["Operator", "QuantizationReport", "quantization_report"]
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator (or group of operators) of the quantized module.
+
+    Attributes:
+        name: of the operator that begins the group.
+        operators: source names of the group; the last one's result is compared.
+        kind: "input", "layer" (with weights), "operator", "move" (moves int8 values), "float".
+        shape: of the result.
+        scale, zero_point: of an int8 result; None for float32.
+        inputs: names of the operators whose results it reads.
+        input_sqnr: of the worst of these, in dB; infinite without any.
+        harm: its part of the noise that all operators add, each measured as a share of its own
+            signal: 0 to 1. What an operator adds counts where it is added.
+        macs: multiply-accumulates of a layer.
+        advice: what the measures say and what to try.
+    """
+
+    name: str
+    operators: tuple[str, ...]
+    kind: str
+    shape: tuple[int, ...]
+    scale: float | None
+    zero_point: int | None
+    inputs: tuple[str, ...]
+    measures: Measures
+    input_sqnr: float
+    harm: float
+    macs: int = 0
+    weights: WeightMeasures | None = None
+    advice: tuple[Advice, ...] = ()
+
+    @property
+    def drop(self) -> float:
+        """By how many dB the result is worse than the worst input; negative: it averages errors
+        out. NaN where one of both is not a number."""
+        sqnr = self.measures.sqnr
+        if math.isinf(self.input_sqnr):
+            return 0.0 if math.isinf(sqnr) else math.nan
+        return -math.inf if math.isinf(sqnr) else self.input_sqnr - sqnr
+
+    def to_json(self) -> dict[str, Any]:
+        """For `--json`: docs/quantization-report.md explains the keys, which do not change."""
+        found = asdict(self)
+        measures = found.pop("measures")
+        levels = measures.pop("levels")
+        merged = {**found, **measures, "drop": self.drop, "levels": levels}
+        return {key: _json(value) for key, value in merged.items()}
+
+
+def _json(value: Any) -> Any:
+    """Infinite becomes the text "exact", which no measure of an error is; NaN becomes null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else "exact"
+    if isinstance(value, dict):
+        return {key: _json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json(item) for item in value]
+    return value
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """One thing to try, the operators that it is for, and their part of all noise."""
+
+    step: str
+    operators: tuple[str, ...]
+    harm: float
+
+
+@dataclass(frozen=True)
+class QuantizationReport:
+    """All operators in the order of execution.
+
+    Attributes:
+        samples: how many were run.
+        came_quantized: the model stated its scales.
+    """
+
+    operators: tuple[Operator, ...]
+    samples: int
+    came_quantized: bool
+
+    @property
+    def harmful(self) -> list[Operator]:
+        """Operators that add noise, the most harmful first."""
+        return sorted((op for op in self.operators if op.harm > 0), key=lambda op: -op.harm)
+
+    @property
+    def silent(self) -> list[str]:
+        """Operators whose source is zero on every sample: their figures say nothing."""
+        return [op.name for op in self.operators if op.measures.silent]
+
+    @property
+    def remedies(self) -> list[Remedy]:
+        """What to try for several operators at once, for the most noise first."""
+        steps: dict[str, list[Operator]] = {}
+        for op in self.harmful:
+            for each in op.advice:
+                steps.setdefault(each.step, []).append(op)
+        found = [
+            Remedy(step, tuple(op.name for op in ops), sum(op.harm for op in ops))
+            for step, ops in steps.items()
+        ]
+        return sorted(found, key=lambda remedy: -remedy.harm)
+
+    @property
+    def results(self) -> list[Operator]:
+        """Operators that nothing else reads."""
+        read = {name for op in self.operators for name in op.inputs}
+        return [op for op in self.operators if op.name not in read]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "samples": self.samples,
+            "compared_with": "the model as it came" if self.came_quantized else "float",
+            "results": {op.name: _json(op.measures.sqnr) for op in self.results},
+            "most_harmful": [op.name for op in self.harmful],
+            "remedies": [_json(asdict(remedy)) for remedy in self.remedies],
+            "silent": self.silent,
+            "operators": [op.to_json() for op in self.operators],
+        }
+
+
+def quantization_report(
+    mod: tvm.IRModule,
+    qmod: tvm.IRModule,
+    samples: Iterable[Sample],
+    progress: Progress | None = None,
+) -> QuantizationReport:
+    """Compare a quantized module with what was quantized.
+
+    Args:
+        mod: what `quantize` was given. If it equalized, give the module of `equalize` instead:
+            equalization changes the tensors between layers on purpose.
+        qmod: its result.
+        samples: inputs of the model; read once, one at a time. Others than the calibration's show
+            what the scales do not cover.
+        progress: called after each sample.
+
+    Raises:
+        VTAError: the modules do not belong together, or a sample does not fit.
+    """
+    pairs = tensor_pairs(mod, qmod)
+    tallies = [Tally(pair) for pair in pairs]
+    both, tensors = paired(mod, qmod, pairs)
+    held: list[np.ndarray] = []
+
+    def receive(index: int, values: np.ndarray) -> None:
+        if index % 3 < 2:
+            held.append(values)
+            return
+        source, quantized = held
+        tallies[index // 3].add(source, quantized, values)
+        held.clear()
+
+    observer, count = Observer(both, tensors, receive), 0
+    for arrays in checked(mod, samples, progress):
+        observer.run(arrays.values())
+        count += 1
+    came_quantized = qdq.is_quantized(mod)
+    operators = _operators(mod, qmod, pairs, [tally.measures() for tally in tallies])
+    operators = [_advised(op, operators, came_quantized) for op in operators]
+    return QuantizationReport(tuple(operators), count, came_quantized)
+
+
+def _operators(
+    mod: tvm.IRModule, qmod: tvm.IRModule, pairs: Sequence[Pair], measures: Sequence[Measures]
+) -> list[Operator]:
+    layers = _layers(mod)
+    tensors = quantization_record(qmod)["tensors"]
+    inputs = {source_name(param) for param in mod["main"].params}
+    added = [_added(pair, found) for pair, found in zip(pairs, measures, strict=True)]
+    total = sum(added)
+    found = []
+    for pair, measured, noise in zip(pairs, measures, added, strict=True):
+        layer, entry = layers.get(pair.name), tensors.get(f"{pair.name}__weight")
+        weights = weight_measures(layer, entry) if layer is not None and entry else None
+        scale = pair.scale if pair.is_int8 else None
+        found.append(
+            Operator(
+                name=pair.name,
+                operators=pair.operators,
+                kind=_kind(pair, weights, inputs),
+                shape=static_shape(pair.quantized.var),
+                scale=None if scale is None else scale.step,
+                zero_point=None if scale is None else scale.zero,
+                inputs=tuple(pairs[i].name for i in pair.inputs),
+                measures=measured,
+                input_sqnr=_worst([measures[i].sqnr for i in pair.inputs]),
+                harm=noise / total if total else 0.0,
+                macs=layer_macs(layer) if weights and layer else 0,
+                weights=weights,
+            )
+        )
+    return found
+
+
+def _layers(mod: tvm.IRModule) -> dict[str, FloatLayer]:
+    if qdq.is_quantized(mod):
+        mod, _ = qdq.resolved(mod)
+    return {source_name(layer.var): layer for layer in float_layers(mod["main"])}
+
+
+def _added(pair: Pair, measured: Measures) -> float:
+    """The noise that an operator adds, as a share of its signal; moves add none."""
+    return measured.own_noise if pair.is_group and math.isfinite(measured.own_sqnr) else 0.0
+
+
+def _worst(sqnr: Sequence[float]) -> float:
+    return min((value for value in sqnr if not math.isnan(value)), default=math.inf)
+
+
+def _kind(pair: Pair, weights: WeightMeasures | None, inputs: set[str]) -> str:
+    if pair.name in inputs:
+        return "input"
+    if weights is not None:
+        return "layer"
+    if pair.is_group:
+        return "operator"
+    return "move" if pair.is_int8 else "float"
+
+
+def _advised(op: Operator, every: Sequence[Operator], came_quantized: bool) -> Operator:
+    return replace(op, advice=advice(op, every, came_quantized))

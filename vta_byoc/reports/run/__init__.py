@@ -1,0 +1,1 @@
+"""What a run or a compiled model took."""

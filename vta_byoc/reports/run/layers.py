@@ -1,0 +1,353 @@
+"""What there is to show about a compiled model, layer by layer: time, traffic, buffers."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vta_byoc.hw.config import Timing, VTAConfig
+from vta_byoc.hw.counters import COUNTER_NAMES, count_stream
+from vta_byoc.hw.isa import ISA, Instruction, MemType, Opcode, Queue
+from vta_byoc.hw.program.program import Program
+from vta_byoc.hw.timing.result import STALLS, InsnTime, LayerTime, TimingResult
+from vta_byoc.hw.timing.work import INSN_BYTES
+from vta_byoc.hw.verify.access import SRAM_OF, Loops, Transfer, decode_uops, depths, operands
+from vta_byoc.ir.names import operators_of
+from vta_byoc.partitioning.placement import Placement
+from vta_byoc.passes.fuse_tiles import Sharing
+from vta_byoc.reports.placement.summary import how, placement_json
+from vta_byoc.reports.run.memory import MemoryFacts
+from vta_byoc.reports.run.timing import time_programs
+
+BUSY = ("GEMM", "ALU", "reset", "transfer", "no-op", "startup")
+"""What a queue is busy with; ``startup`` is pipeline fill and DMA latency of all the others."""
+SPENT = (*BUSY, *STALLS)
+"""Every cycle of a queue between its first and last instruction is one of these."""
+DRAM = ("wgt", "inp", "acc", "out", "uop", "insn")
+"""Kinds of DRAM traffic; ``insn`` is what fetch reads."""
+SRAMS = ("inp", "wgt", "acc", "uop")
+_BYTES = {"out": "out_store_nbytes", **{kind: f"{kind}_load_nbytes" for kind in SRAMS}}
+
+
+@dataclass(frozen=True)
+class SramUse:
+    """Elements of one buffer that a layer reads or writes: how many, and one past the highest."""
+
+    used: int
+    high: int
+    depth: int
+
+    @property
+    def share(self) -> float:
+        return self.used / self.depth
+
+
+@dataclass(frozen=True)
+class LayerFacts:
+    """One layer on VTA.
+
+    ``macs`` and ``alu_ops`` are those of the model's operator, whatever the instructions compute
+    (0 where the layer does none); ``how`` says how they are computed, "" where there was no
+    choice; ``spent`` are the cycles of each queue by SPENT; ``dram`` bytes by DRAM.
+    """
+
+    region: str
+    name: str
+    macs: int
+    alu_ops: int
+    how: str
+    time: LayerTime
+    counters: dict[str, int]
+    spent: dict[Queue, dict[str, int]]
+    dram: dict[str, int]
+    sram: dict[str, SramUse]
+
+    @property
+    def cycles(self) -> int:
+        """The compute queue's, busy and stalled."""
+        return self.time.cycles
+
+    @property
+    def dram_bytes(self) -> int:
+        return sum(self.dram.values())
+
+    @property
+    def intensity(self) -> float:
+        """MACs for each byte of DRAM traffic."""
+        return self.macs / self.dram_bytes if self.dram_bytes else 0.0
+
+    @property
+    def achieved(self) -> float:
+        """MACs a cycle."""
+        return self.macs / self.cycles if self.cycles else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "region": self.region,
+            "name": self.name,
+            "macs": self.macs,
+            "alu_ops": self.alu_ops,
+            "how": self.how,
+            "cycles": self.cycles,
+            "instructions": self.time.end - self.time.begin,
+            "queues": {q.name.lower(): self.spent[q] for q in Queue},
+            "dram_bytes": self.dram,
+            "sram_elements": {name: use.used for name, use in self.sram.items()},
+            "counters": self.counters,
+        }
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """A compiled model under one timing; ``layers`` and ``regions`` in the order of the
+    regions' numbers, ``memory`` without the time."""
+
+    config: VTAConfig
+    timing: Timing
+    placement: Sequence[Placement]
+    regions: Mapping[str, TimingResult]
+    layers: Sequence[LayerFacts]
+    memory: MemoryFacts
+
+    @property
+    def cycles(self) -> int:
+        """Of all regions, one after the other; the CPU's time in between is not known."""
+        return sum(result.cycles for result in self.regions.values())
+
+    @property
+    def milliseconds(self) -> float:
+        return self.cycles / (self.timing.clock_mhz * 1000)
+
+    @property
+    def peak(self) -> int:
+        """MACs that the GEMM core does in a cycle."""
+        return self.config.batch * self.config.block**2
+
+    @property
+    def macs(self) -> int:
+        """On VTA."""
+        return sum(op.on_vta.macs for op in self.placement)
+
+    @property
+    def macs_total(self) -> int:
+        return sum(op.macs for op in self.placement)
+
+    @property
+    def alu_ops(self) -> int:
+        """On VTA."""
+        return sum(op.on_vta.alu_ops for op in self.placement)
+
+    @property
+    def alu_ops_total(self) -> int:
+        return sum(op.alu_ops for op in self.placement)
+
+    @property
+    def host_bytes(self) -> int:
+        """What the host writes to fold operands."""
+        return sum(op.host_bytes for op in self.placement)
+
+    @property
+    def dram(self) -> dict[str, int]:
+        """Bytes by kind, over all layers."""
+        return {kind: sum(layer.dram[kind] for layer in self.layers) for kind in DRAM}
+
+    @property
+    def counters(self) -> dict[str, int]:
+        return {n: sum(layer.counters[n] for layer in self.layers) for n in COUNTER_NAMES}
+
+    @property
+    def port_busy(self) -> int:
+        """Cycles in which the memory port moves data."""
+        return sum(sum(result.port.values()) for result in self.regions.values())
+
+    def queue(self, queue: Queue) -> dict[str, int]:
+        """Cycles of one queue by SPENT, and ``drained``; they add up to ``cycles``."""
+        total = {what: sum(x.spent[queue][what] for x in self.layers) for what in SPENT}
+        drained = sum(result.queues[queue].drained for result in self.regions.values())
+        return {**total, "drained": drained}
+
+    def to_json(self) -> dict[str, Any]:
+        """What the page shows; docs/report.md explains the keys."""
+        return {
+            "cycles": self.cycles,
+            "milliseconds": self.milliseconds,
+            "macs_total": self.macs_total,
+            "macs_offloaded": self.macs,
+            "alu_ops_total": self.alu_ops_total,
+            "alu_ops_offloaded": self.alu_ops,
+            "host_bytes": self.host_bytes,
+            "peak_macs_per_cycle": self.peak,
+            "port_busy_cycles": self.port_busy,
+            "queues": {q.name.lower(): self.queue(q) for q in Queue},
+            "dram_bytes": self.dram,
+            "counters": self.counters,
+            "regions": {name: result.cycles for name, result in self.regions.items()},
+            "layers": [layer.to_json() for layer in self.layers],
+            "memory": self.memory.to_json(),
+            "placement": placement_json(self.placement),
+            "config": self.config.to_dict(),
+        }
+
+
+def model_facts(
+    config: VTAConfig,
+    programs: Mapping[str, Program],
+    placement: Sequence[Placement],
+    sharing: Sequence[Sharing] = (),
+) -> ModelFacts:
+    """Simulate the time of ``programs`` and collect what their streams say.
+
+    Args:
+        config: the machine.
+        programs: of all regions by name, in the order of their numbers.
+        placement: where every operator runs.
+        sharing: which tensors stay on chip, :attr:`vta_byoc.pipeline.Compiled.sharing`.
+    """
+    regions = time_programs(programs)
+    layers = [
+        layer
+        for name, program in programs.items()
+        for layer in _layers(name, program, regions[name])
+    ]
+    layers = _with_work(layers, placement)
+    memory = MemoryFacts.of(programs, sharing)
+    return ModelFacts(config, config.timing, placement, regions, layers, memory)
+
+
+def _layers(region: str, program: Program, result: TimingResult) -> Iterator[LayerFacts]:
+    """The layers of a region, without what the model says of them."""
+    config = program.config
+    insns = [ISA.of(config).decode(*words) for words in program.insns.tolist()]
+    buffers = _Buffers(program, insns)
+    for layer in result.layers:
+        part = slice(layer.begin, layer.end)
+        counters = count_stream(config, program.insns[part])
+        spent = _spent(insns[part], result.instructions[part])
+        dram = {kind: counters[name] for kind, name in _BYTES.items()}
+        dram["insn"] = (layer.end - layer.begin) * INSN_BYTES
+        yield LayerFacts(
+            region,
+            layer.name,
+            0,
+            0,
+            "",
+            layer,
+            counters,
+            spent,
+            {kind: dram[kind] for kind in DRAM},
+            buffers.layer(layer.begin, layer.end),
+        )
+
+
+def _with_work(layers: Sequence[LayerFacts], ops: Iterable[Placement]) -> list[LayerFacts]:
+    """``layers`` with the work of their operators; those of one operator share it as they share
+    its GEMM and ALU micro-ops."""
+    of_op: dict[str, list[int]] = {}
+    for number, layer in enumerate(layers):
+        for name in operators_of(layer.name):
+            of_op.setdefault(name, []).append(number)
+    found = list(layers)
+    ways: list[dict[str, None]] = [{} for _ in layers]
+    for op in ops:
+        numbers = of_op.get(op.name, [])
+        parts = [found[i].counters for i in numbers]
+        macs = shared(op.on_vta.macs, [part["gemm_counter"] for part in parts])
+        alu_ops = shared(op.on_vta.alu_ops, [part["alu_counter"] for part in parts])
+        for i, mac, alu in zip(numbers, macs, alu_ops, strict=True):
+            layer = found[i]
+            found[i] = dataclasses.replace(
+                layer, macs=layer.macs + mac, alu_ops=layer.alu_ops + alu
+            )
+            ways[i][how(op)] = None
+    return [
+        dataclasses.replace(layer, how="; ".join(filter(None, way)))
+        for layer, way in zip(found, ways, strict=True)
+    ]
+
+
+def shared(amount: int, weights: Sequence[int]) -> list[int]:
+    """``amount`` in parts as large as ``weights`` say; equal ones where all are 0."""
+    if not any(weights):
+        weights = [1] * len(weights)
+    ends = [amount * sum(weights[:i]) // sum(weights) for i in range(1, len(weights) + 1)]
+    return [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
+
+
+# ---------------------------------------------------------------- time
+def _spent(insns: Sequence[Instruction], times: Sequence[InsnTime]) -> dict[Queue, dict[str, int]]:
+    spent = {q: dict.fromkeys(SPENT, 0) for q in Queue}
+    for insn, time in zip(insns, times, strict=True):
+        mine = spent[time.queue]
+        mine["startup"] += time.startup
+        mine[activity(insn)] += time.busy - time.startup
+        for reason, count in time.stalls.items():
+            mine[reason] += count
+    return spent
+
+
+def activity(insn: Instruction) -> str:
+    """What a queue does while ``insn`` runs, one of BUSY."""
+    if insn.opcode in (Opcode.LOAD, Opcode.STORE):
+        return "transfer" if insn["x_size"] and insn["y_size"] else "no-op"
+    if insn.opcode == Opcode.GEMM:
+        return "reset" if insn["reset"] else "GEMM"
+    return "ALU" if insn.opcode == Opcode.ALU else "no-op"
+
+
+# ---------------------------------------------------------------- buffers
+class _Buffers:
+    """Follows the micro-op buffer, which says what GEMM and ALU touch."""
+
+    def __init__(self, program: Program, insns: Sequence[Instruction]) -> None:
+        self._program, self._insns = program, insns
+        self._uops = np.zeros(program.config.uop_depth, np.uint32)
+        self._touched = functools.lru_cache(maxsize=4096)(self._operands)
+
+    def layer(self, begin: int, end: int) -> dict[str, SramUse]:
+        """The use of every buffer by instructions [begin, end); layers come in order."""
+        sizes = depths(self._program.config)
+        masks = {name: np.zeros(sizes[name], bool) for name in SRAMS}
+        for insn in self._insns[begin:end]:
+            for name, where in self._touches(insn):
+                masks[name][where] = True
+        return {name: _use(mask) for name, mask in masks.items()}
+
+    def _touches(self, insn: Instruction) -> Iterator[tuple[str, Any]]:
+        if insn.opcode in (Opcode.LOAD, Opcode.STORE):
+            transfer = Transfer.of(self._program.config, insn)
+            if not transfer.empty:
+                yield SRAM_OF[transfer.mem], transfer.sram
+                if transfer.mem == MemType.UOP:
+                    self._load_uops(transfer)
+        elif insn.opcode != Opcode.FINISH:
+            used = slice(insn["uop_bgn"], insn["uop_end"])
+            yield "uop", used
+            shape = tuple(sorted((k, v) for k, v in insn.fields.items()))
+            yield from self._touched(insn.opcode, shape, self._uops[used].tobytes())
+
+    def _operands(
+        self, opcode: Opcode, fields: tuple[tuple[str, int], ...], uops: bytes
+    ) -> list[tuple[str, np.ndarray]]:
+        config, insn = self._program.config, Instruction(opcode, dict(fields))
+        if not uops or not insn["iter_out"] or not insn["iter_in"]:
+            return []
+        loops = Loops(insn, decode_uops(config, np.frombuffer(uops, np.uint32)))
+        sizes = depths(config)
+        return [(s, loops.touched(o, sizes[s])) for o, s in operands(config, insn).items()]
+
+    def _load_uops(self, transfer: Transfer) -> None:
+        program = self._program
+        first = transfer.elements() * transfer.elem_bytes - program.input_bytes
+        octets = program.image[first[..., None] + np.arange(transfer.elem_bytes)]
+        self._uops[transfer.sram] = 0
+        self._uops[transfer.targets()] = octets.view(np.uint32)[..., 0]
+
+
+def _use(mask: np.ndarray) -> SramUse:
+    where = np.flatnonzero(mask)
+    return SramUse(len(where), int(where[-1]) + 1 if len(where) else 0, len(mask))

@@ -1,0 +1,312 @@
+"""The nests of a convolution: its definition with sets of channels, and their schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import s_tir, te, tirx
+
+from vta_byoc.codegen import SLOTS_ATTR
+from vta_byoc.cost.search import Choice
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.strategies.conv.grouping import Grouping
+from vta_byoc.strategies.te.base import OPERATORS, elementwise, inline, mark, stored
+from vta_byoc.workload.memory import ACC, INP, WGT
+from vta_byoc.workload.packing import blocks
+from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, Conv2dWorkload, Epilogue, Step
+
+DIMS = 11
+"""Loops of a tile's accumulation: seven over the result, four over what is summed up."""
+WEIGHTS, INPUTS = "weights", "inputs"
+"""Loop orders: a tile's weights stay while it walks the images, or its input while it walks the
+output channels."""
+
+
+@dataclass(frozen=True)
+class ConvVariant:
+    """What a tiling does besides its sizes.
+
+    ``hold``: the order's operand is staged once for all steps of the reduction; ``gather``: only
+    the columns that the stride keeps are loaded (kernels of one column).
+    """
+
+    order: str
+    hold: bool
+    gather: bool = False
+
+    @property
+    def text(self) -> str:
+        return f"{self.order}{' held' if self.hold else ''}{' gathered' if self.gather else ''}"
+
+    @classmethod
+    def parse(cls, text: str) -> ConvVariant:
+        words = text.split()
+        return cls(words[0], "held" in words, "gathered" in words)
+
+
+@dataclass(frozen=True)
+class Window:
+    """How outputs along one axis see the input: output o reads o * step + tap * dilation - before.
+
+    ``stage``: distance of neighbouring outputs in the staged tile, 1 where rows (columns) that the
+    stride skips are left out.
+    """
+
+    out: int
+    size: int
+    taps: int
+    step: int
+    dilation: int
+    before: int
+    gathered: bool = False
+
+    @property
+    def stage(self) -> int:
+        return 1 if self.gathered else self.step
+
+    @property
+    def skip(self) -> int:
+        """Distance in DRAM of neighbours in the staged tile."""
+        return self.step if self.gathered else 1
+
+    def reach(self, outs: Any, taps: Any) -> Any:
+        """Staged positions of a tile."""
+        return (outs - 1) * self.stage + (taps - 1) * self.dilation + 1
+
+    @property
+    def staged(self) -> int:
+        """Staged positions of all outputs."""
+        return int(self.reach(self.out, self.taps))
+
+    @property
+    def bounds(self) -> tuple[bool, bool]:
+        """Whether staged positions lie before the first and behind the last of the input."""
+        last = (self.staged - 1) * self.skip - self.before
+        return self.before > 0, last >= self.size
+
+
+def windows(work: Conv2dWorkload, gather: bool) -> tuple[Window, Window]:
+    """Rows and columns; rows that the stride skips are never loaded for a kernel of one row."""
+    top, left, _, _ = work.padding
+    (kh, kw), (sh, sw), (dh, dw) = work.kernel, work.strides, work.dilation
+    rows = Window(work.out_height, work.height, kh, sh, dh, top, kh == 1 and sh > 1)
+    return rows, Window(work.out_width, work.width, kw, sw, dw, left, gather)
+
+
+def conv_function(
+    work: Conv2dWorkload, grouping: Grouping, config: VTAConfig, variant: ConvVariant
+) -> tirx.PrimFunc:
+    """The convolution over sets: data (n, sets, ci, H, W, b, k), weight (sets, co, ci, KH, KW, k,
+    k), operands, result (n, sets, co, OH, OW, b, k), int32 with byte planes in front.
+
+    A kernel without taps has neither data nor weight: its accumulators are 0.  Weights of two
+    digits are (sets, co, 2, ci, KH, KW, k, k); each digit has its own accumulators.
+    """
+    b, k = config.batch, config.block
+    images, sets = blocks(work.batch, b), grouping.sets
+    data_shape = (images, sets, grouping.ci, work.height, work.width, b, k)
+    data = te.placeholder(data_shape, "int8", name="data")
+    digits = (work.digits,) if work.digit_shift else ()
+    weight_shape = (sets, grouping.co, *digits, grouping.ci, *work.kernel, k, k)
+    weight = te.placeholder(weight_shape, "int8", name="weight")
+    shape = (images, sets, grouping.co, work.out_height, work.out_width, b, k)
+    operands = [
+        te.placeholder(_operand_shape(kind, shape), "int32", name=f"operand{i}")
+        for i, kind in enumerate(work.epilogue.tensors)
+    ]
+    inputs: list[te.Tensor] = []
+    if has_taps(work):
+        inputs = [data, weight]
+        rows, cols = windows(work, variant.gather)
+        acc = _accumulate(_input_stage(data, rows, cols), weight, digits, shape, rows, cols)
+        if digits:
+            acc = _joined(acc, work.digit_shift)
+    else:
+        acc = te.compute(shape, lambda *_: tirx.const(0, "int32"), name="acc")
+    value = _apply(acc, work.epilogue.steps, operands)
+    return te.create_prim_func([*inputs, *operands, stored(value, work.epilogue)])
+
+
+def has_taps(work: Conv2dWorkload) -> bool:
+    """Whether the kernel has any element."""
+    return work.kernel[0] > 0 and work.kernel[1] > 0
+
+
+def _operand_shape(kind: str, shape: Sequence[int]) -> tuple[int, ...]:
+    _, sets, co, oh, ow, b, k = shape
+    return {CHANNEL: (sets, co, b, k), MAP: (oh, ow, b, k), FULL: (sets, co, oh, ow, b, k)}[kind]
+
+
+def _input_stage(data: te.Tensor, rows: Window, cols: Window) -> te.Tensor:
+    """The padded input, without what the stride skips where that is gathered."""
+
+    def inside(position: Any, window: Window) -> list[Any]:
+        before, behind = window.bounds
+        checks = [position >= 0] if before else []
+        return checks + ([position < window.size] if behind else [])
+
+    def stage(n: Any, g: Any, c: Any, h: Any, w: Any, bi: Any, bk: Any) -> Any:
+        row, col = h * rows.skip - rows.before, w * cols.skip - cols.before
+        value = data[n, g, c, row, col, bi, bk]
+        checks = inside(row, rows) + inside(col, cols)
+        if not checks:
+            return value
+        return tirx.if_then_else(tirx.all(*checks), value, tirx.const(0, "int8"))
+
+    n, g, c, _, _, b, k = data.shape
+    return te.compute((n, g, c, rows.staged, cols.staged, b, k), stage, name="inp")
+
+
+JOINED, KEEP = "joined", "kept"
+"""Stages: the sums of both digits as one, the copy that is added again."""
+
+
+def _joined(acc: te.Tensor, shift: int) -> te.Tensor:
+    """The accumulators of both digits in one."""
+    return te.compute(acc.shape[1:], lambda *i: (acc(0, *i) << shift) + acc(1, *i), name=JOINED)
+
+
+def _accumulate(
+    inp: te.Tensor,
+    weight: te.Tensor,
+    digits: tuple[int, ...],
+    shape: Sequence[int],
+    rows: Window,
+    cols: Window,
+) -> te.Tensor:
+    """The accumulators, those of each digit in a plane of their own."""
+    rc = te.reduce_axis((0, int(inp.shape[2])), "rc")
+    kh = te.reduce_axis((0, rows.taps), "kh")
+    kw = te.reduce_axis((0, cols.taps), "kw")
+    rk = te.reduce_axis((0, int(shape[-1])), "rk")
+
+    def mac(*index: Any) -> Any:
+        *digit, n, g, o, h, w, bi, bo = index
+        row = h * rows.stage + kh * rows.dilation
+        col = w * cols.stage + kw * cols.dilation
+        left = inp[n, g, rc, row, col, bi, rk].astype("int32")
+        right = weight[(g, o, *digit, rc, kh, kw, bo, rk)].astype("int32")
+        return te.sum(left * right, axis=[rc, kh, kw, rk])
+
+    return te.compute((*digits, *shape), mac, name="acc")
+
+
+def _apply(value: te.Tensor, steps: Sequence[Step], operands: Sequence[te.Tensor]) -> te.Tensor:
+    waiting, kept = list(operands), value
+    for number, step in enumerate(steps):
+        if step.op == "keep":
+            kept = elementwise(KEEP, lambda v: v, value)
+            continue
+        if step.is_kept:
+            value = elementwise(step_name(number), OPERATORS[step.op], value, kept)
+            continue
+        operand = waiting.pop(0) if step.is_tensor else tirx.const(int(step.operand), "int32")
+        stage = _step(value, OPERATORS[step.op], operand, step.operand)
+        value = te.compute(value.shape, stage, name=step_name(number))
+    return value
+
+
+def step_name(number: int) -> str:
+    """Name of the stage of step ``number`` of the epilogue."""
+    return f"step{number}"
+
+
+def _step(
+    value: te.Tensor, function: Callable[[Any, Any], Any], operand: Any, kind: int | str
+) -> Callable[..., Any]:
+    def at(n: Any, g: Any, o: Any, h: Any, w: Any, b: Any, k: Any) -> Any:
+        before = value[n, g, o, h, w, b, k]
+        if isinstance(kind, int):
+            return function(before, operand)
+        places = {CHANNEL: (g, o, b, k), MAP: (h, w, b, k), FULL: (g, o, h, w, b, k)}
+        return function(before, operand[places[kind]])
+
+    return at
+
+
+# ---------------------------------------------------------------- schedule
+def conv_schedule(
+    func: tirx.PrimFunc, work: Conv2dWorkload, choice: Choice, operands_at_sets: bool
+) -> tirx.PrimFunc:
+    """``func`` of :func:`conv_function` tiled as ``choice`` says.
+
+    ``operands_at_sets``: operands by channel are staged for all output channels of a tile's sets.
+    """
+    variant = ConvVariant.parse(choice.variant)
+    sch = s_tir.Schedule(func)
+    sch.set_scope(sch.get_sblock("acc"), 0, ACC)
+    weight = sch.cache_read(sch.get_sblock("acc"), 1, WGT) if has_taps(work) else None
+    joins = bool(work.digit_shift) and weight is not None
+    inline(sch, [JOINED] * joins)
+    operands = _stage_operands(sch, work.epilogue)
+    loops = _tile_output(sch, choice.tile, variant.order)
+    weights_first = variant.order == WEIGHTS
+    for kind, operand in operands:
+        by_channel = loops["co" if weights_first or not operands_at_sets else "g"]
+        at = {CHANNEL: by_channel, MAP: loops["ow"], FULL: loops["last"]}
+        sch.compute_at(operand, at[kind])
+        mark(sch, operand, "dma_copy")
+
+    if any(step.op == "keep" for step in work.epilogue.steps):
+        copy = sch.get_sblock(KEEP)
+        sch.set_scope(copy, 0, ACC)
+        sch.compute_at(copy, loops["last"], preserve_unit_loops=True)
+        mark(sch, copy, "alu")
+    acc = sch.get_sblock("acc")
+    sch.compute_at(acc, loops["last"], preserve_unit_loops=True)
+    if weight is not None:
+        first, innermost = _split_reduction(sch, acc, choice.tile, joins)
+        inp = sch.get_sblock("inp")
+        sch.set_scope(inp, 0, INP)
+        held = variant.hold
+        # weights first: they need not wait for the layer before
+        sch.compute_at(weight, loops["co"] if held and weights_first else innermost)
+        sch.compute_at(inp, loops["ow"] if held and not weights_first else innermost)
+        acc = sch.decompose_reduction(acc, first)
+        mark(sch, inp, "dma_copy")
+        mark(sch, weight, "dma_copy")
+        mark(sch, sch.get_sblock("acc_update"), "gemm")
+    mark(sch, acc, "gemm")
+    computes = joins or work.epilogue.steps or work.epilogue.dtype != "int8"
+    mark(sch, sch.get_sblock("out"), "alu,dma_copy" if computes else "dma_copy")
+    return sch.mod["main"].with_attr(SLOTS_ATTR, choice.slots_attr())
+
+
+def _stage_operands(sch: s_tir.Schedule, epilogue: Epilogue) -> list[tuple[str, Any]]:
+    """Kinds and staged blocks of the tensor operands; the steps become part of the store."""
+    tensors = [(i, str(s.operand)) for i, s in enumerate(epilogue.steps) if s.is_tensor]
+    staged = [
+        (kind, sch.cache_read(sch.get_sblock(step_name(i)), 1, ACC)) for i, kind in tensors
+    ]
+    inline(sch, (step_name(i) for i, s in enumerate(epilogue.steps) if s.op != "keep"))
+    return staged
+
+
+def _tile_output(sch: s_tir.Schedule, tile: Mapping[str, int], order: str) -> dict[str, Any]:
+    """Tile the store; its loops over tiles by axis, the innermost also as "last"."""
+    *planes, n, g, co, oh, ow, b, k = sch.get_loops(sch.get_sblock("out"))
+    axes = (n, g, co, oh, ow)
+    outer, inner = {}, []
+    for name, loop in zip(("n", "g", "co", "oh", "ow"), axes, strict=True):
+        outer[name], inside = sch.split(loop, [None, tile[name]])
+        inner.append(inside)
+    weights_first = order == WEIGHTS
+    names = ("g", "co", "n", "oh", "ow") if weights_first else ("g", "n", "oh", "ow", "co")
+    sch.reorder(*(outer[name] for name in names), *planes, *inner, b, k)
+    return {**outer, "last": outer[names[-1]]}
+
+
+def _split_reduction(
+    sch: s_tir.Schedule, acc: Any, tile: Mapping[str, int], digits: bool
+) -> tuple[Any, Any]:
+    """Tile the reduction; its outermost and its innermost loop over tiles."""
+    count = DIMS + digits
+    *places, rc, kh, kw, rk = sch.get_loops(acc)[-count:]
+    rco, rci = sch.split(rc, [None, tile["ci"]])
+    kho, khi = sch.split(kh, [None, tile["kh"]])
+    kwo, kwi = sch.split(kw, [None, tile["kw"]])
+    # the reduction outermost: equal destinations of a kernel stay far apart
+    sch.reorder(rco, kho, kwo, rci, khi, kwi, *places, rk)
+    return rco, kwo

@@ -1,0 +1,392 @@
+"""The tile space of a convolution and what each tiling asks of the machine."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from vta_byoc.base.int8_digits import join_cycles
+from vta_byoc.cost.dma import alu_cost
+from vta_byoc.cost.search import (
+    Array,
+    Axis,
+    Demand,
+    Space,
+    Staged,
+    by_size,
+    ceil_div,
+    sizes,
+    transfers,
+)
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.strategies.conv.grouping import Grouping
+from vta_byoc.strategies.conv.halo import Positions, padded_tiles, positions
+from vta_byoc.strategies.conv.schedule import (
+    INPUTS,
+    WEIGHTS,
+    ConvVariant,
+    Window,
+    has_taps,
+    windows,
+)
+from vta_byoc.strategies.fused.consumer import Tail, pooled_by
+from vta_byoc.strategies.fused.usage import TileSize, tail_demand
+from vta_byoc.workload.memory import ACC, INP, WGT
+from vta_byoc.workload.packing import PLANES, blocks
+from vta_byoc.workload.workloads import CHANNEL, MAP, Conv2dWorkload, Epilogue
+
+Tile = Mapping[str, Array]
+DESTINATIONS = ("n", "g", "co", "oh", "ow")
+"""Axes of the accumulator."""
+PAD_LIMIT = 15
+OTHER_UOPS = 4
+"""About as many micro-ops has a kernel that is not of GEMM."""
+ZERO_PIECES = 1.5
+"""Instructions, about, that write the zeros beyond what the padding of one can."""
+OPERAND_SHARE = 8
+"""Operands by channel are staged once where they take less than this part of ACC."""
+
+
+def divisors(total: int) -> list[int]:
+    """Divisors of ``total``, ascending."""
+    return [size for size in range(1, total + 1) if total % size == 0]
+
+
+def operands_at_sets(epilogue: Epilogue, grouping: Grouping, config: VTAConfig) -> bool:
+    """Whether operands by channel are small enough to stay while a tile walks the channels."""
+    count = epilogue.tensors.count(CHANNEL)
+    return 2 * count * grouping.co * OPERAND_SHARE <= config.acc_depth
+
+
+def gemm_work(work: Conv2dWorkload, grouping: Grouping, config: VTAConfig) -> int:
+    """Micro-ops of GEMM and reset, whatever the tile."""
+    vectors = blocks(work.batch, config.batch) * grouping.sets * grouping.co
+    taps = work.kernel[0] * work.kernel[1] if has_taps(work) else 0
+    return vectors * work.out_height * work.out_width * work.digits * (grouping.ci * taps + 1)
+
+
+def conv_space(
+    work: Conv2dWorkload,
+    grouping: Grouping,
+    config: VTAConfig,
+    out_strides: tuple[int, int] | None = None,
+    tails: Sequence[Tail] = (),
+    calls: int = 1,
+) -> Space:
+    """All tilings; ``out_strides``: elements between rows and columns of the result, where it is
+    part of a larger tensor; ``tails``: consumers that share the tiles; ``calls``: calls in a row
+    that have their weights in common."""
+    kernel = f"{work.kernel[0]}x{work.kernel[1]}"
+    axes = {
+        "n": sizes(blocks(work.batch, config.batch)),
+        "g": sizes(grouping.sets),
+        "co": sizes(grouping.co),
+        "oh": sizes(work.out_height),
+        "ow": sizes(work.out_width),
+        "ci": sizes(grouping.ci),
+        "kh": divisors(max(1, work.kernel[0])),
+        "kw": divisors(max(1, work.kernel[1])),
+    }
+    if not has_taps(work):
+        axes |= {"ci": [1], "kh": [1], "kw": [1]}
+    gathers = (False, True) if work.kernel[1] == 1 and work.strides[1] > 1 else (False,)
+    variants = [
+        ConvVariant(order, hold, gather).text
+        for gather in gathers
+        for order in (WEIGHTS, INPUTS)
+        for hold in (True, False)
+    ]
+    demand = functools.partial(_demand, work, grouping, config, out_strides, tails)
+    rows, cols = pooled_by(tails)
+
+    def legal(tile: Tile, _variant: str) -> Array:
+        """Tiles are cut between windows of pools."""
+        low = (tile["oh"] % rows == 0) | (tile["oh"] == work.out_height)
+        return low & ((tile["ow"] % cols == 0) | (tile["ow"] == work.out_width))
+
+    return Space(f"a {kernel} convolution", axes, variants, demand, legal, calls)
+
+
+def _demand(
+    work: Conv2dWorkload,
+    grouping: Grouping,
+    config: VTAConfig,
+    out_strides: tuple[int, int] | None,
+    tails: Sequence[Tail],
+    tile: Tile,
+    variant: str,
+) -> Demand:
+    counts = _ConvDemand(work, grouping, config, ConvVariant.parse(variant), tile)
+    extents = [tile[name] for name in DESTINATIONS]
+    size = TileSize(extents, tile["g"] * tile["co"], tile["oh"] * tile["ow"])
+    return tail_demand(counts.demand(out_strides), tails, size, config)
+
+
+class _ConvDemand:
+    """Counts of one variant, for all tiles at once."""
+
+    def __init__(
+        self,
+        work: Conv2dWorkload,
+        grouping: Grouping,
+        config: VTAConfig,
+        variant: ConvVariant,
+        tile: Tile,
+    ):
+        self.work, self.config, self.variant, self.tile = work, config, variant, tile
+        self.sets, self.ci, self.co = grouping.sets, grouping.ci, grouping.co
+        self.at_sets = operands_at_sets(work.epilogue, grouping, config)
+        self.images = blocks(work.batch, config.batch)
+        self.rows, self.cols = windows(work, variant.gather)
+        self.n_g = ceil_div(self.sets, tile["g"])
+        self.n_co = ceil_div(self.co, tile["co"])
+        self.n_n = ceil_div(self.images, tile["n"])
+        self.n_h = ceil_div(work.out_height, tile["oh"])
+        self.n_w = ceil_div(work.out_width, tile["ow"])
+        self.places = self.n_n * self.n_h * self.n_w
+        self.tiles = self.n_g * self.n_co * self.places
+        self.taps = work.kernel[0] * work.kernel[1] if has_taps(work) else 0
+        taps = (work.kernel[0] // tile["kh"]) * (work.kernel[1] // tile["kw"])
+        self.steps = ceil_div(self.ci, tile["ci"]) * taps if self.taps else 1
+        self.digits = work.digits if self.taps else 1
+        self.area = work.out_height * work.out_width
+        self.vectors = self.images * self.sets * self.co * self.area
+        self.holds_wgt = variant.hold and variant.order == WEIGHTS
+        self.holds_inp = variant.hold and variant.order == INPUTS
+
+    def demand(self, out_strides: tuple[int, int] | None) -> Demand:
+        tile, config = self.tile, self.config
+        pixels = self.digits * tile["n"] * tile["g"] * tile["co"] * tile["oh"] * tile["ow"]
+        steps_of_alu = self.work.epilogue.steps
+        copies = sum(step.op == "keep" for step in steps_of_alu)
+        result = Staged(ACC, pixels + copies * pixels // self.digits, self.tiles)
+        operands = [self.operand(kind) for kind in self.work.epilogue.tensors]
+        instructions, kernel = self.instructions(pixels)
+        shapes = self.shapes()
+        steps = self.tiles * self.steps
+        alu, ops = alu_cost(steps_of_alu, config)
+        # of an accumulator's slot: the reset, the steps with immediates, those with each tensor
+        others = 1 + bool(ops) + len(operands)
+        if self.digits > 1:
+            cycles, count = join_cycles(config)
+            alu, ops, others = alu + cycles, ops + count, others + 1
+        planes = 1 if self.work.epilogue.dtype == "int8" else PLANES
+        alu, ops = alu + (planes - 1) * config.timing.alu_imm_cycles, ops + planes - 1
+        loads = (self.inp(), self.wgt()) if self.taps else ()
+        return Demand(
+            staged=(*loads, result, *operands),
+            tiles=self.tiles,
+            gemm=float(self.vectors) * (self.digits * (self.ci * self.taps + 1) + copies),
+            gemm_starts=(steps * instructions if self.taps else 0) + self.tiles,
+            alu=float(self.vectors) * alu,
+            alu_starts=self.tiles * ops,
+            kernels=np.minimum(self.tiles, 2 * shapes) * others,
+            uops=np.minimum(self.tiles, 2 * shapes) * others * OTHER_UOPS,
+            step_kernels=instructions * shapes,
+            step_uops=kernel * shapes,
+            stored=float(planes * self.vectors) * config.out_elem_bytes,
+            stores=planes * self.tiles * self.store_dmas(out_strides),
+            waits=1 - 1 / planes,
+        )
+
+    # ---------------------------------------------------------------- loads
+    def inp(self) -> Staged:
+        tile, work = self.tile, self.work
+        ci = self.ci if self.holds_inp else tile["ci"]
+        kh, kw = (work.kernel if self.holds_inp else (tile["kh"], tile["kw"]))
+        size = tile["n"] * tile["g"] * ci * self.rows.reach(tile["oh"], kh)
+        size = size * self.cols.reach(tile["ow"], kw)
+        fills = self.n_g * self.places if self.holds_inp else self.tiles * self.steps
+        rows = self.traffic(self.rows, tile["oh"], kh)
+        cols = self.traffic(self.cols, tile["ow"], kw)
+        planes = float(self.images * self.sets * self.ci) * (1 if self.holds_inp else self.n_co)
+        nbytes = planes * rows.read * cols.read * self.config.inp_elem_bytes
+        width = self.cols.reach(tile["ow"], kw)
+        above = np.maximum(rows.before * cols.total - self.config.timing.dma_latency * self.n_w, 0)
+        below = (rows.total - rows.before - rows.read) * cols.total
+        zeros = planes * (rows.read * (cols.total - cols.read) + above + below)
+        dmas = self.inp_dmas(fills, (tile["g"], ci, self.rows.reach(tile["oh"], kh), width))
+        row = self.steps * (self.places if self.variant.order == WEIGHTS else 1)
+        again = (1, 1) if self.holds_inp else (row, self.n_co, self.last_step())
+        return Staged(INP, size, fills, nbytes, dmas, zeros, *again)
+
+    def traffic(self, window: Window, outs: Array, taps: Array) -> Positions:
+        """Positions of an axis over all its tiles."""
+        outs, taps = np.asarray(outs), np.asarray(taps)
+        shape = np.broadcast_shapes(outs.shape, taps.shape)
+        pairs = zip(*(np.broadcast_to(a, shape).reshape(-1) for a in (outs, taps)), strict=True)
+        counts = np.array([positions(window, int(o), int(t)) for o, t in pairs], float)
+        return Positions(*(counts[:, k].reshape(shape) for k in range(3)))
+
+    def inp_dmas(self, fills: Array, size: tuple[Array, Array, Array, Array]) -> Array:
+        """``size``: sets, channel blocks, rows and columns of a tile."""
+        tile, work = self.tile, self.work
+        g, ci, height, width = size
+        plane = work.height * work.width
+        count: Array = 0
+        for pad_rows, row_share in self.pad_shares(self.rows, self.n_h, tile["oh"]):
+            for pad_cols, col_share in self.pad_shares(self.cols, self.n_w, tile["ow"]):
+                wide = pad_cols > PAD_LIMIT
+                axes = (
+                    Axis(width, self.cols.skip, pad_cols > 0, wide),
+                    Axis(height, work.width * self.rows.skip, pad_rows > 0),
+                    Axis(ci, plane),
+                    Axis(g, self.ci * plane),
+                    Axis(tile["n"], self.sets * self.ci * plane),
+                )
+                pieces = transfers(axes) * (1 + ZERO_PIECES * wide)
+                if pad_rows > PAD_LIMIT:
+                    pieces = pieces + ZERO_PIECES * g * ci * tile["n"]
+                count = count + row_share * col_share * pieces
+        # zeros fill what a narrower last tile lacks of a row, as far as padding reaches
+        lacking = (tile["ow"] - work.out_width % tile["ow"]) * self.cols.stage
+        torn = (lacking > PAD_LIMIT) * _partial(work.out_width, tile["ow"]) / self.n_w
+        rows = np.maximum(count, tile["n"] * g * ci * height)
+        return fills * ((1 - torn) * count + torn * rows)
+
+    @staticmethod
+    def pad_shares(window: Window, tiles: Array, outs: Array) -> list[tuple[int, Array]]:
+        """(padding, share of the tiles along an axis), padding as of the widest tile."""
+        if not any(window.bounds):
+            return [(0, 1.0)]
+        tiles = np.asarray(tiles, float)
+        last = (window.staged - 1) * window.skip - window.before
+        most = max(window.before, last - window.size + 1)
+        padded = by_size(np.asarray(outs), lambda size: padded_tiles(window, size)) / tiles
+        return [(most, padded), (0, 1 - padded)]
+
+    def wgt(self) -> Staged:
+        tile, work, co = self.tile, self.work, self.tile["co"]
+        ci = self.ci if self.holds_wgt else tile["ci"]
+        kh, kw = (work.kernel if self.holds_wgt else (tile["kh"], tile["kw"]))
+        fills = self.n_g * self.n_co if self.holds_wgt else self.tiles * self.steps
+        total = float(self.digits * self.sets * self.co * self.ci * self.taps)
+        nbytes = total * self.config.wgt_elem_bytes * (1 if self.holds_wgt else self.places)
+        axes = (
+            Axis(kw, 1),
+            Axis(kh, work.kernel[1]),
+            Axis(ci, self.taps),
+            Axis(self.digits, self.ci * self.taps),
+            Axis(co, self.digits * self.ci * self.taps),
+            Axis(tile["g"], self.co * self.digits * self.ci * self.taps),
+        )
+        size = self.digits * tile["g"] * co * ci * kh * kw
+        row = self.steps * (1 if self.variant.order == WEIGHTS else self.n_co)
+        once = (self.places == 1) | self.holds_wgt
+        turns = np.where(once, 1, self.places)
+        again = np.where(once, fills, row), turns, self.last_step()
+        return Staged(WGT, size, fills, nbytes, fills * transfers(axes), 0, *again)
+
+    def last_step(self) -> Array:
+        """How long the last step of the loops is to that of an average one."""
+        tile, work = self.tile, self.work
+        size: Array = np.float64(1)
+        axes = (
+            ("co", self.co, self.n_co),
+            ("n", self.images, self.n_n),
+            ("oh", work.out_height, self.n_h),
+            ("ow", work.out_width, self.n_w),
+        )
+        inner = axes[1:] if self.variant.order == WEIGHTS else axes[:1]
+        for name, total, count in inner:
+            size = size * (total - (count - 1) * tile[name]) * count / total
+        return size
+
+    def operand(self, kind: str) -> Staged:
+        """A tensor operand of the epilogue: staged at the loop where it changes."""
+        tile, work = self.tile, self.work
+        weights_first = self.variant.order == WEIGHTS
+        area, places = tile["oh"] * tile["ow"], self.n_h * self.n_w
+        rows = Axis(tile["oh"], work.out_width)
+        again: tuple[Array, Array] = (1, 1)
+        if kind == CHANNEL:
+            whole = not weights_first and self.at_sets
+            co = self.co if whole else tile["co"]
+            fills = self.n_g * (1 if whole else self.n_co if weights_first else self.tiles)
+            size, repeats = tile["g"] * co, 1 if whole or weights_first else self.places
+            total = self.sets * self.co
+            axes = [Axis(co, 1), Axis(tile["g"], self.co)]
+            if not whole and not weights_first:
+                again = self.n_co, self.places
+        elif kind == MAP:
+            fills = self.tiles if weights_first else self.n_g * self.places
+            size, total = area, self.area
+            repeats = self.n_g * self.n_n * (self.n_co if weights_first else 1)
+            axes = [Axis(tile["ow"], 1), rows]
+            again = places, repeats
+        else:
+            fills, size, repeats = self.tiles, tile["g"] * tile["co"] * area, self.n_n
+            total = self.sets * self.co * self.area
+            axes = [Axis(tile["ow"], 1), rows, Axis(tile["co"], self.area)]
+            axes.append(Axis(tile["g"], self.co * self.area))
+            again = places * (1 if weights_first else self.n_co), self.n_n
+        nbytes = float(total) * repeats * self.config.acc_elem_bytes
+        return Staged(ACC, size, fills, nbytes, fills * transfers(axes), 0, *again)
+
+    # ---------------------------------------------------------------- compute and store
+    def instructions(self, pixels: Array) -> tuple[Array, Array]:
+        """GEMM instructions of a step and micro-ops of their kernels."""
+        tile, distance = self.tile, self.config.capabilities.dst_distance
+        reduction = tile["ci"] * tile["kh"] * tile["kw"]
+        spatial = _two_largest([self.digits, *(tile[name] for name in DESTINATIONS)])
+        reduced = _two_largest([tile[name] for name in ("ci", "kh", "kw")])
+        # two loops run in hardware; what is left must keep equal destinations apart
+        one = (reduction == reduced[0]) | (pixels >= distance * spatial[0])
+        two = (reduction == 1) | (pixels >= distance * spatial[0] * spatial[1])
+        looped = np.maximum(reduced[0] * reduced[1], np.where(one, spatial[0] * reduced[0], 1))
+        looped = np.maximum(looped, np.where(two, spatial[0] * spatial[1], 1))
+        kernel = pixels * reduction / looped
+        few = (pixels < distance) & (reduction > 1)
+        count = np.where(few, reduction, ceil_div(kernel, self.config.uop_depth))
+        return count, np.where(few, pixels * reduction, kernel)
+
+    def shapes(self) -> Array:
+        """Kernels of different shape that partial last tiles make, about."""
+        tile = self.tile
+        count: Array = np.float64(1)
+        totals = (self.images, self.sets, self.co, self.work.out_height, self.work.out_width)
+        largest = _two_largest([tile[name] for name in DESTINATIONS])[0]
+        for name, total in zip(DESTINATIONS, totals, strict=True):
+            # a partial loop in hardware changes no kernel
+            partial = (total % tile[name] != 0) & (tile[name] < largest)
+            count = count * np.where(partial, 2, 1)
+        return np.minimum(count, self.tiles)
+
+    def store_dmas(self, out_strides: tuple[int, int] | None) -> Array:
+        """STORE instructions of a tile, on average.
+
+        A partial tile is not dense in SRAM: the rows of a narrower one are stored one by one, the
+        planes of a lower one too.
+        """
+        tile, work = self.tile, self.work
+        row, col = out_strides or (work.out_width, 1)
+        plane = row * work.out_height
+        axes = (
+            Axis(tile["ow"], col),
+            Axis(tile["oh"], row),
+            Axis(tile["co"], plane),
+            Axis(tile["g"], self.co * plane),
+            Axis(tile["n"], self.sets * self.co * plane),
+        )
+        whole, planes = transfers(axes), tile["n"] * tile["g"] * tile["co"]
+        low = _partial(work.out_height, tile["oh"]) / self.n_h
+        narrow = _partial(work.out_width, tile["ow"]) / self.n_w
+        high = (1 - low) * whole + low * np.maximum(whole, planes)
+        return (1 - narrow) * high + narrow * np.maximum(whole, planes * tile["oh"])
+
+
+def _partial(total: int, size: Array) -> Array:
+    """1 where the last tile of an axis is partial."""
+    return np.asarray(total % size != 0, float)
+
+
+def _two_largest(loops: Sequence[Array]) -> tuple[Array, Array]:
+    """The two largest of ``loops``, elementwise."""
+    first: Array = np.int64(1)
+    second: Array = np.int64(1)
+    for loop in loops:
+        second = np.maximum(second, np.minimum(first, loop))
+        first = np.maximum(first, loop)
+    return first, second

@@ -1,0 +1,1 @@
+"""Consumers in the tiles of their producer."""

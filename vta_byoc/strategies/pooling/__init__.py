@@ -1,0 +1,1 @@
+"""Max and sum pooling."""

@@ -1,0 +1,254 @@
+"""Max pooling on the ALU, separable: along one axis for all lines that matter, then the other.
+
+Input is widened by the GEMM core (one identity weight), which also sorts it: positions that one
+tap sees, a phase of the stride, become a plane of their own, so that every step runs over dense
+vectors.  The first tap of an axis, its home, is widened right into the destination; the others are
+maxima in place:
+
+    for phases of the second axis:
+        line = x at the home tap;  for other taps: line = max(line, x at the tap)
+    line of the home tap = max(line of the home tap, lines of other taps);  store it
+
+Where windows overlap so much that other taps see the home's phase too, the second axis starts from
+a copy.  Where taps are split into steps, it starts from the least value.  Zero padding may win
+against negative data: then taps outside the input are left out, and a home outside becomes -128.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import tirx
+
+from vta_byoc.cost.search import Choice
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.strategies.pooling.tile_space import MaxPool
+from vta_byoc.strategies.te.tile_grid import Grid, Operands
+from vta_byoc.strategies.te.tir_builder import Load, Nests, Tensor
+from vta_byoc.strategies.te.window import SPACE, SlidingInput
+from vta_byoc.workload.memory import ACC, WGT
+from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, PoolWorkload
+
+LOW = -128
+Where = Callable[[Any, Any, Any], list[Any]]
+
+
+def scheduled_max(work: PoolWorkload, config: VTAConfig, choice: Choice) -> tirx.PrimFunc:
+    """The nests for tiles of ``choice``."""
+    return _MaxNests(work, config, choice).func()
+
+
+class _MaxNests:
+    def __init__(self, work: PoolWorkload, config: VTAConfig, choice: Choice):
+        self.work, self.choice = work, choice
+        taps = (choice.tile["kh"], choice.tile["kw"])
+        self.pool = pool = MaxPool.of(work, config, choice.variant, taps)
+        self.first, self.second = pool.taps[pool.first], pool.taps[pool.second]
+        self.grid = Grid(pool.sliding.sizes, choice.tile)
+        self.nests = nests = Nests(config)
+        self.input = SlidingInput(nests, pool.sliding, self.grid, taps)
+        identity = nests.weights("identity", 1)
+        self.operands = Operands(nests, work.epilogue.tensors, self.grid, SPACE)
+        self.out = nests.param("out", tuple(pool.sliding.sizes.values()))
+        self.weight = nests.sram(WGT, "weight", (1,))
+        self.extents = tuple(self.grid.tile[axis] for axis in SPACE)
+        self.lines = {
+            phase: self._sram(f"lines{phase}", 0, high - low)
+            for phase, (low, high) in self.second.phases(self.second.every).items()
+        }
+        most = max(high - low for low, high in self.second.phases(self.second.every).values())
+        self.others = {
+            phase: self._sram(f"others{phase}", high - low, most)
+            for phase, (low, high) in self.first.phases(self.first.others).items()
+        }
+        home = self.lines[self.second.phase(self.second.home)]
+        self.result = home if pool.in_place else nests.sram(ACC, "result", self.extents)
+        nests.load("load_identity", (1,), lambda i: (self.weight[i], identity[i]))
+        for tensor in (*self.lines.values(), *self.others.values()):
+            if tensor is not self.result:
+                nests.keep(tensor)
+
+    def _sram(self, name: str, first: int, second: int) -> Tensor:
+        return self.nests.sram(ACC, name, self._shape(first, second))
+
+    def _shape(self, first: int, second: int) -> tuple[int, int, int]:
+        """Extents of a tile that is longer by this much along each axis."""
+        more = {self.pool.first: first, self.pool.second: second}
+        c, h, w = self.extents
+        return c, h + more["h"], w + more["w"]
+
+    def func(self) -> tirx.PrimFunc:
+        nests, grid = self.nests, self.grid
+        with nests.loop("co", grid.count("c")) as grid.outer["c"]:
+            self.operands.load(CHANNEL)
+            with (
+                nests.loop("ho", grid.count("h")) as grid.outer["h"],
+                nests.loop("wo", grid.count("w")) as grid.outer["w"],
+            ):
+                self.operands.load(MAP, FULL)
+                with nests.loop("no", grid.count("n")) as grid.outer["n"]:
+                    self._tile()
+        return nests.func(self.choice.slots_attr())
+
+    def _tile(self) -> None:
+        nests, sliding = self.nests, self.pool.sliding
+        if self.pool.split:
+            nests.reset("start", self.extents, lambda *i: self.result[i], self._where)
+            if self.pool.negative:
+                nests.alu("lowest", self.extents, _clamped(self.result), self._where)
+        with (
+            nests.loop("kho", sliding.rows.taps // self.pool.taps["h"].count) as row,
+            nests.loop("kwo", sliding.cols.taps // self.pool.taps["w"].count) as col,
+        ):
+            self.input.step = (row, col)
+            self.input.load()
+            for phase, turns in self.second.phases(self.second.every).items():
+                self._line(phase, turns)
+            self._join()
+        nests.store("out", self.extents, self._stored, self._where)
+
+    def _where(self, c: Any, h: Any, w: Any) -> list[Any]:
+        return self.grid.inside({"c": c, "h": h, "w": w})
+
+    def _stored(self, *i: Any) -> tuple[Load, Any]:
+        index = dict(zip(SPACE, i, strict=True))
+        value = self.operands.applied(self.result[i], self.work.epilogue.steps, index)
+        return self.out[self.grid.places(0, *i)], value
+
+    # ---------------------------------------------------------------- the first axis
+    def _line(self, phase: int, turns: tuple[int, int]) -> None:
+        """The maxima along the first axis of the lines of one phase of the second."""
+        lines, home = self.lines[phase], self.first.home
+        name, spread = f"line{phase}", turns[1] - turns[0]
+        at = (self.first.phase(home), self.first.turn(home)), (phase, turns[0])
+        self._widen(name, lines, at, (0, spread))
+        if self.pool.signed:
+            inside = self._line_where(spread)
+            self._lowest_outside(name, lines, self.pool.first, spread, inside)
+        for other, (low, high) in self.first.phases(self.first.others).items():
+            tensor = self.others[other]
+            at = (other, low), (phase, turns[0])
+            self._widen(f"{name}_{other}", tensor, at, (high - low, spread))
+            for tap in self.first.others:
+                if self.first.phase(tap) == other:
+                    shift = self._moved(self.pool.first, self.first.turn(tap) - low)
+                    text = f"{name}_tap{tap}"
+                    self._maximum(text, lines, tensor, shift, self.pool.first, tap, spread)
+
+    def _widen(
+        self,
+        name: str,
+        tensor: Tensor,
+        at: tuple[tuple[int, int], tuple[int, int]],
+        more: tuple[int, int],
+    ) -> None:
+        """Positions of a (phase, first turn) along each axis, into ``tensor``."""
+        steps = {self.pool.first: self.first.window.step, self.pool.second: self.second.window.step}
+        origin = {
+            axis: phase + turn * steps[axis]
+            for axis, (phase, turn) in zip((self.pool.first, self.pool.second), at, strict=True)
+        }
+
+        def where(c: Any, h: Any, w: Any) -> list[Any]:
+            spread = {self.pool.first: more[0], self.pool.second: more[1]}
+            return self.grid.inside({"c": c, "h": h - spread["h"], "w": w - spread["w"]})
+
+        def product(c: Any, h: Any, w: Any) -> tuple[Load, Load, Load]:
+            y, x = origin["h"] + h * steps["h"], origin["w"] + w * steps["w"]
+            return tensor[c, h, w], self.input[c, y, x], self.weight[0]
+
+        extents = self._shape(*more)
+        self.nests.reset(f"{name}_clear", extents, lambda *i: tensor[i], where)
+        self.nests.gemm(f"{name}_widen", extents, product, where)
+
+    def _lowest_outside(
+        self, name: str, tensor: Tensor, axis: str, spread: int, inside: Where
+    ) -> None:
+        """-128 where the home along ``axis`` lies outside the input."""
+        taps = self.pool.taps[axis]
+        for side, there in zip(("before", "behind"), taps.pads(taps.home), strict=True):
+
+            def where(c: Any, h: Any, w: Any, side: str = side) -> list[Any]:
+                position = self._position(axis, {"h": h, "w": w}[axis], taps.home)
+                outside = position < 0 if side == "before" else position >= taps.window.size
+                return [outside, *inside(c, h, w)]
+
+            if there:
+                lowest = _clamped(tensor)
+                self.nests.alu(f"{name}_{side}", self._shape(0, spread), lowest, where)
+
+    def _line_where(self, spread: int) -> Where:
+        second = self.pool.second
+
+        def where(c: Any, h: Any, w: Any) -> list[Any]:
+            index = {"c": c, "h": h, "w": w}
+            index[second] = index[second] - spread
+            return self.grid.inside(index)
+
+        return where
+
+    def _position(self, axis: str, out: Any, tap: int) -> Any:
+        window = self.pool.taps[axis].window
+        return self.input.position("hw".index(axis), out * window.step + tap * window.dilation)
+
+    @staticmethod
+    def _moved(axis: str, by: int) -> tuple[int, int]:
+        return (by, 0) if axis == "h" else (0, by)
+
+    def _maximum(
+        self,
+        name: str,
+        dst: Tensor,
+        src: Tensor,
+        shift: tuple[int, int],
+        axis: str,
+        tap: int,
+        spread: int,
+    ) -> None:
+        """``dst = max(dst, src)`` for the outputs whose ``tap`` along ``axis`` is inside."""
+        window, pads = self.pool.taps[axis].window, self.pool.taps[axis].pads(tap)
+
+        def where(c: Any, h: Any, w: Any) -> list[Any]:
+            conditions = self._line_where(spread)(c, h, w)
+            position = self._position(axis, {"h": h, "w": w}[axis], tap)
+            if self.pool.signed and pads[0]:
+                conditions.append(position >= 0)
+            if self.pool.signed and pads[1]:
+                conditions.append(position < window.size)
+            return conditions
+
+        def larger(c: Any, h: Any, w: Any) -> tuple[Load, Any]:
+            return dst[c, h, w], tirx.Max(dst[c, h, w], src[c, h + shift[0], w + shift[1]])
+
+        self.nests.alu(name, self._shape(0, spread), larger, where)
+
+    # ---------------------------------------------------------------- the second axis
+    def _join(self) -> None:
+        """The maxima along the second axis."""
+        pool, second = self.pool, self.second
+        turns = second.phases(second.every)
+        home = second.phase(second.home)
+        taps = second.every if pool.split else second.others
+
+        def source(tap: int) -> tuple[int, int]:
+            return self._moved(pool.second, second.turn(tap) - turns[second.phase(tap)][0])
+
+        if not pool.in_place and not pool.split:
+            shift, lines = source(second.home), self.lines[home]
+            self.nests.alu(
+                "copy",
+                self.extents,
+                lambda c, h, w: (self.result[c, h, w], lines[c, h + shift[0], w + shift[1]]),
+                self._where,
+            )
+        if pool.signed and not pool.split:
+            self._lowest_outside("join", self.result, pool.second, 0, self._where)
+        for tap in taps:
+            lines = self.lines[second.phase(tap)]
+            self._maximum(f"join_tap{tap}", self.result, lines, source(tap), pool.second, tap, 0)
+
+
+def _clamped(tensor: Tensor) -> Callable[..., tuple[Load, Any]]:
+    """``tensor`` becomes -128: no value is less."""
+    return lambda *i: (tensor[i], tirx.Min(tensor[i], tirx.const(LOW, "int32")))

@@ -1,0 +1,238 @@
+"""Sum pooling on the GEMM core: ``acc += x`` by one identity weight, a cycle a tap.
+
+Equal destinations must be some micro-ops apart.  Where a tile has fewer vectors than that (a global
+pool of few channels), each row or column of taps gets an accumulator of its own and the ALU adds
+them up in halves.
+
+A factor, which machines without MUL cannot apply, is two weights: the taps are summed up times the
+upper digit, shifted left, and summed up again times the lower digit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+
+from vta_byoc.cost.dma import alu_cost, halves, kernel_size
+from vta_byoc.cost.search import Array, Choice, Demand, Space, Staged, best, ceil_div
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.strategies.te.tile_grid import Grid, Operands, staged_operand
+from vta_byoc.strategies.te.tir_builder import Load, Nests
+from vta_byoc.strategies.te.window import SPACE, Sliding, SlidingInput, per_channel
+from vta_byoc.workload.memory import ACC, WGT
+from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, PoolWorkload
+
+INT8_HIGH = 127
+WHOLE, ROWS, COLUMNS = "whole", "rows", "columns"
+"""One accumulator for each output, or one for each output and row (column) of taps."""
+APART = {ROWS: "kh", COLUMNS: "kw"}
+
+
+def digits_of(factor: int) -> list[tuple[int, int]]:
+    """(int8 digit, left shift before its sum): Horner's scheme for ``factor``, 1 to 32767."""
+    if factor <= INT8_HIGH:
+        return [(factor, 0)]
+    shift = next(s for s in (8, 9) if (factor + (1 << (s - 1))) >> s <= INT8_HIGH)
+    high = (factor + (1 << (shift - 1))) >> shift
+    low = factor - (high << shift)
+    return [(high, 0), (low, shift)]
+
+
+def sliding_of(work: PoolWorkload, config: VTAConfig) -> Sliding:
+    """The windows of ``work``."""
+    return Sliding.of(work.window, config, per_channel(work.epilogue.tensors))
+
+
+@functools.lru_cache(maxsize=4096)
+def choose_sum(work: PoolWorkload, config: VTAConfig) -> Choice:
+    """The best tile by estimate."""
+    sliding = sliding_of(work, config)
+    demand = functools.partial(_demand, work, sliding, config)
+    legal = functools.partial(_legal, sliding, config)
+    return best(Space("a sum pool", sliding.axes, (WHOLE, *APART), demand, legal), config)
+
+
+def _legal(
+    sliding: Sliding, config: VTAConfig, tile: Mapping[str, np.ndarray], variant: str
+) -> Array:
+    """Whether the smallest tile keeps equal destinations apart, or taps are where it cannot."""
+    near = _smallest(sliding, tile) < config.capabilities.dst_distance
+    near = near & (tile["kh"] * tile["kw"] > 1)
+    return near == (variant != WHOLE)
+
+
+def _smallest(sliding: Sliding, tile: Mapping[str, np.ndarray]) -> Array:
+    """Vectors of the smallest tile."""
+    count: Array = 1
+    for axis in SPACE:
+        size = sliding.sizes[axis]
+        count = count * (size - (ceil_div(size, tile[axis]) - 1) * tile[axis])
+    return count
+
+
+def _demand(
+    work: PoolWorkload,
+    sliding: Sliding,
+    config: VTAConfig,
+    tile: Mapping[str, np.ndarray],
+    variant: str,
+) -> Demand:
+    tiles, steps = sliding.tiles(tile), sliding.steps(tile)
+    pixels, vectors = tile["c"] * tile["h"] * tile["w"], sliding.vectors
+    columns: Array = tile[APART[variant]] if variant in APART else 1
+    passes = len(digits_of(work.factor))
+    taps = float(passes * sliding.rows.taps * sliding.cols.taps)
+    operands = [
+        staged_operand(kind, sliding.sizes, tile, SPACE, config) for kind in work.epilogue.tensors
+    ]
+    staged = (
+        _passed(sliding.staged(tile, config), passes),
+        Staged(ACC, pixels * columns, tiles),
+        Staged(WGT, passes, 1, float(passes * config.wgt_elem_bytes), 1),
+        *operands,
+    )
+    cycles, count = alu_cost(work.epilogue.steps, config)
+    shifts = (passes - 1) * config.timing.alu_imm_cycles
+    halvings = np.ceil(np.log2(columns))
+    tensor = config.timing.alu_tensor_cycles
+    stores = sliding.stores(tile) if variant == WHOLE else vectors
+    kernel = kernel_size([tile[axis] for axis in ("kh", "kw", *SPACE)])
+    near = _smallest(sliding, tile) * columns < config.capabilities.dst_distance
+    sums = np.where(near, tile["kh"] * tile["kw"] / columns, ceil_div(kernel, config.uop_depth))
+    return Demand(
+        staged=staged,
+        tiles=tiles,
+        gemm=vectors * (taps + columns),
+        gemm_starts=tiles * (1 + passes * steps * sums),
+        alu=vectors * (cycles + (columns - 1) * tensor + shifts * columns),
+        alu_starts=tiles * (count + halvings + passes - 1),
+        uops=np.minimum(tiles * steps, 2) * kernel * passes,
+        kernels=np.minimum(tiles, 2) * (passes * (1 + sums) + halvings + len(operands)),
+        stored=vectors * config.out_elem_bytes,
+        stores=stores,
+    )
+
+
+def _passed(staged: Staged, passes: int) -> Staged:
+    """``staged`` loaded that many times."""
+    return dataclasses.replace(
+        staged,
+        fills=staged.fills * passes,
+        nbytes=staged.nbytes * passes,
+        dmas=staged.dmas * passes,
+        zeros=staged.zeros * passes,
+    )
+
+
+def scheduled_sum(work: PoolWorkload, config: VTAConfig, choice: Choice) -> tirx.PrimFunc:
+    """The nests for tiles of ``choice``."""
+    return _SumPool(work, config, choice).func()
+
+
+class _SumPool:
+    def __init__(self, work: PoolWorkload, config: VTAConfig, choice: Choice):
+        self.work, self.choice = work, choice
+        self.sliding = sliding = sliding_of(work, config)
+        self.grid = Grid(sliding.sizes, choice.tile)
+        self.taps = (choice.tile["kh"], choice.tile["kw"])
+        self.apart = APART.get(choice.variant)
+        self.columns = choice.tile[self.apart] if self.apart else 1
+        self.nests = nests = Nests(config)
+        self.input = SlidingInput(nests, sliding, self.grid, self.taps)
+        self.digits = digits_of(work.factor)
+        count = len(self.digits)
+        identity = nests.weights("identity", count)
+        self.operands = Operands(nests, work.epilogue.tensors, self.grid, SPACE)
+        self.out = nests.param("out", tuple(sliding.sizes.values()))
+        self.weight = nests.sram(WGT, "weight", (count,))
+        self.extents = tuple(self.grid.tile[axis] for axis in SPACE)
+        self.acc = nests.sram(ACC, "acc", (*self.extents, self.columns))
+        nests.load("load_identity", (count,), lambda i: (self.weight[i], identity[i]))
+
+    def func(self) -> tirx.PrimFunc:
+        nests, grid = self.nests, self.grid
+        with nests.loop("co", grid.count("c")) as grid.outer["c"]:
+            self.operands.load(CHANNEL)
+            with (
+                nests.loop("ho", grid.count("h")) as grid.outer["h"],
+                nests.loop("wo", grid.count("w")) as grid.outer["w"],
+            ):
+                self.operands.load(MAP, FULL)
+                with nests.loop("no", grid.count("n")) as grid.outer["n"]:
+                    self._tile()
+        return nests.func(self.choice.slots_attr())
+
+    def _where(self, c: Any, h: Any, w: Any) -> list[Any]:
+        return self.grid.inside({"c": c, "h": h, "w": w})
+
+    def _tile(self) -> None:
+        self.nests.reset(
+            "clear",
+            (*self.extents, self.columns),
+            lambda c, h, w, q: self.acc[c, h, w, q],
+            lambda c, h, w, _q: self._where(c, h, w),
+        )
+        for number, (_, shift) in enumerate(self.digits):
+            if shift:
+                self._shift(shift)
+            self._sum(number)
+        self._halve()
+        self.nests.store("out", self.extents, self._result, self._where)
+
+    def _shift(self, by: int) -> None:
+        """Make room for a digit."""
+        acc = self.acc
+        self.nests.alu(
+            "digit",
+            (*self.extents, self.columns),
+            lambda c, h, w, q: (acc[c, h, w, q], acc[c, h, w, q] << by),
+            lambda c, h, w, _q: self._where(c, h, w),
+        )
+
+    def _sum(self, digit: int) -> None:
+        """All taps times one digit."""
+        nests, sliding = self.nests, self.sliding
+        kh, kw = self.taps
+        with (
+            nests.loop("kho", sliding.rows.taps // kh) as row,
+            nests.loop("kwo", sliding.cols.taps // kw) as col,
+        ):
+            self.input.step = (row, col)
+            self.input.load()
+            # what is summed up goes outside, so that equal destinations are far apart
+            taps = (kw, kh) if self.apart == "kh" else (kh, kw)
+            extents = (*taps, *self.extents)
+            add = functools.partial(self._add, digit)
+            nests.gemm(f"sum{digit}", extents, add, lambda _i, _j, *p: self._where(*p))
+
+    def _add(self, digit: int, i: Any, j: Any, c: Any, h: Any, w: Any) -> tuple[Load, Load, Load]:
+        rows, cols = self.sliding.rows, self.sliding.cols
+        if self.apart == "kh":
+            i, j = j, i
+        y, x = h * rows.step + i * rows.dilation, w * cols.step + j * cols.dilation
+        column = {"kh": i, "kw": j}[self.apart] if self.apart else 0
+        return self.acc[c, h, w, column], self.input[c, y, x], self.weight[digit]
+
+    def _halve(self) -> None:
+        """Add the upper half of the columns to the lower one until one is left."""
+        acc = self.acc
+        for count, distance in halves(self.columns):
+            self.nests.alu(
+                f"add{count}",
+                (*self.extents, count),
+                lambda c, h, w, q, d=distance: (
+                    acc[c, h, w, q],
+                    acc[c, h, w, q] + acc[c, h, w, q + d],
+                ),
+                lambda c, h, w, _q: self._where(c, h, w),
+            )
+
+    def _result(self, c: Any, h: Any, w: Any) -> tuple[Load, Any]:
+        index = {"c": c, "h": h, "w": w}
+        value = self.operands.applied(self.acc[c, h, w, 0], self.work.epilogue.steps, index)
+        return self.out[self.grid.places(0, c, h, w)], value

@@ -1,0 +1,210 @@
+"""The geometry of max pooling: taps by phase of the stride, and what a tiling costs."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from vta_byoc.cost.dma import alu_cost, kernel_size
+from vta_byoc.cost.search import Array, Choice, Demand, Space, Staged, best, ceil_div
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.strategies.te.tile_grid import staged_operand
+from vta_byoc.strategies.te.window import SPACE, Sliding, Window, per_channel
+from vta_byoc.workload.memory import ACC, WGT
+from vta_byoc.workload.workloads import PoolWorkload
+
+ROWS_FIRST, COLUMNS_FIRST = "rows first", "columns first"
+
+
+@dataclass(frozen=True)
+class Taps:
+    """The taps of one axis in a reduction step, by phase of the stride."""
+
+    window: Window
+    count: int
+    home: int
+
+    @classmethod
+    def of(cls, window: Window, count: int) -> Taps:
+        """With the home that leaves the fewest phases to others and is inside the input."""
+        if count < window.taps:
+            return cls(window, count, 0)  # the home of every step
+        choices = [cls(window, count, home) for home in range(count)]
+        return min(choices, key=lambda t: (len(t.phases(t.others)), t.home_pads, t.home))
+
+    @property
+    def home_pads(self) -> bool:
+        """Whether the home may lie in padding."""
+        return self.pads(self.home) != (False, False)
+
+    def pads(self, tap: int) -> tuple[bool, bool]:
+        """Whether ``tap`` of any step may lie before and behind the input."""
+        last = self.window.taps - self.count + tap
+        return self.window.lowest(tap) < 0, self.window.highest(last) >= self.window.size
+
+    @property
+    def others(self) -> list[int]:
+        return [tap for tap in range(self.count) if tap != self.home]
+
+    @property
+    def every(self) -> list[int]:
+        return list(range(self.count))
+
+    def phase(self, tap: int) -> int:
+        return tap * self.window.dilation % self.window.step
+
+    def turn(self, tap: int) -> int:
+        """Whole strides from an output to ``tap``."""
+        return tap * self.window.dilation // self.window.step
+
+    def phases(self, taps: Sequence[int]) -> dict[int, tuple[int, int]]:
+        """First and last turn of each phase of ``taps``."""
+        found: dict[int, tuple[int, int]] = {}
+        for tap in taps:
+            turn = self.turn(tap)
+            low, high = found.get(self.phase(tap), (turn, turn))
+            found[self.phase(tap)] = min(low, turn), max(high, turn)
+        return found
+
+    @property
+    def private(self) -> bool:
+        """Whether no other tap sees the home's phase."""
+        return self.phase(self.home) not in self.phases(self.others)
+
+
+@dataclass(frozen=True)
+class MaxPool:
+    """A max pool: its windows, which axis comes first and what may not win.
+
+    ``negative``: zero is more than some results; ``signed``: so is padding, and there is some.
+    """
+
+    sliding: Sliding
+    first: str
+    split: bool
+    negative: bool
+    signed: bool
+    taps: Mapping[str, Taps]
+
+    @classmethod
+    def of(
+        cls, work: PoolWorkload, config: VTAConfig, variant: str, taps: tuple[int, int]
+    ) -> MaxPool:
+        sliding = sliding_of(work, config)
+        windows = {"h": sliding.rows, "w": sliding.cols}
+        pads = any(any(window.pads) for window in windows.values())
+        empty = any(window.empty for window in windows.values())
+        each = {a: Taps.of(windows[a], n) for a, n in zip("hw", taps, strict=True)}
+        split = taps != (sliding.rows.taps, sliding.cols.taps)
+        first = "h" if variant == ROWS_FIRST else "w"
+        negative = work.low < 0 or empty
+        return cls(sliding, first, split, negative, pads and negative, each)
+
+    @property
+    def second(self) -> str:
+        return "w" if self.first == "h" else "h"
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the second axis ends in the lines of its home."""
+        return not self.split and self.taps[self.second].private
+
+
+def sliding_of(work: PoolWorkload, config: VTAConfig) -> Sliding:
+    """The windows of ``work``."""
+    return Sliding.of(work.window, config, per_channel(work.epilogue.tensors))
+
+
+# ---------------------------------------------------------------- tiles
+@functools.lru_cache(maxsize=4096)
+def choose_max(work: PoolWorkload, config: VTAConfig) -> Choice:
+    """The best tile by estimate."""
+    sliding = sliding_of(work, config)
+    demand = functools.partial(_demand, work, sliding, config)
+    variants = (ROWS_FIRST, COLUMNS_FIRST)
+    return best(Space("a max pool", sliding.axes, variants, demand), config)
+
+
+def _demand(
+    work: PoolWorkload,
+    sliding: Sliding,
+    config: VTAConfig,
+    tile: Mapping[str, np.ndarray],
+    variant: str,
+) -> Demand:
+    """Taps of a step decide the nests: one count for each pair of them, selected by ``tile``."""
+    found: list[Array] = [np.float64(0)] * 6
+    for kh, kw in itertools.product(tile["kh"].reshape(-1), tile["kw"].reshape(-1)):
+        counts = _counts(MaxPool.of(work, config, variant, (int(kh), int(kw))), config, tile)
+        here = (tile["kh"] == kh) & (tile["kw"] == kw)
+        found = [np.where(here, new, old) for new, old in zip(counts, found, strict=True)]
+    gemm, gemms, alu, alus, held, kernel = found
+    tiles = sliding.tiles(tile)
+    operands = [
+        staged_operand(kind, sliding.sizes, tile, SPACE, config) for kind in work.epilogue.tensors
+    ]
+    staged = (
+        sliding.staged(tile, config),
+        Staged(ACC, tile["c"] * tile["h"] * tile["w"], tiles),
+        Staged(ACC, held, 1),
+        Staged(WGT, 1, 1, float(config.wgt_elem_bytes), 1),
+        *operands,
+    )
+    cycles, count = alu_cost(work.epilogue.steps, config)
+    return Demand(
+        staged=staged,
+        tiles=tiles,
+        gemm=gemm,
+        gemm_starts=tiles * gemms,
+        alu=alu + sliding.vectors * cycles,
+        alu_starts=tiles * (alus + count),
+        uops=np.minimum(tiles, 2) * kernel,
+        kernels=np.minimum(tiles, 1.7) * (gemms + alus) + len(operands),
+        stored=sliding.vectors * config.out_elem_bytes,
+        stores=sliding.stores(tile),
+    )
+
+
+def _counts(pool: MaxPool, config: VTAConfig, tile: Mapping[str, np.ndarray]) -> tuple[Array, ...]:
+    """GEMM cycles, ALU cycles with the instructions of a tile behind each, elements of ACC beside
+    the result's, micro-ops."""
+    first, second = pool.taps[pool.first], pool.taps[pool.second]
+    planes = float(pool.sliding.images * pool.sliding.planes)
+    n_first = ceil_div(first.window.out, tile[pool.first])
+    n_second = ceil_div(second.window.out, tile[pool.second])
+    steps = float(pool.sliding.steps({"kh": pool.taps["h"].count, "kw": pool.taps["w"].count}))
+    tensor, imm = config.timing.alu_tensor_cycles, config.timing.alu_imm_cycles
+    outs, lines_out = float(first.window.out), float(second.window.out)
+    shares = [taps.window.share if pool.signed else 1.0 for taps in (first, second)]
+    gemm: Array = 0
+    alu: Array = 0
+    held: Array = 0
+    most: Array = 0
+    gemms: Array = 0
+    alus: Array = 0
+    phases = first.phases(first.others)
+    for turn, (low, high) in second.phases(second.every).items():
+        lines = lines_out + n_second * (high - low)
+        wide = sum(outs + n_first * (b - a) for a, b in phases.values())
+        gemm = gemm + 2 * planes * lines * (outs + wide)
+        alu = alu + planes * lines * outs * len(first.others) * tensor * shares[0]
+        gemms, alus = gemms + 2 + 2 * len(phases), alus + len(first.others)
+        if not (pool.in_place and turn == second.phase(second.home)):
+            held = held + tile["c"] * tile[pool.first] * (tile[pool.second] + high - low)
+        extra = sum(tile[pool.first] + b - a for a, b in phases.values())
+        most = np.maximum(most, tile["c"] * extra * (tile[pool.second] + high - low))
+    vectors = pool.sliding.vectors
+    taps = second.count if pool.split else len(second.others)
+    start: Array = 0
+    if not pool.in_place:
+        start = vectors * (1 + (imm if pool.split else tensor))
+        alus += 1 if pool.split else 2
+    gemm, gemms, alu = gemm * steps, gemms * steps, alu * steps
+    alu = alu + vectors * taps * tensor * steps * shares[1] + start
+    alus = (alus + taps) * steps
+    kernel = (gemms + alus) * kernel_size([tile[axis] for axis in SPACE])
+    return gemm, gemms, alu, alus, held + most, kernel

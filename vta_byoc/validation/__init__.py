@@ -1,0 +1,1 @@
+"""What came out, compared with what should have."""

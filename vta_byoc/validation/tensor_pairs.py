@@ -1,0 +1,196 @@
+"""Tensors of a module beside those of its quantized form, both computed in one run.
+
+`paired` writes one module that computes three versions of every tensor: as the source module has
+it, as the quantized module has it, and as the quantized operator would have it if its inputs were
+those of the source module, rounded to their scales.  The third shows what an operator adds to the
+error by itself.  A model that came quantized is its own source: its float operators between
+quantize and dequantize.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from vta_byoc.hw.errors import VTAError
+from vta_byoc.ir.bindings import (
+    SEPARATOR,
+    is_float32,
+    sanitized,
+    source_name,
+    straight_bindings,
+    substituted,
+    vars_in,
+    with_main,
+)
+from vta_byoc.ir.quantization_record import QUANTIZATION
+from vta_byoc.quantization.bias_correction import Twin, twins
+from vta_byoc.quantization.dialect import DialectWriter
+from vta_byoc.quantization.qdq import quantize_scale
+from vta_byoc.quantization.scales import UINT8_ZERO, Scale
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A tensor of the source module and the tensor of the quantized module that stands for it.
+
+    Attributes:
+        name: the operator that makes it, the first of its group.
+        operators: source names of the group; the last one's result is compared.
+        source, quantized: the variables; (value - zero_point) * scale is the real value.
+        inputs: numbers of the pairs that it is computed from, without others in between.
+        is_group: an operator with arithmetic of its own; others move values or are float.
+    """
+
+    name: str
+    operators: tuple[str, ...]
+    source: Twin
+    quantized: Twin
+    inputs: tuple[int, ...] = ()
+    is_group: bool = False
+
+    @property
+    def is_int8(self) -> bool:
+        return not is_float32(self.quantized.var)
+
+    @property
+    def scale(self) -> Scale:
+        """Of the int8 tensor."""
+        return Scale(self.quantized.scale, int(self.quantized.zero_point))
+
+
+def real(values: np.ndarray, twin: Twin) -> np.ndarray:
+    """What a tensor stands for, float64."""
+    wide = np.asarray(values, np.float64)
+    return (wide - twin.zero_point) * twin.scale if twin.scale != 1 or twin.zero_point else wide
+
+
+def quantization_record(qmod: tvm.IRModule) -> dict[str, dict[str, Any]]:
+    """The attribute `vta.quantization`.
+
+    Raises:
+        VTAError: the module has none.
+    """
+    text = qmod.get_attr(QUANTIZATION)
+    if text is None:
+        raise VTAError(
+            f'the module has no attribute "{QUANTIZATION}"; tensors are paired by what quantize '
+            "records there; give the result of vta_byoc.quantize"
+        )
+    record: dict[str, dict[str, Any]] = json.loads(text)
+    return record
+
+
+def tensor_pairs(mod: tvm.IRModule, qmod: tvm.IRModule) -> list[Pair]:
+    """Every tensor that both modules have, in the order of execution.
+
+    Args:
+        mod: what was quantized (`load_model`).
+        qmod: the result of `quantize`.
+
+    Raises:
+        VTAError: `qmod` has no record, or nothing of `mod` is in it.
+    """
+    record = quantization_record(qmod)
+    producers = {b.var: b.value for b in straight_bindings(mod["main"])}
+    found = {}
+    for var, twin in twins(mod, qmod).items():
+        source = _source(var, producers.get(var))
+        if source is not None:
+            found[twin.var] = (source, twin)
+    if not found:
+        raise VTAError(
+            "no tensor of the module is in the quantized one; the names of their operators "
+            "differ; give the module that was quantized"
+        )
+    groups = record["sources"]
+    params = {sanitized(param.name) for param in mod["main"].params}
+    pairs: list[Pair] = []
+    numbers: dict[relax.Var, tuple[int, ...]] = {}
+    for binding in straight_bindings(qmod["main"]):
+        var = binding.var
+        read = [number for v in vars_in(binding.value) for number in numbers.get(v, ())]
+        numbers[var] = tuple(dict.fromkeys(read))
+        if var not in found:
+            continue
+        name, (source, twin) = source_name(var), found[var]
+        # What a group makes may stand there moved, under another name.
+        group = str(var.name) if is_float32(var) or str(var.name) in groups else name
+        operators = tuple(groups.get(group, [name]))
+        is_group = group in groups or name in params
+        pair = Pair(name, operators, source, twin, numbers[var], is_group)
+        numbers[var] = (len(pairs),)
+        pairs.append(pair)
+    return pairs
+
+
+def _source(var: relax.Var, value: relax.Expr | None) -> Twin | None:
+    """The variable of the source module; None if nothing says what its integers stand for."""
+    if is_float32(var):
+        return Twin(var)
+    scale = None if value is None else quantize_scale(value)
+    if scale is None:
+        return None
+    moved = UINT8_ZERO if str(var.ty.dtype) == "uint8" else 0
+    return Twin(var, scale.step, scale.zero + moved)
+
+
+# ---------------------------------------------------------------- one module for all
+def paired(
+    mod: tvm.IRModule, qmod: tvm.IRModule, pairs: Sequence[Pair]
+) -> tuple[tvm.IRModule, list[relax.Var]]:
+    """A module with the parameters of `mod` that computes all versions of all pairs.
+
+    Returns:
+        The module, and three of its variables for each pair: the tensor of `mod`, that of `qmod`,
+        and the quantized operator's result on the rounded inputs of `mod`.
+    """
+    main, write = mod["main"], DialectWriter()
+    for param in main.params:
+        write.names.fresh(param.name)
+    source = _copied(main, write, {param: param for param in main.params})
+    params = dict(zip(qmod["main"].params, main.params, strict=True))
+    quantized = _copied(qmod["main"], write, params)
+    ideal = {pair.quantized.var: _rounded(write, pair, source) for pair in pairs}
+    alone = _copied(qmod["main"], write, params, ideal)
+    shown = [
+        table[var]
+        for pair in pairs
+        for table, var in (
+            (source, pair.source.var),
+            (quantized, pair.quantized.var),
+            (alone, pair.quantized.var),
+        )
+    ]
+    result = with_main(mod, write.finish(main, relax.Tuple(shown)))
+    return result, list(vars_in(result["main"].body.body))
+
+
+def _copied(
+    main: relax.Function,
+    write: DialectWriter,
+    params: Mapping[relax.Var, relax.Var],
+    ideal: Mapping[relax.Var, relax.Var] | None = None,
+) -> dict[relax.Var, relax.Var]:
+    """Write the bindings of `main`; its variables -> the new ones. Who reads a variable of `ideal`
+    gets that instead."""
+    made, read = dict(params), dict(params)
+    for binding in straight_bindings(main):
+        var = binding.var
+        made[var] = write.emit(substituted(binding.value, read), var.name)
+        read[var] = made[var] if ideal is None else ideal.get(var, made[var])
+    return made
+
+
+def _rounded(write: DialectWriter, pair: Pair, source: Mapping[relax.Var, relax.Var]) -> relax.Var:
+    """The tensor of the source module in the form of the quantized one."""
+    var, twin, name = source[pair.source.var], pair.source, f"{pair.name}{SEPARATOR}ideal"
+    if not is_float32(var):
+        var = write.dequantize(var, Scale(twin.scale, int(twin.zero_point)), name)
+    return write.quantize(var, pair.scale, name) if pair.is_int8 else var

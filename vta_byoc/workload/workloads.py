@@ -1,0 +1,333 @@
+"""Workloads: what a strategy needs to know of an operator, in numbers.
+
+Sizes are those before packing.  Every workload gives ``in_shapes`` and ``out_shape`` as
+(N, C, H, W) and its ``epilogue``; :func:`to_json` writes it, :func:`from_json` reads it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vta_byoc.ir.chains import KEPT
+from vta_byoc.workload.copy_region import Box, Ints, read_box
+
+Shape = tuple[int, int, int, int]
+Pads = tuple[int, int, int, int]
+"""Top, left, bottom, right."""
+
+CHANNEL, MAP, FULL = "channel", "map", "full"
+"""Tensor operands of a step: one value per channel, per position, or per channel and position."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One int32 operation on every element: ``value = value op operand``.
+
+    ``op`` is add, mul, shr, shl, max or min; ``operand`` an integer that an ALU immediate holds, or
+    the kind of a tensor operand: CHANNEL, MAP or FULL.  ``keep`` copies the value on chip, and add
+    of KEPT adds the copy.
+    """
+
+    op: str
+    operand: int | str
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether the operand is a tensor that is loaded into the accumulator buffer."""
+        return isinstance(self.operand, str) and self.operand != KEPT
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the operand is the copy of an earlier value."""
+        return self.operand == KEPT
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """What happens to an int32 accumulator before it is stored as ``dtype`` (int8 or int32).
+
+    The tensor operands of ``steps`` are arguments of the composite, in order.
+    """
+
+    steps: tuple[Step, ...] = ()
+    dtype: str = "int8"
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """Kinds of the tensor operands, in order."""
+        return tuple(str(s.operand) for s in self.steps if s.is_tensor)
+
+
+@dataclass(frozen=True)
+class Conv2dWorkload:
+    """A convolution, correlation form: ``groups`` sets of channels that do not mix.
+
+    A padding may be negative: that many rows or columns of the input are not read.  conv1d is the
+    case of one row, a dense layer that of one pixel.
+
+    ``digit_shift``: weights are integers of two int8 digits, ``(high << digit_shift) + low``, whose
+    sums are accumulated apart and then joined; 0: they are int8.
+    """
+
+    batch: int
+    in_channels: int
+    out_channels: int
+    height: int
+    width: int
+    kernel: tuple[int, int]
+    strides: tuple[int, int] = (1, 1)
+    padding: Pads = (0, 0, 0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    groups: int = 1
+    epilogue: Epilogue = Epilogue()
+    digit_shift: int = 0
+
+    @property
+    def digits(self) -> int:
+        """Number of int8 digits of a weight."""
+        return 2 if self.digit_shift else 1
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """Rows and columns that the dilated kernel spans."""
+        return (
+            (self.kernel[0] - 1) * self.dilation[0] + 1,
+            (self.kernel[1] - 1) * self.dilation[1] + 1,
+        )
+
+    @property
+    def out_height(self) -> int:
+        padded = self.height + self.padding[0] + self.padding[2]
+        return (padded - self.reach[0]) // self.strides[0] + 1
+
+    @property
+    def out_width(self) -> int:
+        padded = self.width + self.padding[1] + self.padding[3]
+        return (padded - self.reach[1]) // self.strides[1] + 1
+
+    @property
+    def in_shapes(self) -> tuple[Shape, ...]:
+        return ((self.batch, self.in_channels, self.height, self.width),)
+
+    @property
+    def out_shape(self) -> Shape:
+        return (self.batch, self.out_channels, self.out_height, self.out_width)
+
+    @property
+    def macs(self) -> int:
+        """Multiplications of the unpacked operator."""
+        taps = self.in_channels // self.groups * self.kernel[0] * self.kernel[1]
+        return self.batch * self.out_channels * self.out_height * self.out_width * taps
+
+
+@dataclass(frozen=True)
+class ConvTransposeWorkload:
+    """A transposed convolution: to output position stride * input + dilation * tap - padding.
+
+    ``digit_shift`` as in :class:`Conv2dWorkload`.
+    """
+
+    batch: int
+    in_channels: int
+    out_channels: int
+    height: int
+    width: int
+    kernel: tuple[int, int]
+    strides: tuple[int, int] = (1, 1)
+    padding: Pads = (0, 0, 0, 0)
+    output_padding: tuple[int, int] = (0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    groups: int = 1
+    epilogue: Epilogue = Epilogue()
+    digit_shift: int = 0
+
+    @property
+    def digits(self) -> int:
+        """Number of int8 digits of a weight."""
+        return 2 if self.digit_shift else 1
+
+    @property
+    def out_height(self) -> int:
+        return self._out(0, self.height)
+
+    @property
+    def out_width(self) -> int:
+        return self._out(1, self.width)
+
+    def _out(self, axis: int, size: int) -> int:
+        reach = (self.kernel[axis] - 1) * self.dilation[axis] + 1
+        pads = self.padding[axis] + self.padding[axis + 2]
+        return (size - 1) * self.strides[axis] + reach - pads + self.output_padding[axis]
+
+    @property
+    def in_shapes(self) -> tuple[Shape, ...]:
+        return ((self.batch, self.in_channels, self.height, self.width),)
+
+    @property
+    def out_shape(self) -> Shape:
+        return (self.batch, self.out_channels, self.out_height, self.out_width)
+
+    @property
+    def macs(self) -> int:
+        """Multiplications by data (none by inserted zeros), borders not subtracted."""
+        taps = self.out_channels // self.groups * self.kernel[0] * self.kernel[1]
+        return self.batch * self.in_channels * self.height * self.width * taps
+
+
+@dataclass(frozen=True)
+class Side:
+    """One operand of an elementwise operator: argument number ``operand`` widened, then steps."""
+
+    operand: int
+    steps: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True)
+class ElementwiseWorkload:
+    """``epilogue(side0 op side1)`` on int8 tensors of one shape; ``op`` None: one side only.
+
+    Two sides may read the same operand.  The tensor operands of all steps are arguments after the
+    int8 operands: those of the sides first, then those of the epilogue.
+    """
+
+    batch: int
+    channels: int
+    height: int
+    width: int
+    sides: tuple[Side, ...]
+    op: str | None = None
+    epilogue: Epilogue = Epilogue()
+
+    @property
+    def operands(self) -> int:
+        """Number of int8 operands."""
+        return 1 + max(side.operand for side in self.sides)
+
+    @property
+    def in_shapes(self) -> tuple[Shape, ...]:
+        return (self.out_shape,) * self.operands
+
+    @property
+    def out_shape(self) -> Shape:
+        return (self.batch, self.channels, self.height, self.width)
+
+
+@dataclass(frozen=True)
+class PoolWorkload:
+    """Max or sum pooling over windows.
+
+    ``kind`` "max": padding never wins; "sum": padding counts as zero.  ``low``: the least value
+    that the input can hold (0 after a relu: then zero padding is harmless).  ``factor``: what the
+    GEMM core multiplies a sum by before the epilogue, 1 to 32767, for machines without MUL.
+    """
+
+    kind: str
+    batch: int
+    channels: int
+    height: int
+    width: int
+    kernel: tuple[int, int]
+    strides: tuple[int, int] = (1, 1)
+    padding: Pads = (0, 0, 0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    low: int = -128
+    epilogue: Epilogue = Epilogue()
+    factor: int = 1
+
+    @property
+    def window(self) -> Conv2dWorkload:
+        """The depthwise convolution that slides the same window."""
+        return Conv2dWorkload(
+            self.batch,
+            self.channels,
+            self.channels,
+            self.height,
+            self.width,
+            self.kernel,
+            self.strides,
+            self.padding,
+            self.dilation,
+            self.channels,
+        )
+
+    @property
+    def in_shapes(self) -> tuple[Shape, ...]:
+        return self.window.in_shapes
+
+    @property
+    def out_shape(self) -> Shape:
+        return self.window.out_shape
+
+
+@dataclass(frozen=True)
+class ConcatWorkload:
+    """int8 tensors joined along the channels; all but the last fill their blocks."""
+
+    batch: int
+    channels: tuple[int, ...]
+    height: int
+    width: int
+    epilogue: Epilogue = Epilogue()
+
+    @property
+    def in_shapes(self) -> tuple[Shape, ...]:
+        return tuple((self.batch, c, self.height, self.width) for c in self.channels)
+
+    @property
+    def out_shape(self) -> Shape:
+        return (self.batch, sum(self.channels), self.height, self.width)
+
+
+def to_json(work: Any) -> str:
+    """Canonical text of a workload."""
+    return json.dumps(dataclasses.asdict(work), sort_keys=True)
+
+
+def from_json(kind: type[Any], text: str) -> Any:
+    """The workload of class ``kind`` that :func:`to_json` wrote."""
+    return kind(**{name: _read(name, value) for name, value in json.loads(text).items()})
+
+
+def _read(name: str, value: Any) -> Any:
+    if name == "epilogue":
+        return Epilogue(_steps(value["steps"]), value["dtype"])
+    if name == "sides":
+        return tuple(Side(side["operand"], _steps(side["steps"])) for side in value)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _steps(items: list[Mapping[str, Any]]) -> tuple[Step, ...]:
+    return tuple(Step(**item) for item in items)
+
+
+@dataclass(frozen=True)
+class MoveWorkload:
+    """A result made of ``boxes``, which are disjoint; vectors are numbered in packed order.
+
+    Shapes are (N, C, H, W) before packing; the boxes belong to one geometry of the machine.
+    """
+
+    in_shapes: tuple[Shape, ...]
+    out_shape: Shape
+    boxes: tuple[Box, ...]
+
+    def __post_init__(self) -> None:
+        """Boxes and shapes may be given as JSON reads them."""
+        object.__setattr__(self, "in_shapes", tuple(tuple(s) for s in self.in_shapes))
+        object.__setattr__(self, "out_shape", tuple(self.out_shape))
+        object.__setattr__(self, "boxes", tuple(read_box(b) for b in self.boxes))
+
+    @property
+    def epilogue(self) -> Epilogue:
+        """None."""
+        return Epilogue()
+
+    @property
+    def lanes(self) -> tuple[Ints, ...]:
+        """The different movements of lanes, in order."""
+        found = dict.fromkeys(s.lanes for box in self.boxes for s in box.sources)
+        return tuple(found) or ((),)
