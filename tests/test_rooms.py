@@ -1,0 +1,206 @@
+"""Rooms: which folder of the code imports which, and that nothing imports upward."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = {"vta_byoc": ROOT / "vta_byoc", "vta_byoc.hw": ROOT / "hw"}
+FLAT = 12
+"""Python files that may lie directly in `vta_byoc/`."""
+OTHERS = ("benchmarks", "models", "tests")
+"""Folders that use the product; it knows nothing of them."""
+
+COMPILER = {
+    "_interrupt": "",
+    "_pins": "",
+    "hw": "",
+    "base": "hw",
+    "runtime": "hw",
+    "ir": "hw base",
+    "workload": "hw ir",
+    "scopes": "hw ir",
+    "codegen": "hw workload",
+    "cost": "hw base workload codegen",
+    "strategies": "hw base workload codegen cost",
+    "strategy": "hw workload strategies",
+    "partitioning": "hw base runtime ir workload cost strategies strategy",
+    "partition": "hw ir partitioning",
+    "graph_pack": "hw ir workload strategy partitioning",
+    "vdevice": "hw workload scopes strategy partitioning",
+    "passes": "hw runtime ir workload codegen cost strategies strategy partitioning vdevice",
+    "pipeline": "hw ir partitioning partition graph_pack vdevice passes",
+    "_autoload": "pipeline",
+    "quantization": "hw base ir",
+    "importers": "hw base ir quantization",
+    # Sees the partition table too: a layer's factor takes the form that costs the fewest cycles.
+    "quantize": "hw base ir partitioning quantization",
+    "validation": "hw base runtime ir workload pipeline quantization importers",
+    # Passes public names on: nothing that they are made of may import it.
+    "vta_byoc": "_interrupt _pins hw runtime pipeline importers quantize validation",
+    "reports": "hw base runtime ir workload scopes strategy partitioning graph_pack vdevice passes "
+    "pipeline quantization validation vta_byoc",
+    "cli": "_interrupt hw base runtime ir pipeline quantization importers quantize validation "
+    "vta_byoc reports",
+}
+"""Rooms of `vta_byoc/` from the lowest to the highest, and the lower ones that each imports.
+
+A module that lies beside the folders is a room of its own; "vta_byoc" is the package's `__init__`.
+"""
+MACHINE = {
+    "hw": "",
+    "program": "hw",
+    "timing": "hw program",
+    "result": "timing",
+    "verify": "hw program",
+    "sim": "hw program timing result",
+    "reference": "hw program result verify",
+    "trace": "hw program result verify sim reference",
+    "testing": "hw program",
+}
+"""The same for `hw/`; "hw" are the files that lie in it, but for `result`, which knows of time."""
+
+
+class Import(NamedTuple):
+    """One name that a module imports, and where."""
+
+    importer: str
+    line: int
+    imported: str
+
+    def __str__(self) -> str:
+        return f"{self.importer}:{self.line} imports {self.imported}"
+
+
+def modules() -> dict[str, str]:
+    """Module -> source, of everything that is installed."""
+    found = {}
+    for package, folder in FOLDERS.items():
+        for path in folder.rglob("*.py"):
+            parts = [package, *path.relative_to(folder).with_suffix("").parts]
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            found[name] = path.read_text(encoding="utf-8")
+    return found
+
+
+MODULES = modules()
+
+
+def imports(importer: str, source: str) -> Iterator[Import]:
+    """What a module imports: in functions and for type checkers too. A relative import is ""."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (Import(importer, node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            module = "" if node.level else node.module or ""
+            for alias in node.names:
+                name = f"{module}.{alias.name}"
+                yield Import(importer, node.lineno, name if name in MODULES else module)
+
+
+ALL = [found for name, source in MODULES.items() for found in imports(name, source)]
+
+
+def room(module: str) -> str:
+    """The room of `vta_byoc` that a module stands in."""
+    return module.split(".")[1] if "." in module else module
+
+
+def room_of_machine(module: str) -> str:
+    """The room of `vta_byoc.hw` that a module stands in."""
+    parts = module.split(".")[2:]
+    return parts[0] if len(parts) > 1 or set(parts) & set(MACHINE) else "hw"
+
+
+def arrows(found: list[Import]) -> dict[tuple[str, str], list[Import]]:
+    """(importing room, imported room) of the compiler -> the imports between them."""
+    ours = [i for i in found if i.imported.split(".")[0] == "vta_byoc"]
+    return between(ours, {name: room(name) for name in MODULES})
+
+
+def arrows_of_machine(found: list[Import]) -> dict[tuple[str, str], list[Import]]:
+    """The same inside of `hw/`."""
+    names = [name for name in MODULES if room(name) == "hw"]
+    ours = [i for i in found if i.importer in names and i.imported in names]
+    return between(ours, {name: room_of_machine(name) for name in names})
+
+
+def between(found: list[Import], rooms: Mapping[str, str]) -> dict[tuple[str, str], list[Import]]:
+    result: dict[tuple[str, str], list[Import]] = {}
+    for each in found:
+        ends = rooms[each.importer], rooms[each.imported]
+        if ends[0] != ends[1]:
+            result.setdefault(ends, []).append(each)
+    return result
+
+
+def stated(table: Mapping[str, str]) -> set[tuple[str, str]]:
+    return {(name, seen) for name, text in table.items() for seen in text.split()}
+
+
+TABLES = pytest.mark.parametrize(
+    ("table", "found"),
+    [(COMPILER, arrows(ALL)), (MACHINE, arrows_of_machine(ALL))],
+    ids=["compiler", "machine"],
+)
+
+
+@TABLES
+def test_rooms_import_what_the_table_says(
+    table: dict[str, str], found: dict[tuple[str, str], list[Import]]
+) -> None:
+    wrong = [str(each) for ends in found.keys() - stated(table) for each in found[ends]]
+    assert not wrong, "\n".join(sorted(wrong))
+
+
+@TABLES
+def test_the_table_says_no_more_than_there_is(
+    table: dict[str, str], found: dict[tuple[str, str], list[Import]]
+) -> None:
+    assert stated(table) - found.keys() == set()
+
+
+@pytest.mark.parametrize("table", [COMPILER, MACHINE], ids=["compiler", "machine"])
+def test_rooms_see_lower_rooms_only(table: dict[str, str]) -> None:
+    """So that there are no cycles."""
+    order = list(table)
+    upward = [(a, b) for a, b in stated(table) if order.index(b) >= order.index(a)]
+    assert upward == []
+
+
+def test_every_module_stands_in_a_room_of_the_table() -> None:
+    assert {room(name) for name in MODULES} == set(COMPILER)
+    assert {room_of_machine(n) for n in MODULES if room(n) == "hw"} == set(MACHINE)
+
+
+def test_few_files_lie_beside_the_folders() -> None:
+    assert len(list(FOLDERS["vta_byoc"].glob("*.py"))) <= FLAT
+
+
+def test_imports_are_absolute_and_stay_in_the_product() -> None:
+    wrong = [each for each in ALL if each.imported.split(".")[0] in ("", *OTHERS)]
+    support = {path.stem for path in (ROOT / "tests" / "support").glob("*.py")}
+    wrong += [each for each in ALL if each.imported in support]
+    assert not wrong, "\n".join(map(str, wrong))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from vta_byoc.pipeline import build",
+        "from vta_byoc import pipeline",
+        "import vta_byoc.pipeline as stages",
+        "def late():\n    from vta_byoc.pipeline import build",
+        "if TYPE_CHECKING:\n    from vta_byoc.pipeline import build",
+    ],
+)
+def test_an_upward_import_is_found_in_any_form(source: str) -> None:
+    """From a module of the lowest room to one of the highest."""
+    found = arrows(list(imports("vta_byoc.ir.names", source)))
+    assert set(found) == {("ir", "pipeline")}
+    assert found.keys().isdisjoint(stated(COMPILER))
