@@ -19,6 +19,7 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.importers.canonicalize.rules import normalize
 from vta_byoc.importers.load import load_model
 from vta_byoc.ir.bindings import static_shape
+from vta_byoc.ir.rewriter import Rewriter
 from vta_byoc.partitioning.placement import CPU, VTA
 from vta_byoc.pipeline import compile_module
 from vta_byoc.quantize import quantize
@@ -117,6 +118,25 @@ def test_the_scale_goes_through_every_movement() -> None:
     assert names.index("quantize", 1) == names.index("matmul") + 1
     becomes(mod, *names)
     assert_qdq(after)
+
+
+def test_a_scale_that_stands_in_front_of_a_padding_is_stated_once() -> None:
+    pad = lambda x: relax.op.nn.pad(x, [0, 0, 0, 0, 1, 1, 1, 1])  # noqa: E731
+    pool = lambda x: relax.op.nn.max_pool2d(x, (2, 2), (2, 2))  # noqa: E731
+    mod = built((1, 2, 6, 6), pad, pool, lambda x: quantized_by(x, 1 / 16, 3))
+    becomes(mod, "quantize", "dequantize", "nn.pad", "nn.max_pool2d", "quantize")
+
+
+def test_rules_that_undo_each_other_end() -> None:
+    x = relax.Var("x", relax.TensorType((2, 3), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            result = builder.emit_output(relax.op.add(x, x))
+        builder.emit_func_output(result)
+    turned = lambda _rewriter, call: relax.op.add(call.args[1], call.args[0])  # noqa: E731
+    with pytest.raises(AssertionError, match="the rules of relax.add still apply after 100 rounds"):
+        Rewriter(builder.get()["main"], lambda _name: (turned,)).run()
 
 
 def test_weights_that_are_cut_stay_integers() -> None:

@@ -26,7 +26,9 @@ INTEGER = [
     for path in sorted(FOLDER.glob("*.tflite"))
     if path.stem not in (*REFUSED, *FLOAT) and not path.stem.startswith("network_")
 ]
-"""Operators and small nets; `benchmarks/prequantized.py` runs the networks."""
+"""Operators and small nets."""
+NETWORKS = ("network_resnet18_like", "network_mobilenet_v2_like", "network_unet_like")
+"""`benchmarks/prequantized.py` compiles these."""
 TIES = ("average_pool", "leaky_relu", "resize_bilinear")
 """Means of 4 or 6 integers and tenths are often exact halves: the interpreter rounds them away from
 zero, quantize to even."""
@@ -47,6 +49,15 @@ def test_integers_equal_the_interpreters(name: str) -> None:
     assert_qdq(mod)
     largest, equal = differences(mod, feed, expected)
     assert largest <= 1 and (equal >= 0.998 or name in TIES), (largest, equal)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_network_stays_near_the_interpreter(name: str) -> None:
+    path, feed, expected = fixture(name)
+    mod = load_model(path)
+    assert_qdq(mod)
+    largest, _equal = differences(mod, {"x0": feed["x0"][:1]}, [expected[0][:1]])
+    assert largest <= 6
 
 
 @pytest.mark.parametrize("name", FLOAT)

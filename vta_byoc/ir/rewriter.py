@@ -21,6 +21,8 @@ from vta_byoc.ir.bindings import (
 
 Rule = Callable[["Rewriter", Any], "relax.Expr | None"]
 """(rewriter, a call whose arguments are already rewritten) -> what it becomes, or None."""
+MOST_ROUNDS = 100
+"""Times that rules apply to one value; more are rules that undo each other."""
 
 
 class Rewriter:
@@ -62,15 +64,17 @@ class Rewriter:
     def simplified(self, value: relax.Expr) -> relax.Expr:
         """`value` after all rules; its type is known."""
         value = self._builder.normalize(value)
-        applied = True
-        while applied and isinstance(value, Call):
-            applied = False
-            for rule in self._rules(op_name(value)):
-                result = rule(self, value)
-                if result is not None:
-                    value, applied = self._builder.normalize(result), True
-                    break
-        return value
+        for _ in range(MOST_ROUNDS):
+            found = (rule(self, value) for rule in self._rules_of(value))
+            result = next((each for each in found if each is not None), None)
+            if result is None:
+                return value
+            value = self._builder.normalize(result)
+        name = op_name(value)
+        raise AssertionError(f"the rules of {name} still apply after {MOST_ROUNDS} rounds")
+
+    def _rules_of(self, value: relax.Expr) -> Iterable[Rule]:
+        return self._rules(op_name(value)) if isinstance(value, Call) else ()
 
     def emit(self, value: relax.Expr, name: str) -> relax.Var:
         var = self.writer.emit(value, name)

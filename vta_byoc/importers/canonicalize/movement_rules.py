@@ -76,6 +76,8 @@ def quantize_before_moves(rewriter: Rewriter, call: relax.Call) -> relax.Expr | 
     name = rewriter.name
     integers = rewriter.as_variable(q.quantize(source), f"{name}{SEPARATOR}stated")
     value = rewriter.as_variable(q.dequantize(integers), f"{name}{SEPARATOR}float")
+    if value.same_as(source):
+        return None  # it has the scale already: a padding of integers, for instance
     return q.quantize(_moved(rewriter, data, source, value))
 
 
