@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from vta_byoc.codegen import ProgramBuilder
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.verify.verifier import verify
+from vta_byoc.ir.stage import checked_forms
 
 GOLDEN = Path(__file__).parent / "golden"
 LONG = (
@@ -137,6 +138,13 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_text(encoding="utf-8")
 
     return compare
+
+
+@pytest.fixture(autouse=True, scope="session")
+def checked() -> Iterator[None]:
+    """Every stage that a test runs gives a module of the form that it says."""
+    with checked_forms():
+        yield
 
 
 @pytest.fixture(autouse=True)

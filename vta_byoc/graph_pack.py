@@ -30,6 +30,8 @@ from vta_byoc.ir.bindings import (
     substituted,
     vars_in,
 )
+from vta_byoc.ir.legality import MARKED, PACKED
+from vta_byoc.ir.stage import Stage
 from vta_byoc.partitioning.composite import RESULT_ATTR, SOURCE_ATTR, composite_source, composites
 from vta_byoc.partitioning.entry import Parsed, Plan
 from vta_byoc.partitioning.placement import with_notes
@@ -45,6 +47,7 @@ RESHAPES = frozenset(
     f"relax.{op}" for op in ("reshape", "flatten", "squeeze", "expand_dims")
 )
 """Operators that keep the row-major order of their operand."""
+GRAPH_PACK = Stage("GraphPack", MARKED, PACKED, "packs tensors; chooses a strategy for each group")
 
 
 def graph_pack(config: VTAConfig, keep_packed: bool = True) -> tvm.transform.Pass:
@@ -56,7 +59,7 @@ def graph_pack(config: VTAConfig, keep_packed: bool = True) -> tvm.transform.Pas
             from plain tensors and its result is unpacked.
     """
 
-    @tvm.transform.module_pass(opt_level=0, name="vta.GraphPack")
+    @GRAPH_PACK
     def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
         groups = composites(mod)
         if not groups:

@@ -23,7 +23,9 @@ from vta_byoc.ir.bindings import (
     vars_in,
 )
 from vta_byoc.ir.chains import Graph
+from vta_byoc.ir.legality import INTEGER, MARKED
 from vta_byoc.ir.quantization_record import islands
+from vta_byoc.ir.stage import Stage
 from vta_byoc.partitioning.composite import LEAST_ATTR, PLACEMENT_ATTR, RESULT_ATTR, SOURCE_ATTR
 from vta_byoc.partitioning.matcher import Group, Matcher
 from vta_byoc.partitioning.placement import Placement, Placer, placements
@@ -31,10 +33,13 @@ from vta_byoc.partitioning.placement import Placement, Placer, placements
 __all__ = ["Placement", "mark", "placements"]
 
 
+MARK = Stage("Mark", INTEGER, MARKED, "groups what VTA takes; a reason for everything else")
+
+
 def mark(config: VTAConfig) -> tvm.transform.Pass:
     """Group what the table takes into composite functions and attach the placement record."""
 
-    @tvm.transform.module_pass(opt_level=0, name="vta.Mark")
+    @MARK
     def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
         graph = Graph(mod["main"])
         matcher = Matcher(graph, config)

@@ -1,69 +1,227 @@
-"""The map of the compiler: every pass in order, from the integer dialect to an executable."""
+"""The map of the compiler: every stage in order, from the integer dialect to an executable."""
 
 from __future__ import annotations
 
+import dataclasses
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import tvm
 from tvm import relax
 
-from vta_byoc.graph_pack import graph_pack
+from vta_byoc.base.printable import printable
+from vta_byoc.graph_pack import GRAPH_PACK, graph_pack
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.sim.simulator import driver as driver_of
 from vta_byoc.hw.sim.target import exact_target, native_target
-from vta_byoc.ir.float_modules import tell_of_floats
-from vta_byoc.partition import mark
+from vta_byoc.ir.float_modules import TELL_OF_FLOATS, tell_of_floats
+from vta_byoc.ir.legality import INTEGER, LOWERED, PACKED, REGIONS, VM
+from vta_byoc.ir.stage import Stage, checked_forms
+from vta_byoc.options import DRAM_ONLY, OFF, ON, SCOPE_MODES, BuildOptions, build_options
+from vta_byoc.partition import MARK, mark
+from vta_byoc.partitioning.composite import PLACEMENT_ATTR
 from vta_byoc.partitioning.placement import Placement, placements
-from vta_byoc.passes.fuse_tiles import Demands, Sharing, share_tiles, sharing_record
-from vta_byoc.passes.lower_regions import LoweredRegions, lower_regions
-from vta_byoc.vdevice import annotate_scopes
+from vta_byoc.passes.fuse_tiles import SHARE_TILES, Demands, Sharing, share_tiles, sharing_record
+from vta_byoc.passes.lower_regions import LOWER_REGIONS, LoweredRegions, lower_regions
+from vta_byoc.vdevice import ANNOTATE_SCOPES, annotate_scopes
 
-ON, DRAM_ONLY, OFF = SCOPE_MODES = ("on", "dram", "off")
-"""Where tensors between layers may live: in any scope, tiles on chip too; in the DRAM scopes of
-regions; or in ``global``, plain, each layer a region of its own between host copies."""
+__all__ = [
+    "BUILD",
+    "DRAM_ONLY",
+    "OFF",
+    "ON",
+    "PARTITION",
+    "SCOPE_MODES",
+    "STAGES",
+    "BuildOptions",
+    "Compiled",
+    "build",
+    "check_print_after",
+    "compile_module",
+    "partition_for_vta",
+    "partition_passes",
+    "vta_pipeline",
+]
 
 
-def partition_passes(
-    config: VTAConfig, *, scopes: str = ON, demands: Demands | None = None
+# ---------------------------------------------------------------- the stages
+@dataclass(frozen=True)
+class When:
+    """With which options a stage runs, in words and as a function of them."""
+
+    says: str
+    holds: Callable[[BuildOptions], bool]
+
+
+ALWAYS = When("always", lambda _options: True)
+SHARING_ON = When('scopes "on"', lambda options: options.scopes == ON)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A stage of the pipeline: how options make its pass, and when it runs.
+
+    What ``make`` compiles goes into the record that it is given.
+    """
+
+    stage: Stage
+    make: Callable[[BuildOptions, LoweredRegions], tvm.transform.Pass]
+    when: When = ALWAYS
+
+    @property
+    def name(self) -> str:
+        """The name of the stage."""
+        return self.stage.name
+
+
+def _of_tvm(stage: Stage, make: Callable[[], tvm.transform.Pass]) -> Planned:
+    """A pass or a pipeline of TVM's as a stage."""
+
+    @stage
+    def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        return make()(mod)
+
+    return Planned(stage, lambda _options, _record: run)
+
+
+def _lowering(options: BuildOptions, record: LoweredRegions) -> tvm.transform.Pass:
+    target = options.target or tvm.target.Target.current(allow_none=True) or native_target()
+    return lower_regions(options.config, driver_of(options.device), target, record)
+
+
+PARTITION: tuple[Planned, ...] = (
+    # A model that nobody quantized would go to the CPU without a word.
+    Planned(TELL_OF_FLOATS, lambda _options, _record: tell_of_floats),
+    # What nothing reads has no place.
+    _of_tvm(
+        Stage("DropUnread", INTEGER, INTEGER, "drops what no result depends on"),
+        lambda: relax.transform.DeadCodeElimination(["main"]),
+    ),
+    Planned(MARK, lambda options, _record: mark(options.config)),
+    # Before merging: a region holds packed tensors only.
+    Planned(GRAPH_PACK, lambda options, _record: graph_pack(options.config, options.scopes != OFF)),
+    # Before merging: what shares a tile becomes one composite.
+    Planned(
+        SHARE_TILES,
+        lambda options, _record: share_tiles(options.config, options.demands),
+        SHARING_ON,
+    ),
+    _of_tvm(
+        Stage("MergeRegions", PACKED, REGIONS, "makes one region of neighbouring composites"),
+        relax.transform.MergeCompositeFunctions,
+    ),
+    # Needs whole regions: a tensor's consumers decide its scope.
+    Planned(ANNOTATE_SCOPES, lambda options, _record: annotate_scopes(options.config)),
+)
+"""Integer dialect to regions whose tensors have their place."""
+BUILD: tuple[Planned, ...] = (
+    Planned(LOWER_REGIONS, _lowering),
+    _of_tvm(
+        Stage("FuseHost", LOWERED, LOWERED, "turns the CPU's operators into fused loops"),
+        lambda: relax.get_pipeline("zero"),
+    ),
+    _of_tvm(
+        Stage("BuildHost", LOWERED, VM, "plans memory and calls for the Relax VM"),
+        lambda: relax.get_pipeline("default_build"),
+    ),
+)
+"""Regions to what the Relax VM runs; a module that is partitioned already begins here."""
+STAGES = PARTITION + BUILD
+
+
+def _passes(
+    stages: Sequence[Planned], options: BuildOptions, record: LoweredRegions | None = None
 ) -> list[tvm.transform.Pass]:
-    """Integer dialect to packed regions.
+    """The passes of ``stages`` that run, each followed by what is to be printed after it."""
+    made = LoweredRegions() if record is None else record
+    passes = []
+    for planned in stages:
+        if planned.when.holds(options):
+            passes.append(planned.make(options, made))
+            passes += _printers(planned.stage, options)
+    return passes
+
+
+# ---------------------------------------------------------------- printing
+def _printers(stage: Stage, options: BuildOptions) -> Iterator[tvm.transform.Pass]:
+    """The passes that print the module after ``stage``."""
+    for request in options.print_after:
+        name, _, file = request.partition("=")
+        if name == stage.name:
+            yield _printer(stage, file)
+
+
+def _printer(stage: Stage, file: str) -> tvm.transform.Pass:
+    @tvm.transform.module_pass(opt_level=0, name=f"vta.Print{stage.name}")
+    def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        text = printable(f"# after {stage.name}: {stage.gives}\n{mod.script()}\n")
+        if file:
+            Path(file).write_text(text, encoding="utf-8")
+        else:
+            sys.stderr.write(text)
+        return mod
+
+    return run
+
+
+def check_print_after(
+    requests: Sequence[str],
+    stages: Sequence[Planned] = STAGES,
+    options: BuildOptions | None = None,
+) -> None:
+    """Refuse to print after what is no stage, or none of ``stages`` that runs.
+
+    Args:
+        requests: each ``NAME`` or ``NAME=FILE``.
+        stages: those that could run.
+        options: which of them do; all when None.
+
+    Raises:
+        VTAError: the first request that would print nothing.
+    """
+    run = [s.name for s in stages if options is None or s.when.holds(options)]
+    for request in requests:
+        name = request.partition("=")[0]
+        if name not in [s.name for s in STAGES]:
+            known = ", ".join(s.name for s in STAGES)
+            raise VTAError(
+                f"print after {name!r}: no stage has this name; known: {known}; "
+                "`vta-byoc passes` says what each one does"
+            )
+        if name not in run:
+            raise VTAError(
+                f"print after {name!r}: this stage does not run here; those that run: "
+                f"{', '.join(run)}; choose one of them"
+            )
+
+
+# ---------------------------------------------------------------- partitioning
+def partition_passes(
+    config: VTAConfig | None = None,
+    *,
+    scopes: str = ON,
+    demands: Demands | None = None,
+    options: BuildOptions | None = None,
+) -> list[tvm.transform.Pass]:
+    """Integer dialect to packed regions: the passes of PARTITION.
 
     Args:
         config: the machine.
         scopes: one of SCOPE_MODES.
         demands: what consumers demand besides what their strategies do; in mode "on" only.
+        options: all of these, and more, in one value instead.
 
     Raises:
-        VTAError: no such mode, or demands in a mode that does not read them.
+        VTAError: no such mode, demands in a mode that does not read them, or options in both ways.
     """
-    check_scopes(scopes, demands)
-    tiles = [share_tiles(config, demands)] if scopes == ON else []
-    return [
-        tell_of_floats,  # a model that nobody quantized would go to the CPU without a word
-        relax.transform.DeadCodeElimination(["main"]),  # what nothing reads has no place
-        mark(config),  # one table decides what may go to VTA, with a reason for the rest
-        graph_pack(config, scopes != OFF),  # before merging: a region holds packed tensors only
-        *tiles,  # before merging: what shares a tile becomes one composite
-        relax.transform.MergeCompositeFunctions(),  # neighbouring composites become one region
-        annotate_scopes(config),  # needs whole regions: a tensor's consumers decide its scope
-    ]
-
-
-def check_scopes(scopes: str, demands: Demands | None = None) -> None:
-    """Refuse a mode that does not exist, and demands in a mode that does not read them."""
-    if scopes not in SCOPE_MODES:
-        raise VTAError(
-            f"scopes {scopes!r} is no scope mode; known: {', '.join(SCOPE_MODES)}; choose one"
-        )
-    if demands and scopes != ON:
-        consumer, tensor = next(iter(demands))
-        raise VTAError(
-            f"a demand of {consumer!r} for {tensor!r} with scopes {scopes!r}; demands are read "
-            f"with scopes {ON!r}; leave one of the two out"
-        )
+    chosen = build_options(options, {"config": config, "scopes": scopes, "demands": demands})
+    check_print_after(chosen.print_after, PARTITION, chosen)
+    return _passes(PARTITION, chosen)
 
 
 def partition_for_vta(
@@ -72,6 +230,7 @@ def partition_for_vta(
     *,
     scopes: str = ON,
     demands: Demands | None = None,
+    options: BuildOptions | None = None,
 ) -> tvm.IRModule:
     """Mark, pack and group what VTA runs in a module of the integer dialect.
 
@@ -82,21 +241,35 @@ def partition_for_vta(
             only) or "off" (``global``: each layer is a region of its own, packed and unpacked by
             the host).
         demands: (consumer, tensor) -> scope, besides what strategies demand; with "on" only.
+        options: all of these, and more, in one value instead.
 
     Returns:
         A module whose ``main`` calls region functions (attribute ``Codegen`` = ``vta``) and CPU
         operators; :func:`vta_byoc.partition.placements` reads the record of what went where.
 
     Raises:
-        VTAError: no such mode, or demands in a mode that does not read them.
+        VTAError: no such mode, demands in a mode that does not read them, options in both ways, or
+            a module of another form.
 
     Warns:
         VTAWarning: nothing in the module is integer; quantize it first.
     """
-    passes = partition_passes(config or VTAConfig(), scopes=scopes, demands=demands)
-    return tvm.transform.Sequential(passes)(mod)
+    chosen = build_options(options, {"config": config, "scopes": scopes, "demands": demands})
+    check_print_after(chosen.print_after, PARTITION, chosen)
+    return _partitioned(mod, chosen)
 
 
+def _partitioned(mod: tvm.IRModule, options: BuildOptions) -> tvm.IRModule:
+    with checked_forms(options.check_forms):
+        return tvm.transform.Sequential(_passes(PARTITION, options))(mod)
+
+
+def is_partitioned(mod: tvm.IRModule) -> bool:
+    """Whether :func:`partition_for_vta` has seen ``mod``."""
+    return mod.attrs is not None and PLACEMENT_ATTR in mod.attrs
+
+
+# ---------------------------------------------------------------- building
 def vta_pipeline(
     config: VTAConfig | None = None,
     device: str = "sim",
@@ -105,33 +278,28 @@ def vta_pipeline(
     scopes: str = ON,
     demands: Demands | None = None,
     simulator: tvm.target.Target | None = None,
+    options: BuildOptions | None = None,
 ) -> tvm.transform.Pass:
     """The Relax pipeline ``relax.get_pipeline("vta")``: partition, lower regions, build the rest.
 
     A module that was already partitioned is taken as it is; ``scopes`` and ``demands`` are those of
     :func:`partition_for_vta`.  ``simulator`` is the target of the driver; that of the build when
-    None.
+    None.  ``options`` is all of these in one value instead, ``record`` excepted.
     """
-    machine, driver = config or VTAConfig(), driver_of(device)
-    partition = partition_passes(machine, scopes=scopes, demands=demands)
+    keywords = {"config": config, "device": device, "scopes": scopes, "demands": demands}
+    chosen = build_options(options, {**keywords, "target": simulator})
+    check_print_after(chosen.print_after)
+    return _pipeline(chosen, LoweredRegions() if record is None else record)
 
+
+def _pipeline(options: BuildOptions, record: LoweredRegions) -> tvm.transform.Pass:
     @tvm.transform.module_pass(opt_level=0, name="vta.Pipeline")
     def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        target = simulator or tvm.target.Target.current(allow_none=True) or native_target()
-        passes = [
-            *([] if is_partitioned(mod) else partition),
-            lower_regions(machine, driver, target, record or LoweredRegions()),
-            relax.get_pipeline("zero"),  # legalise and fuse what stays on the CPU
-            relax.get_pipeline("default_build"),
-        ]
-        return tvm.transform.Sequential(passes)(mod)
+        stages = BUILD if is_partitioned(mod) else STAGES
+        with checked_forms(options.check_forms):
+            return tvm.transform.Sequential(_passes(stages, options, record))(mod)
 
     return run
-
-
-def is_partitioned(mod: tvm.IRModule) -> bool:
-    """Whether :func:`partition_for_vta` has seen ``mod``."""
-    return mod.attrs is not None and "vta.placement" in mod.attrs
 
 
 @dataclass
@@ -158,22 +326,22 @@ def compile_module(
     *,
     scopes: str = ON,
     demands: Demands | None = None,
+    options: BuildOptions | None = None,
 ) -> Compiled:
     """Like :func:`build`, keeping the programs and the placement record."""
-    machine = config or VTAConfig()
-    driver_of(device)
-    check_scopes(scopes, demands)
-    pmod = mod
-    if not is_partitioned(mod):
-        pmod = partition_for_vta(mod, machine, scopes=scopes, demands=demands)
+    keywords = {"config": config, "device": device, "target": target}
+    chosen = build_options(options, {**keywords, "scopes": scopes, "demands": demands})
+    partitioned = is_partitioned(mod)
+    check_print_after(chosen.print_after, BUILD if partitioned else STAGES, chosen)
+    pmod = mod if partitioned else _partitioned(mod, chosen)
     record = LoweredRegions()
-    host = target or native_target()
+    host = chosen.target or native_target()
     # The host's float operators round the same way whatever they are fused with, as the reference's
     # do; the simulator's integers need every instruction that there is.
-    pipeline = vta_pipeline(machine, device, record, simulator=host)
+    pipeline = _pipeline(dataclasses.replace(chosen, target=host), record)
     exe = relax.build(pmod, exact_target(host), relax_pipeline=pipeline)
     found = placements(pmod), sharing_record(pmod)
-    return Compiled(exe, machine, device, record.programs, *found)
+    return Compiled(exe, chosen.config, chosen.device, record.programs, *found)
 
 
 def build(
@@ -184,6 +352,7 @@ def build(
     *,
     scopes: str = ON,
     demands: Demands | None = None,
+    options: BuildOptions | None = None,
 ) -> Any:
     """Compile a partitioned (or integer-dialect) module to a ``relax.VMExecutable``.
 
@@ -196,8 +365,12 @@ def build(
             (:func:`vta_byoc.hw.sim.target.exact_target`).
         scopes, demands: as for :func:`partition_for_vta`; a module that was already partitioned
             is taken as it is.
+        options: all of these, and more, in one value instead.
 
     Raises:
-        VTAError: no such device or mode, or demands in a mode that does not read them.
+        VTAError: no such device or mode, demands in a mode that does not read them, options in both
+            ways, or a module of another form.
     """
-    return compile_module(mod, config, device, target, scopes=scopes, demands=demands).exe
+    keywords = {"config": config, "device": device, "target": target}
+    chosen = build_options(options, {**keywords, "scopes": scopes, "demands": demands})
+    return compile_module(mod, options=chosen).exe

@@ -19,6 +19,8 @@ from tvm import relax
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.ir.legality import PLACED, REGIONS
+from vta_byoc.ir.stage import Stage
 from vta_byoc.partitioning.region import Region, region_functions
 from vta_byoc.scopes import (
     GLOBAL,
@@ -36,6 +38,9 @@ from vta_byoc.strategy import DRAM_ACC, DRAM_INP, DRAM_WGT
 from vta_byoc.workload.memory import ACC, INP, WGT
 
 SCOPES_ATTR = "vta.scopes"
+ANNOTATE_SCOPES = Stage(
+    "AnnotateScopes", REGIONS, PLACED, "gives every tensor of a region a memory scope"
+)
 VTA = "vta"
 """The unit that runs a region's steps."""
 DRAM = (DRAM_INP, DRAM_ACC, DRAM_WGT)
@@ -118,13 +123,14 @@ def _fact(region: Region, name: str) -> Fact:
 def annotate_scopes(config: VTAConfig) -> tvm.transform.Pass:
     """Write the scope decisions of every region on its function (attribute SCOPES_ATTR)."""
 
-    @tvm.transform.module_pass(opt_level=0, name="vta.AnnotateScopes")
+    @ANNOTATE_SCOPES
     def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        result = mod.clone()
         for gv, func in region_functions(mod).items():
             decisions = scope_decisions(mod, Region.of(func), config)
             text = json.dumps([dataclasses.asdict(d) for d in decisions])
-            mod.update_func(gv, func.with_attr(SCOPES_ATTR, text))
-        return mod
+            result.update_func(gv, func.with_attr(SCOPES_ATTR, text))
+        return result
 
     return run
 

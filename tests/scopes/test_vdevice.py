@@ -14,7 +14,7 @@ from vta_byoc.hw.config import Capabilities, VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.partitioning.region import Region, region_functions
 from vta_byoc.passes.lower_regions import compile_region
-from vta_byoc.pipeline import DRAM_ONLY, ON, partition_for_vta
+from vta_byoc.pipeline import DRAM_ONLY, ON, partition_for_vta, partition_passes
 from vta_byoc.scopes import Fact
 from vta_byoc.strategy import DRAM_ACC, DRAM_INP, DRAM_WGT, STRATEGIES
 from vta_byoc.vdevice import (
@@ -148,7 +148,9 @@ def test_scopes_of_a_machine_follow_its_configuration() -> None:
 def test_a_strategys_demand_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other demands of the residual give its operands another scope, alignment and place."""
     net = residual_net()
-    mod = partition_for_vta(net.module(net.result), CONFIG, scopes=DRAM_ONLY)
+    *until, _annotate = partition_passes(CONFIG, scopes=DRAM_ONLY)
+    merged = tvm.transform.Sequential(until)(net.module(net.result))
+    mod = annotate_scopes(CONFIG)(merged)
     name = only_region(mod).params[0].name
     before = compile_region(mod, only_region(mod), {}, CONFIG)
 
@@ -157,10 +159,10 @@ def test_a_strategys_demand_decides(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setitem(STRATEGIES, "conv2d", dataclasses.replace(CONV2D, scopes=scopes))
     with pytest.raises(VTAError, match="is wanted in global.vta.inp and global.vta.wgt"):
-        annotate_scopes(CONFIG)(mod)
+        annotate_scopes(CONFIG)(merged)
     elementwise = dataclasses.replace(ELEMENTWISE, scopes=lambda _work: (DRAM_WGT,) * 3)
     monkeypatch.setitem(STRATEGIES, ELEMENTWISE.name, elementwise)
-    changed = annotate_scopes(CONFIG)(mod)
+    changed = annotate_scopes(CONFIG)(merged)
     decisions = scopes_of(only_region(changed))
     assert {decisions[t].scope for t in (name, "conv_a", "conv_b")} == {DRAM_WGT}
     after = compile_region(changed, only_region(changed), {}, CONFIG)

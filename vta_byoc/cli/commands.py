@@ -12,7 +12,7 @@ import click
 
 from vta_byoc.base import limits
 from vta_byoc.base.printable import printable
-from vta_byoc.cli import quantization, scope_mode
+from vta_byoc.cli import quantization, stages
 from vta_byoc.cli.consoles import say
 from vta_byoc.hw.errors import VTAError
 
@@ -59,7 +59,8 @@ config_option = click.option(
     help=f"The machine: a preset (see `vta-byoc configs`) or a JSON file. Default: "
     f"{DEFAULT_CONFIG}.",
 )
-scopes_option = scope_mode.scopes_option
+build_option = stages.build_option
+partition_option = stages.partition_option
 calibration_option = quantization.quantization_options
 _memory_option = click.option(
     "--memory-limit",
@@ -86,6 +87,7 @@ def shape_option(command: Command) -> Command:
 
 
 def _import_model(model: str, shapes: Mapping[str, tuple[int, ...]], steps: Steps) -> tvm.IRModule:
+    stages.check_files()
     with steps.step("import", f"importing {model}"):
         from vta_byoc.importers.load import load_model
 
@@ -104,14 +106,14 @@ def _compile(
     with steps.step("compile", f"compiling for VTA {config.name}"):
         from vta_byoc.pipeline import compile_module
 
-        return compile_module(qmod, config, device, target, **scope_mode.chosen())
+        return compile_module(qmod, options=stages.chosen(config, device, target))
 
 
 # ---------------------------------------------------------------- run
 @click.command(short_help="Quantize, compile and run a model; report what ran where.")
 @click.argument("model")
 @config_option
-@scopes_option
+@build_option
 @click.option(
     "--input",
     "inputs",
@@ -264,7 +266,7 @@ def _save(path: Path, outputs: Mapping[str, np.ndarray]) -> None:
 @click.argument("model")
 @click.option("-o", "--output", required=True, metavar="FILE.so", help="The library to write.")
 @config_option
-@scopes_option
+@build_option
 @shape_option
 @calibration_option
 @click.option(
@@ -335,7 +337,7 @@ def _export(compiled: Compiled, path: Path, compiler: str) -> None:
 @click.command(short_help="Print the instructions that a model becomes.")
 @click.argument("model")
 @config_option
-@scopes_option
+@build_option
 @shape_option
 @calibration_option
 @click.option("--layer", metavar="NAME", help="Only the instructions of one operator.")

@@ -43,7 +43,7 @@ REFERENCE = "reference"
     help="A program file that the left side runs instead of a region's program; repeat for more.",
 )
 @commands.config_option
-@commands.scopes_option
+@commands.build_option
 @click.option(
     "--input",
     "inputs",

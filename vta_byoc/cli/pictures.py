@@ -33,7 +33,7 @@ def _written(path: Path) -> str:
 @click.argument("model")
 @click.option("-o", "--output", required=True, metavar="FILE.html", help="The page to write.")
 @commands.config_option
-@commands.scopes_option
+@commands.build_option
 @commands.shape_option
 @commands.calibration_option
 @click.option("--json", "as_json", is_flag=True, help="Print the page's numbers as one object.")
@@ -79,7 +79,7 @@ def report(
 @click.argument("model")
 @click.option("-o", "--output", required=True, metavar="FILE.json", help="The trace to write.")
 @commands.config_option
-@commands.scopes_option
+@commands.build_option
 @commands.shape_option
 @commands.calibration_option
 @click.option("--layer", metavar="NAME", help="Only the instructions of one operator.")

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from vta_byoc.cli import commands, scope_mode
+from vta_byoc.cli import commands, stages
 from vta_byoc.cli.consoles import say
 from vta_byoc.hw.errors import VTAError
 
@@ -14,7 +14,7 @@ from vta_byoc.hw.errors import VTAError
 @click.command(short_help="Where every operator runs, why, and what would change it.")
 @click.argument("model")
 @commands.config_option
-@commands.scopes_option
+@commands.partition_option
 @commands.shape_option
 @commands.calibration_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
@@ -54,7 +54,7 @@ def place(
         from vta_byoc.pipeline import partition_for_vta
         from vta_byoc.reports.placement.summary import PlaceReport
 
-        mod = partition_for_vta(qmod, machine, **scope_mode.chosen())
+        mod = partition_for_vta(qmod, options=stages.chosen(machine))
         report = PlaceReport.of(mod, model, config, least)
     if as_json:
         say(json.dumps(report.to_json(), indent=2))

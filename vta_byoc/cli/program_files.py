@@ -36,7 +36,7 @@ def is_program_file(path: str) -> bool:
 @click.argument("model")
 @click.option("-o", "--output", required=True, metavar="DIR", help="Existing directory to fill.")
 @commands.config_option
-@commands.scopes_option
+@commands.build_option
 @commands.shape_option
 @commands.calibration_option
 @commands.debug_option
@@ -67,7 +67,7 @@ def programs(
 @click.command(short_help="Prove a program safe, or list what is wrong with it.")
 @click.argument("file")
 @commands.config_option
-@commands.scopes_option
+@commands.build_option
 @commands.shape_option
 @commands.calibration_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")

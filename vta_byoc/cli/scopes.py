@@ -6,14 +6,14 @@ import json
 
 import click
 
-from vta_byoc.cli import commands, scope_mode
+from vta_byoc.cli import commands, stages
 from vta_byoc.cli.consoles import say
 
 
 @click.command(short_help="Where every tensor lives, what its consumers demand, and why.")
 @click.argument("model")
 @commands.config_option
-@commands.scopes_option
+@commands.partition_option
 @commands.shape_option
 @commands.calibration_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
@@ -42,7 +42,7 @@ def scopes(
         from vta_byoc.pipeline import partition_for_vta
         from vta_byoc.reports.placement.scopes import ScopeReport
 
-        mod = partition_for_vta(qmod, machine, **scope_mode.chosen())
+        mod = partition_for_vta(qmod, options=stages.chosen(machine))
         report = ScopeReport.of(mod, model, config, machine)
     if as_json:
         say(json.dumps(report.to_json(), indent=2))

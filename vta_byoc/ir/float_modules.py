@@ -11,12 +11,15 @@ from tvm import relax
 from vta_byoc.base.quantities import count
 from vta_byoc.hw.errors import VTAWarning
 from vta_byoc.ir.bindings import op_name, straight_bindings
+from vta_byoc.ir.legality import INTEGER
 from vta_byoc.ir.operator_work import CONVERSIONS, CONVOLUTIONS, MOVES, TRANSPOSED
 from vta_byoc.ir.quantization_record import QUANTIZATION
+from vta_byoc.ir.stage import Stage
 
 INT8 = "int8"
 BORDERS = frozenset(("", "relax.quantize", "relax.dequantize"))
 """Bindings that are no operator, and the edges of float values."""
+TELL_OF_FLOATS = Stage("TellOfFloats", INTEGER, INTEGER, "warns of a model that nobody quantized")
 
 
 def computes_integers(mod: tvm.IRModule) -> bool:
@@ -47,7 +50,7 @@ def _computing(mod: tvm.IRModule) -> Sequence[relax.VarBinding]:
     return [b for b in straight_bindings(mod["main"]) if op_name(b.value) not in idle]
 
 
-@tvm.transform.module_pass(opt_level=0, name="vta.TellOfFloats")
+@TELL_OF_FLOATS
 def tell_of_floats(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
     """Warn (VTAWarning) of a module in which nothing is integer, and leave it as it is."""
     if not computes_integers(mod) and computes_floats(mod):

@@ -28,7 +28,9 @@ from vta_byoc.ir.bindings import (
     substituted,
     users_of,
 )
+from vta_byoc.ir.legality import PACKED
 from vta_byoc.ir.names import JOINT
+from vta_byoc.ir.stage import Stage
 from vta_byoc.partitioning.composite import PLACEMENT_ATTR, RESULT_ATTR, SOURCE_ATTR, composites
 from vta_byoc.partitioning.placement import placements
 from vta_byoc.partitioning.region import computes_of
@@ -42,6 +44,7 @@ SHARED = "in its producer's tiles: stays on chip"
 HINTED = "demanded on chip"
 Demands = Mapping[tuple[str, str], str]
 """(consumer, tensor) -> scope, both named by their results."""
+SHARE_TILES = Stage("ShareTiles", PACKED, PACKED, "computes consumers in their producer's tiles")
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ def share_tiles(config: VTAConfig, demands: Demands | None = None) -> tvm.transf
         VTAError: a demand that cannot be met, or of a consumer that does not read the tensor.
     """
 
-    @tvm.transform.module_pass(opt_level=0, name="vta.ShareTiles")
+    @SHARE_TILES
     def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
         return _Sharer(mod, config, demands or {}).run()
 

@@ -32,12 +32,15 @@ from vta_byoc.ir.bindings import (
     straight_bindings,
     substituted,
 )
+from vta_byoc.ir.legality import LOWERED, PLACED
+from vta_byoc.ir.stage import Stage
 from vta_byoc.partitioning.region import Region, RegionCall, Step, region_calls, region_functions
 from vta_byoc.passes.reuse_weights import WeightRun, computation_in, weight_runs
 from vta_byoc.runtime.executable import with_signature
 from vta_byoc.vdevice import scope_align, scopes_of
 
 REGIONS_ATTR = "vta.regions"
+LOWER_REGIONS = Stage("LowerRegions", PLACED, LOWERED, "compiles each region to a program")
 
 
 def compile_region(
@@ -171,7 +174,7 @@ def lower_regions(
     The module says of itself what its ``main`` takes (:mod:`vta_byoc.runtime.executable`).
     """
 
-    @tvm.transform.module_pass(opt_level=0, name="vta.LowerRegions")
+    @LOWER_REGIONS
     def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
         regions = region_functions(mod)
         if not regions:

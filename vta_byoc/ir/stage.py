@@ -1,0 +1,78 @@
+"""A stage of the pipeline: a named pass that takes one form of the IR and gives another."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+import tvm
+
+from vta_byoc.hw.errors import VTAError
+from vta_byoc.ir.legality import Form, check_form
+
+Run = Callable[[tvm.IRModule, tvm.transform.PassContext], tvm.IRModule]
+PREFIX = "vta."
+_CHECKED: ContextVar[bool] = ContextVar("vta_byoc.ir.stage.checked", default=False)
+
+
+@contextlib.contextmanager
+def checked_forms(wanted: bool = True) -> Iterator[None]:
+    """Every stage that runs meanwhile checks what it gives too, if ``wanted``; what it takes is
+    checked at any time."""
+    token = _CHECKED.set(wanted or _CHECKED.get())
+    try:
+        yield
+    finally:
+        _CHECKED.reset(token)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What is known of a stage; called with a function, it makes the pass of it.
+
+    Attributes:
+        name: as the pipeline's table and ``--print-after`` say it; the pass is ``vta.<name>``.
+        takes: the form of the module that it works on.
+        gives: the form of its result.
+        does: what it does, in a few words.
+    """
+
+    name: str
+    takes: Form
+    gives: Form
+    does: str
+
+    @property
+    def title(self) -> str:
+        """The name of its pass."""
+        return PREFIX + self.name
+
+    def __call__(self, run: Run) -> tvm.transform.Pass:
+        """The pass ``title`` that runs ``run``.
+
+        The pass raises VTAError for a module that is not of the form that the stage takes.
+        """
+
+        def checked(mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
+            self._check_taken(mod)
+            result = run(mod, ctx)
+            self._check_given(result)
+            return result
+
+        return tvm.transform.module_pass(checked, opt_level=0, name=self.title)
+
+    def _check_taken(self, mod: tvm.IRModule) -> None:
+        try:
+            check_form(mod, self.takes)
+        except VTAError as error:
+            raise VTAError(f"stage {self.name} takes {self.takes}: {error}") from None
+
+    def _check_given(self, mod: tvm.IRModule) -> None:
+        """A wrong result is a bug of the stage, not an error of the user."""
+        if _CHECKED.get():
+            try:
+                check_form(mod, self.gives)
+            except VTAError as error:
+                raise AssertionError(f"stage {self.name} gives {self.gives}: {error}") from None

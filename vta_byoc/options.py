@@ -1,0 +1,90 @@
+"""What the user asks of the compiler, in one value that travels through the pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import tvm
+
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.sim.simulator import driver as driver_of
+from vta_byoc.passes.fuse_tiles import Demands
+
+ON, DRAM_ONLY, OFF = SCOPE_MODES = ("on", "dram", "off")
+"""Where tensors between layers may live: in any scope, tiles on chip too; in the DRAM scopes of
+regions; or in ``global``, plain, each layer a region of its own between host copies."""
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """How a module is compiled.
+
+    Attributes:
+        config: the machine.
+        device: "sim" (functional simulator), "tsim" (with the timing model's cycles) or "null"
+            (dry run: zeros, no execution).
+        target: the host's TVM target; None for this machine's CPU.
+        scopes: one of SCOPE_MODES.
+        demands: (consumer, tensor) -> scope, besides what strategies demand; with "on" only.
+        check_forms: every stage checks the form of what it gives, too.
+        print_after: stages after which the module is printed: ``NAME`` on stderr, ``NAME=FILE``
+            into a file.
+
+    Raises:
+        VTAError: no such device or mode, or demands in a mode that does not read them.
+    """
+
+    config: VTAConfig = field(default_factory=VTAConfig)
+    device: str = "sim"
+    target: tvm.target.Target | None = None
+    scopes: str = ON
+    demands: Demands = field(default_factory=dict)
+    check_forms: bool = False
+    print_after: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        driver_of(self.device)
+        check_scopes(self.scopes, self.demands)
+
+
+def check_scopes(scopes: str, demands: Demands | None = None) -> None:
+    """Refuse a mode that does not exist, and demands in a mode that does not read them."""
+    if scopes not in SCOPE_MODES:
+        raise VTAError(
+            f"scopes {scopes!r} is no scope mode; known: {', '.join(SCOPE_MODES)}; choose one"
+        )
+    if demands and scopes != ON:
+        consumer, tensor = next(iter(demands))
+        raise VTAError(
+            f"a demand of {consumer!r} for {tensor!r} with scopes {scopes!r}; demands are read "
+            f"with scopes {ON!r}; leave one of the two out"
+        )
+
+
+def build_options(options: BuildOptions | None, keywords: Mapping[str, Any]) -> BuildOptions:
+    """The options of a public function that takes them as one value or as keywords.
+
+    Args:
+        options: the one value, or None.
+        keywords: fields of BuildOptions; None where the default is meant.
+
+    Raises:
+        VTAError: both are given, or a value that BuildOptions refuses.
+    """
+    default = BuildOptions()
+    given = {
+        name: value
+        for name, value in keywords.items()
+        if value is not None and value != getattr(default, name)
+    }
+    if options is None:
+        return BuildOptions(**given)
+    if given:
+        raise VTAError(
+            f"options and {', '.join(given)} are given; need one of the two; put "
+            f"{'it' if len(given) == 1 else 'them'} into BuildOptions"
+        )
+    return options
