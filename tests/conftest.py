@@ -17,6 +17,7 @@ LONG = (
     "test_random_graphs",
     "test_random_graphs_more",
     "test_layers",
+    "test_legal_schedules",
     "test_layers_geometries",
     "test_conv_shapes",
     "test_simulators",

@@ -30,11 +30,14 @@ COMPILER = {
     "strategies": "hw base workload codegen cost",
     "strategy": "hw workload strategies",
     "partitioning": "hw base runtime ir workload cost strategies strategy",
+    "tuning": "hw ir workload cost strategies strategy partitioning",
     "partition": "hw ir partitioning",
-    "graph_pack": "hw ir workload strategy partitioning",
-    "vdevice": "hw workload scopes strategy partitioning",
-    "passes": "hw runtime ir workload codegen cost strategies strategy partitioning vdevice",
-    "pipeline": "hw ir partitioning partition graph_pack vdevice passes",
+    "graph_pack": "hw ir workload strategies tuning strategy partitioning",
+    "vdevice": "hw ir workload scopes strategy partitioning",
+    "passes": "hw tuning runtime ir workload codegen cost strategies strategy partitioning vdevice",
+    "tune": "hw ir cost codegen strategies strategy partitioning tuning passes",
+    "options": "hw tuning passes",
+    "pipeline": "hw base options tuning ir partitioning partition graph_pack vdevice passes",
     "_autoload": "pipeline",
     "quantization": "hw base ir",
     "importers": "hw base ir quantization",
@@ -45,8 +48,8 @@ COMPILER = {
     "vta_byoc": "_interrupt _pins hw runtime pipeline importers quantize validation",
     "reports": "hw base runtime ir workload scopes strategy partitioning graph_pack vdevice passes "
     "pipeline quantization validation vta_byoc",
-    "cli": "_interrupt hw base runtime ir pipeline quantization importers quantize validation "
-    "vta_byoc reports",
+    "cli": "_interrupt hw base runtime ir tuning options tune pipeline quantization importers "
+    "quantize validation vta_byoc reports",
 }
 """Rooms of `vta_byoc/` from the lowest to the highest, and the lower ones that each imports.
 

@@ -13,6 +13,7 @@ that only layout copies differ.
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -36,7 +37,9 @@ from vta_byoc.partitioning.composite import RESULT_ATTR, SOURCE_ATTR, composite_
 from vta_byoc.partitioning.entry import Parsed, Plan
 from vta_byoc.partitioning.placement import with_notes
 from vta_byoc.partitioning.table import parse_composite
-from vta_byoc.strategy import STRATEGIES
+from vta_byoc.strategies.te.kernel import SCHEDULE_ATTR, Chosen
+from vta_byoc.strategy import STRATEGIES, Computation
+from vta_byoc.tuning.schedules import Schedules, chosen_for
 from vta_byoc.workload.im2col import Fold
 from vta_byoc.workload.layout import NCHW, ROWS, canonical, pack_compute, unpack_compute
 from vta_byoc.workload.packing import packed_shape
@@ -50,13 +53,16 @@ RESHAPES = frozenset(
 GRAPH_PACK = Stage("GraphPack", MARKED, PACKED, "packs tensors; chooses a strategy for each group")
 
 
-def graph_pack(config: VTAConfig, keep_packed: bool = True) -> tvm.transform.Pass:
+def graph_pack(
+    config: VTAConfig, keep_packed: bool = True, schedules: Schedules | None = None
+) -> tvm.transform.Pass:
     """Replace marked composites by packed ones that call their strategy's compute.
 
     Args:
         config: the machine.
         keep_packed: composites hand each other packed tensors; otherwise each packs its operands
             from plain tensors and its result is unpacked.
+        schedules: overrule those that strategies choose by estimate.
     """
 
     @GRAPH_PACK
@@ -70,7 +76,7 @@ def graph_pack(config: VTAConfig, keep_packed: bool = True) -> tvm.transform.Pas
             if gv.name_hint != "main" and gv.name_hint not in groups
         }
         builder = relax.BlockBuilder(tvm.IRModule(kept))
-        packer = _Packer(builder, config, groups, keep_packed)
+        packer = _Packer(builder, config, groups, keep_packed, schedules)
         main = packer.rewrite(mod["main"])
         result = builder.get()
         result.update_func(mod.get_global_var("main"), main)
@@ -102,8 +108,11 @@ class _Packer:
         config: VTAConfig,
         groups: dict[str, relax.Function],
         keep_packed: bool,
+        schedules: Schedules | None,
     ):
         self._builder = builder
+        self._schedules = schedules
+        self._sources = Counter(composite_source(group) for group in groups.values())
         self._config = config
         self._groups = groups
         self._keep = keep_packed
@@ -235,32 +244,55 @@ class _Packer:
         parsed, operands = self._unflattened(parsed, operands)
         hosted = not any(self._forms(x) for x in operands)
         plan = entry.plan(parsed, self._config, hosted)
-        strategy = STRATEGIES[plan.strategy]
+        source, result_name = composite_source(group), str(group.attrs[RESULT_ATTR])
+        computation = self._scheduled(plan, source, result_name)
+        strategy, kernels = computation.strategy, computation.kernels(self._config)
+        plan = dataclasses.replace(plan, cycles=self._cycles(plan, computation))
         if plan.fold is not None:
             packed = [self._as_folded(operands[0], plan.fold)]
         else:
             once = {x: self._as_packed(x, parsed.layout) for x in dict.fromkeys(operands)}
             packed = [once[x] for x in operands]
-        args = [*packed, *(relax.const(c) for c in plan.constants())]
+        args = [*packed, *(relax.const(c) for c in plan.constants(kernels))]
         result = _Packed(var, plan.work.out_shape, plan.work.epilogue.dtype)
         out_type = relax.TensorType(
             packed_shape(result.shape, self._config, result.dtype), "int8"
         )
-        prim = self._compute(entry.name, strategy.compute(plan.work, self._config))
-        source = composite_source(group)
+        groupings = [kernel.grouping for kernel in kernels]
+        compute = strategy.compute(plan.work, self._config, kernels)
+        prim = self._compute(f"{entry.name} {groupings}", entry.name, compute)
+        assert computation.chosen is not None
         function = _packed_function(prim, args, out_type, self._builder).with_attrs(
             {
                 "Composite": entry.name,
                 "Primitive": True,
                 SOURCE_ATTR: source,
-                RESULT_ATTR: group.attrs[RESULT_ATTR],
+                RESULT_ATTR: result_name,
+                SCHEDULE_ATTR: computation.chosen.to_text(),
             }
         )
         name = self._builder.add_func(function, entry.name.replace(".", "_"))
-        expr = self._writer.emit(relax.Call(name, args), str(group.attrs[RESULT_ATTR]))
+        expr = self._writer.emit(relax.Call(name, args), result_name)
         self._packed[var, parsed.layout] = dataclasses.replace(result, expr=expr)
         host = plan.fold.nbytes(self._config) if plan.fold is not None else 0
         self.plans.setdefault(source, []).append((plan, host))
+
+    def _scheduled(self, plan: Plan, source: str, result: str) -> Computation:
+        """What ``plan`` computes, with the kernels that are given for it or that it has."""
+        computation = Computation(STRATEGIES[plan.strategy], plan.work, chosen=Chosen(plan.kernels))
+        if self._schedules is None:
+            return computation
+        names = [result, *([source] if self._sources[source] == 1 else [])]
+        return chosen_for(self._schedules, names, computation, self._config)
+
+    def _cycles(self, plan: Plan, computation: Computation) -> float:
+        """Of ``plan`` with the kernels of ``computation``: what the host does stays."""
+        assert computation.chosen is not None
+        if computation.chosen.kernels == plan.kernels:
+            return plan.cycles
+        before = dataclasses.replace(computation, chosen=Chosen(plan.kernels))
+        own, other = before.estimate(self._config), computation.estimate(self._config)
+        return plan.cycles - own + other
 
     def _unflattened(
         self, parsed: Parsed, operands: list[relax.Var]
@@ -296,9 +328,9 @@ class _Packer:
             var = self._reshaped[var].value.args[0]
         return var
 
-    def _compute(self, composite: str, compute: tirx.PrimFunc) -> relax.GlobalVar:
-        """The packed compute; equal workloads share one."""
-        key = f"{composite} {compute.attrs}"
+    def _compute(self, kind: str, composite: str, compute: tirx.PrimFunc) -> relax.GlobalVar:
+        """The packed compute; equal workloads of one ``kind`` share one."""
+        key = f"{kind} {compute.attrs}"
         return self._function(key, compute, f"{composite.replace('.', '_')}_compute")
 
 

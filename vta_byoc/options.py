@@ -12,6 +12,7 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.sim.simulator import driver as driver_of
 from vta_byoc.passes.fuse_tiles import Demands
+from vta_byoc.tuning.schedules import Schedules
 
 ON, DRAM_ONLY, OFF = SCOPE_MODES = ("on", "dram", "off")
 """Where tensors between layers may live: in any scope, tiles on chip too; in the DRAM scopes of
@@ -29,12 +30,14 @@ class BuildOptions:
         target: the host's TVM target; None for this machine's CPU.
         scopes: one of SCOPE_MODES.
         demands: (consumer, tensor) -> scope, besides what strategies demand; with "on" only.
+        schedules: a tuning log and pins of layers by name, besides what strategies choose.
         check_forms: every stage checks the form of what it gives, too.
         print_after: stages after which the module is printed: ``NAME`` on stderr, ``NAME=FILE``
             into a file.
 
     Raises:
-        VTAError: no such device or mode, or demands in a mode that does not read them.
+        VTAError: no such device or mode, demands in a mode that does not read them, or schedules of
+            another machine.
     """
 
     config: VTAConfig = field(default_factory=VTAConfig)
@@ -42,12 +45,15 @@ class BuildOptions:
     target: tvm.target.Target | None = None
     scopes: str = ON
     demands: Demands = field(default_factory=dict)
+    schedules: Schedules | None = None
     check_forms: bool = False
     print_after: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         driver_of(self.device)
         check_scopes(self.scopes, self.demands)
+        if self.schedules is not None:
+            self.schedules.check(self.config)
 
 
 def check_scopes(scopes: str, demands: Demands | None = None) -> None:

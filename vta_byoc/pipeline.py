@@ -28,6 +28,7 @@ from vta_byoc.partitioning.composite import PLACEMENT_ATTR
 from vta_byoc.partitioning.placement import Placement, placements
 from vta_byoc.passes.fuse_tiles import SHARE_TILES, Demands, Sharing, share_tiles, sharing_record
 from vta_byoc.passes.lower_regions import LOWER_REGIONS, LoweredRegions, lower_regions
+from vta_byoc.tuning.schedules import CHECK_SCHEDULES, Schedules, check_schedules
 from vta_byoc.vdevice import ANNOTATE_SCOPES, annotate_scopes
 
 __all__ = [
@@ -59,6 +60,7 @@ class When:
 
 
 ALWAYS = When("always", lambda _options: True)
+GIVEN = When("with schedules", lambda options: options.schedules is not None)
 SHARING_ON = When('scopes "on"', lambda options: options.scopes == ON)
 
 
@@ -94,6 +96,11 @@ def _lowering(options: BuildOptions, record: LoweredRegions) -> tvm.transform.Pa
     return lower_regions(options.config, driver_of(options.device), target, record)
 
 
+def _schedules_met(options: BuildOptions) -> tvm.transform.Pass:
+    assert options.schedules is not None
+    return check_schedules(options.schedules, options.config)
+
+
 PARTITION: tuple[Planned, ...] = (
     # A model that nobody quantized would go to the CPU without a word.
     Planned(TELL_OF_FLOATS, lambda _options, _record: tell_of_floats),
@@ -104,11 +111,16 @@ PARTITION: tuple[Planned, ...] = (
     ),
     Planned(MARK, lambda options, _record: mark(options.config)),
     # Before merging: a region holds packed tensors only.
-    Planned(GRAPH_PACK, lambda options, _record: graph_pack(options.config, options.scopes != OFF)),
+    Planned(
+        GRAPH_PACK,
+        lambda options, _record: graph_pack(
+            options.config, options.scopes != OFF, options.schedules
+        ),
+    ),
     # Before merging: what shares a tile becomes one composite.
     Planned(
         SHARE_TILES,
-        lambda options, _record: share_tiles(options.config, options.demands),
+        lambda options, _record: share_tiles(options.config, options.demands, options.schedules),
         SHARING_ON,
     ),
     _of_tvm(
@@ -117,6 +129,8 @@ PARTITION: tuple[Planned, ...] = (
     ),
     # Needs whole regions: a tensor's consumers decide its scope.
     Planned(ANNOTATE_SCOPES, lambda options, _record: annotate_scopes(options.config)),
+    # Last: a schedule that a user gave is taken or refused, never dropped.
+    Planned(CHECK_SCHEDULES, lambda options, _record: _schedules_met(options), GIVEN),
 )
 """Integer dialect to regions whose tensors have their place."""
 BUILD: tuple[Planned, ...] = (
@@ -206,6 +220,7 @@ def partition_passes(
     *,
     scopes: str = ON,
     demands: Demands | None = None,
+    schedules: Schedules | None = None,
     options: BuildOptions | None = None,
 ) -> list[tvm.transform.Pass]:
     """Integer dialect to packed regions: the passes of PARTITION.
@@ -214,12 +229,15 @@ def partition_passes(
         config: the machine.
         scopes: one of SCOPE_MODES.
         demands: what consumers demand besides what their strategies do; in mode "on" only.
+        schedules: what layers take besides what their strategies choose.
         options: all of these, and more, in one value instead.
 
     Raises:
-        VTAError: no such mode, demands in a mode that does not read them, or options in both ways.
+        VTAError: no such mode, demands in a mode that does not read them, schedules of another
+            machine, or options in both ways.
     """
-    chosen = build_options(options, {"config": config, "scopes": scopes, "demands": demands})
+    keywords = {"config": config, "scopes": scopes, "demands": demands}
+    chosen = build_options(options, {**keywords, "schedules": schedules})
     check_print_after(chosen.print_after, PARTITION, chosen)
     return _passes(PARTITION, chosen)
 
@@ -230,6 +248,7 @@ def partition_for_vta(
     *,
     scopes: str = ON,
     demands: Demands | None = None,
+    schedules: Schedules | None = None,
     options: BuildOptions | None = None,
 ) -> tvm.IRModule:
     """Mark, pack and group what VTA runs in a module of the integer dialect.
@@ -241,6 +260,7 @@ def partition_for_vta(
             only) or "off" (``global``: each layer is a region of its own, packed and unpacked by
             the host).
         demands: (consumer, tensor) -> scope, besides what strategies demand; with "on" only.
+        schedules: a tuning log and pins of layers by name, besides what strategies choose.
         options: all of these, and more, in one value instead.
 
     Returns:
@@ -248,13 +268,14 @@ def partition_for_vta(
         operators; :func:`vta_byoc.partition.placements` reads the record of what went where.
 
     Raises:
-        VTAError: no such mode, demands in a mode that does not read them, options in both ways, or
-            a module of another form.
+        VTAError: no such mode, demands in a mode that does not read them, schedules that are not
+            of this machine and module, options in both ways, or a module of another form.
 
     Warns:
         VTAWarning: nothing in the module is integer; quantize it first.
     """
-    chosen = build_options(options, {"config": config, "scopes": scopes, "demands": demands})
+    keywords = {"config": config, "scopes": scopes, "demands": demands}
+    chosen = build_options(options, {**keywords, "schedules": schedules})
     check_print_after(chosen.print_after, PARTITION, chosen)
     return _partitioned(mod, chosen)
 
@@ -277,17 +298,20 @@ def vta_pipeline(
     *,
     scopes: str = ON,
     demands: Demands | None = None,
+    schedules: Schedules | None = None,
     simulator: tvm.target.Target | None = None,
     options: BuildOptions | None = None,
 ) -> tvm.transform.Pass:
     """The Relax pipeline ``relax.get_pipeline("vta")``: partition, lower regions, build the rest.
 
-    A module that was already partitioned is taken as it is; ``scopes`` and ``demands`` are those of
-    :func:`partition_for_vta`.  ``simulator`` is the target of the driver; that of the build when
-    None.  ``options`` is all of these in one value instead, ``record`` excepted.
+    A module that was already partitioned is taken as it is; ``scopes``, ``demands`` and
+    ``schedules`` are those of :func:`partition_for_vta`.  ``simulator`` is the target of the
+    driver; that of the build when None.  ``options`` is all of these in one value instead,
+    ``record`` excepted.
     """
-    keywords = {"config": config, "device": device, "scopes": scopes, "demands": demands}
-    chosen = build_options(options, {**keywords, "target": simulator})
+    keywords = {"config": config, "device": device, "target": simulator}
+    given = {"scopes": scopes, "demands": demands, "schedules": schedules}
+    chosen = build_options(options, {**keywords, **given})
     check_print_after(chosen.print_after)
     return _pipeline(chosen, LoweredRegions() if record is None else record)
 
@@ -326,11 +350,13 @@ def compile_module(
     *,
     scopes: str = ON,
     demands: Demands | None = None,
+    schedules: Schedules | None = None,
     options: BuildOptions | None = None,
 ) -> Compiled:
     """Like :func:`build`, keeping the programs and the placement record."""
     keywords = {"config": config, "device": device, "target": target}
-    chosen = build_options(options, {**keywords, "scopes": scopes, "demands": demands})
+    given = {"scopes": scopes, "demands": demands, "schedules": schedules}
+    chosen = build_options(options, {**keywords, **given})
     partitioned = is_partitioned(mod)
     check_print_after(chosen.print_after, BUILD if partitioned else STAGES, chosen)
     pmod = mod if partitioned else _partitioned(mod, chosen)
@@ -352,6 +378,7 @@ def build(
     *,
     scopes: str = ON,
     demands: Demands | None = None,
+    schedules: Schedules | None = None,
     options: BuildOptions | None = None,
 ) -> Any:
     """Compile a partitioned (or integer-dialect) module to a ``relax.VMExecutable``.
@@ -363,8 +390,8 @@ def build(
             ``{"kind": "llvm", "mcpu": "x86-64-v3"}`` for libraries that run elsewhere.  The host's
             operators do without its fused multiply-add
             (:func:`vta_byoc.hw.sim.target.exact_target`).
-        scopes, demands: as for :func:`partition_for_vta`; a module that was already partitioned
-            is taken as it is.
+        scopes, demands, schedules: as for :func:`partition_for_vta`; a module that was already
+            partitioned is taken as it is.
         options: all of these, and more, in one value instead.
 
     Raises:
@@ -372,5 +399,6 @@ def build(
             ways, or a module of another form.
     """
     keywords = {"config": config, "device": device, "target": target}
-    chosen = build_options(options, {**keywords, "scopes": scopes, "demands": demands})
+    given = {"scopes": scopes, "demands": demands, "schedules": schedules}
+    chosen = build_options(options, {**keywords, **given})
     return compile_module(mod, options=chosen).exe

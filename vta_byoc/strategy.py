@@ -20,6 +20,7 @@ from vta_byoc.strategies.movement.concat import CONCAT
 from vta_byoc.strategies.movement.move import MOVE
 from vta_byoc.strategies.pooling.pool import POOL
 from vta_byoc.strategies.te.base import Part, Shared, Strategy
+from vta_byoc.strategies.te.kernel import PIN, Chosen, Kernels
 from vta_byoc.workload.memory import DRAM_ACC, DRAM_INP, DRAM_WGT
 from vta_byoc.workload.packing import (
     blocks,
@@ -55,8 +56,10 @@ WORKLOAD_ATTR = "vta.workload"
 def _naming(strategy: Strategy) -> Strategy:
     """``strategy`` with a compute whose PrimFuncs name it and their workload."""
 
-    def compute(work: Any, config: VTAConfig) -> tirx.PrimFunc:
-        private = strategy.compute(work, config).without_attr("global_symbol")
+    def compute(
+        work: Any, config: VTAConfig, kernels: Kernels | None = None
+    ) -> tirx.PrimFunc:
+        private = strategy.compute(work, config, kernels).without_attr("global_symbol")
         return private.with_attrs({STRATEGY_ATTR: strategy.name, WORKLOAD_ATTR: to_json(work)})
 
     return dataclasses.replace(strategy, compute=compute)
@@ -85,13 +88,30 @@ class Computation:
 
     Arguments are the producer's (operands, then constants); then for each consumer its own without
     the one that it takes from the tile.  ``calls``: it is one of that many calls in a row that have
-    their weights in common.
+    their weights in common.  ``chosen``: its kernels and who chose them; None asks its strategy.
     """
 
     strategy: Strategy
     work: Any
     tails: tuple[Tail, ...] = ()
     calls: int = 1
+    chosen: Chosen | None = None
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether a user chose its kernels, by name."""
+        return self.chosen is not None and self.chosen.origin == PIN
+
+    def kernels(self, config: VTAConfig) -> Kernels:
+        """Its kernels; VTAError where none fits."""
+        if self.chosen is not None:
+            return self.chosen.kernels
+        return self.strategy.choose(self.work, config, self.tails, self.calls)
+
+    def by_estimate(self, config: VTAConfig) -> Computation:
+        """The same with the kernels that cost least by estimate; VTAError where none fits."""
+        free = dataclasses.replace(self, chosen=None)
+        return dataclasses.replace(self, chosen=Chosen(free.kernels(config)))
 
     @property
     def is_plain(self) -> bool:
@@ -101,22 +121,23 @@ class Computation:
     def parts(self, config: VTAConfig) -> list[Part]:
         """The scheduled PrimFuncs, in order."""
         if self.is_plain:
-            return self.strategy.parts(self.work, config)
+            return self.strategy.parts(self.work, config, self.kernels(config))
         return self.shared(config).parts()
 
     def estimate(self, config: VTAConfig) -> float:
         """Cycles of the chosen tile; VTAError where none fits."""
         if self.is_plain:
-            return self.strategy.estimate(self.work, config)
+            return self.strategy.estimate(self.work, config, self.kernels(config))
         return self.shared(config).cycles
 
     def shared(self, config: VTAConfig) -> Shared:
         """How consumers share the tiles, and calls the weights."""
+        kernels = self.kernels(config)
         if self.calls > 1:
             assert self.strategy.repeated is not None
-            return self.strategy.repeated(self.work, self.tails, self.calls, config)
+            return self.strategy.repeated(self.work, self.tails, self.calls, config, kernels)
         assert self.strategy.shared is not None
-        return self.strategy.shared(self.work, self.tails, config)
+        return self.strategy.shared(self.work, self.tails, config, kernels)
 
     def scopes(self) -> tuple[str, ...]:
         """The DRAM scope demanded for each argument."""
@@ -136,7 +157,11 @@ class Computation:
         return [] if self.tails else self.strategy.homes(self.work, config)
 
 
-def computation_of(funcs: Sequence[tirx.PrimFunc], carried: Sequence[int] = ()) -> Computation:
+def computation_of(
+    funcs: Sequence[tirx.PrimFunc],
+    carried: Sequence[int] = (),
+    chosen: Chosen | None = None,
+) -> Computation:
     """The computation of packed PrimFuncs; each but the first takes argument ``carried`` from the
     tiles of the one before."""
     strategy, work = strategy_of(funcs[0])
@@ -144,7 +169,7 @@ def computation_of(funcs: Sequence[tirx.PrimFunc], carried: Sequence[int] = ()) 
         Tail(strategy_of(func)[1], position)
         for func, position in zip(funcs[1:], carried, strict=True)
     ]
-    return Computation(strategy, work, tuple(tails))
+    return Computation(strategy, work, tuple(tails), chosen=chosen)
 
 
 def parts_of(func: tirx.PrimFunc, config: VTAConfig) -> list[Part]:

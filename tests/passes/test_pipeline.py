@@ -28,7 +28,6 @@ from vta_byoc.passes.lower_regions import LoweredRegions
 from vta_byoc.pipeline import (
     DRAM_ONLY,
     OFF,
-    PARTITION,
     STAGES,
     BuildOptions,
     build,
@@ -37,6 +36,7 @@ from vta_byoc.pipeline import (
     partition_passes,
     vta_pipeline,
 )
+from vta_byoc.tuning.schedules import Schedules
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "pipeline.md"
 PYNQ = VTAConfig.preset("pynq")
@@ -45,7 +45,9 @@ PARTITIONING = (
     *("ShareTiles", "MergeRegions", "AnnotateScopes"),
 )
 BUILDING = ("LowerRegions", "FuseHost", "BuildHost")
-KNOWN = ", ".join((*PARTITIONING, *BUILDING))
+GIVEN = "CheckSchedules"
+"""Runs where schedules are given."""
+KNOWN = ", ".join((*PARTITIONING, GIVEN, *BUILDING))
 UNKNOWN = (
     f"print after 'mark': no stage has this name; known: {KNOWN}; `vta-byoc passes` says what each "
     "one does"
@@ -63,8 +65,9 @@ def network() -> tvm.IRModule:
 
 # ---------------------------------------------------------------- stages and instruments
 def test_stages_have_the_names_of_their_passes() -> None:
-    made = [planned.make(DRY, LoweredRegions()).info.name for planned in STAGES]
-    assert made == [f"vta.{name}" for name in (*PARTITIONING, *BUILDING)]
+    options = dataclasses.replace(DRY, schedules=Schedules())
+    made = [planned.make(options, LoweredRegions()).info.name for planned in STAGES]
+    assert made == [f"vta.{name}" for name in (*PARTITIONING, GIVEN, *BUILDING)]
 
 
 @pass_instrument
@@ -136,7 +139,7 @@ def test_print_after_into_files(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_printing_changes_nothing() -> None:
-    options = dataclasses.replace(DRY, print_after=tuple(s.name for s in STAGES))
+    options = dataclasses.replace(DRY, print_after=(*PARTITIONING, *BUILDING))
     quiet, told = (compile_module(network(), options=o).programs for o in (DRY, options))
     assert {n: p.digest() for n, p in quiet.items()} == {n: p.digest() for n, p in told.items()}
 
@@ -151,7 +154,8 @@ def test_printing_changes_nothing() -> None:
             compile_module,
             {"print_after": ("ShareTiles",), "scopes": OFF},
             "print after 'ShareTiles': this stage does not run here; those that run: "
-            f"{KNOWN.replace('ShareTiles, ', '')}; choose one of them",
+            f"{', '.join((*PARTITIONING, *BUILDING)).replace('ShareTiles, ', '')}; choose one of "
+            "them",
         ),
     ],
 )
@@ -303,7 +307,7 @@ def test_the_table(golden: Callable[[str, str], None]) -> None:
 def test_the_table_as_json() -> None:
     found = json.loads(cli("passes", "--json").stdout)
     assert set(found) == {"stages", "forms"}
-    assert [stage["name"] for stage in found["stages"]] == [*PARTITIONING, *BUILDING]
+    assert [stage["name"] for stage in found["stages"]] == [*PARTITIONING, GIVEN, *BUILDING]
     assert found["stages"][4] == {
         "name": "ShareTiles",
         "pass": "vta.ShareTiles",
@@ -331,7 +335,7 @@ def test_commands_print_after_a_stage(command: str, model: Path, tmp_path: Path)
 def test_unknown_stages_are_refused_before_the_model_is_read() -> None:
     assert refused("run", "missing.onnx", "--print-after", "mark") == UNKNOWN
     for command in ("place", "scopes"):
-        assert refused(command, "missing.onnx", "--print-after", "LowerRegions") == ENDED
+        assert refused(command, "missing.onnx", "--print-after", "LowerRegions") == ENDED.replace("AnnotateScopes", f"AnnotateScopes, {GIVEN}")
 
 
 def test_files_that_cannot_be_written_are_refused_first(model: Path, tmp_path: Path) -> None:
@@ -361,4 +365,4 @@ def test_packed_until_regions() -> None:
     """The list of passes can be cut where a form is wanted."""
     *before, _merge, _annotate = partition_passes(PYNQ)
     check_form(tvm.transform.Sequential(before)(network()), PACKED)
-    assert len(PARTITION) == len(before) + 2
+    assert len(PARTITIONING) == len(before) + 2

@@ -27,6 +27,7 @@ from vta_byoc.cli import (
     program_files,
     quantization_report,
     scopes,
+    tune,
 )
 from vta_byoc.cli.consoles import say
 from vta_byoc.hw.errors import VTAError
@@ -134,6 +135,7 @@ Examples:
   vta-byoc compile resnet18.onnx -o resnet18.so
   vta-byoc place resnet18.onnx --fail-under 99
   vta-byoc scopes resnet18.onnx
+  vta-byoc tune resnet18.onnx -o resnet18.jsonl
   vta-byoc eval digits.onnx --data labelled.npz
   vta-byoc quantize-report resnet18.onnx --calibration samples.npz -o report.html
   vta-byoc compare resnet18.onnx --against onnxruntime
@@ -176,6 +178,7 @@ _COMMANDS: tuple[Callable[..., Any], ...] = (
     commands.disasm,
     place.place,
     scopes.scopes,
+    tune.tune,
     eval.evaluate,
     quantization_report.quantize_report,
     compare.compare,

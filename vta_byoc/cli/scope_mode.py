@@ -1,4 +1,5 @@
-"""The options that say where tensors between layers may live, for every command that compiles."""
+"""The options that say where tensors between layers may live, and how layers are computed, for
+every command that compiles."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-MODE, DEMANDS = "vta_byoc.scopes", "vta_byoc.demands"
+MODE, DEMANDS, SCHEDULES = "vta_byoc.scopes", "vta_byoc.demands", "vta_byoc.schedules"
 """Keys of the click context's `meta`."""
 MODES = ("on", "dram", "off")
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -19,6 +20,10 @@ def _remember_mode(ctx: click.Context, _param: click.Parameter, mode: str) -> No
 
 def _remember_demands(ctx: click.Context, _param: click.Parameter, texts: Sequence[str]) -> None:
     ctx.meta[DEMANDS] = parse_demands(texts)
+
+
+def _remember_schedules(ctx: click.Context, _param: click.Parameter, path: str | None) -> None:
+    ctx.meta[SCHEDULES] = path
 
 
 def parse_demands(texts: Sequence[str]) -> dict[tuple[str, str], str]:
@@ -67,13 +72,32 @@ _demand = click.option(
 )
 
 
-def scopes_option(command: Command) -> Command:
-    """Both options."""
+_schedules = click.option(
+    "--schedules",
+    metavar="LOG",
+    expose_value=False,
+    callback=_remember_schedules,
+    help="A tuning log that `vta-byoc tune` wrote: the tiles of layers that it has are taken from "
+    "there.",
+)
+
+
+def placement_options(command: Command) -> Command:
+    """--scopes and --demand."""
     return _scopes(_demand(command))
 
 
+def scopes_option(command: Command) -> Command:
+    """--scopes, --demand and --schedules."""
+    return placement_options(_schedules(command))
+
+
 def chosen() -> dict[str, Any]:
-    """What the running command was given, as the arguments `scopes` and `demands` of
+    """What the running command was given, as the arguments `scopes`, `demands` and `schedules` of
     :func:`vta_byoc.pipeline.partition_for_vta`."""
+    from vta_byoc.tuning.schedules import Schedules
+
     meta = click.get_current_context().meta
-    return {"scopes": meta[MODE], "demands": meta[DEMANDS]}
+    path = meta.get(SCHEDULES)
+    schedules = None if path is None else Schedules.read(path)
+    return {"scopes": meta[MODE], "demands": meta[DEMANDS], "schedules": schedules}

@@ -36,6 +36,7 @@ __all__ = [
     "best",
     "by_size",
     "ceil_div",
+    "cheapest",
     "cost_of",
     "keeps_weights",
     "sizes",
@@ -50,6 +51,9 @@ TOLERANCE = 0.01
 All of ResNet-18: at 0 8.787 M cycles and 27.3 MB, at 0.005 8.791 M and 21.7 MB, at 0.01 8.819 M and
 20.3 MB, at 0.02 8.856 M and 19.3 MB.
 """
+
+SPREAD = 1.25
+"""How much more than the best a candidate of :func:`cheapest` may cost by estimate."""
 
 
 @dataclass(frozen=True)
@@ -163,6 +167,24 @@ def best(space: Space, config: VTAConfig) -> Choice:
     return min((pick for pick in picks if pick), key=lambda pick: pick[:2])[2]
 
 
+def cheapest(space: Space, config: VTAConfig, count: int) -> list[Choice]:
+    """At most ``count`` legal choices that cost least by estimate, the cheapest first.
+
+    Each tile and variant is there once, with the slots that cost least; none costs more than SPREAD
+    times the best.  The same for the same input.  Nothing fits: VTAError as of :func:`best`.
+    """
+    limit = SPREAD * best(space, config).cycles
+    found: dict[tuple[object, ...], Choice] = {}
+    for variant in space.variants:
+        candidates = _Candidates(space, config, variant)
+        for pool in candidates.within(limit):
+            for choice in pool.lowest(count):
+                key = (variant, *choice.tile.values())
+                if key not in found or choice.cycles < found[key].cycles:
+                    found[key] = choice
+    return sorted(found.values(), key=lambda choice: choice.cycles)[:count]
+
+
 def cost_of(space: Space, config: VTAConfig, choice: Choice) -> float:
     """Estimated cycles of a given choice (infinite where it does not fit)."""
     tile = {name: np.array([size]) for name, size in choice.tile.items()}
@@ -208,8 +230,8 @@ class _Candidates:
             return given.reshape(())
         return np.broadcast_to(given, self.shape).reshape(-1)[self.at]
 
-    def pools(self, limit: float) -> Iterator[_Pool]:
-        """Candidates by slots, those left out that cannot be near ``limit``.
+    def least(self) -> np.ndarray:
+        """Cycles that candidates take at least, whatever the slots.
 
         Without kernels to load, and without a tile that is loaded to both slots, two slots
         everywhere cost least: what then exceeds the best so far need not be looked at with fewer.
@@ -217,7 +239,11 @@ class _Candidates:
         staged = tuple(item.fewest() for item in self.demand.staged)
         free = dataclasses.replace(self.demand, staged=staged, step_kernels=0, step_uops=0)
         least, _ = spent(free, self.config, (2, 2, 2), self.space.calls)
-        least = np.broadcast_to(least, self.at.shape)
+        return np.broadcast_to(least, self.at.shape)
+
+    def pools(self, limit: float) -> Iterator[_Pool]:
+        """Candidates by slots, those left out that cannot be near ``limit``."""
+        least = self.least()
         first, *others = slot_choices(self.demand)
         for choices in ([first], others):
             near = np.flatnonzero(least <= (1 + TOLERANCE) * limit)
@@ -226,6 +252,13 @@ class _Candidates:
             for pool in self._with_slots(choices, near):
                 limit = min(limit, float(pool.cycles.min()))
                 yield pool
+
+    def within(self, limit: float) -> list[_Pool]:
+        """Candidates by slots, those left out that cannot cost as little as ``limit``."""
+        near = np.flatnonzero(self.least() <= limit)
+        if not len(near):
+            return []
+        return [pool for c in slot_choices(self.demand) for pool in self._with_slots([c], near)]
 
     def _with_slots(
         self, choices: Sequence[tuple[int, int, int]], near: np.ndarray
@@ -262,9 +295,16 @@ class _Pool:
         if not len(near):
             return None
         k = int(near[np.lexsort((self.cycles[near], self.port[near]))[0]])
-        cycles, tile = float(self.cycles[k]), self.candidates.tile(int(self.at[k]))
-        choice = Choice(tile, self.candidates.variant, self.slots, cycles)
-        return float(self.port[k]), cycles, choice
+        return float(self.port[k]), float(self.cycles[k]), self._choice(k)
+
+    def lowest(self, count: int) -> list[Choice]:
+        """At most ``count`` of them that fit and cost least, the cheapest first."""
+        order = np.lexsort((self.port, self.cycles))[:count]
+        return [self._choice(int(k)) for k in order if np.isfinite(self.cycles[k])]
+
+    def _choice(self, k: int) -> Choice:
+        tile = self.candidates.tile(int(self.at[k]))
+        return Choice(tile, self.candidates.variant, self.slots, float(self.cycles[k]))
 
 
 def _taking(at: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:

@@ -11,6 +11,7 @@ from tvm import relax
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.ir.chains import Binding, Graph
+from vta_byoc.strategies.te.kernel import Kernels
 from vta_byoc.workload.im2col import Fold
 from vta_byoc.workload.layout import NCHW
 
@@ -39,7 +40,8 @@ class Plan:
     Attributes:
         strategy: key of the table of strategies.
         work: the workload of that strategy.
-        constants: makes the strategy's packed constant arguments.
+        constants: makes the strategy's packed constant arguments for kernels.
+        kernels: those that cost least by estimate.
         cycles: estimated.
         fold: what the host does to the operand instead of packing it, None for a plain pack.
         note: the choice in words, "" where there was none.
@@ -47,7 +49,8 @@ class Plan:
 
     strategy: str
     work: Any
-    constants: Callable[[], list[np.ndarray]]
+    constants: Callable[[Kernels], list[np.ndarray]]
+    kernels: Kernels
     cycles: float
     fold: Fold | None = None
     note: str = ""

@@ -223,11 +223,13 @@ def simple_plan(
     """The plan of strategy ``name``."""
     check_sizes(work)
     strategy = STRATEGIES[name]
+    kernels = strategy.choose(work, config)
     return Plan(
         name,
         work,
-        lambda: strategy.constants(work, constants, config),
-        strategy.estimate(work, config),
+        lambda chosen: strategy.constants(work, constants, config, chosen),
+        kernels,
+        strategy.estimate(work, config, kernels),
         note=note,
     )
 

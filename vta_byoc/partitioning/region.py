@@ -12,6 +12,7 @@ from tvm.ir import Tuple, TupleGetItem
 from vta_byoc.ir.bindings import static_shape, straight_bindings
 from vta_byoc.partitioning.composite import RESULT_ATTR, SOURCE_ATTR
 from vta_byoc.runtime.executable import region_name
+from vta_byoc.strategies.te.kernel import SCHEDULE_ATTR, Chosen
 from vta_byoc.strategy import Computation, computation_of
 
 CODEGEN = "vta"
@@ -64,7 +65,7 @@ class Step:
     The first of ``computes`` is the producer; each further one is a consumer that takes the result
     before it from the same tiles, as its argument number ``carried``; ``inside`` are these results.
     ``source`` is the model's operator that it computes, or a part of; several, joined by JOINT,
-    where tiles are shared.
+    where tiles are shared.  ``chosen``: its schedule, as the composite has it.
     """
 
     composite: str
@@ -74,10 +75,12 @@ class Step:
     args: tuple[str, ...]
     output: str
     source: str
+    chosen: Chosen | None = None
 
     def computation(self, mod: tvm.IRModule) -> Computation:
         """What it computes, and how, by the PrimFuncs of ``mod``."""
-        return computation_of([mod[compute] for compute in self.computes], self.carried)
+        funcs = [mod[compute] for compute in self.computes]
+        return computation_of(funcs, self.carried, self.chosen)
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,12 @@ def computes_of(
     return tuple(computes), tuple(carried), tuple(inside)
 
 
+def chosen_of(composite: relax.Function) -> Chosen | None:
+    """The schedule that is written on a packed composite."""
+    text = composite.attrs.get(SCHEDULE_ATTR)
+    return None if text is None else Chosen.from_text(str(text))
+
+
 class _Reader:
     def __init__(self, func: relax.Function):
         self._names: dict[relax.Var, str] = {}
@@ -155,7 +164,7 @@ class _Reader:
             args = tuple(self._names[a] for a in value.args)
             name = self._declare(var, str(inner.attrs[RESULT_ATTR]))
             source, composite = (str(inner.attrs[key]) for key in (SOURCE_ATTR, "Composite"))
-            return Step(composite, *computes_of(inner), args, name, source)
+            return Step(composite, *computes_of(inner), args, name, source, chosen_of(inner))
         if isinstance(value, relax.Var):
             self._names[var] = self._names[value]
             return None

@@ -33,9 +33,11 @@ from vta_byoc.ir.names import JOINT
 from vta_byoc.ir.stage import Stage
 from vta_byoc.partitioning.composite import PLACEMENT_ATTR, RESULT_ATTR, SOURCE_ATTR, composites
 from vta_byoc.partitioning.placement import placements
-from vta_byoc.partitioning.region import computes_of
+from vta_byoc.partitioning.region import chosen_of, computes_of
 from vta_byoc.strategies.fused.consumer import Tail, keeps_int8
+from vta_byoc.strategies.te.kernel import SCHEDULE_ATTR
 from vta_byoc.strategy import Computation, computation_of
+from vta_byoc.tuning.schedules import Schedules, chosen_for
 from vta_byoc.workload.memory import ACC, DRAM_INP
 from vta_byoc.workload.workloads import ElementwiseWorkload, PoolWorkload
 
@@ -69,8 +71,12 @@ class Sharing:
     together: float = 0.0
 
 
-def share_tiles(config: VTAConfig, demands: Demands | None = None) -> tvm.transform.Pass:
-    """Merge packed composites that share tiles; ``demands`` overrule the consumers' own.
+def share_tiles(
+    config: VTAConfig, demands: Demands | None = None, schedules: Schedules | None = None
+) -> tvm.transform.Pass:
+    """Merge packed composites that share tiles; ``demands`` overrule the consumers' own,
+    ``schedules`` those that strategies choose.  Who shares tiles does not depend on schedules of a
+    log: estimates of what strategies choose decide.
 
     Raises:
         VTAError: a demand that cannot be met, or of a consumer that does not read the tensor.
@@ -78,7 +84,7 @@ def share_tiles(config: VTAConfig, demands: Demands | None = None) -> tvm.transf
 
     @SHARE_TILES
     def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        return _Sharer(mod, config, demands or {}).run()
+        return _Sharer(mod, config, demands or {}, schedules).run()
 
     return run
 
@@ -126,8 +132,15 @@ class _Refused(Exception):
 
 
 class _Sharer:
-    def __init__(self, mod: tvm.IRModule, config: VTAConfig, demands: Demands):
+    def __init__(
+        self,
+        mod: tvm.IRModule,
+        config: VTAConfig,
+        demands: Demands,
+        schedules: Schedules | None,
+    ):
         self._mod, self._config, self._demands = mod, config, dict(demands)
+        self._schedules = schedules
         self._groups = composites(mod)
         self._main = mod["main"]
         self._users = users_of(self._main)
@@ -167,8 +180,9 @@ class _Sharer:
         if function is None:
             return None
         computes, carried, _ = computes_of(function)
-        computation = computation_of([self._mod[c] for c in computes], carried)
-        cycles = computation.estimate(self._config)
+        funcs = [self._mod[c] for c in computes]
+        computation = computation_of(funcs, carried, chosen_of(function))
+        cycles = computation.by_estimate(self._config).estimate(self._config)
         source = str(function.attrs[SOURCE_ATTR])
         return _Node(binding.var, function, list(call.args), computation, cycles, (source,))
 
@@ -248,6 +262,9 @@ class _Sharer:
         strategy = producer.computation.strategy
         if len(node.computation.tails):
             raise _Refused("need its consumer alone, have consumers in its tiles")
+        pinned = next((n.result for n in (producer, node) if n.computation.is_pinned), None)
+        if pinned is not None:
+            raise _Refused(f'need tiles to choose for both, have a pinned schedule of "{pinned}"')
         if strategy.shared is None:
             raise _Refused(
                 f"need a producer whose accumulators keep its result, have {strategy.name}"
@@ -262,7 +279,8 @@ class _Sharer:
             raise _Refused(f'need "{node.result}" as its only reader, have {names} too')
         tail = Tail(node.computation.work, operand)
         try:
-            together = dataclasses.replace(producer.computation, tails=(*last, tail))
+            together = dataclasses.replace(producer.computation, tails=(*last, tail), chosen=None)
+            together = together.by_estimate(self._config)
             return _Way(producer, operand, together, together.estimate(self._config))
         except VTAError as error:
             raise _Refused(str(error)) from error
@@ -301,14 +319,17 @@ class _Sharer:
     def _merge(self, node: _Node, way: _Way) -> None:
         """``node`` becomes the producer with the consumer in its tiles."""
         producer = way.producer
+        sources = (*producer.sources, *node.sources)
+        names = [node.result, JOINT.join(dict.fromkeys(sources))]
+        together = chosen_for(self._schedules, names, way.together, self._config)
         own = node.args[: way.operand] + node.args[way.operand + 1 :]
         del self._nodes[producer.var]
         self._nodes[node.var] = dataclasses.replace(
             node,
             args=[*producer.args, *own],
-            computation=way.together,
+            computation=together,
             cycles=way.cycles,
-            sources=(*producer.sources, *node.sources),
+            sources=sources,
             inside=[*(producer.inside or [producer]), node],
         )
 
@@ -346,6 +367,10 @@ class _Sharer:
         result = result.with_attr(PLACEMENT_ATTR, self._placement())
         return relax.transform.Normalize()(result)
 
+    def _scheduled(self, node: _Node) -> float:
+        """Estimated cycles with the kernels that it has."""
+        return node.computation.estimate(self._config)
+
     def _placement(self) -> str:
         """The placement record: a consumer's cycles are those it adds to its producer's.
 
@@ -355,11 +380,14 @@ class _Sharer:
         added: dict[str, float] = {}
         for node in self._nodes.values():
             first, *rest = node.inside or [node]
-            more = max(0.0, node.cycles - first.cycles)
+            if not rest:
+                continue
+            more = max(0.0, self._scheduled(node) - self._scheduled(first))
             for consumer in rest:
                 (source,) = consumer.sources
                 homes.setdefault(source, []).append(first.sources[0])
-                added[source] = added.get(source, 0.0) + more / len(rest) - consumer.cycles
+                spared = self._scheduled(consumer)
+                added[source] = added.get(source, 0.0) + more / len(rest) - spared
         records = []
         for record in placements(self._mod):
             if record.name in homes:
@@ -394,6 +422,8 @@ def _merged(node: _Node, builder: relax.BlockBuilder) -> relax.Function:
         bindings.append(relax.VarBinding(before, call))
     assert before is not None
     body = relax.SeqExpr([relax.DataflowBlock(bindings)], before)
+    chosen = node.computation.chosen
+    assert chosen is not None
     first, *rest = (str(part.function.attrs["Composite"]) for part in node.inside)
     name = "_".join([first, *(other.partition(".")[2] for other in rest)])
     return relax.Function(params, body, ret_ty=before.ty).with_attrs(
@@ -402,6 +432,7 @@ def _merged(node: _Node, builder: relax.BlockBuilder) -> relax.Function:
             "Primitive": True,
             SOURCE_ATTR: JOINT.join(dict.fromkeys(node.sources)),
             RESULT_ATTR: node.result,
+            SCHEDULE_ATTR: chosen.to_text(),
         }
     )
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import tvm
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.partitioning.region import Region, Step
+from vta_byoc.strategies.te.kernel import Chosen
 from vta_byoc.strategy import Computation
 from vta_byoc.workload.memory import DRAM_WGT
 from vta_byoc.workload.workloads import Epilogue
@@ -29,10 +30,12 @@ class WeightRun:
     Attributes:
         weights: the constant, as the first step reads it.
         results: of the steps, in order.
+        chosen: the schedule of each step as a call of the run.
     """
 
     weights: str
     results: tuple[str, ...]
+    chosen: tuple[Chosen, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def calls(self) -> int:
@@ -47,15 +50,21 @@ def weight_runs(
     found = []
     for steps in _alike(mod, region.steps, same):
         weights = _weights_of(steps[0], steps[0].computation(mod))
-        if len(steps) > 1 and weights is not None and _kept(mod, steps, config):
-            found.append(WeightRun(weights, tuple(step.output for step in steps)))
+        if len(steps) > 1 and weights is not None:
+            chosen = _kept(mod, steps, config)
+            if chosen is not None:
+                found.append(WeightRun(weights, tuple(step.output for step in steps), chosen))
     return found
 
 
 def computation_in(mod: tvm.IRModule, step: Step, runs: Sequence[WeightRun]) -> Computation:
     """What ``step`` computes, as one call of its run where it is in one."""
-    calls = next((run.calls for run in runs if step.output in run.results), 1)
-    return dataclasses.replace(step.computation(mod), calls=calls)
+    computation = step.computation(mod)
+    for run in runs:
+        if step.output in run.results:
+            chosen = run.chosen[run.results.index(step.output)]
+            return dataclasses.replace(computation, calls=run.calls, chosen=chosen)
+    return computation
 
 
 def _alike(
@@ -77,18 +86,24 @@ def _alike(
 
 
 def _weights_of(step: Step, computation: Computation) -> str | None:
-    """The argument of ``step`` that calls can have in common."""
-    if computation.strategy.repeated is None:
+    """The argument of ``step`` that calls can have in common; a tile that a user chose is for one
+    call."""
+    if computation.strategy.repeated is None or computation.is_pinned:
         return None
     return step.args[computation.strategy.scopes(computation.work).index(DRAM_WGT)]
 
 
-def _kept(mod: tvm.IRModule, steps: Sequence[Step], config: VTAConfig) -> bool:
-    """Whether all ``steps`` take one tile that leaves the weights in SRAM."""
+def _kept(
+    mod: tvm.IRModule, steps: Sequence[Step], config: VTAConfig
+) -> tuple[Chosen, ...] | None:
+    """The schedules of ``steps`` where all take one tile that leaves the weights in SRAM."""
     calls = [dataclasses.replace(s.computation(mod), calls=len(steps)) for s in steps]
+    calls = [call.by_estimate(config) for call in calls]
     keeps = [call.shared(config).keeps for call in calls]
     first = keeps[0]
-    return first is not None and all(
-        k is not None and (k.tile, k.variant, k.slots) == (first.tile, first.variant, first.slots)
+    if first is None or any(
+        k is None or (k.tile, k.variant, k.slots) != (first.tile, first.variant, first.slots)
         for k in keeps
-    )
+    ):
+        return None
+    return tuple(call.chosen for call in calls if call.chosen is not None)

@@ -27,6 +27,7 @@ from vta_byoc.strategies.te.base import (
     epilogue_operands,
     stored,
 )
+from vta_byoc.strategies.te.kernel import Kernel, Kernels, KernelSpace
 from vta_byoc.workload.memory import DRAM_ACC, DRAM_INP, DRAM_WGT
 from vta_byoc.workload.packing import packed_shape
 from vta_byoc.workload.workloads import Conv2dWorkload
@@ -72,12 +73,49 @@ def choose(
     return found
 
 
-def compute(work: Conv2dWorkload, config: VTAConfig) -> tirx.PrimFunc:
+def chosen(
+    work: Conv2dWorkload, config: VTAConfig, tails: tuple[Tail, ...] = (), calls: int = 1
+) -> Kernels:
+    """The only kernel, by estimate."""
+    grouping, choice = choose(work, config, tails=tails, calls=calls)
+    return (Kernel(choice, grouping),)
+
+
+def spaces(
+    work: Conv2dWorkload, config: VTAConfig, tails: tuple[Tail, ...] = (), calls: int = 1
+) -> tuple[KernelSpace, ...]:
+    """What the kernel could be."""
+    return (kernel_space(work, config, None, tails, calls),)
+
+
+def kernel_space(
+    work: Conv2dWorkload,
+    config: VTAConfig,
+    out_strides: tuple[int, int] | None,
+    tails: tuple[Tail, ...],
+    calls: int = 1,
+) -> KernelSpace:
+    """What a kernel could be; arguments as of :func:`choose`."""
+    together = bool(tails) or calls > 1
+    ways = [choose(work, config, out_strides)[0]] if together else groupings(work, config)
+    spaces = [conv_space(work, way, config, out_strides, tails, calls) for way in ways]
+    return KernelSpace(tuple(zip(ways, spaces, strict=True)))
+
+
+def grouping_of(kernel: Kernel) -> Grouping:
+    """How ``kernel`` joins groups."""
+    assert kernel.grouping is not None
+    return kernel.grouping
+
+
+def compute(
+    work: Conv2dWorkload, config: VTAConfig, kernels: Kernels | None = None
+) -> tirx.PrimFunc:
     """The convolution of packed tensors: data, weight (sets * co, ci, KH, KW, k, k), operands.
 
     A weight of two digits is (sets * co, 2, ci, KH, KW, k, k), the upper digit first.
     """
-    grouping, _ = choose(work, config)
+    grouping = grouping_of((kernels or chosen(work, config))[0])
     data = te.placeholder(packed_shape(work.in_shapes[0], config), "int8", name="data")
     weight = te.placeholder(weight_shape(work, grouping, config), "int8", name="weight")
     operands = epilogue_operands(work.epilogue.tensors, work.out_shape, config)
@@ -146,9 +184,12 @@ def parts_for(
     return [Part(func, (*range(len(func.params) - 1), -1))]
 
 
-def parts(work: Conv2dWorkload, config: VTAConfig) -> list[Part]:
-    """One PrimFunc with the best tile."""
-    return parts_for(work, config, *choose(work, config))
+def parts(
+    work: Conv2dWorkload, config: VTAConfig, kernels: Kernels | None = None
+) -> list[Part]:
+    """One PrimFunc, with the best tile where no kernels are given."""
+    (kernel,) = kernels or chosen(work, config)
+    return parts_for(work, config, grouping_of(kernel), kernel.choice)
 
 
 def scopes(work: Conv2dWorkload) -> tuple[str, ...]:
@@ -157,10 +198,13 @@ def scopes(work: Conv2dWorkload) -> tuple[str, ...]:
 
 
 def constants(
-    work: Conv2dWorkload, given: Mapping[str, np.ndarray], config: VTAConfig
+    work: Conv2dWorkload,
+    given: Mapping[str, np.ndarray],
+    config: VTAConfig,
+    kernels: Kernels | None = None,
 ) -> list[np.ndarray]:
     """Packed weight and operands of "weight" (O, I/groups, KH, KW), "operand0", ..."""
-    grouping, _ = choose(work, config)
+    grouping = grouping_of((kernels or chosen(work, config))[0])
     weight = packed_weight(given["weight"], work, grouping, config)
     return [weight, *epilogue_constants(work.epilogue.tensors, given, config)]
 
@@ -177,21 +221,33 @@ def packed_weight(
     return np.ascontiguousarray(np.stack(packed, axis=1))
 
 
-def estimate(work: Conv2dWorkload, config: VTAConfig) -> float:
+def estimate(
+    work: Conv2dWorkload, config: VTAConfig, kernels: Kernels | None = None
+) -> float:
     """Cycles of the chosen tile; VTAError where none fits."""
-    return choose(work, config)[1].cycles
+    return (kernels or chosen(work, config))[0].choice.cycles
 
 
-def shared(work: Conv2dWorkload, tails: tuple[Tail, ...], config: VTAConfig) -> Shared:
+def shared(
+    work: Conv2dWorkload,
+    tails: tuple[Tail, ...],
+    config: VTAConfig,
+    kernels: Kernels | None = None,
+) -> Shared:
     """With consumers in its tiles."""
-    return repeated(work, tails, 1, config)
+    return repeated(work, tails, 1, config, kernels)
 
 
 def repeated(
-    work: Conv2dWorkload, tails: tuple[Tail, ...], calls: int, config: VTAConfig
+    work: Conv2dWorkload,
+    tails: tuple[Tail, ...],
+    calls: int,
+    config: VTAConfig,
+    kernels: Kernels | None = None,
 ) -> Shared:
     """As one of ``calls`` calls in a row that have their weights in common."""
-    grouping, choice = choose(work, config, tails=tails, calls=calls)
+    (kernel,) = kernels or chosen(work, config, tails, calls)
+    grouping, choice = grouping_of(kernel), kernel.choice
     space = conv_space(work, grouping, config, tails=tails, calls=calls)
 
     def parts() -> list[Part]:
@@ -211,6 +267,8 @@ CONV2D = Strategy(
     scopes,
     constants,
     estimate,
+    chosen,
+    spaces,
     shared=shared,
     repeated=repeated,
 )

@@ -18,10 +18,8 @@ import numpy as np
 from tvm import te, tirx
 
 from vta_byoc.codegen import View, with_views
-from vta_byoc.cost.search import Choice
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.conv import conv2d
-from vta_byoc.strategies.conv.grouping import Grouping
 from vta_byoc.strategies.conv.schedule import has_taps
 from vta_byoc.strategies.fused.consumer import RESULT, Tail, refuse_pools, tail_kinds
 from vta_byoc.strategies.fused.schedule import with_tails
@@ -34,6 +32,7 @@ from vta_byoc.strategies.te.base import (
     epilogue_operands,
     stored,
 )
+from vta_byoc.strategies.te.kernel import Kernel, Kernels, KernelSpace
 from vta_byoc.workload.memory import DRAM_ACC, DRAM_INP, DRAM_WGT
 from vta_byoc.workload.packing import packed_shape
 from vta_byoc.workload.workloads import MAP, Conv2dWorkload, ConvTransposeWorkload
@@ -112,24 +111,52 @@ def _phase_work(
     )
 
 
-def _choice(
-    work: ConvTransposeWorkload, phase: Phase, config: VTAConfig, tails: tuple[Tail, ...] = ()
-) -> tuple[Grouping, Choice]:
+def _out_strides(work: ConvTransposeWorkload) -> tuple[int, int]:
     row, col = work.strides
-    return conv2d.choose(phase.work, config, (row * work.out_width, col), tails)
+    return row * work.out_width, col
+
+
+def chosen(
+    work: ConvTransposeWorkload,
+    config: VTAConfig,
+    tails: tuple[Tail, ...] = (),
+    _calls: int = 1,
+) -> Kernels:
+    """A kernel for each phase, by estimate."""
+    found, strides = [], _out_strides(work)
+    for phase in phases_of(work):
+        grouping, choice = conv2d.choose(phase.work, config, strides, tails)
+        found.append(Kernel(choice, grouping))
+    return tuple(found)
+
+
+def spaces(
+    work: ConvTransposeWorkload,
+    config: VTAConfig,
+    tails: tuple[Tail, ...] = (),
+    _calls: int = 1,
+) -> tuple[KernelSpace, ...]:
+    """What the kernel of each phase could be."""
+    strides = _out_strides(work)
+    return tuple(
+        conv2d.kernel_space(phase.work, config, strides, tails) for phase in phases_of(work)
+    )
 
 
 # ---------------------------------------------------------------- definition
-def compute(work: ConvTransposeWorkload, config: VTAConfig) -> tirx.PrimFunc:
+def compute(
+    work: ConvTransposeWorkload, config: VTAConfig, kernels: Kernels | None = None
+) -> tirx.PrimFunc:
     """The packed result: data, a weight for each phase with taps, operands of the epilogue."""
     data = te.placeholder(packed_shape(work.in_shapes[0], config), "int8", name="data")
     weights: list[te.Tensor] = []
     planes: list[te.Tensor | None] = []
-    for number, phase in enumerate(phases_of(work)):
+    kernels = kernels or chosen(work, config)
+    for number, (phase, kernel) in enumerate(zip(phases_of(work), kernels, strict=True)):
         if phase.is_empty:
             planes.append(None)
             continue
-        grouping, _ = _choice(work, phase, config)
+        grouping = conv2d.grouping_of(kernel)
         shape = conv2d.weight_shape(phase.work, grouping, config)
         weights.append(te.placeholder(shape, "int8", name=f"weight{number}"))
         planes.append(conv2d.definition(phase.work, data, weights[-1], grouping, f"acc{number}"))
@@ -155,7 +182,10 @@ def compute(work: ConvTransposeWorkload, config: VTAConfig) -> tirx.PrimFunc:
 
 
 def parts(
-    work: ConvTransposeWorkload, config: VTAConfig, tails: tuple[Tail, ...] = ()
+    work: ConvTransposeWorkload,
+    config: VTAConfig,
+    kernels: Kernels | None = None,
+    tails: tuple[Tail, ...] = (),
 ) -> list[Part]:
     """One PrimFunc for each phase, which writes its rows and columns of the result."""
     phases = phases_of(work)
@@ -163,9 +193,9 @@ def parts(
     count = len(work.epilogue.tensors) + len(tail_kinds(tails))
     operands = tuple(range(1 + weights, 1 + weights + count))
     found, weight = [], 0
-    for phase in phases:
-        grouping, choice = _choice(work, phase, config, tails)
-        func = conv2d.scheduled(phase.work, config, grouping, choice)
+    for phase, kernel in zip(phases, kernels or chosen(work, config, tails), strict=True):
+        grouping = conv2d.grouping_of(kernel)
+        func = conv2d.scheduled(phase.work, config, grouping, kernel.choice)
         if tails:
             func = with_tails(func, tails, conv2d.ROLES, config)
         inputs: tuple[int, ...] = ()
@@ -210,7 +240,10 @@ def scopes(work: ConvTransposeWorkload) -> tuple[str, ...]:
 
 
 def constants(
-    work: ConvTransposeWorkload, given: Mapping[str, np.ndarray], config: VTAConfig
+    work: ConvTransposeWorkload,
+    given: Mapping[str, np.ndarray],
+    config: VTAConfig,
+    kernels: Kernels | None = None,
 ) -> list[np.ndarray]:
     """Weights by phase, of "weight" (I, O/groups, KH, KW) int8, and operands of "operand0" ..."""
     weight = given["weight"]
@@ -218,27 +251,32 @@ def constants(
     split = weight.reshape(work.groups, i // work.groups, o, kh, kw).swapaxes(1, 2)
     swapped = split.reshape(work.groups * o, i // work.groups, kh, kw)
     packed = []
-    for phase in phases_of(work):
+    for phase, kernel in zip(phases_of(work), kernels or chosen(work, config), strict=True):
         if not phase.is_empty:
             part = swapped[:, :, list(phase.rows.taps)][:, :, :, list(phase.cols.taps)]
-            grouping, _ = _choice(work, phase, config)
+            grouping = conv2d.grouping_of(kernel)
             packed.append(conv2d.packed_weight(part, phase.work, grouping, config))
     return [*packed, *epilogue_constants(work.epilogue.tensors, given, config)]
 
 
-def estimate(work: ConvTransposeWorkload, config: VTAConfig) -> float:
+def estimate(
+    work: ConvTransposeWorkload, config: VTAConfig, kernels: Kernels | None = None
+) -> float:
     """Cycles of all phases; VTAError where a tile does not fit."""
-    return sum(_choice(work, phase, config)[1].cycles for phase in phases_of(work))
+    return sum(kernel.choice.cycles for kernel in kernels or chosen(work, config))
 
 
 def shared(
-    work: ConvTransposeWorkload, tails: tuple[Tail, ...], config: VTAConfig
+    work: ConvTransposeWorkload,
+    tails: tuple[Tail, ...],
+    config: VTAConfig,
+    kernels: Kernels | None = None,
 ) -> Shared:
     """With consumers in the tiles of all phases."""
     refuse_pools(tails, "conv2d_transpose")
-    choices = [_choice(work, phase, config, tails)[1] for phase in phases_of(work)]
-    cycles = sum(choice.cycles for choice in choices)
-    return Shared(cycles, lambda: parts(work, config, tails))
+    taken = kernels or chosen(work, config, tails)
+    cycles = sum(kernel.choice.cycles for kernel in taken)
+    return Shared(cycles, lambda: parts(work, config, taken, tails))
 
 
 CONV2D_TRANSPOSE = Strategy(
@@ -249,5 +287,7 @@ CONV2D_TRANSPOSE = Strategy(
     scopes,
     constants,
     estimate,
+    chosen,
+    spaces,
     shared=shared,
 )

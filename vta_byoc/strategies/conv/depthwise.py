@@ -35,6 +35,7 @@ from vta_byoc.strategies.te.base import (
     epilogue_operands,
     stored,
 )
+from vta_byoc.strategies.te.kernel import Kernel, Kernels, KernelSpace
 from vta_byoc.strategies.te.tile_grid import Grid, Operands, staged_operand
 from vta_byoc.strategies.te.tir_builder import Load, Nests
 from vta_byoc.strategies.te.window import SPACE, Sliding, SlidingInput, Window, windows_of
@@ -64,7 +65,9 @@ def check(work: Conv2dWorkload, config: VTAConfig) -> None:
 
 
 # ---------------------------------------------------------------- definition
-def compute(work: Conv2dWorkload, config: VTAConfig) -> tirx.PrimFunc:
+def compute(
+    work: Conv2dWorkload, config: VTAConfig, _kernels: Kernels | None = None
+) -> tirx.PrimFunc:
     """The convolution of packed tensors: data, weight (C/k, taps, b, k) int8, identity weight
     (unused here), operands of the epilogue."""
     check(work, config)
@@ -106,6 +109,13 @@ def choose(
     work: Conv2dWorkload, config: VTAConfig, tails: tuple[Tail, ...] = ()
 ) -> Choice:
     """The best tile by estimate; VTAError where none fits or the machine cannot multiply."""
+    return best(tile_space(work, config, tails), config)
+
+
+def tile_space(
+    work: Conv2dWorkload, config: VTAConfig, tails: tuple[Tail, ...] = ()
+) -> Space:
+    """All tilings; VTAError where the machine cannot multiply."""
     refuse_pools(tails, "depthwise")
     check(work, config)
     sliding = Sliding.of(work, config, per_channel=True)
@@ -116,7 +126,21 @@ def choose(
         size = TileSize(extents, tile["c"], tile["h"] * tile["w"])
         return tail_demand(_demand(work, sliding, config, tile, variant), tails, size, config)
 
-    return best(Space("a depthwise convolution", axes, ("taps",), demand), config)
+    return Space("a depthwise convolution", axes, ("taps",), demand)
+
+
+def chosen(
+    work: Conv2dWorkload, config: VTAConfig, tails: tuple[Tail, ...] = (), _calls: int = 1
+) -> Kernels:
+    """The only kernel, by estimate."""
+    return (Kernel(choose(work, config, tails)),)
+
+
+def spaces(
+    work: Conv2dWorkload, config: VTAConfig, tails: tuple[Tail, ...] = (), _calls: int = 1
+) -> tuple[KernelSpace, ...]:
+    """What the kernel could be."""
+    return (KernelSpace(((None, tile_space(work, config, tails)),)),)
 
 
 def _demand(
@@ -253,9 +277,12 @@ class _Depthwise:
 
 
 # ---------------------------------------------------------------- strategy
-def parts(work: Conv2dWorkload, config: VTAConfig) -> list[Part]:
+def parts(
+    work: Conv2dWorkload, config: VTAConfig, kernels: Kernels | None = None
+) -> list[Part]:
     """One PrimFunc."""
-    func = scheduled(work, config, choose(work, config))
+    (kernel,) = kernels or chosen(work, config)
+    func = scheduled(work, config, kernel.choice)
     return [Part(func, (*range(len(func.params) - 1), -1))]
 
 
@@ -265,7 +292,10 @@ def scopes(work: Conv2dWorkload) -> tuple[str, ...]:
 
 
 def constants(
-    work: Conv2dWorkload, given: Mapping[str, np.ndarray], config: VTAConfig
+    work: Conv2dWorkload,
+    given: Mapping[str, np.ndarray],
+    config: VTAConfig,
+    _kernels: Kernels | None = None,
 ) -> list[np.ndarray]:
     """Packed "weight" (C, 1, KH, KW) int8, the identity and operands "operand0", ..."""
     return [
@@ -284,14 +314,21 @@ def pack_channels(weight: np.ndarray, config: VTAConfig) -> np.ndarray:
     return np.ascontiguousarray(np.repeat(split[:, :, None, :], config.batch, axis=2))
 
 
-def estimate(work: Conv2dWorkload, config: VTAConfig) -> float:
+def estimate(
+    work: Conv2dWorkload, config: VTAConfig, kernels: Kernels | None = None
+) -> float:
     """Cycles of the chosen tile; VTAError where none fits or the machine cannot multiply."""
-    return choose(work, config).cycles
+    return (kernels or chosen(work, config))[0].choice.cycles
 
 
-def shared(work: Conv2dWorkload, tails: tuple[Tail, ...], config: VTAConfig) -> Shared:
+def shared(
+    work: Conv2dWorkload,
+    tails: tuple[Tail, ...],
+    config: VTAConfig,
+    kernels: Kernels | None = None,
+) -> Shared:
     """With consumers in its tiles."""
-    choice = choose(work, config, tails)
+    choice = (kernels or chosen(work, config, tails))[0].choice
 
     def parts() -> list[Part]:
         func = with_tails(scheduled(work, config, choice), tails, Roles((1,), (2, 3)), config)
@@ -301,5 +338,14 @@ def shared(work: Conv2dWorkload, tails: tuple[Tail, ...], config: VTAConfig) -> 
 
 
 DEPTHWISE = Strategy(
-    "depthwise", Conv2dWorkload, compute, parts, scopes, constants, estimate, shared=shared
+    "depthwise",
+    Conv2dWorkload,
+    compute,
+    parts,
+    scopes,
+    constants,
+    estimate,
+    chosen,
+    spaces,
+    shared=shared,
 )

@@ -37,6 +37,7 @@ from vta_byoc.strategies.te.base import (
     epilogue_operands,
     stored,
 )
+from vta_byoc.strategies.te.kernel import Kernel, Kernels, KernelSpace
 from vta_byoc.strategies.te.tile_grid import Grid, Operands, staged_operand
 from vta_byoc.strategies.te.tir_builder import Nests, Tensor
 from vta_byoc.workload.memory import ACC, DRAM_ACC, DRAM_INP, DRAM_WGT, INP, WGT
@@ -81,7 +82,9 @@ def tensors(work: ElementwiseWorkload) -> tuple[str, ...]:
 
 
 # ---------------------------------------------------------------- definition
-def compute(work: ElementwiseWorkload, config: VTAConfig) -> tirx.PrimFunc:
+def compute(
+    work: ElementwiseWorkload, config: VTAConfig, _kernels: Kernels | None = None
+) -> tirx.PrimFunc:
     """The operator on packed tensors: operands, diagonal weights (unused here), tensor operands."""
     shape = packed_shape(work.out_shape, config)
     data = [te.placeholder(shape, "int8", name=f"data{i}") for i in range(work.operands)]
@@ -111,6 +114,13 @@ def choose(
     work: ElementwiseWorkload, config: VTAConfig, tails: tuple[Tail, ...] = ()
 ) -> Choice:
     """The best tile by estimate; VTAError where the machine cannot do the steps."""
+    return best(tile_space(work, config, tails), config)
+
+
+def tile_space(
+    work: ElementwiseWorkload, config: VTAConfig, tails: tuple[Tail, ...] = ()
+) -> Space:
+    """All tilings; VTAError where the machine cannot do the steps."""
     refuse_pools(tails, "elementwise")
     plan, shape = plan_of(work, config), Shape.of(work, config, tails)
     axes = {name: sizes(size) for name, size in shape.sizes.items()}
@@ -120,7 +130,27 @@ def choose(
         own = _demand(work, plan, shape, config, tile, variant)
         return tail_demand(own, tails, size, config)
 
-    return best(Space("an elementwise operator", axes, ("tiles",), demand), config)
+    return Space("an elementwise operator", axes, ("tiles",), demand)
+
+
+def chosen(
+    work: ElementwiseWorkload,
+    config: VTAConfig,
+    tails: tuple[Tail, ...] = (),
+    _calls: int = 1,
+) -> Kernels:
+    """The only kernel, by estimate."""
+    return (Kernel(choose(work, config, tails)),)
+
+
+def spaces(
+    work: ElementwiseWorkload,
+    config: VTAConfig,
+    tails: tuple[Tail, ...] = (),
+    _calls: int = 1,
+) -> tuple[KernelSpace, ...]:
+    """What the kernel could be."""
+    return (KernelSpace(((None, tile_space(work, config, tails)),)),)
 
 
 def _demand(
@@ -285,9 +315,12 @@ class _Elementwise:
 
 
 # ---------------------------------------------------------------- strategy
-def parts(work: ElementwiseWorkload, config: VTAConfig) -> list[Part]:
+def parts(
+    work: ElementwiseWorkload, config: VTAConfig, kernels: Kernels | None = None
+) -> list[Part]:
     """One PrimFunc."""
-    func = scheduled(work, config, choose(work, config))
+    (kernel,) = kernels or chosen(work, config)
+    func = scheduled(work, config, kernel.choice)
     return [Part(func, (*range(len(func.params) - 1), -1))]
 
 
@@ -297,7 +330,10 @@ def scopes(work: ElementwiseWorkload) -> tuple[str, ...]:
 
 
 def constants(
-    work: ElementwiseWorkload, given: Mapping[str, np.ndarray], config: VTAConfig
+    work: ElementwiseWorkload,
+    given: Mapping[str, np.ndarray],
+    config: VTAConfig,
+    _kernels: Kernels | None = None,
 ) -> list[np.ndarray]:
     """Diagonal weights (scales, 1, 1, 1, k, k) and "operand0", "operand1", ... of all steps."""
     return [
@@ -313,16 +349,21 @@ def diagonals(scales: Sequence[int], config: VTAConfig) -> np.ndarray:
     return np.ascontiguousarray(unit.reshape(-1, 1, 1, 1, k, k), np.int8)
 
 
-def estimate(work: ElementwiseWorkload, config: VTAConfig) -> float:
+def estimate(
+    work: ElementwiseWorkload, config: VTAConfig, kernels: Kernels | None = None
+) -> float:
     """Cycles of the chosen tile; VTAError where the machine cannot do the steps."""
-    return choose(work, config).cycles
+    return (kernels or chosen(work, config))[0].choice.cycles
 
 
 def shared(
-    work: ElementwiseWorkload, tails: tuple[Tail, ...], config: VTAConfig
+    work: ElementwiseWorkload,
+    tails: tuple[Tail, ...],
+    config: VTAConfig,
+    kernels: Kernels | None = None,
 ) -> Shared:
     """With consumers in its tiles."""
-    choice = choose(work, config, tails)
+    choice = (kernels or chosen(work, config, tails))[0].choice
 
     def parts() -> list[Part]:
         func = scheduled(work, config, choice, tails)
@@ -339,5 +380,7 @@ ELEMENTWISE = Strategy(
     scopes,
     constants,
     estimate,
+    chosen,
+    spaces,
     shared=shared,
 )

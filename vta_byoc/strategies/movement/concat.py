@@ -16,14 +16,17 @@ from tvm import te, tirx
 from vta_byoc.codegen import View, with_views
 from vta_byoc.codegen.linear import row_major
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.strategies.elementwise.elementwise import choose, diagonals, scheduled
+from vta_byoc.strategies.elementwise.elementwise import choose, diagonals, scheduled, tile_space
 from vta_byoc.strategies.te.base import Part, Strategy
+from vta_byoc.strategies.te.kernel import Kernel, Kernels, KernelSpace
 from vta_byoc.workload.memory import DRAM_INP, DRAM_WGT
 from vta_byoc.workload.packing import blocks, packed_shape
 from vta_byoc.workload.workloads import ConcatWorkload, ElementwiseWorkload, Side
 
 
-def compute(work: ConcatWorkload, config: VTAConfig) -> tirx.PrimFunc:
+def compute(
+    work: ConcatWorkload, config: VTAConfig, _kernels: Kernels | None = None
+) -> tirx.PrimFunc:
     """The operands side by side; the weights of the copies are not used here."""
     data = [
         te.placeholder(packed_shape(shape, config), "int8", name=f"data{i}")
@@ -68,14 +71,31 @@ def _copy(work: ConcatWorkload, index: int, config: VTAConfig) -> ElementwiseWor
     return ElementwiseWorkload(config.batch, channels, work.height, work.width, (Side(0),))
 
 
-def parts(work: ConcatWorkload, config: VTAConfig) -> list[Part]:
+def chosen(
+    work: ConcatWorkload, config: VTAConfig, _tails: object = (), _calls: int = 1
+) -> Kernels:
+    """A kernel for the copy of each operand, by estimate."""
+    copies = (_copy(work, i, config) for i in range(len(work.channels)))
+    return tuple(Kernel(choose(copy, config)) for copy in copies)
+
+
+def spaces(
+    work: ConcatWorkload, config: VTAConfig, _tails: object = (), _calls: int = 1
+) -> tuple[KernelSpace, ...]:
+    """What the kernel of each copy could be."""
+    copies = (_copy(work, i, config) for i in range(len(work.channels)))
+    return tuple(KernelSpace(((None, tile_space(copy, config)),)) for copy in copies)
+
+
+def parts(
+    work: ConcatWorkload, config: VTAConfig, kernels: Kernels | None = None
+) -> list[Part]:
     """A copy of each operand, block of images by block of images."""
     plane, scales = _plane(work, config), len(work.channels)
     total = blocks(sum(work.channels), config.block) * plane
-    found = []
-    for i, first in enumerate(_firsts(work, config)):
-        copy = _copy(work, i, config)
-        func = scheduled(copy, config, choose(copy, config))
+    found, taken = [], kernels or chosen(work, config)
+    for i, (first, kernel) in enumerate(zip(_firsts(work, config), taken, strict=True)):
+        func = scheduled(_copy(work, i, config), config, kernel.choice)
         size = blocks(work.channels[i], config.block) * plane
         steps = [tuple(row_major([int(d) for d in func.params[p].shape])) for p in (0, 2)]
         for n in range(blocks(work.batch, config.batch)):
@@ -93,19 +113,31 @@ def scopes(work: ConcatWorkload) -> tuple[str, ...]:
 
 
 def constants(
-    work: ConcatWorkload, given: Mapping[str, np.ndarray], config: VTAConfig
+    work: ConcatWorkload,
+    given: Mapping[str, np.ndarray],
+    config: VTAConfig,
+    _kernels: Kernels | None = None,
 ) -> list[np.ndarray]:
     """The unit weight."""
     return [diagonals((1,), config)]
 
 
-def estimate(work: ConcatWorkload, config: VTAConfig) -> float:
+def estimate(work: ConcatWorkload, config: VTAConfig, kernels: Kernels | None = None) -> float:
     """Cycles of copying all operands; those at home cost nothing."""
     images = blocks(work.batch, config.batch)
-    copies = (_copy(work, i, config) for i in range(len(work.channels)))
-    return float(images * sum(choose(copy, config).cycles for copy in copies))
+    taken = kernels or chosen(work, config)
+    return float(images * sum(kernel.choice.cycles for kernel in taken))
 
 
 CONCAT = Strategy(
-    "concat", ConcatWorkload, compute, parts, scopes, constants, estimate, homes
+    "concat",
+    ConcatWorkload,
+    compute,
+    parts,
+    scopes,
+    constants,
+    estimate,
+    chosen,
+    spaces,
+    homes,
 )

@@ -22,6 +22,7 @@ from vta_byoc.cost.search import Array, Choice, Demand, Space, Staged, best, cei
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.strategies.te.base import Part, Strategy
+from vta_byoc.strategies.te.kernel import Kernel, Kernels, KernelSpace
 from vta_byoc.strategies.te.tile_grid import Grid
 from vta_byoc.strategies.te.tir_builder import Load, Nests, Tensor
 from vta_byoc.workload.copy_region import Box, Ints, Source, merged
@@ -33,7 +34,9 @@ CANDIDATES = 30_000
 
 
 # ---------------------------------------------------------------- definition
-def compute(work: MoveWorkload, config: VTAConfig) -> tirx.PrimFunc:
+def compute(
+    work: MoveWorkload, config: VTAConfig, _kernels: Kernels | None = None
+) -> tirx.PrimFunc:
     """The result of packed operands and the movements of lanes (count, 1, 1, 1, k, k)."""
     b, k = config.batch, config.block
     shapes = [packed_shape(shape, config) for shape in work.in_shapes]
@@ -97,10 +100,30 @@ def _nest(loops: Sequence[tuple[Any, int]], body: Any) -> Any:
 @functools.lru_cache(maxsize=4096)
 def choose(box: Box, config: VTAConfig) -> Choice:
     """The best tile of a :func:`merged` box by estimate."""
+    return best(tile_space(box, config), config)
+
+
+def tile_space(box: Box, config: VTAConfig) -> Space:
+    """All tilings of a :func:`merged` box."""
     most = max(2, int(CANDIDATES ** (1 / len(box.size))))
     axes = {name: sizes(size, most) for name, size in zip(names(box), box.size, strict=True)}
     demand = functools.partial(_demand, box, config)
-    return best(Space("a copy", axes, ("tiles",), demand), config)
+    return Space("a copy", axes, ("tiles",), demand)
+
+
+def chosen(
+    work: MoveWorkload, config: VTAConfig, _tails: object = (), _calls: int = 1
+) -> Kernels:
+    """A kernel for each box, by estimate."""
+    return tuple(Kernel(choose(merged(box), config)) for box in work.boxes)
+
+
+def spaces(
+    work: MoveWorkload, config: VTAConfig, _tails: object = (), _calls: int = 1
+) -> tuple[KernelSpace, ...]:
+    """What the kernel of each box could be."""
+    found = (tile_space(merged(box), config) for box in work.boxes)
+    return tuple(KernelSpace(((None, space),)) for space in found)
 
 
 def names(box: Box) -> list[str]:
@@ -280,11 +303,13 @@ def _vectors(shape: Shape, config: VTAConfig) -> int:
 
 
 # ---------------------------------------------------------------- strategy
-def parts(work: MoveWorkload, config: VTAConfig) -> list[Part]:
+def parts(
+    work: MoveWorkload, config: VTAConfig, kernels: Kernels | None = None
+) -> list[Part]:
     """A PrimFunc for each box."""
     found = []
-    for box in (merged(box) for box in work.boxes):
-        func, operands = scheduled(work, box, config, choose(box, config))
+    for box, kernel in zip(work.boxes, kernels or chosen(work, config), strict=True):
+        func, operands = scheduled(work, merged(box), config, kernel.choice)
         found.append(Part(func, (*operands, len(work.in_shapes), -1)))
     return found
 
@@ -295,7 +320,10 @@ def scopes(work: MoveWorkload) -> tuple[str, ...]:
 
 
 def constants(
-    work: MoveWorkload, _given: Mapping[str, np.ndarray], config: VTAConfig
+    work: MoveWorkload,
+    _given: Mapping[str, np.ndarray],
+    config: VTAConfig,
+    _kernels: Kernels | None = None,
 ) -> list[np.ndarray]:
     """Weights of 0 and 1 that move lanes: (count, 1, 1, 1, k, k) int8."""
     k = config.block
@@ -312,9 +340,11 @@ def constants(
     return [weights]
 
 
-def estimate(work: MoveWorkload, config: VTAConfig) -> float:
+def estimate(work: MoveWorkload, config: VTAConfig, kernels: Kernels | None = None) -> float:
     """Cycles of the chosen tiles."""
-    return sum(choose(merged(box), config).cycles for box in work.boxes)
+    return sum(kernel.choice.cycles for kernel in kernels or chosen(work, config))
 
 
-MOVE = Strategy("move", MoveWorkload, compute, parts, scopes, constants, estimate)
+MOVE = Strategy(
+    "move", MoveWorkload, compute, parts, scopes, constants, estimate, chosen, spaces
+)

@@ -15,8 +15,8 @@ from tvm import te, tirx
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.elementwise.elementwise import diagonals
 from vta_byoc.strategies.pooling.max import scheduled_max
-from vta_byoc.strategies.pooling.sum import choose_sum, digits_of, scheduled_sum
-from vta_byoc.strategies.pooling.tile_space import choose_max
+from vta_byoc.strategies.pooling.sum import choose_sum, digits_of, scheduled_sum, sum_space
+from vta_byoc.strategies.pooling.tile_space import choose_max, max_space
 from vta_byoc.strategies.te.base import (
     Part,
     Strategy,
@@ -25,6 +25,7 @@ from vta_byoc.strategies.te.base import (
     epilogue_operands,
     stored,
 )
+from vta_byoc.strategies.te.kernel import Kernel, Kernels, KernelSpace
 from vta_byoc.strategies.te.window import Window, windows_of
 from vta_byoc.workload.memory import DRAM_ACC, DRAM_INP, DRAM_WGT
 from vta_byoc.workload.packing import packed_shape
@@ -33,7 +34,9 @@ from vta_byoc.workload.workloads import PoolWorkload
 INT8_LOW = -128
 
 
-def compute(work: PoolWorkload, config: VTAConfig) -> tirx.PrimFunc:
+def compute(
+    work: PoolWorkload, config: VTAConfig, _kernels: Kernels | None = None
+) -> tirx.PrimFunc:
     """The pool of packed tensors: data, identity weight (unused here), operands of the epilogue."""
     data = te.placeholder(packed_shape(work.in_shapes[0], config), "int8", name="data")
     digits = (len(digits_of(work.factor)), 1, 1, 1, config.block, config.block)
@@ -65,12 +68,27 @@ def _definition(work: PoolWorkload, data: te.Tensor, config: VTAConfig) -> te.Te
     return te.compute(shape, lambda *i: value[i] * work.factor, name="scaled")
 
 
-def parts(work: PoolWorkload, config: VTAConfig) -> list[Part]:
+def chosen(work: PoolWorkload, config: VTAConfig, _tails: object = (), _calls: int = 1) -> Kernels:
+    """The only kernel, by estimate."""
+    choose = choose_max if work.kind == "max" else choose_sum
+    return (Kernel(choose(work, config)),)
+
+
+def spaces(
+    work: PoolWorkload, config: VTAConfig, _tails: object = (), _calls: int = 1
+) -> tuple[KernelSpace, ...]:
+    """What the kernel could be."""
+    space = max_space if work.kind == "max" else sum_space
+    return (KernelSpace(((None, space(work, config)),)),)
+
+
+def parts(
+    work: PoolWorkload, config: VTAConfig, kernels: Kernels | None = None
+) -> list[Part]:
     """One PrimFunc."""
-    if work.kind == "max":
-        func = scheduled_max(work, config, choose_max(work, config))
-    else:
-        func = scheduled_sum(work, config, choose_sum(work, config))
+    (kernel,) = kernels or chosen(work, config)
+    scheduled = scheduled_max if work.kind == "max" else scheduled_sum
+    func = scheduled(work, config, kernel.choice)
     return [Part(func, (*range(len(func.params) - 1), -1))]
 
 
@@ -80,17 +98,21 @@ def scopes(work: PoolWorkload) -> tuple[str, ...]:
 
 
 def constants(
-    work: PoolWorkload, given: Mapping[str, np.ndarray], config: VTAConfig
+    work: PoolWorkload,
+    given: Mapping[str, np.ndarray],
+    config: VTAConfig,
+    _kernels: Kernels | None = None,
 ) -> list[np.ndarray]:
     """The identity times each digit (digits, 1, 1, 1, k, k), and "operand0", "operand1", ..."""
     digits = [digit for digit, _ in digits_of(work.factor)]
     return [diagonals(digits, config), *epilogue_constants(work.epilogue.tensors, given, config)]
 
 
-def estimate(work: PoolWorkload, config: VTAConfig) -> float:
+def estimate(work: PoolWorkload, config: VTAConfig, kernels: Kernels | None = None) -> float:
     """Cycles of the chosen tile; VTAError where none fits."""
-    choose = choose_max if work.kind == "max" else choose_sum
-    return choose(work, config).cycles
+    return (kernels or chosen(work, config))[0].choice.cycles
 
 
-POOL = Strategy("pool", PoolWorkload, compute, parts, scopes, constants, estimate)
+POOL = Strategy(
+    "pool", PoolWorkload, compute, parts, scopes, constants, estimate, chosen, spaces
+)

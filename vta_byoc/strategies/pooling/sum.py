@@ -51,10 +51,15 @@ def sliding_of(work: PoolWorkload, config: VTAConfig) -> Sliding:
 @functools.lru_cache(maxsize=4096)
 def choose_sum(work: PoolWorkload, config: VTAConfig) -> Choice:
     """The best tile by estimate."""
+    return best(sum_space(work, config), config)
+
+
+def sum_space(work: PoolWorkload, config: VTAConfig) -> Space:
+    """All tilings."""
     sliding = sliding_of(work, config)
     demand = functools.partial(_demand, work, sliding, config)
     legal = functools.partial(_legal, sliding, config)
-    return best(Space("a sum pool", sliding.axes, (WHOLE, *APART), demand, legal), config)
+    return Space("a sum pool", sliding.axes, (WHOLE, *APART), demand, legal)
 
 
 def _legal(

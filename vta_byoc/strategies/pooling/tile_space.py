@@ -123,10 +123,15 @@ def sliding_of(work: PoolWorkload, config: VTAConfig) -> Sliding:
 @functools.lru_cache(maxsize=4096)
 def choose_max(work: PoolWorkload, config: VTAConfig) -> Choice:
     """The best tile by estimate."""
+    return best(max_space(work, config), config)
+
+
+def max_space(work: PoolWorkload, config: VTAConfig) -> Space:
+    """All tilings."""
     sliding = sliding_of(work, config)
     demand = functools.partial(_demand, work, sliding, config)
     variants = (ROWS_FIRST, COLUMNS_FIRST)
-    return best(Space("a max pool", sliding.axes, variants, demand), config)
+    return Space("a max pool", sliding.axes, variants, demand)
 
 
 def _demand(

@@ -16,7 +16,7 @@ from vta_byoc.workload.packing import PLANES, operand_shape, pack_operand
 from vta_byoc.workload.workloads import CHANNEL, MAP, Epilogue, Shape, Step
 
 if TYPE_CHECKING:
-    from vta_byoc.strategies.fused.consumer import Tail
+    from vta_byoc.strategies.te.kernel import Kernels, KernelSpace
 
 __all__ = [
     "Part",
@@ -80,18 +80,24 @@ class Strategy:
             or read again when they are stored.
         repeated: as (workload, tails, calls, config) one of that many calls in a row that have
             their weights in common; cycles are a call's share.  None: calls share nothing.
+        choose: the kernels of (workload, config, tails, calls) by estimate; VTAError where nothing
+            fits.  ``compute``, ``parts``, ``constants``, ``estimate``, ``shared`` and ``repeated``
+            take kernels last, and ask for these where none are given.
+        spaces: what each of these kernels could be.
     """
 
     name: str
     workload: type[Any]
-    compute: Callable[[Any, VTAConfig], tirx.PrimFunc]
-    parts: Callable[[Any, VTAConfig], list[Part]]
+    compute: Callable[..., tirx.PrimFunc]
+    parts: Callable[..., list[Part]]
     scopes: Callable[[Any], tuple[str, ...]]
-    constants: Callable[[Any, Mapping[str, np.ndarray], VTAConfig], list[np.ndarray]]
-    estimate: Callable[[Any, VTAConfig], float]
+    constants: Callable[..., list[np.ndarray]]
+    estimate: Callable[..., float]
+    choose: Callable[..., Kernels]
+    spaces: Callable[..., tuple[KernelSpace, ...]]
     homes: Callable[[Any, VTAConfig], list[int | None]] = _no_homes
-    shared: Callable[[Any, tuple[Tail, ...], VTAConfig], Shared] | None = None
-    repeated: Callable[[Any, tuple[Tail, ...], int, VTAConfig], Shared] | None = None
+    shared: Callable[..., Shared] | None = None
+    repeated: Callable[..., Shared] | None = None
 
 
 # ---------------------------------------------------------------- steps in TE

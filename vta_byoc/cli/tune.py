@@ -1,0 +1,148 @@
+"""`vta-byoc tune`: the fastest tiles of a model's layers by the timing simulator, kept in a log."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vta_byoc.cli import commands, scope_mode
+from vta_byoc.cli.consoles import say
+
+if TYPE_CHECKING:
+    import tvm
+    from rich.console import Console
+
+    from vta_byoc.cli.progress import Steps
+    from vta_byoc.hw.config import VTAConfig
+    from vta_byoc.tune import Tuned
+
+MOST_CANDIDATES = 1000
+
+
+@click.command(short_help="Time tiles of every layer, keep the fastest in a log for --schedules.")
+@click.argument("model")
+@click.option("-o", "--output", required=True, metavar="LOG", help="The log to write or extend.")
+@click.option(
+    "--candidates",
+    type=click.IntRange(0, MOST_CANDIDATES),
+    default=8,
+    show_default=True,
+    help="How many tiles of a layer are timed besides the default one, cheapest by estimate first.",
+)
+@commands.config_option
+@scope_mode.placement_options
+@commands.shape_option
+@commands.calibration_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
+@commands.debug_option
+def tune(
+    model: str,
+    output: str,
+    candidates: int,
+    config: str,
+    shapes: tuple[str, ...],
+    calibration: str | None,
+    as_json: bool,
+) -> None:
+    """Quantize MODEL, time tiles of each of its layers on VTA, and keep the fastest in a log.
+
+    Every layer is compiled alone with its default tile and with the candidates that the compiler
+    expects to be fastest; the timing simulator says which is.  Lines that LOG has already stay, or
+    are replaced where a layer of theirs was tuned again: never by a slower schedule.
+
+    \b
+    Examples:
+      vta-byoc tune resnet18.onnx -o resnet18.jsonl --config pynq
+      vta-byoc tune resnet18.onnx -o resnet18.jsonl --candidates 32 --json > tuning.json
+      vta-byoc run resnet18.onnx --config pynq --schedules resnet18.jsonl --check
+    """
+    from vta_byoc.cli import files
+    from vta_byoc.tuning.schedules import Schedules
+
+    path = Path(output)
+    files.check_writable(path)
+    log = Schedules.read(path) if path.exists() else Schedules()
+    qmod, machine, steps = commands.quantize_dry(model, config, shapes, calibration, path)
+    log.check(machine)
+    found, left = _tuned(qmod, machine, candidates, log, path, steps)
+    if as_json:
+        say(json.dumps(_to_json(found, left, model, config, output), indent=2))
+        return
+    from vta_byoc.cli.progress import stdout_console
+
+    _print(found, left, stdout_console())
+    say(f"{path} written: --schedules {path} compiles with it")
+
+
+def _tuned(
+    qmod: tvm.IRModule, machine: VTAConfig, count: int, log: Any, path: Path, steps: Steps
+) -> tuple[list[Tuned], list[str]]:
+    """What became of each layer, and the layers left out; the log is written layer by layer."""
+    from vta_byoc.pipeline import partition_for_vta
+    from vta_byoc.tune import tunable_layers, tune
+    from vta_byoc.tuning.log import update_log
+
+    with steps.step("place", f"placing on VTA {machine.name}"):
+        mod = partition_for_vta(qmod, machine, **scope_mode.chosen())
+        layers, left = tunable_layers(mod, machine)
+    known = {entry.schedule.key: entry.schedule for entry in log.entries if not entry.layer}
+    found: list[Tuned] = []
+    text = f"timing {count} candidates for each of {len(layers)} layers"
+    with steps.counted("tune", text, len(layers)) as progress:
+        for tuned in tune(layers, machine, count, known, progress):
+            update_log(path, [tuned.entry(machine)])
+            found.append(tuned)
+    if not found:
+        update_log(path, [])
+    return found, left
+
+
+def _to_json(
+    found: list[Tuned], left: list[str], model: str, config: str, output: str
+) -> dict[str, Any]:
+    before, after = _totals(found)
+    return {
+        "model": model,
+        "config": config,
+        "log": output,
+        "default_cycles": before,
+        "tuned_cycles": after,
+        "gain": 1 - after / before if before else 0.0,
+        "layers": [tuned.to_json() for tuned in found],
+        "left_out": left,
+    }
+
+
+def _totals(found: list[Tuned]) -> tuple[int, int]:
+    """Simulated cycles of all layers, each alone, by default and tuned."""
+    before = sum(tuned.default_cycles * tuned.calls for tuned in found)
+    return before, sum(tuned.cycles * tuned.calls for tuned in found)
+
+
+def _print(found: list[Tuned], left: list[str], console: Console) -> None:
+    from rich.text import Text
+
+    from vta_byoc.reports.tables import plain_table
+
+    table = plain_table()
+    table.add_column("layer", overflow="fold")
+    for title in ("default: estimate", "simulated", "tuned: estimate", "simulated", "gain"):
+        table.add_column(title, justify="right")
+    for tuned in found:
+        first, *others = tuned.layer.names
+        name = f"{first} and {len(others)} more" if others else first
+        old, new = tuned.layer.schedule.cycles, tuned.schedule.cycles
+        values = [f"{old:,.0f}", f"{tuned.default_cycles:,}", f"{new:,.0f}", f"{tuned.cycles:,}"]
+        table.add_row(Text(name), *values, f"{tuned.gain:.1%}")
+    before, after = _totals(found)
+    gain = 1 - after / before if before else 0.0
+    table.add_row("all, each alone", "", f"{before:,}", "", f"{after:,}", f"{gain:.1%}")
+    console.print(table)
+    if left:
+        console.print(
+            Text(f"not tuned, their weights stay in SRAM from call to call: {', '.join(left)}"),
+            soft_wrap=True,
+        )

@@ -1,0 +1,103 @@
+"""The kernels of a schedule: every loop nest of a composite with the tiling chosen for it.
+
+A strategy says with ``choose`` which kernels it would take by estimate, and with ``spaces`` which
+it could take.  What is chosen is a value: it is written on the composite as text, and every later
+stage reads it there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vta_byoc.cost.search import Choice, Space
+from vta_byoc.strategies.conv.grouping import Grouping
+
+SCHEDULE_ATTR = "vta.schedule"
+"""Of a packed composite: the text of its :class:`Chosen`."""
+ESTIMATE, LOG, PIN = ORIGINS = ("estimate", "log", "pin")
+"""Who chose a schedule: the tile chooser, a tuning log, or a user for a layer by its name."""
+MEMORIES = ("inp", "wgt", "acc")
+"""Keys of a tiling's slots."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One loop nest: its tiling, and how groups of channels are joined where it has groups."""
+
+    choice: Choice
+    grouping: Grouping | None = None
+
+    @property
+    def text(self) -> str:
+        """The kernel in one line."""
+        choice = self.choice
+        tile = " ".join(f"{axis}={size}" for axis, size in choice.tile.items())
+        slots = "/".join(map(str, choice.slots))
+        join = ""
+        if self.grouping is not None and self.grouping.sets > 1:
+            join = f", {self.grouping.sets} sets of {self.grouping.join} groups"
+        return f"{choice.variant}: {tile}, slots {slots}{join}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The kernel as JSON has it."""
+        choice = self.choice
+        found: dict[str, Any] = {
+            "tile": dict(choice.tile),
+            "order": choice.variant,
+            "slots": dict(zip(MEMORIES, choice.slots, strict=True)),
+            "estimated_cycles": choice.cycles,
+        }
+        if self.grouping is not None:
+            found["grouping"] = dataclasses.asdict(self.grouping)
+        return found
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Kernel:
+        """The kernel that :meth:`to_json` wrote."""
+        slots = value["slots"]
+        choice = Choice(
+            {str(axis): int(size) for axis, size in value["tile"].items()},
+            str(value["order"]),
+            (int(slots["inp"]), int(slots["wgt"]), int(slots["acc"])),
+            float(value["estimated_cycles"]),
+        )
+        grouping = value.get("grouping")
+        return cls(choice, None if grouping is None else Grouping(**grouping))
+
+
+Kernels = tuple[Kernel, ...]
+
+
+@dataclass(frozen=True)
+class KernelSpace:
+    """What one kernel could be: a space of tilings for each way to join groups."""
+
+    ways: tuple[tuple[Grouping | None, Space], ...]
+
+    def of(self, kernel: Kernel) -> Space | None:
+        """The space that ``kernel`` joins its groups for, None where there is none."""
+        return next((space for way, space in self.ways if way == kernel.grouping), None)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The kernels of a composite, and who chose them (one of ORIGINS)."""
+
+    kernels: Kernels
+    origin: str = ESTIMATE
+
+    def to_text(self) -> str:
+        """Canonical text, as the attribute SCHEDULE_ATTR holds it."""
+        kernels = [kernel.to_json() for kernel in self.kernels]
+        return json.dumps({"kernels": kernels, "origin": self.origin})
+
+    @classmethod
+    def from_text(cls, text: str) -> Chosen:
+        """What :meth:`to_text` wrote."""
+        value = json.loads(text)
+        kernels = tuple(Kernel.from_json(kernel) for kernel in value["kernels"])
+        return cls(kernels, str(value["origin"]))

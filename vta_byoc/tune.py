@@ -1,0 +1,265 @@
+"""The tuner: candidates of each layer by estimate, timed by the timing simulator.
+
+Each layer that a partitioned network has on VTA is compiled alone, with the schedule it has and
+with the candidates that cost least by estimate; the fastest is kept.  A kernel of a layer with
+several is chosen while the others stay as they are.  The same network, machine and options give the
+same result.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+
+from vta_byoc.codegen import ProgramBuilder
+from vta_byoc.cost.search import cheapest
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.program.program import Program
+from vta_byoc.hw.timing.engine import simulate
+from vta_byoc.hw.verify.verifier import check
+from vta_byoc.ir.bindings import is_constant
+from vta_byoc.partitioning.region import region_calls
+from vta_byoc.passes.lower_regions import weight_runs_of
+from vta_byoc.strategies.te.kernel import PIN, Kernel
+from vta_byoc.strategy import STRATEGIES, Computation
+from vta_byoc.tuning.log import Entry, machine_of
+from vta_byoc.tuning.schedule import Schedule, layer_steps, strategy_of_tail
+
+CANDIDATES = 8
+"""Of a kernel, unless the user says otherwise."""
+MOST_KERNELS = 8
+"""Of a layer that are tuned; those behind stay as they are (a shuffle of channels has hundreds)."""
+
+
+@dataclass(frozen=True)
+class TunableLayer:
+    """What one or several layers of a network compute; ``names`` are theirs, in order."""
+
+    names: tuple[str, ...]
+    schedule: Schedule
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What became of a layer.
+
+    Attributes:
+        layer: which.
+        schedule: the fastest.
+        default_cycles: simulated, as it was.
+        cycles: simulated, of the fastest.
+        timed: programs that were simulated.
+        refused: candidates that no program could be made of.
+    """
+
+    layer: TunableLayer
+    schedule: Schedule
+    default_cycles: int
+    cycles: int
+    timed: int
+    refused: int
+
+    @property
+    def calls(self) -> int:
+        """How many layers of the network it stands for."""
+        return len(self.layer.names)
+
+    @property
+    def gain(self) -> float:
+        """The share of cycles that is saved."""
+        return 1 - self.cycles / self.default_cycles
+
+    def entry(self, config: VTAConfig) -> Entry:
+        """Its line of a log."""
+        return Entry(self.schedule, machine_of(config), simulated=self.cycles)
+
+    def to_json(self) -> dict[str, Any]:
+        """What `vta-byoc tune --json` says of it."""
+        before = self.layer.schedule
+        return {
+            "layers": list(self.layer.names),
+            "computes": before.layer_text,
+            "default": {"estimated_cycles": before.cycles, "simulated_cycles": self.default_cycles},
+            "tuned": {
+                "estimated_cycles": self.schedule.cycles,
+                "simulated_cycles": self.cycles,
+                "kernels": [kernel.to_json() for kernel in self.schedule.kernels],
+            },
+            "gain": self.gain,
+            "programs_timed": self.timed,
+            "candidates_refused": self.refused,
+        }
+
+
+# ---------------------------------------------------------------- layers
+def tunable_layers(mod: tvm.IRModule, config: VTAConfig) -> tuple[list[TunableLayer], list[str]]:
+    """The layers of a partitioned module, equal ones together, and the names of those left out.
+
+    Left out are calls in a row that have their weights in common: their tile is one for all of
+    them and is chosen with the region.
+    """
+    runs = _results_of_runs(mod, config)
+    found: dict[str, TunableLayer] = {}
+    left = []
+    for name, (region, step) in layer_steps(mod).items():
+        computation = step.computation(mod)
+        if (region, step.output) in runs or computation.is_pinned:
+            left.append(name)
+            continue
+        schedule = Schedule.of(computation.by_estimate(config), config)
+        known = found.get(schedule.key)
+        names = (*known.names, name) if known else (name,)
+        found[schedule.key] = TunableLayer(names, schedule)
+    return list(found.values()), left
+
+
+def _results_of_runs(mod: tvm.IRModule, config: VTAConfig) -> set[tuple[str, str]]:
+    """Region and result of the steps that have their weights in common with others."""
+    found: set[tuple[str, str]] = set()
+    for made in region_calls(mod).values():
+        args = made.call.args
+        constants = {i: arg.value.numpy() for i, arg in enumerate(args) if is_constant(arg)}
+        for run in weight_runs_of(mod, made.func, constants, config):
+            found.update((made.name, result) for result in run.results)
+    return found
+
+
+# ---------------------------------------------------------------- one layer
+def layer_program(computation: Computation, config: VTAConfig) -> Program:
+    """The verified program of a layer alone, its constants zero.
+
+    Raises:
+        VTAError: no program can be made of its kernels.
+    """
+    builder = ProgramBuilder(config, reuse_resident=True)
+    types = _argument_types(computation, config)
+    names = [f"argument{i}" for i in range(len(types) - 1)]
+    inputs = _inputs(computation)
+    for number, (name, (shape, dtype)) in enumerate(zip(names, types, strict=False)):
+        if number in inputs:
+            builder.symbol(name, "input", shape, dtype)
+        else:
+            builder.constant(name, np.zeros(shape, dtype))
+    builder.symbol("result", "output", *types[-1])
+    names.append("result")
+    for part in computation.parts(config):
+        builder.layer("layer", part.func, [names[i] for i in part.args])
+    program = builder.finish()
+    check(program)
+    return program
+
+
+def _argument_types(
+    computation: Computation, config: VTAConfig
+) -> list[tuple[list[int], str]]:
+    """Shape and dtype of the arguments, in order, and of the result."""
+    kernels = computation.kernels(config)
+    own = _types(computation.strategy.compute(computation.work, config, kernels))
+    for tail in computation.tails:
+        compute = STRATEGIES[strategy_of_tail(tail)].compute(tail.work, config)
+        types = _types(compute)
+        own = [*own[:-1], *types[: tail.carried], *types[tail.carried + 1 :]]
+    return own
+
+
+def _types(func: tvm.tirx.PrimFunc) -> list[tuple[list[int], str]]:
+    return [([int(size) for size in param.shape], str(param.dtype)) for param in func.params]
+
+
+def _inputs(computation: Computation) -> set[int]:
+    """Positions of the int8 operands; what is left are constants."""
+    demands = computation.demands()
+    found = set(range(len(computation.work.in_shapes)))
+    at = len(demands[0])
+    for tail, own in zip(computation.tails, demands[1:], strict=True):
+        found.update(range(at, at + len(tail.others)))
+        at += len(own)
+    return found
+
+
+def layer_cycles(schedule: Schedule, config: VTAConfig) -> int:
+    """Simulated cycles of a layer alone.
+
+    Raises:
+        VTAError: no program can be made of its kernels.
+    """
+    return simulate(layer_program(schedule.computation(PIN), config), config.timing).cycles
+
+
+def candidates(schedule: Schedule, config: VTAConfig, count: int) -> list[list[Kernel]]:
+    """For each kernel at most ``count`` that could take its place, the cheapest by estimate first.
+
+    Groups stay joined as they are.
+    """
+    found = []
+    for kernel, spaces in zip(schedule.kernels, schedule.spaces(config), strict=True):
+        space = spaces.of(kernel)
+        assert space is not None
+        choices = cheapest(space, config, count)
+        found.append([dataclasses.replace(kernel, choice=choice) for choice in choices])
+    return found
+
+
+def tune_layer(
+    layer: TunableLayer, config: VTAConfig, count: int = CANDIDATES, known: Schedule | None = None
+) -> Tuned:
+    """The fastest schedule of a layer among its own, ``count`` candidates a kernel, and ``known``
+    (what a log has for it).  Of equally fast ones the first of these."""
+    search = _Search(layer.schedule, config)
+    ways = candidates(layer.schedule, config, count) if count else []
+    for number, kernels in enumerate(ways[:MOST_KERNELS]):
+        for kernel in kernels:
+            search.ask(search.best.with_kernel(number, kernel))
+    if known is not None:
+        search.ask(known)
+    return Tuned(
+        layer, search.best, search.default, search.cycles, len(search.times), search.refused
+    )
+
+
+class _Search:
+    """The fastest schedule so far; ``times`` by kernels."""
+
+    def __init__(self, schedule: Schedule, config: VTAConfig):
+        self.config, self.best = config, schedule
+        self.default = self.cycles = layer_cycles(schedule, config)
+        self.times: dict[str, int] = {_text(schedule): self.cycles}
+        self.refused = 0
+
+    def ask(self, schedule: Schedule) -> None:
+        """Take ``schedule`` where it is faster."""
+        key = _text(schedule)
+        if key in self.times:
+            return
+        try:
+            schedule.check(self.config, "candidate")
+            self.times[key] = layer_cycles(schedule, self.config)
+        except VTAError:
+            self.refused += 1
+            return
+        if self.times[key] < self.cycles:
+            self.best, self.cycles = schedule, self.times[key]
+
+
+def _text(schedule: Schedule) -> str:
+    return str([kernel.text for kernel in schedule.kernels])
+
+
+# ---------------------------------------------------------------- a network
+def tune(
+    layers: Sequence[TunableLayer],
+    config: VTAConfig,
+    count: int = CANDIDATES,
+    known: Mapping[str, Schedule] | None = None,
+    progress: Callable[[int], None] = lambda _done: None,
+) -> Iterator[Tuned]:
+    """Each of ``layers`` tuned, in order; ``known`` are schedules of a log by key."""
+    for number, layer in enumerate(layers):
+        yield tune_layer(layer, config, count, (known or {}).get(layer.schedule.key))
+        progress(number + 1)

@@ -1,0 +1,261 @@
+"""The schedule of a layer as a value: what is computed, and the kernels chosen for it.
+
+    schedules = schedules_of(pmod)                     # of a partitioned module, by layer
+    mine = schedules["conv1"].changed(oh=4, ow=8)      # another tile of the same layer
+    pmod = partition_for_vta(qmod, config, schedules=Schedules(pins={"conv1": mine}))
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+
+from vta_byoc.cost.search import Choice, Space
+from vta_byoc.cost.usage import depths, needs
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.errors import VTAError
+from vta_byoc.partitioning.region import Region, Step, region_calls
+from vta_byoc.strategies.fused.consumer import Tail
+from vta_byoc.strategies.te.kernel import ESTIMATE, MEMORIES, Chosen, Kernel, Kernels, KernelSpace
+from vta_byoc.strategy import STRATEGIES, Computation
+from vta_byoc.workload.workloads import PoolWorkload, from_json, to_json
+
+MOST_SLOTS = 2
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How one layer is computed.
+
+    Attributes:
+        strategy: key of the table of strategies.
+        work: its workload (shapes, epilogue).
+        kernels: the loop nests in their order: tile, loop order, slots, groups, estimated cycles.
+        tails: operators fused into its tiles.
+    """
+
+    strategy: str
+    work: Any
+    kernels: Kernels
+    tails: tuple[Tail, ...] = ()
+
+    @classmethod
+    def of(cls, computation: Computation, config: VTAConfig) -> Schedule:
+        """The schedule of a computation."""
+        kernels = computation.kernels(config)
+        return cls(computation.strategy.name, computation.work, kernels, computation.tails)
+
+    @property
+    def key(self) -> str:
+        """Canonical text of what is computed: equal keys can take each other's kernels."""
+        return json.dumps(self.computed(), sort_keys=True)
+
+    def computed(self) -> dict[str, Any]:
+        """What is computed, as JSON has it."""
+        return {
+            "strategy": self.strategy,
+            "workload": json.loads(to_json(self.work)),
+            "fused": [
+                {
+                    "strategy": strategy_of_tail(tail),
+                    "workload": json.loads(to_json(tail.work)),
+                    "operand": tail.carried,
+                }
+                for tail in self.tails
+            ],
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """The schedule as JSON has it."""
+        return {**self.computed(), "kernels": [kernel.to_json() for kernel in self.kernels]}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Schedule:
+        """The schedule that :meth:`to_json` wrote."""
+        strategy = str(value["strategy"])
+        work = _workload(strategy, value["workload"])
+        tails = tuple(
+            Tail(_workload(fused["strategy"], fused["workload"]), int(fused["operand"]))
+            for fused in value["fused"]
+        )
+        kernels = tuple(Kernel.from_json(kernel) for kernel in value["kernels"])
+        return cls(strategy, work, kernels, tails)
+
+    @property
+    def cycles(self) -> float:
+        """Estimated cycles of all kernels."""
+        return sum(kernel.choice.cycles for kernel in self.kernels)
+
+    @property
+    def text(self) -> str:
+        """The schedule in one line."""
+        kernels = "; ".join(kernel.text for kernel in self.kernels)
+        return f"{self.layer_text}, {kernels}, {self.cycles:,.0f} cycles by estimate"
+
+    @property
+    def layer_text(self) -> str:
+        """What is computed, in short."""
+        fused = "".join(f"+{strategy_of_tail(tail)}" for tail in self.tails)
+        shapes = ["x".join(map(str, shape)) for shape in self.work.in_shapes]
+        out = "x".join(map(str, self.work.out_shape))
+        return f"{self.strategy}{fused} {', '.join(shapes)} to {out}"
+
+    def changed(
+        self,
+        kernel: int = 0,
+        *,
+        order: str | None = None,
+        slots: tuple[int, int, int] | None = None,
+        **sizes: int,
+    ) -> Schedule:
+        """With another loop order, slots or tile sizes of kernel number ``kernel``."""
+        old = self.kernels[kernel].choice
+        choice = Choice(
+            {**old.tile, **sizes}, order or old.variant, slots or old.slots, old.cycles
+        )
+        return self.with_kernel(kernel, dataclasses.replace(self.kernels[kernel], choice=choice))
+
+    def with_kernel(self, number: int, kernel: Kernel) -> Schedule:
+        """With another kernel number ``number``."""
+        kernels = (*self.kernels[:number], kernel, *self.kernels[number + 1 :])
+        return dataclasses.replace(self, kernels=kernels)
+
+    def computation(self, origin: str = ESTIMATE) -> Computation:
+        """What is computed, with these kernels."""
+        chosen = Chosen(self.kernels, origin)
+        return Computation(STRATEGIES[self.strategy], self.work, self.tails, chosen=chosen)
+
+    def spaces(self, config: VTAConfig) -> tuple[KernelSpace, ...]:
+        """What each kernel could be; VTAError where the machine cannot compute the layer so."""
+        return STRATEGIES[self.strategy].spaces(self.work, config, self.tails)
+
+    def check(self, config: VTAConfig, what: str) -> None:
+        """Refuse kernels that the tile space does not have, or that do not fit SRAM.
+
+        Raises:
+            VTAError: beginning with ``what``; value, limit, next step.
+        """
+        spaces = self.spaces(config)
+        if len(spaces) != len(self.kernels):
+            raise VTAError(
+                f"{what} has {len(self.kernels)} kernels; {self.layer_text} has {len(spaces)}; "
+                "take all of them from one schedule of this layer"
+            )
+        for number, (kernel, space) in enumerate(zip(self.kernels, spaces, strict=True)):
+            where = f"{what}, kernel {number}" if len(spaces) > 1 else what
+            _check_kernel(kernel, space, config, where)
+
+
+def strategy_of_tail(tail: Tail) -> str:
+    """The strategy whose workload a fused operator has."""
+    return "pool" if isinstance(tail.work, PoolWorkload) else "elementwise"
+
+
+def _workload(strategy: str, value: Any) -> Any:
+    return from_json(STRATEGIES[strategy].workload, json.dumps(value))
+
+
+def _check_kernel(kernel: Kernel, spaces: KernelSpace, config: VTAConfig, what: str) -> None:
+    space, choice = spaces.of(kernel), kernel.choice
+    if space is None:
+        joins = [str(way.join) for way, _ in spaces.ways if way is not None]
+        join = kernel.grouping.join if kernel.grouping else "no"
+        raise VTAError(
+            f"{what} joins {join} groups; this layer can join {', '.join(joins) or 'none'}; "
+            "choose one"
+        )
+    if set(choice.tile) != set(space.axes):
+        raise VTAError(
+            f"{what} has sizes of {', '.join(choice.tile)}; the axes of {space.what} are "
+            f"{', '.join(space.axes)}; give a size for each of them"
+        )
+    for axis, size in choice.tile.items():
+        if size not in space.axes[axis]:
+            raise VTAError(
+                f"{what} has {axis}={size}; the sizes of {axis} are "
+                f"{', '.join(map(str, space.axes[axis]))}; choose one"
+            )
+    if choice.variant not in space.variants:
+        raise VTAError(
+            f"{what} has the order {choice.variant!r}; orders of {space.what} are "
+            f"{', '.join(space.variants)}; choose one"
+        )
+    for memory, slots in zip(MEMORIES, choice.slots, strict=True):
+        if not 1 <= slots <= MOST_SLOTS:
+            raise VTAError(
+                f"{what} has {slots} slots of {memory.upper()}; a tile has 1 to {MOST_SLOTS}; "
+                "choose 1 or 2"
+            )
+    _check_fits(choice, space, config, what)
+
+
+def _check_fits(choice: Choice, space: Space, config: VTAConfig, what: str) -> None:
+    tile = {name: np.array([size]) for name, size in choice.tile.items()}
+    used = needs(space.demand(tile, choice.variant), choice.slots)
+    for memory, need, have in zip(MEMORIES, used, depths(config), strict=True):
+        count = int(np.max(need))
+        if count > have:
+            raise VTAError(
+                f"{what} needs {count} {memory.upper()} elements; machine {config.name} has "
+                f"{have}; choose a smaller tile or fewer slots"
+            )
+    if not np.all(space.legal(tile, choice.variant)):
+        sizes = " ".join(f"{axis}={size}" for axis, size in choice.tile.items())
+        raise VTAError(
+            f"{what} has {choice.variant}: {sizes}; {space.what} does not allow these sizes "
+            "together; choose among the candidates of `vta_byoc.tune.candidates`"
+        )
+
+
+# ---------------------------------------------------------------- of a module
+def layer_steps(mod: tvm.IRModule) -> dict[str, tuple[str, Step]]:
+    """Region and step of each layer of a partitioned module, by the layer's name in reports.
+
+    Layers of one name in several regions have their results as names.
+    """
+    steps = [
+        (region.layer_name(step), call.name, step)
+        for call in region_calls(mod).values()
+        for region in [Region.of(call.func)]
+        for step in region.steps
+    ]
+    count = Counter(name for name, _, _ in steps)
+    return {
+        name if count[name] == 1 else step.output: (region, step) for name, region, step in steps
+    }
+
+
+def schedules_of(mod: tvm.IRModule, config: VTAConfig) -> dict[str, Schedule]:
+    """The schedules of a partitioned module, by layer."""
+    steps = {name: step for name, (_, step) in layer_steps(mod).items()}
+    return {name: Schedule.of(step.computation(mod), config) for name, step in steps.items()}
+
+
+def same_layer(first: Schedule, second: Schedule) -> str:
+    """How what two schedules compute differs, "" where it is the same."""
+    return _difference(first.computed(), second.computed())
+
+
+def _difference(mine: Any, other: Any, path: Sequence[str] = ()) -> str:
+    if isinstance(mine, dict) and isinstance(other, dict):
+        for name in dict.fromkeys([*mine, *other]):
+            found = _difference(mine.get(name), other.get(name), (*path, name))
+            if found:
+                return found
+        return ""
+    if mine == other:
+        return ""
+    words = [word for word in path if word != "workload"]
+    return f"{'.'.join(words)} {_short(mine)}, not {_short(other)}"
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
