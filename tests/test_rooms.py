@@ -38,7 +38,7 @@ COMPILER = {
     "tune": "hw ir cost codegen strategies strategy partitioning tuning passes",
     "options": "hw tuning passes",
     "pipeline": "hw base options tuning ir partitioning partition graph_pack vdevice passes",
-    "_autoload": "pipeline",
+    "_autoload": "ir pipeline",
     "quantization": "hw base ir",
     "importers": "hw base ir quantization",
     # Sees the partition table too: a layer's factor takes the form that costs the fewest cycles.

@@ -20,6 +20,7 @@ from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.sim.simulator import driver as driver_of
 from vta_byoc.hw.sim.target import exact_target, native_target
 from vta_byoc.ir.float_modules import TELL_OF_FLOATS, tell_of_floats
+from vta_byoc.ir.host_loops import TIR_PIPELINE
 from vta_byoc.ir.legality import INTEGER, LOWERED, PACKED, REGIONS, VM
 from vta_byoc.ir.stage import Stage, checked_forms
 from vta_byoc.options import DRAM_ONLY, OFF, ON, SCOPE_MODES, BuildOptions, build_options
@@ -365,7 +366,9 @@ def compile_module(
     # The host's float operators round the same way whatever they are fused with, as the reference's
     # do; the simulator's integers need every instruction that there is.
     pipeline = _pipeline(dataclasses.replace(chosen, target=host), record)
-    exe = relax.build(pmod, exact_target(host), relax_pipeline=pipeline)
+    exe = relax.build(
+        pmod, exact_target(host), relax_pipeline=pipeline, tir_pipeline=TIR_PIPELINE
+    )
     found = placements(pmod), sharing_record(pmod)
     return Compiled(exe, chosen.config, chosen.device, record.programs, *found)
 

@@ -334,8 +334,9 @@ def test_commands_print_after_a_stage(command: str, model: Path, tmp_path: Path)
 
 def test_unknown_stages_are_refused_before_the_model_is_read() -> None:
     assert refused("run", "missing.onnx", "--print-after", "mark") == UNKNOWN
+    ended = ENDED.replace("AnnotateScopes", f"AnnotateScopes, {GIVEN}")
     for command in ("place", "scopes"):
-        assert refused(command, "missing.onnx", "--print-after", "LowerRegions") == ENDED.replace("AnnotateScopes", f"AnnotateScopes, {GIVEN}")
+        assert refused(command, "missing.onnx", "--print-after", "LowerRegions") == ended
 
 
 def test_files_that_cannot_be_written_are_refused_first(model: Path, tmp_path: Path) -> None:

@@ -1,0 +1,39 @@
+"""How the loops of the host's operators are lowered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+
+TIR_PIPELINE = "vta"
+"""The name under which TVM knows it: ``relax.build(..., tir_pipeline="vta")``."""
+KEEP_BUFFERS = "tirx.disable_storage_rewrite"
+
+
+@tvm.transform.module_pass(opt_level=0, name="vta.LowerHostLoops")
+def lower_host_loops(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
+    """TVM's own pipeline for loops on a CPU, every intermediate in memory of its own.
+
+    TVM 0.27 gives intermediates of one fused operator the same bytes though their dtypes differ,
+    and tells LLVM that accesses of different dtypes never meet.  LLVM may then move one over the
+    other: a fused dequantize, sigmoid, quantize and multiply of 16 channels, optimized at level 3
+    for AVX2, read a scale before it was written.
+    """
+    current = tvm.transform.PassContext.current()
+    # Without the instruments of the outer context, which another context would begin anew.
+    inner = tvm.transform.PassContext(
+        opt_level=current.opt_level,
+        required_pass=current.required_pass,
+        disabled_pass=current.disabled_pass,
+        config={**current.config, KEEP_BUFFERS: True},
+    )
+    lower, _host, _device = tvm.tirx.get_tir_pipeline("default")
+    with inner:
+        return lower(mod)
+
+
+def tir_pipeline() -> tuple[Any, Any, Any]:
+    """The TIR pipeline "vta": :func:`lower_host_loops`, and what TVM's own ends with."""
+    _lower, host, device = tvm.tirx.get_tir_pipeline("default")
+    return lower_host_loops, host, device
