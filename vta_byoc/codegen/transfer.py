@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from vta_byoc.codegen.linear import CodegenError
 
 SIZE_LIMIT = 0xFFFF
+"""Largest size and stride of a transfer: fields of 16 bits (`hw/isa.py`)."""
 PAD_LIMIT = 15
+"""Most padding on one side of a transfer: fields of 4 bits (`hw/isa.py`)."""
 
 
 @dataclass(frozen=True)

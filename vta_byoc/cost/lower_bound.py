@@ -17,7 +17,7 @@ from typing import Any
 
 from vta_byoc.base.int8_digits import join_cycles
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.workload.packing import blocks, packed_shape
+from vta_byoc.workload.packing import PLANES, blocks, packed_shape
 from vta_byoc.workload.workloads import (
     ConcatWorkload,
     Conv2dWorkload,
@@ -29,6 +29,9 @@ from vta_byoc.workload.workloads import (
     Shape,
     Step,
 )
+
+RESET_CYCLES = 1
+"""Cycles a vector of clearing an accumulator: a micro-op of the GEMM core (docs/timing.md)."""
 
 
 def bound(work: Any, config: VTAConfig) -> int:
@@ -55,8 +58,8 @@ def _steps(steps: tuple[Step, ...], config: VTAConfig) -> int:
 
 def _epilogue(epilogue: Epilogue, config: VTAConfig) -> int:
     """Cycles a vector from the reset on; four byte planes of an int32 result take three shifts."""
-    planes = 3 * config.timing.alu_imm_cycles if epilogue.dtype == "int32" else 0
-    return 1 + _steps(epilogue.steps, config) + planes
+    planes = (PLANES - 1) * config.timing.alu_imm_cycles if epilogue.dtype == "int32" else 0
+    return RESET_CYCLES + _steps(epilogue.steps, config) + planes
 
 
 def _operands(epilogue: Epilogue, channels: int, config: VTAConfig) -> int:
@@ -65,7 +68,7 @@ def _operands(epilogue: Epilogue, channels: int, config: VTAConfig) -> int:
 
 
 def _stored(work: Any, config: VTAConfig) -> int:
-    return _nbytes(work.out_shape, config) * (4 if work.epilogue.dtype == "int32" else 1)
+    return _nbytes(work.out_shape, config) * (PLANES if work.epilogue.dtype == "int32" else 1)
 
 
 def _conv2d(work: Conv2dWorkload, config: VTAConfig) -> tuple[int, int]:
@@ -86,7 +89,7 @@ def _conv2d(work: Conv2dWorkload, config: VTAConfig) -> tuple[int, int]:
 
 def _join(work: Conv2dWorkload | ConvTransposeWorkload, config: VTAConfig) -> int:
     """Cycles a vector of the reset of a second digit's sums and of joining both."""
-    return 1 + join_cycles(config)[0] if work.digit_shift else 0
+    return RESET_CYCLES + join_cycles(config)[0] if work.digit_shift else 0
 
 
 def _seen(work: Conv2dWorkload) -> Shape:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from vta_byoc.codegen.transfer import SIZE_LIMIT
 from vta_byoc.cost.usage import SCOPES, Array, Demand, Staged, depths, estimate, fits, needs, spent
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
@@ -43,8 +44,8 @@ __all__ = [
     "transfers",
 ]
 
-SIZE_LIMIT = 0xFFFF
 MOST_SIZES = 20
+"""Candidate sizes of an axis, at the most about; it bounds the time of the search."""
 TOLERANCE = 0.01
 """Of choices that cost at most this much more than the cheapest, the least traffic wins.
 

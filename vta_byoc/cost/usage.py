@@ -2,11 +2,13 @@
 
 A :class:`Demand` says what one tiling, or all of a space at once (numpy broadcast), stages,
 computes and stores; :func:`estimate` turns it into cycles by the machine's timing parameters.
+docs/cost-model.md derives every term.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,15 +16,25 @@ from typing import Any
 import numpy as np
 
 from vta_byoc.hw.config import Timing, VTAConfig
-from vta_byoc.hw.timing.work import BURST_START, WRITE_BURST, WRITE_START
+from vta_byoc.hw.timing.work import BURST_START, INSN_BYTES, WRITE_BURST, WRITE_START
 from vta_byoc.workload.memory import ACC, INP, WGT
 
 Array = Any
 """A number, or an array that broadcasts over the axes of a space."""
 
 SCOPES = (INP, WGT, ACC)
-INSN_BYTES = 16
 UOP_BYTES = 4
+"""Bytes of a micro-op in DRAM: one 32-bit word (docs/machine.md, Instructions)."""
+MOST_SLOTS = 2
+"""Most slots of a buffer (double buffering).  Micro-ops address SRAM by element, so that a kernel
+is loaded once for each slot that it works on."""
+TOKEN_INSNS = 2
+"""Instructions of a tile, at the most about, that move only tokens; fetch reads them too."""
+PREFETCH_STEPS = 2
+"""Steps during which a buffer with two slots is filled ahead of the step that needs it."""
+WRITE_BEAT_CYCLES = 1.5
+"""Cycles of a beat of a written burst of profile "chisel": two beats in three cycles
+(docs/timing.md, The profile chisel)."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +203,8 @@ class Time:
         alone = sum((self.filling(s) for s in self.loads), np.float64(0))
         self.store = _storing(time, demand.stored, demand.stores)
         dmas = sum(s.dmas for s in staged) + demand.stores + kernels
-        self.insns = dmas + demand.gemm_starts + demand.alu_starts + 2 * demand.tiles
+        self.insns = dmas + demand.gemm_starts + demand.alu_starts
+        self.insns = self.insns + TOKEN_INSNS * demand.tiles
         nbytes = sum(s.nbytes for s in staged) + uop_bytes
         if not time.splits_channels:
             nbytes = nbytes + demand.stored
@@ -228,17 +241,24 @@ class Time:
 
     def cycles(self) -> Array:
         """The slowest queue, with what it cannot hide before, between and after."""
+        return functools.reduce(np.maximum, self.limits().values())
+
+    def limits(self) -> dict[str, Array]:
+        """What each limit alone makes the layer take, by name (docs/cost-model.md)."""
         tiles, steps = self.demand.tiles, self.steps
         first = sum((self.filling(s) / s.fills for s in self.loads), np.float64(0))
         gemm, alu, out = self.gemm / steps, self.alu / tiles, self.store / tiles
         fetch = self.insns * (INSN_BYTES / self.time.port_bytes)
         fetch = fetch + self.insns / self.time.fetch_burst * self.time.fetch_latency
-        computing = self.gemm + self.alu + self.exposed(alu) + self.renewed() + first + out
-        body = np.maximum(computing, self.load + gemm + alu + out)
-        body = np.maximum(body, self.uneven(gemm, alu) + first + out)
-        body = np.maximum(body, self.bursts() + first + out)
-        body = np.maximum(body, np.maximum(self.store + first + gemm + alu, fetch))
-        return np.maximum(body, self.port + gemm + alu)
+        return {
+            "compute": self.gemm + self.alu + self.exposed(alu) + self.renewed() + first + out,
+            "load": self.load + gemm + alu + out,
+            "reduction": self.uneven(gemm, alu) + first + out,
+            "prefetch": self.bursts() + first + out,
+            "store": self.store + first + gemm + alu,
+            "fetch": fetch,
+            "port": self.port + gemm + alu,
+        }
 
     def exposed(self, alu: Array) -> Array:
         """Loads and stores that buffers with one slot keep from overlapping computation.
@@ -308,8 +328,8 @@ class Time:
         fast = self.steady()
         for item in self.loads:
             period = self.steps / item.fills
-            load = (self.filling(item) / item.fills + 2 * fast) * self.stretch
-            between = np.maximum(period - 2, 0) * each + load
+            load = (self.filling(item) / item.fills + PREFETCH_STEPS * fast) * self.stretch
+            between = np.maximum(period - PREFETCH_STEPS, 0) * each + load
             time = (item.fills - 1) * between + period * each
             total = np.maximum(total, np.where(period > 1, time, 0))
         return total
@@ -321,7 +341,7 @@ def _storing(time: Timing, nbytes: Array, stores: Array) -> Array:
         return nbytes / time.port_bytes + stores * time.dma_latency
     bursts = nbytes / WRITE_BURST
     return (
-        1.5 * nbytes / time.port_bytes
+        WRITE_BEAT_CYCLES * nbytes / time.port_bytes
         + bursts * (BURST_START + time.write_latency)
         + stores * WRITE_START
     )

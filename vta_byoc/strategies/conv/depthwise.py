@@ -20,6 +20,7 @@ from tvm import te, tirx
 
 from vta_byoc.cost.dma import alu_cost, halves, kernel_size
 from vta_byoc.cost.search import Choice, Demand, Space, Staged, best, ceil_div
+from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.strategies.elementwise.elementwise import diagonals
@@ -175,8 +176,9 @@ def _demand(
         gemm_starts=2 * (tiles + groups),
         alu=vectors * (cycles + (2 * taps - 1) * tensor),
         alu_starts=tiles * (1 + halvings + count),
-        uops=np.minimum(tiles, 2) * (kernel + tile["c"]),
-        kernels=np.minimum(tiles, 2) * (2 + halvings + len(operands)) + np.minimum(groups, 2),
+        uops=np.minimum(tiles, MOST_SLOTS) * (kernel + tile["c"]),
+        kernels=np.minimum(tiles, MOST_SLOTS) * (2 + halvings + len(operands))
+        + np.minimum(groups, MOST_SLOTS),
         stored=vectors * config.out_elem_bytes,
         stores=sliding.stores(tile),
     )

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from vta_byoc.base.int8_digits import join_cycles
+from vta_byoc.codegen.transfer import PAD_LIMIT
 from vta_byoc.cost.dma import alu_cost
 from vta_byoc.cost.search import (
     Array,
@@ -20,6 +21,7 @@ from vta_byoc.cost.search import (
     sizes,
     transfers,
 )
+from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.conv.grouping import Grouping
 from vta_byoc.strategies.conv.halo import Positions, padded_tiles, positions
@@ -40,7 +42,6 @@ from vta_byoc.workload.workloads import CHANNEL, MAP, Conv2dWorkload, Epilogue
 Tile = Mapping[str, Array]
 DESTINATIONS = ("n", "g", "co", "oh", "ow")
 """Axes of the accumulator."""
-PAD_LIMIT = 15
 OTHER_UOPS = 4
 """About as many micro-ops has a kernel that is not of GEMM."""
 ZERO_PIECES = 1.5
@@ -57,7 +58,7 @@ def divisors(total: int) -> list[int]:
 def operands_at_sets(epilogue: Epilogue, grouping: Grouping, config: VTAConfig) -> bool:
     """Whether operands by channel are small enough to stay while a tile walks the channels."""
     count = epilogue.tensors.count(CHANNEL)
-    return 2 * count * grouping.co * OPERAND_SHARE <= config.acc_depth
+    return MOST_SLOTS * count * grouping.co * OPERAND_SHARE <= config.acc_depth
 
 
 def gemm_work(work: Conv2dWorkload, grouping: Grouping, config: VTAConfig) -> int:
@@ -182,8 +183,8 @@ class _ConvDemand:
             gemm_starts=(steps * instructions if self.taps else 0) + self.tiles,
             alu=float(self.vectors) * alu,
             alu_starts=self.tiles * ops,
-            kernels=np.minimum(self.tiles, 2 * shapes) * others,
-            uops=np.minimum(self.tiles, 2 * shapes) * others * OTHER_UOPS,
+            kernels=np.minimum(self.tiles, MOST_SLOTS * shapes) * others,
+            uops=np.minimum(self.tiles, MOST_SLOTS * shapes) * others * OTHER_UOPS,
             step_kernels=instructions * shapes,
             step_uops=kernel * shapes,
             stored=float(planes * self.vectors) * config.out_elem_bytes,

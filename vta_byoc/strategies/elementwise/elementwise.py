@@ -21,6 +21,7 @@ from tvm import te, tirx
 from vta_byoc.base.int8_digits import DIGIT_SHIFT
 from vta_byoc.cost.dma import alu_cost, tile_copies
 from vta_byoc.cost.search import Choice, Demand, Space, Staged, best, ceil_div, sizes
+from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.elementwise.operands import Plan, Term, passes, plan_of
 from vta_byoc.strategies.fused.consumer import Tail, refuse_pools, tail_tensors
@@ -180,7 +181,7 @@ def _demand(
     sums, shifts = _sums(plan)
     cycles, count = cycles + shifts * config.timing.alu_imm_cycles, count + shifts
     gemms = results + sums
-    kernels = np.minimum(tiles, 2) * (_kernels(plan) + len(tensors(work))) - 1
+    kernels = np.minimum(tiles, MOST_SLOTS) * (_kernels(plan) + len(tensors(work))) - 1
     return Demand(
         staged=tuple(staged),
         tiles=tiles,

@@ -13,11 +13,15 @@ import numpy as np
 
 from vta_byoc.cost.dma import alu_cost, kernel_size
 from vta_byoc.cost.search import Array, Demand, Staged
+from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.fused.consumer import Carried, Tail, carried_plan, check_pool, tail_tensors
 from vta_byoc.strategies.fused.schedule import chunk_limit
 from vta_byoc.workload.memory import ACC, INP, WGT
 from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, PoolWorkload
+
+TAIL_UOPS = 2
+"""About as many micro-ops has a kernel of a consumer."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,7 @@ def _with_pool(
     vectors = demand.stored / config.out_elem_bytes * kept
     cycles, count = alu_cost(work.epilogue.steps, config)
     # cleared, the first tap added, the others joined
-    kernels = np.minimum(tiles, 2) * (1 + taps + bool(count))
+    kernels = np.minimum(tiles, MOST_SLOTS) * (1 + taps + bool(count))
     pooled = dataclasses.replace(
         demand,
         staged=(
@@ -104,7 +108,7 @@ def _with_elementwise(demand: Demand, tail: Tail, tile: TileSize, config: VTACon
     staged += _operands(tail, tile, demand, config)
     cycles, count = _alu(plan, config)
     gemms = len(plan.loaded) + (plan.other is not None)
-    kernels = np.minimum(tiles, 2) * (gemms + 2 + len(tail_tensors(tail)))
+    kernels = np.minimum(tiles, MOST_SLOTS) * (gemms + 2 + len(tail_tensors(tail)))
     return dataclasses.replace(
         demand,
         staged=tuple(staged),
@@ -113,7 +117,7 @@ def _with_elementwise(demand: Demand, tail: Tail, tile: TileSize, config: VTACon
         alu=demand.alu + vectors * cycles,
         alu_starts=demand.alu_starts + chunks * count,
         kernels=demand.kernels + kernels,
-        uops=demand.uops + 2 * kernels,
+        uops=demand.uops + kernels * TAIL_UOPS,
     )
 
 
@@ -133,7 +137,7 @@ def _operands(tail: Tail, tile: TileSize, demand: Demand, config: VTAConfig) -> 
 def _fills(tiles: Array, chunks: Array) -> Array:
     """How often a buffer of chunks is filled, as one that is filled tile by tile: its chunks follow
     each other at once.  Two of a single tile take two slots."""
-    return np.maximum(tiles, np.minimum(chunks, 2))
+    return np.maximum(tiles, np.minimum(chunks, MOST_SLOTS))
 
 
 def _alu(plan: Carried, config: VTAConfig) -> tuple[float, int]:

@@ -19,6 +19,7 @@ from tvm.s_tir import SBlock, SBlockRealize
 
 from vta_byoc.cost.dma import Run, copy_count, kernel_size, tile_copies
 from vta_byoc.cost.search import Array, Choice, Demand, Space, Staged, best, ceil_div, sizes
+from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.strategies.te.base import Part, Strategy
@@ -31,6 +32,9 @@ from vta_byoc.workload.packing import packed_shape
 from vta_byoc.workload.workloads import MoveWorkload, Shape
 
 CANDIDATES = 30_000
+"""Tilings of a copy, at the most about; it bounds the time of the search."""
+EXPOSED_ZEROS = 0.5
+"""The part of a copy's padding, about, that the DMA latency of its loads does not hide."""
 
 
 # ---------------------------------------------------------------- definition
@@ -154,8 +158,8 @@ def _demand(
         gemm_starts=tiles * (1 + len(box.sources)),
         alu=total * bare * config.timing.alu_imm_cycles,
         alu_starts=tiles * bare,
-        uops=np.minimum(tiles, 2) * kernel * (1 + len(box.sources)),
-        kernels=np.minimum(tiles, 2) * (1 + len(box.sources)) - 1,
+        uops=np.minimum(tiles, MOST_SLOTS) * kernel * (1 + len(box.sources)),
+        kernels=np.minimum(tiles, MOST_SLOTS) * (1 + len(box.sources)) - 1,
         stored=total * config.out_elem_bytes,
         stores=tile_copies(box.size, cut, store=True, strides=box.steps),
     )
@@ -191,7 +195,8 @@ def _staged(
         runs.append(Run(cut[d], source.steps[d], pitch, extents[d] != box.size[d]))
         pitch = pitch * cut[d]
     zeros = float(math.prod(box.size[d] for d in moving) - math.prod(extents[d] for d in moving))
-    return Staged(INP, size, tiles, nbytes * repeats, tiles * copy_count(runs), zeros / 2)
+    zeros = EXPOSED_ZEROS * zeros
+    return Staged(INP, size, tiles, nbytes * repeats, tiles * copy_count(runs), zeros)
 
 
 # ---------------------------------------------------------------- nests

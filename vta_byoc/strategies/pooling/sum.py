@@ -20,6 +20,7 @@ from tvm import tirx
 
 from vta_byoc.cost.dma import alu_cost, halves, kernel_size
 from vta_byoc.cost.search import Array, Choice, Demand, Space, Staged, best, ceil_div
+from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.te.tile_grid import Grid, Operands, staged_operand
 from vta_byoc.strategies.te.tir_builder import Load, Nests
@@ -116,8 +117,8 @@ def _demand(
         gemm_starts=tiles * (1 + passes * steps * sums),
         alu=vectors * (cycles + (columns - 1) * tensor + shifts * columns),
         alu_starts=tiles * (count + halvings + passes - 1),
-        uops=np.minimum(tiles * steps, 2) * kernel * passes,
-        kernels=np.minimum(tiles, 2) * (passes * (1 + sums) + halvings + len(operands)),
+        uops=np.minimum(tiles * steps, MOST_SLOTS) * kernel * passes,
+        kernels=np.minimum(tiles, MOST_SLOTS) * (passes * (1 + sums) + halvings + len(operands)),
         stored=vectors * config.out_elem_bytes,
         stores=stores,
     )

@@ -11,6 +11,7 @@ import numpy as np
 
 from vta_byoc.cost.dma import alu_cost, kernel_size
 from vta_byoc.cost.search import Array, Choice, Demand, Space, Staged, best, ceil_div
+from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.te.tile_grid import staged_operand
 from vta_byoc.strategies.te.window import SPACE, Sliding, Window, per_channel
@@ -18,6 +19,9 @@ from vta_byoc.workload.memory import ACC, WGT
 from vta_byoc.workload.workloads import PoolWorkload
 
 ROWS_FIRST, COLUMNS_FIRST = "rows first", "columns first"
+KERNEL_COPIES = 1.7
+"""How often a kernel is loaded, about: less than once for each slot (MOST_SLOTS), as those that
+work on a line alone, which has one slot, are loaded once."""
 
 
 @dataclass(frozen=True)
@@ -167,8 +171,8 @@ def _demand(
         gemm_starts=tiles * gemms,
         alu=alu + sliding.vectors * cycles,
         alu_starts=tiles * (alus + count),
-        uops=np.minimum(tiles, 2) * kernel,
-        kernels=np.minimum(tiles, 1.7) * (gemms + alus) + len(operands),
+        uops=np.minimum(tiles, MOST_SLOTS) * kernel,
+        kernels=np.minimum(tiles, KERNEL_COPIES) * (gemms + alus) + len(operands),
         stored=sliding.vectors * config.out_elem_bytes,
         stores=sliding.stores(tile),
     )
