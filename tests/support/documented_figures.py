@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from benchmarks.record import recorded
+
 NETWORKS = {
     "ResNet-18": "resnet18",
     "ResNet-50 v1.5": "resnet50",
@@ -29,6 +31,25 @@ LAYERS = {
     "ResNet-18 | 4x8": "resnet18_4x8",
     "ResNet-50 | 4x8": "resnet50_4x8",
     "LSTM | 4x8": "lstm_4x8",
+}
+PREQUANTIZED_NETWORKS = {
+    "ResNet-like": "resnet18_like",
+    "MobileNet-like": "mobilenet_v2_like",
+    "U-Net": "unet_like",
+}
+PREQUANTIZED_FORMATS = {
+    "ONNX QDQ, int8 per tensor": "QDQ_int8_per_tensor",
+    "ONNX QDQ, uint8 per channel": "QDQ_uint8_per_channel",
+    "ONNX QDQ, uint8 weights": "QDQ_uint8_weights",
+    "ONNX QOperator, uint8": "QOperator_uint8",
+    "TFLite": "TFLite_int8",
+    "PyTorch pt2e": "PyTorch_pt2e",
+}
+OPERATOR_FORMATS = {
+    "ONNX QDQ, int8 per tensor": "QDQ_int8_per_tensor",
+    "ONNX QDQ, uint8 per channel": "QDQ_uint8_per_channel",
+    "ONNX QOperator, uint8": "QOperator_uint8",
+    "PyTorch pt2e": "PyTorch_pt2e",
 }
 RESCALE = {
     "`pow2`": "pow2",
@@ -52,6 +73,9 @@ def claims() -> Iterator[tuple[str, str]]:
     yield from _layers()
     yield from _scopes()
     yield from _rescale()
+    yield from _prequantized()
+    yield from _accuracy()
+    yield from _zoo()
 
 
 def _readme() -> Iterator[tuple[str, str]]:
@@ -112,4 +136,43 @@ def _rescale() -> Iterator[tuple[str, str]]:
         yield "docs/quantization.md", (
             f"| {title} | {{rescale[{name}_alu]:.0f}} | {{rescale[{name}_all]:.1f}} | "
             f"{{rescale[{name}_dram]:.2f}} MB |"
+        )
+
+
+def _prequantized() -> Iterator[tuple[str, str]]:
+    page = "docs/quantized-models.md"
+    for title, network in PREQUANTIZED_NETWORKS.items():
+        for form, name in PREQUANTIZED_FORMATS.items():
+            figure = f"prequantized[{network}_{name}"
+            yield page, (
+                f"| {title} | {form} | {{{figure}_cycles]:,.0f}} | "
+                f"{{{figure}_no_mul_cycles]:,.0f}} | {{{figure}_approximate_cycles]:,.0f}} |"
+            )
+    for form, name in OPERATOR_FORMATS.items():
+        figure = f"prequantized[{name}_equal_share"
+        yield page, f"| {form} | {{{figure}]:.2f}} % | {{{figure}_worst_operator]:.2f}} %"
+
+
+def _accuracy() -> Iterator[tuple[str, str]]:
+    for network in ("resnet8", "mobilenet"):
+        for mode in ("pow2", "mul"):
+            figure = f"accuracy[{network}_{mode}"
+            yield "docs/accuracy.md", (
+                f"({{{figure}_right_to_wrong]:.0f}} / {{{figure}_wrong_to_right]:.0f}}) | "
+            )
+            points = f", {{{figure}_noisy_drop_points]:.2f}} points" * (network == "mobilenet")
+            yield "docs/accuracy.md", (
+                f"({{{figure}_noisy_right_to_wrong]:.0f}} / "
+                f"{{{figure}_noisy_wrong_to_right]:.0f}}){points} | "
+                f"{{{figure}_scores_sqnr]:.1f}} dB |"
+            )
+
+
+def _zoo() -> Iterator[tuple[str, str]]:
+    """Of every network that is recorded, in the worst style."""
+    for name in sorted(f for f in recorded("zoo") if f.endswith("_sqnr")):
+        network = name.removesuffix("_sqnr")
+        yield "docs/zoo.md", (
+            f"| {network} | {{zoo[{network}_macs_on_vta]:.1f}} % | "
+            f"{{zoo[{network}_operators_on_vta]:.1f}} % | {{zoo[{network}_sqnr]:.1f}} | "
         )
