@@ -11,7 +11,7 @@ TIR_PIPELINE = "vta"
 KEEP_BUFFERS = "tirx.disable_storage_rewrite"
 
 
-@tvm.transform.module_pass(opt_level=0, name="vta.LowerHostLoops")
+@tvm.transform.module_pass(opt_level=0, name="LowerHostLoops")
 def lower_host_loops(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
     """TVM's own pipeline for loops on a CPU, every intermediate in memory of its own.
 

@@ -1,0 +1,1 @@
+"""Schedules as values: chosen, pinned, kept in a log."""
