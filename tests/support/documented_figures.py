@@ -76,6 +76,11 @@ def claims() -> Iterator[tuple[str, str]]:
     yield from _prequantized()
     yield from _accuracy()
     yield from _zoo()
+    yield "docs/verifier.md", (
+        "Over {mutation[mutants]:,.0f} mutants of {mutation[programs]:,.0f} programs, "
+        "{mutation[harmful_mutants]:,.0f} were harmful"
+    )
+    yield "docs/verifier.md", "{mutation[safe_mutants_with_other_results]:,.0f} others were safe"
 
 
 def _readme() -> Iterator[tuple[str, str]]:
