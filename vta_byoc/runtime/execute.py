@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import tvm
@@ -48,7 +47,9 @@ class Profile:
         return {run.name: run for run in self.regions}
 
 
-def profile(exe: Any, inputs: Inputs, *, arenas: bool = False) -> Profile:
+def profile(
+    exe: relax.VMExecutable | tvm.runtime.Module, inputs: Inputs, *, arenas: bool = False
+) -> Profile:
     """Run ``main`` of an executable once and collect what its regions counted.
 
     Args:
@@ -65,7 +66,13 @@ def profile(exe: Any, inputs: Inputs, *, arenas: bool = False) -> Profile:
     """
     runs: list[RegionRun] = []
 
-    def observe(_func: Any, callee: str, before: bool, _result: Any, *args: Any) -> None:
+    def observe(
+        _func: tvm.runtime.Object,
+        callee: str,
+        before: bool,
+        _result: object,
+        *args: tvm.runtime.Tensor,
+    ) -> None:
         if before or not callee.startswith(SYMBOL_PREFIX):
             return
         arena, counters = (a.numpy() for a in args[-2:])

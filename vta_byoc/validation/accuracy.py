@@ -252,7 +252,7 @@ def host_runner(mod: tvm.IRModule) -> Runner:
     return _vm_runner(build_reference(mod))
 
 
-def _vm_runner(exe: Any) -> Runner:
+def _vm_runner(exe: relax.VMExecutable) -> Runner:
     machine = relax.VirtualMachine(exe, tvm.cpu())
     return lambda inputs: run_vm(machine, inputs)[0]
 
