@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import tvm
@@ -67,11 +68,11 @@ def profile(
     runs: list[RegionRun] = []
 
     def observe(
-        _func: tvm.runtime.Object,
+        _func: object,
         callee: str,
         before: bool,
         _result: object,
-        *args: tvm.runtime.Tensor,
+        *args: Any,  # tensors and numbers, as the driver takes them
     ) -> None:
         if before or not callee.startswith(SYMBOL_PREFIX):
             return

@@ -15,7 +15,7 @@ from vta_byoc.importers.torch.converters import OVERRIDES
 
 if TYPE_CHECKING:
     import torch
-    from torch._decomp import CustomDecompTable
+    from torch.export.decomp_utils import CustomDecompTable
 
 RANDOM = "draws random numbers; inference must compute the same every time; export in eval mode"
 TRAINING = "belongs to training; only inference is compiled; export the model in eval mode"
