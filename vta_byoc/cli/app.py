@@ -8,7 +8,7 @@ import io
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -34,6 +34,8 @@ from vta_byoc.hw.errors import VTAError
 
 OK, CHECK_FAILED, USER_ERROR, BUG, INTERRUPTED = 0, 1, 2, 3, _interrupt.INTERRUPTED
 """Exit codes; `commands` raises CHECK_FAILED through `click.Context.exit`."""
+ExitCode = int | str | None
+"""What `sys.exit` takes."""
 READER_GONE = 141
 """What a shell says of a program that SIGPIPE ended, as in `vta-byoc ... | head`."""
 
@@ -98,7 +100,7 @@ def _is_closed_pipe(error: BaseException) -> bool:
     return isinstance(error, BrokenPipeError) or getattr(error, "errno", None) == errno.EPIPE
 
 
-def _flushed(code: Any) -> Any:
+def _flushed(code: ExitCode) -> ExitCode:
     """`code`, or why stdout did not take the rest."""
     try:
         sys.stdout.flush()
@@ -172,7 +174,7 @@ def app(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-_COMMANDS: tuple[Callable[..., Any], ...] = (
+_COMMANDS: tuple[click.Command, ...] = (
     commands.run,
     commands.compile_library,
     commands.disasm,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypedDict, TypeVar, cast
 
 import click
 
@@ -17,9 +17,24 @@ if TYPE_CHECKING:
 
 PREPROCESS = "vta_byoc.preprocess"
 """Key of the click context's `meta`: the parsed value of --preprocess."""
-NUMBERS: dict[str, Callable[[str], Any]] = {"mean": float, "std": float, "size": int, "limit": int}
+NUMBERS: dict[str, Callable[[str], float]] = {
+    "mean": float,
+    "std": float,
+    "size": int,
+    "limit": int,
+}
 KEYS = ("mean", "std", "size", "layout", "limit")
-Command = TypeVar("Command", bound=Callable[..., Any])
+Command = TypeVar("Command", bound=Callable[..., object])
+
+
+class Preprocessing(TypedDict, total=False):
+    """Options of `load_image_folder`."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    size: int
+    layout: str
+    limit: int
 
 
 def calibration_option(command: Command) -> Command:
@@ -47,7 +62,7 @@ def _set_preprocess(ctx: click.Context, _param: click.Parameter, value: str | No
 
 
 def read_calibration(
-    path: str, mod: tvm.IRModule, preprocessing: dict[str, Any] | None = None
+    path: str, mod: tvm.IRModule, preprocessing: Preprocessing | None = None
 ) -> Iterable[Sample]:
     """The samples of an .npz file or of a folder of images.
 
@@ -71,7 +86,7 @@ def read_calibration(
     return load_calibration(path, mod)
 
 
-def parse_preprocessing(text: str) -> dict[str, Any]:
+def parse_preprocessing(text: str) -> Preprocessing:
     """`mean=0.485,0.456,0.406,std=0.5,size=256` as options of `load_image_folder`."""
     values: dict[str, list[str]] = {}
     key = ""
@@ -88,10 +103,11 @@ def parse_preprocessing(text: str) -> dict[str, Any]:
         elif not key:
             raise _malformed(text)
         values.setdefault(key, []).append((value if equals else part).strip())
-    return {key: _value(key, parts, text) for key, parts in values.items()}
+    found = {key: _value(key, parts, text) for key, parts in values.items()}
+    return cast(Preprocessing, found)  # KEYS has its keys, NUMBERS their types
 
 
-def _value(key: str, parts: list[str], text: str) -> Any:
+def _value(key: str, parts: list[str], text: str) -> float | str | tuple[float | str, ...]:
     if key not in ("mean", "std") and len(parts) > 1:
         raise _malformed(text)
     try:

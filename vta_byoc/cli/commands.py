@@ -6,7 +6,7 @@ import json
 import platform
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -32,7 +32,7 @@ DEBUG = "vta_byoc.debug"
 DEFAULT_CONFIG = "sim"
 CHECK_FAILED = 1
 X86 = platform.machine().lower() in ("x86_64", "amd64")
-Command = TypeVar("Command", bound=Callable[..., Any])
+Command = TypeVar("Command", bound=Callable[..., object])
 TARGETS = ("x86-64-v3", "native") if X86 else ("generic", "native")
 
 
@@ -101,7 +101,11 @@ def _quantize(
 
 
 def _compile(
-    qmod: tvm.IRModule, config: VTAConfig, device: str, steps: Steps, target: Any = None
+    qmod: tvm.IRModule,
+    config: VTAConfig,
+    device: str,
+    steps: Steps,
+    target: tvm.target.Target | None = None,
 ) -> Compiled:
     with steps.step("compile", f"compiling for VTA {config.name}"):
         from vta_byoc.pipeline import compile_module

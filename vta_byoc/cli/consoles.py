@@ -5,10 +5,10 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from typing import IO, NoReturn
 
 import click
-from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType, RenderHook
 from rich.segment import Segment
 
 from vta_byoc.base.printable import printable
@@ -25,7 +25,7 @@ def say(text: str, *, err: bool = False, nl: bool = True) -> None:
 class _Harmless:
     """A renderable whose text has no control characters left."""
 
-    def __init__(self, content: Any) -> None:
+    def __init__(self, content: RenderableType) -> None:
         self._content = content
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
@@ -45,9 +45,13 @@ class _Console(Console):
         raise BrokenPipeError
 
 
-def console(**settings: Any) -> Console:
+def console(
+    *, width: int | None = None, file: IO[str] | None = None, stderr: bool = False
+) -> Console:
     """A console that obeys neither markup, nor names of emoji, nor escapes in what it prints."""
-    made = _Console(highlight=False, markup=False, emoji=False, **settings)
+    made = _Console(
+        width=width, file=file, stderr=stderr, highlight=False, markup=False, emoji=False
+    )
     made.push_render_hook(_Wrapping())
     return made
 

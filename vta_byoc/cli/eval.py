@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import click
 
@@ -103,7 +104,7 @@ def evaluate(
 
 
 def print_evaluation(
-    result: Evaluation, about: dict[str, Any], against: str, console: Console
+    result: Evaluation, about: Mapping[str, str], against: str, console: Console
 ) -> None:
     """The result as a table and a few lines."""
     from vta_byoc.reports.tables import plain_table, print_lines

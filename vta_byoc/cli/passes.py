@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def to_json() -> dict[str, Any]:
+def to_json() -> dict[str, list[dict[str, str]]]:
     """The object that --json prints."""
     from vta_byoc.ir.legality import FORMS
     from vta_byoc.pipeline import STAGES
@@ -57,7 +57,7 @@ def passes(as_json: bool) -> None:
     print_passes(found, stdout_console())
 
 
-def print_passes(found: dict[str, Any], console: Console) -> None:
+def print_passes(found: dict[str, list[dict[str, str]]], console: Console) -> None:
     """The stages as a table and the forms as lines."""
     from vta_byoc.reports.tables import plain_table, print_lines
 

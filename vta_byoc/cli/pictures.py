@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +13,7 @@ from vta_byoc.cli.consoles import say
 
 if TYPE_CHECKING:
     from vta_byoc.pipeline import Compiled
+    from vta_byoc.reports.run.trace import Event
 
 
 def _write(path: Path, text: str) -> None:
@@ -112,7 +113,7 @@ def trace(
     say(_written(path))
 
 
-def _timeline(compiled: Compiled, layer: str | None) -> dict[str, Any]:
+def _timeline(compiled: Compiled, layer: str | None) -> Event:
     from vta_byoc.reports.run.trace import trace_programs
     from vta_byoc.reports.run.trace_layer import trace_layer
 

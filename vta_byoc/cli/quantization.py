@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar, cast
 
 import click
 
@@ -28,7 +28,20 @@ SCALES = ("pow2", "mul")
 RESCALES = ("multiply", "digits", "shifts", "approximate")
 METHODS = ("minmax", "percentile", "mse", "kl")
 PERCENTILE = "percentile"
-Command = TypeVar("Command", bound=Callable[..., Any])
+Command = TypeVar("Command", bound=Callable[..., object])
+
+
+class QuantizeArguments(TypedDict, total=False):
+    """Keyword arguments of `vta_byoc.quantize`."""
+
+    scales: str
+    per_channel: bool
+    method: str
+    percentile: float
+    equalize: bool
+    bias_correction: bool
+    keep_float: tuple[str, ...]
+    rescale: str
 
 
 @dataclass(frozen=True)
@@ -44,7 +57,7 @@ class QuantizationOptions:
     keep_float: tuple[str, ...] = ()
     rescale: str | None = None
 
-    def arguments(self) -> dict[str, Any]:
+    def arguments(self) -> QuantizeArguments:
         """Keyword arguments: those that are not the default.
 
         Raises:
@@ -57,7 +70,8 @@ class QuantizationOptions:
             )
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         defaults = {field.name: field.default for field in fields(self)}
-        return {name: value for name, value in values.items() if value != defaults[name]}
+        found = {name: value for name, value in values.items() if value != defaults[name]}
+        return cast(QuantizeArguments, found)  # it has the fields of this class
 
     def text(self) -> str:
         """As options of the command line."""
@@ -123,14 +137,14 @@ def _source(mod: tvm.IRModule, calibration: str | None) -> str:
     return calibration or "noise; --calibration gives representative samples"
 
 
-def _as_option(name: str, value: Any) -> str:
+def _as_option(name: str, value: object) -> str:
     flag = f"--{name.replace('_', '-')}"
     if value is True:
         return flag
     return f"{flag} {','.join(value) if isinstance(value, tuple) else value}"
 
 
-def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+def _remember(ctx: click.Context, param: click.Parameter, value: object) -> None:
     if value is not None and param.name is not None:
         ctx.meta.setdefault(CHOSEN, {})[param.name] = value
 
@@ -151,7 +165,11 @@ def _option(*names: str, **settings: Any) -> Callable[[Command], Command]:
     return click.option(*names, expose_value=False, **settings)
 
 
-_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+class _Decorator(Protocol):
+    def __call__(self, command: Command, /) -> Command: ...
+
+
+_OPTIONS: tuple[_Decorator, ...] = (
     _option(
         "--scales",
         type=click.Choice(SCALES),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -121,7 +121,7 @@ def _calibration(mod: tvm.IRModule, calibration: str | None) -> Iterable[Sample]
     return found
 
 
-def _samples(mod: tvm.IRModule, calibration: str | None, data: str | None) -> Iterable[Any]:
+def _samples(mod: tvm.IRModule, calibration: str | None, data: str | None) -> Iterable[Sample]:
     from vta_byoc.cli.calibration import read_calibration
     from vta_byoc.quantization.calibration.model_samples import (
         has_integer_inputs,

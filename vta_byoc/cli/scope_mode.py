@@ -4,14 +4,17 @@ every command that compiles."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from vta_byoc.tuning.schedules import Schedules
 
 MODE, DEMANDS, SCHEDULES = "vta_byoc.scopes", "vta_byoc.demands", "vta_byoc.schedules"
 """Keys of the click context's `meta`."""
 MODES = ("on", "dram", "off")
-Command = TypeVar("Command", bound=Callable[..., Any])
+Command = TypeVar("Command", bound=Callable[..., object])
 
 
 def _remember_mode(ctx: click.Context, _param: click.Parameter, mode: str) -> None:
@@ -92,7 +95,15 @@ def scopes_option(command: Command) -> Command:
     return placement_options(_schedules(command))
 
 
-def chosen() -> dict[str, Any]:
+class PlacementOptions(TypedDict):
+    """Arguments of :func:`vta_byoc.pipeline.partition_for_vta`."""
+
+    scopes: str
+    demands: dict[tuple[str, str], str]
+    schedules: Schedules | None
+
+
+def chosen() -> PlacementOptions:
     """What the running command was given, as the arguments `scopes`, `demands` and `schedules` of
     :func:`vta_byoc.pipeline.partition_for_vta`."""
     from vta_byoc.tuning.schedules import Schedules

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 CHECK, PRINT = "vta_byoc.check_forms", "vta_byoc.print_after"
 """Keys of the click context's `meta`."""
-Command = TypeVar("Command", bound=Callable[..., Any])
+Command = TypeVar("Command", bound=Callable[..., object])
 
 
 def _remember_check(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from vta_byoc.base.json_types import JsonObject
 from vta_byoc.cli import commands, scope_mode
 from vta_byoc.cli.consoles import say
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from vta_byoc.cli.progress import Steps
     from vta_byoc.hw.config import VTAConfig
     from vta_byoc.tune import Tuned
+    from vta_byoc.tuning.schedules import Schedules
 
 MOST_CANDIDATES = 1000
 
@@ -78,7 +80,7 @@ def tune(
 
 
 def _tuned(
-    qmod: tvm.IRModule, machine: VTAConfig, count: int, log: Any, path: Path, steps: Steps
+    qmod: tvm.IRModule, machine: VTAConfig, count: int, log: Schedules, path: Path, steps: Steps
 ) -> tuple[list[Tuned], list[str]]:
     """What became of each layer, and the layers left out; the log is written layer by layer."""
     from vta_byoc.pipeline import partition_for_vta
@@ -102,7 +104,7 @@ def _tuned(
 
 def _to_json(
     found: list[Tuned], left: list[str], model: str, config: str, output: str
-) -> dict[str, Any]:
+) -> JsonObject:
     before, after = _totals(found)
     return {
         "model": model,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tvm
 from tvm import relax
@@ -18,6 +18,9 @@ from vta_byoc.importers.declared import check_declared
 from vta_byoc.importers.torch import importer as torch_import
 from vta_byoc.ir.bindings import UniqueNames, source_name
 
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
 __all__ = ["OUTPUT_NAMES", "load_model", "output_names", "source_name"]
 
 OUTPUT_NAMES = "vta.output_names"
@@ -26,7 +29,7 @@ OUTPUT_NAMES = "vta.output_names"
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def load_model(path: str | Path | Any, *, shapes: Shapes | None = None) -> tvm.IRModule:
+def load_model(path: str | Path | ExportedProgram, *, shapes: Shapes | None = None) -> tvm.IRModule:
     """Load a model as a Relax module with one dataflow function `main`.
 
     Args:
@@ -107,7 +110,7 @@ def _load_torch(path: Path, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
     return _from_torch(torch_import.read(path), shapes)
 
 
-def _from_torch(program: Any, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
+def _from_torch(program: ExportedProgram, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
     mod, outputs = torch_import.import_program(program, shapes)
     return torch_import.check(_finished(mod, outputs))
 
@@ -120,7 +123,7 @@ def _finished(mod: tvm.IRModule, outputs: list[str]) -> tvm.IRModule:
     return normalize(bound_indices(mod)).with_attr(OUTPUT_NAMES, outputs)
 
 
-LOADERS: dict[str, Callable[[Path, dict[str, Any]], tvm.IRModule]] = {
+LOADERS: dict[str, Callable[[Path, dict[str, tuple[int, ...]]], tvm.IRModule]] = {
     ".onnx": _load_onnx,
     ".pt2": _load_torch,
     ".tflite": _load_tflite,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tvm
 
 TIR_PIPELINE = "vta"
@@ -33,7 +31,7 @@ def lower_host_loops(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.
         return lower(mod)
 
 
-def tir_pipeline() -> tuple[Any, Any, Any]:
+def tir_pipeline() -> tuple[tvm.transform.Pass, tvm.transform.Pass, tvm.transform.Pass]:
     """The TIR pipeline "vta": :func:`lower_host_loops`, and what TVM's own ends with."""
     _lower, host, device = tvm.tirx.get_tir_pipeline("default")
     return lower_host_loops, host, device

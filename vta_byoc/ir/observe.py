@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import numpy as np
 import tvm
@@ -38,7 +37,7 @@ class Observer:
         self.receive = receive
         self._mod, self._tensors = mod, tensors
         self._key = next(_KEYS)
-        self._machine: Any = None
+        self._machine: relax.VirtualMachine | None = None
         _OBSERVERS[self._key] = self
 
     def run(self, arrays: Iterable[np.ndarray]) -> None:
@@ -67,6 +66,8 @@ class Observer:
 
 
 @tvm.register_global_func(SHOW, override=True)
-def _show(tensor: Any, address: Any, _done: Any) -> None:
+def _show(
+    tensor: tvm.runtime.Tensor, address: tvm.runtime.Tensor, _done: tvm.runtime.Tensor
+) -> None:
     key, index = address.numpy()
     _OBSERVERS[int(key)].receive(int(index), tensor.numpy())

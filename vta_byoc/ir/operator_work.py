@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import tvm
 from tvm import relax, tirx
@@ -157,13 +156,13 @@ def _alone(call: relax.Call) -> tvm.IRModule:
     return builder.get()
 
 
-def _of_function(function: Any) -> Work:
+def _of_function(function: tirx.PrimFunc) -> Work:
     """What the stores of a PrimFunc compute, each as often as the loops around it run."""
     stores = list(_stores(function.body, 1))
     return sum((_store_work(store, times) for store, times in stores), NOTHING)
 
 
-def _stores(stmt: Any, times: int) -> Iterator[tuple[tirx.BufferStore, int]]:
+def _stores(stmt: tirx.Stmt, times: int) -> Iterator[tuple[tirx.BufferStore, int]]:
     """Every store below ``stmt`` and how often it runs; what initializes a sum is left out."""
     if isinstance(stmt, tirx.BufferStore):
         yield stmt, times
@@ -190,7 +189,7 @@ def _store_work(store: tirx.BufferStore, times: int) -> Work:
     return Work(0, times * sum(map(_is_operation, _nodes(store.value))))
 
 
-def _added(store: tirx.BufferStore) -> Any:
+def _added(store: tirx.BufferStore) -> relax.Expr | None:
     """What a store adds to the element that it replaces; None where it does something else."""
     value = _uncast(store.value)
     if not isinstance(value, tirx.Add):
@@ -204,20 +203,20 @@ def _added(store: tirx.BufferStore) -> Any:
     return None
 
 
-def _uncast(expr: Any) -> Any:
+def _uncast(expr: relax.Expr) -> relax.Expr:
     while isinstance(expr, tirx.Cast):
         expr = expr.value
     return expr
 
 
-def _is_product(node: Any) -> bool:
+def _is_product(node: relax.Expr) -> bool:
     """Whether two different elements are multiplied: a square is none of two operands."""
     if not isinstance(node, tirx.Mul):
         return False
     return _reads(node.a) and _reads(node.b) and not structural_equal(node.a, node.b)
 
 
-def _reads(expr: Any) -> bool:
+def _reads(expr: relax.Expr) -> bool:
     return any(isinstance(node, tvm.ir.TensorLoad) for node in _nodes(expr))
 
 
@@ -229,7 +228,7 @@ CHOICES = ("tirx.if_then_else", "prim.if_then_else")
 FREE = ("tirx.likely", "tirx.reinterpret")
 
 
-def _is_operation(node: Any) -> bool:
+def _is_operation(node: relax.Expr) -> bool:
     """Whether a node of a value is an operation on elements: arithmetic, a function, a choice by
     what an element is."""
     if isinstance(node, tirx.Select):
@@ -240,14 +239,14 @@ def _is_operation(node: Any) -> bool:
     return isinstance(node, BINARY)
 
 
-def _nodes(expr: Any) -> Iterator[Any]:
+def _nodes(expr: relax.Expr) -> Iterator[relax.Expr]:
     """An expression and what it is made of: not the indices of what it reads, nor conditions."""
     yield expr
     for part in _parts(expr):
         yield from _nodes(part)
 
 
-def _parts(expr: Any) -> list[Any]:
+def _parts(expr: relax.Expr) -> list[relax.Expr]:
     if isinstance(expr, BINARY):
         return [expr.a, expr.b]
     if isinstance(expr, tirx.Cast):

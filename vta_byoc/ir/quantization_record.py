@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import TypedDict
 
 import tvm
 
@@ -16,7 +17,37 @@ WORDS = {
 """Form -> what placement and report call it."""
 
 QUANTIZATION = "vta.quantization"
-"""Module attribute: JSON of `rewriter.Record`."""
+"""Module attribute: JSON of `rewriter.Record`, which is a `QuantizationRecord`."""
+
+
+class _Step(TypedDict):
+    """Of a tensor: its step, the largest of them, and its largest float magnitude."""
+
+    scale: float
+    amax: float
+
+
+class TensorEntry(_Step, total=False):
+    """What the record says of a tensor; `zero` only where it is not 0, `scales` only of weights
+    whose channels differ."""
+
+    zero: int
+    scales: list[float]
+
+
+class FactorEntry(TypedDict):
+    """The form of a layer's factor without a multiplier, and its largest error."""
+
+    form: str
+    error: float
+
+
+class QuantizationRecord(TypedDict):
+    """The keys that the record always has."""
+
+    tensors: dict[str, TensorEntry]
+    accumulators: dict[str, dict[str, int]]
+    sources: dict[str, list[str]]
 
 
 def islands(mod: tvm.IRModule) -> dict[str, str]:

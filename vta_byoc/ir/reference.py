@@ -14,11 +14,11 @@ bit they are the same.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import tvm
-from tvm import relax, te
+from tvm import relax, te, tirx
 
 from vta_byoc.hw.sim.target import exact_target, native_target, unoptimized_target
 from vta_byoc.ir.bindings import is_constant, op_name, static_shape, straight_bindings
@@ -47,7 +47,7 @@ PLAIN = frozenset(
 calls that it does not replace, as it does with powers."""
 
 
-def build_reference(mod: tvm.IRModule) -> Any:
+def build_reference(mod: tvm.IRModule) -> relax.VMExecutable:
     """Build a float or integer module for the host CPU.
 
     Returns:
@@ -123,7 +123,7 @@ def _columns(width: int) -> int:
     return min(range(1, COLUMNS + 1), key=lambda size: (-(-width // size) * size, -size))
 
 
-def _conv2d(call: relax.Call, kernel: tuple[int, ...], columns: int) -> Any:
+def _conv2d(call: relax.Call, kernel: tuple[int, ...], columns: int) -> tirx.PrimFunc:
     """PrimFunc (data, packed weight) -> result; the width is filled to a multiple of `columns`."""
     batch, outputs, rows, width = static_shape(call)
     (sh, sw), (dh, dw) = (map(int, pair) for pair in (call.attrs.strides, call.attrs.dilation))
@@ -153,7 +153,7 @@ def _conv2d(call: relax.Call, kernel: tuple[int, ...], columns: int) -> Any:
     return te.create_prim_func([data, weight, result])
 
 
-def _padded(data: Any, size: tuple[int, int], padding: Any) -> Any:
+def _padded(data: te.Tensor, size: tuple[int, int], padding: Sequence[int]) -> te.Tensor:
     """The window (height, width) that is read of `data` padded with zeros."""
     batch, channels, height, width = data.shape
     top, left = int(padding[0]), int(padding[1])
@@ -168,7 +168,7 @@ def _padded(data: Any, size: tuple[int, int], padding: Any) -> Any:
     )
 
 
-def _scheduled(function: Any, columns: int) -> Any:
+def _scheduled(function: tirx.PrimFunc, columns: int) -> tirx.PrimFunc:
     """Rows of 16 output channels over the cores; `columns` of them in vector registers."""
     # Opaque (8): fused with what follows, the product would be scheduled as plain loops again.
     sch = tvm.s_tir.Schedule(function.with_attr("op_pattern", 8))
@@ -194,7 +194,7 @@ def _matmul_lanes(weight: relax.Expr) -> int | None:
     return lanes if lanes >= COLUMNS else None
 
 
-def _matmul(call: relax.Call) -> Any:
+def _matmul(call: relax.Call) -> tirx.PrimFunc:
     """PrimFunc (data [..., K], weight [K, M]) -> [..., M]."""
     (shape, kernel), acc = (static_shape(arg) for arg in call.args), str(call.ty.dtype)
     dtype = str(call.args[0].ty.dtype)
@@ -211,7 +211,7 @@ def _matmul(call: relax.Call) -> Any:
     return te.create_prim_func([data, weight, result])
 
 
-def _scheduled_matmul(function: Any, lanes: int) -> Any:
+def _scheduled_matmul(function: tirx.PrimFunc, lanes: int) -> tirx.PrimFunc:
     """Columns over the cores, `lanes` of them in registers while the rows of weights stream."""
     # Opaque, as in `_scheduled`.
     sch = tvm.s_tir.Schedule(function.with_attr("op_pattern", 8))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import numpy as np
 from tvm import relax
@@ -19,7 +18,7 @@ from vta_byoc.ir.bindings import (
     substituted,
 )
 
-Rule = Callable[["Rewriter", Any], "relax.Expr | None"]
+Rule = Callable[["Rewriter", relax.Call], "relax.Expr | None"]
 """(rewriter, a call whose arguments are already rewritten) -> what it becomes, or None."""
 MOST_ROUNDS = 100
 """Times that rules apply to one value; more are rules that undo each other."""
@@ -94,7 +93,7 @@ class Rewriter:
         """What a variable of the new function is bound to."""
         return self._made.get(expr) if isinstance(expr, relax.Var) else None
 
-    def producer_of(self, expr: relax.Expr, *names: str) -> Any:
+    def producer_of(self, expr: relax.Expr, *names: str) -> relax.Call | None:
         """The producer if it is one of the operators `names`, else None."""
         value = self.producer(expr)
         return value if op_name(value) in names else None

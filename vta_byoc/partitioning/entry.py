@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from tvm import relax
@@ -14,6 +14,17 @@ from vta_byoc.ir.chains import Binding, Graph
 from vta_byoc.strategies.te.kernel import Kernels
 from vta_byoc.workload.im2col import Fold
 from vta_byoc.workload.layout import NCHW
+from vta_byoc.workload.workloads import Shape
+
+
+class Shaped(Protocol):
+    """What every workload says: its shapes, before packing."""
+
+    @property
+    def in_shapes(self) -> tuple[Shape, ...]: ...
+
+    @property
+    def out_shape(self) -> Shape: ...
 
 
 @dataclass(frozen=True)
@@ -56,6 +67,11 @@ class Plan:
     note: str = ""
 
 
+Match = Callable[[Graph, Binding], "list[Binding] | None"]
+Read = Callable[[Sequence[Binding], VTAConfig], Parsed]
+PlanGroup = Callable[[Parsed, VTAConfig, bool], Plan]
+
+
 @dataclass(frozen=True)
 class PatternEntry:
     """One row of the partition table.
@@ -73,7 +89,7 @@ class PatternEntry:
 
     name: str
     anchors: tuple[str, ...]
-    match: Callable[[Graph, Binding], list[Binding] | None]
-    read: Callable[[Sequence[Binding], VTAConfig], Parsed]
-    plan: Callable[[Parsed, VTAConfig, bool], Plan] = field(repr=False)
+    match: Match
+    read: Read
+    plan: PlanGroup = field(repr=False)
     moves: bool = False

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from tvm import relax
@@ -16,7 +15,7 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.bindings import is_constant, op_name, static_shape
 from vta_byoc.ir.chains import Binding, Graph, dtype_of, is_narrowing
 from vta_byoc.partitioning import digits
-from vta_byoc.partitioning.entry import Parsed, PatternEntry, Plan
+from vta_byoc.partitioning.entry import Parsed, PatternEntry, Plan, Shaped
 from vta_byoc.partitioning.steps import Range, StepReader, axes_of
 from vta_byoc.strategy import STRATEGIES
 from vta_byoc.workload.im2col import folded, folds, host_cycles
@@ -174,7 +173,7 @@ def check_layout(call: relax.Call, wanted: tuple[str, str]) -> None:
         )
 
 
-def check_sizes(work: Any) -> None:
+def check_sizes(work: Shaped) -> None:
     """No empty tensor, and none that a 32-bit element address cannot reach."""
     for shape in (*work.in_shapes, work.out_shape):
         if min(shape) < 1:
@@ -186,12 +185,12 @@ def check_sizes(work: Any) -> None:
             )
 
 
-def _pair(values: Any, *, flat: bool) -> tuple[int, int]:
+def _pair(values: Sequence[int], *, flat: bool) -> tuple[int, int]:
     first, second = (1, int(values[0])) if flat else (int(v) for v in values)
     return first, second
 
 
-def _pads(values: Any, *, flat: bool) -> tuple[int, int, int, int]:
+def _pads(values: Sequence[int], *, flat: bool) -> tuple[int, int, int, int]:
     top, left, bottom, right = (0, values[0], 0, values[1]) if flat else values
     return int(top), int(left), int(bottom), int(right)
 
@@ -218,7 +217,7 @@ def plan_conv(parsed: Parsed, config: VTAConfig, hosted: bool) -> Plan:
 
 
 def simple_plan(
-    name: str, work: Any, constants: Mapping[str, np.ndarray], config: VTAConfig, note: str
+    name: str, work: Shaped, constants: Mapping[str, np.ndarray], config: VTAConfig, note: str
 ) -> Plan:
     """The plan of strategy ``name``."""
     check_sizes(work)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from tvm import relax
 from tvm.ir import Tuple
@@ -12,7 +11,7 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.bindings import is_constant, op_name, static_shape
 from vta_byoc.ir.chains import Binding, Graph, dtype_of
-from vta_byoc.partitioning.entry import Parsed, PatternEntry, Plan
+from vta_byoc.partitioning.entry import Match, Parsed, PatternEntry, Plan, PlanGroup, Read, Shaped
 from vta_byoc.partitioning.layers import simple_plan
 from vta_byoc.strategies.movement import regions as moves
 from vta_byoc.workload.layout import NCHW, canonical
@@ -177,7 +176,7 @@ def read_shuffle(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     return _moved(moves.channels_of(shape, order, config), source, after)
 
 
-def _moved(work: Any, source: relax.Expr, result: relax.Expr) -> Parsed:
+def _moved(work: Shaped, source: relax.Expr, result: relax.Expr) -> Parsed:
     if tuple(work.out_shape) != static_shape(result):
         raise VTAError(
             f"the result has the shape {static_shape(result)}; what moves there has "
@@ -207,7 +206,9 @@ def plan_move(parsed: Parsed, config: VTAConfig, hosted: bool) -> Plan:
     return simple_plan("move", parsed.work, {}, config, "copied by the GEMM core")
 
 
-def _entry(name: str, anchor: str, match: Any, read: Any, plan: Any = plan_move) -> PatternEntry:
+def _entry(
+    name: str, anchor: str, match: Match, read: Read, plan: PlanGroup = plan_move
+) -> PatternEntry:
     return PatternEntry(name, (anchor,), match, read, plan, moves=True)
 
 

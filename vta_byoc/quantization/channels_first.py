@@ -8,7 +8,6 @@ other operator gets its operands as it had them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import tvm
@@ -201,7 +200,7 @@ class _Converter:
         layout = FIRST[str(attrs.layout)]
         if op_name(call).endswith("adaptive_avg_pool2d"):
             return relax.op.nn.adaptive_avg_pool2d(data, attrs.output_size, layout)
-        make: Any = getattr(relax.op.nn, op_name(call).split(".")[-1])
+        make: Callable[..., relax.Expr] = getattr(relax.op.nn, op_name(call).split(".")[-1])
         return make(
             data,
             list(attrs.pool_size),
@@ -218,7 +217,7 @@ class _Converter:
         if axes is None or not call.attrs.keepdims:
             return None
         moved = [_to_first(rank).index(int(axis) % rank) for axis in axes]
-        make: Any = getattr(relax.op, op_name(call).removeprefix("relax."))
+        make: Callable[..., relax.Expr] = getattr(relax.op, op_name(call).removeprefix("relax."))
         return make(self._first[call.args[0]], moved, True)
 
     def _concat(self, call: Call) -> relax.Expr | None:

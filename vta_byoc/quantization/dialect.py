@@ -76,10 +76,10 @@ The last variable of a group carries the name of the source operator, the others
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from tvm import relax
+from tvm.ir import Attrs
 
 from vta_byoc.base.int8_digits import DIGIT_SHIFT, split
 from vta_byoc.ir.bindings import SEPARATOR
@@ -105,7 +105,7 @@ class DialectWriter(StepWriter):
         data: relax.Expr,
         weight: np.ndarray,
         bias: np.ndarray,
-        attrs: Any,
+        attrs: Attrs,
         rescale: Rescale | FixedPoint | None,
         name: str,
     ) -> relax.Var:
@@ -119,7 +119,7 @@ class DialectWriter(StepWriter):
         data: relax.Expr,
         weight: np.ndarray,
         bias: np.ndarray,
-        attrs: Any,
+        attrs: Attrs,
         rescale: Rescale | FixedPoint | None,
         name: str,
     ) -> relax.Var:
@@ -132,7 +132,7 @@ class DialectWriter(StepWriter):
         data: relax.Expr,
         weight: np.ndarray,
         bias: np.ndarray,
-        attrs: Any,
+        attrs: Attrs,
         rescale: Rescale | FixedPoint | None,
         name: str,
     ) -> relax.Var:
@@ -169,9 +169,9 @@ class DialectWriter(StepWriter):
         convolution: Callable[..., relax.Expr],
         data: relax.Expr,
         weight: np.ndarray,
-        attrs: Any,
+        attrs: Attrs,
         name: str,
-        **more: Any,
+        **more: Sequence[int],
     ) -> relax.Expr:
         """The int32 product of a convolution with `attrs`, and with what only some have."""
         return self.product_of(
@@ -291,7 +291,7 @@ class DialectWriter(StepWriter):
     def avg_pool2d(
         self,
         value: relax.Expr,
-        window: Any,
+        window: Attrs,
         padding: Sequence[int],
         multipliers: np.ndarray,
         rescale: Rescale,
@@ -305,7 +305,7 @@ class DialectWriter(StepWriter):
         return self._averaged(total, multipliers, rescale, name)
 
     def window_sums(
-        self, value: relax.Expr, window: Any, padding: Sequence[int], name: str
+        self, value: relax.Expr, window: Attrs, padding: Sequence[int], name: str
     ) -> relax.Var:
         """int8 NCHW -> int32 sums of windows; what is padded counts as 0."""
         channels = int(value.ty.shape[1])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 from tvm import relax
 
 from vta_byoc.ir.bindings import SEPARATOR, FunctionWriter
@@ -188,5 +189,5 @@ def _spread(constant: np.ndarray, channels: tuple[int, ...]) -> np.ndarray:
     return constant.reshape(channels) if constant.ndim == 1 else constant
 
 
-def const(value: Any, dtype: str) -> relax.Expr:
+def const(value: ArrayLike, dtype: str) -> relax.Expr:
     return relax.const(np.asarray(value, dtype))

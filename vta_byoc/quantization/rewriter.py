@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import tvm
@@ -29,6 +28,7 @@ from vta_byoc.ir.bindings import (
     straight_bindings,
     users_of,
 )
+from vta_byoc.ir.quantization_record import FactorEntry, TensorEntry
 from vta_byoc.quantization.dialect import DialectWriter
 from vta_byoc.quantization.ops.base import IntegerOp
 from vta_byoc.quantization.ops.movement import COPIES
@@ -117,8 +117,8 @@ class Value:
 
     name: str
     amax: float | None = None
-    plain: Any = None
-    int8: Any = None
+    plain: relax.Expr | None = None
+    int8: relax.Expr | None = None
     scale: Scale = UNIT
     is_native: bool = False
     fields: list[Value] | None = None
@@ -140,11 +140,11 @@ class Record:
         absorbed: source name -> the layer whose group computes it, and its kind; left out if empty.
     """
 
-    tensors: dict[str, dict[str, Any]] = field(default_factory=dict)
+    tensors: dict[str, TensorEntry] = field(default_factory=dict)
     accumulators: dict[str, dict[str, int]] = field(default_factory=dict)
     sources: dict[str, list[str]] = field(default_factory=dict)
     islands: dict[str, str] = field(default_factory=dict)
-    factors: dict[str, dict[str, Any]] = field(default_factory=dict)
+    factors: dict[str, FactorEntry] = field(default_factory=dict)
     absorbed: dict[str, list[str]] = field(default_factory=dict)
 
     def to_json(self) -> str:
@@ -251,9 +251,10 @@ class Quantizer:
     def _plain_value(self, value: Value) -> relax.Expr:
         if value.fields is not None:
             return relax.Tuple([self._plain_value(item) for item in value.fields])
-        if value.plain is None and isinstance(value.int8.ty, relax.TupleType):
-            items = range(len(value.int8.ty.fields))
-            parts = [self.write.emit(relax.TupleGetItem(value.int8, i), value.name) for i in items]
+        ints = value.int8
+        if value.plain is None and ints is not None and isinstance(ints.ty, relax.TupleType):
+            items = range(len(ints.ty.fields))
+            parts = [self.write.emit(relax.TupleGetItem(ints, i), value.name) for i in items]
             value.plain = relax.Tuple([self._dequantized(part, value) for part in parts])
         elif value.plain is None and value.dtype == "uint8":
             value.plain = self.write.to_uint8(value.int8, f"{value.name}{SEPARATOR}uint8")
@@ -282,10 +283,11 @@ class Quantizer:
 
     def as_int8(self, value: Value) -> relax.Expr:
         """An integer of the source module, int8 or uint8, as int8."""
-        if value.int8 is None and str(value.plain.ty.dtype) == "uint8":
-            value.int8 = self.write.from_uint8(value.plain, f"{value.name}{SEPARATOR}int8")
-        elif value.int8 is None:
-            value.int8 = value.plain
+        if value.int8 is None:
+            assert value.plain is not None
+            name = f"{value.name}{SEPARATOR}int8"
+            is_uint8 = str(value.plain.ty.dtype) == "uint8"
+            value.int8 = self.write.from_uint8(value.plain, name) if is_uint8 else value.plain
         return value.int8
 
     def is_ready(self, value: Value) -> bool:
@@ -417,7 +419,7 @@ class Quantizer:
     def note_weight(self, name: str, steps: np.ndarray, amax: float) -> None:
         """Record the scale, or the scales of the channels, of a layer's weights."""
         steps = np.asarray(steps, np.float64)
-        entry: dict[str, Any] = {"scale": float(steps.max()), "amax": amax}
+        entry: TensorEntry = {"scale": float(steps.max()), "amax": amax}
         if (steps != steps.reshape(-1)[0]).any():
             entry["scales"] = steps.tolist()
         self.record.tensors[f"{name}{SEPARATOR}weight"] = entry

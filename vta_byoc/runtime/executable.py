@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import tvm
@@ -39,6 +39,17 @@ class InputType:
         return name if self.dtype is None else f"{name} {self.dtype} {self.shape}"
 
 
+class _Named(TypedDict):
+    name: str
+
+
+class _Stated(_Named, total=False):
+    """An input as the JSON text has it; a name alone where its type is not known."""
+
+    shape: list[int]
+    dtype: str
+
+
 def with_signature(mod: tvm.IRModule) -> tvm.IRModule:
     """``mod`` with a function SIGNATURE that describes the parameters of its ``main``."""
     inputs = [_described(param) for param in mod["main"].params]
@@ -50,7 +61,7 @@ def with_signature(mod: tvm.IRModule) -> tvm.IRModule:
     return relax.transform.Normalize()(result)
 
 
-def _described(param: relax.Var) -> dict[str, object]:
+def _described(param: relax.Var) -> _Stated:
     shape, dtype = getattr(param.ty, "shape", None), str(getattr(param.ty, "dtype", ""))
     sizes = None if shape is None else list(getattr(shape, "values", shape))
     if sizes is None or not dtype or not all(hasattr(size, "value") for size in sizes):
@@ -68,7 +79,7 @@ def input_types(machine: relax.VirtualMachine) -> list[InputType]:
     return [InputType(str(name_of("main", i))) for i in range(count)]
 
 
-def _stated(entry: Mapping[str, Any]) -> InputType:
+def _stated(entry: _Stated) -> InputType:
     if "shape" not in entry:
         return InputType(entry["name"])
     return InputType(entry["name"], tuple(entry["shape"]), entry["dtype"])

@@ -48,7 +48,9 @@ class Profile:
         return {run.name: run for run in self.regions}
 
 
-def profile(exe: Any, inputs: Inputs, *, arenas: bool = False) -> Profile:
+def profile(
+    exe: relax.VMExecutable | tvm.runtime.Module, inputs: Inputs, *, arenas: bool = False
+) -> Profile:
     """Run ``main`` of an executable once and collect what its regions counted.
 
     Args:
@@ -65,7 +67,13 @@ def profile(exe: Any, inputs: Inputs, *, arenas: bool = False) -> Profile:
     """
     runs: list[RegionRun] = []
 
-    def observe(_func: Any, callee: str, before: bool, _result: Any, *args: Any) -> None:
+    def observe(
+        _func: object,
+        callee: str,
+        before: bool,
+        _result: object,
+        *args: Any,  # tensors and numbers, as the driver takes them
+    ) -> None:
         if before or not callee.startswith(SYMBOL_PREFIX):
             return
         arena, counters = (a.numpy() for a in args[-2:])

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeAlias
 
 import tvm
 from tvm import relax
-from tvm.ir import Call, Tuple, TupleGetItem
+from tvm.ir import Call, Tuple, TupleGetItem, Type
 
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.bindings import SEPARATOR, UniqueNames, is_constant, op_name, straight_bindings
@@ -50,7 +50,7 @@ class Use:
     hint: str = ""
 
 
-Tree = Any
+Tree: TypeAlias = "Use | tuple[Tree, ...] | None"
 """What an expression holds: a Use, a tuple of Trees, or None for what is no tensor."""
 
 
@@ -90,10 +90,12 @@ class Graph:
         if isinstance(expr, Tuple):
             return tuple(self.resolve(field) for field in expr.fields)
         if isinstance(expr, TupleGetItem):
-            return self.resolve(expr.tuple_value)[expr.index]
+            fields = self.resolve(expr.tuple_value)
+            assert isinstance(fields, tuple)
+            return fields[expr.index]
         if is_constant(expr) and isinstance(expr.ty, relax.TensorType):
             if expr not in self._constants:
-                self._constants[expr] = self._declare("constant", expr.ty, Kind.CONSTANT)
+                self._constants[expr] = self._tensor("constant", expr.ty, Kind.CONSTANT)
             return self._constants[expr]
         return None
 
@@ -102,7 +104,7 @@ class Graph:
         return next(expr for expr, use in self._constants.items() if use.tensor is tensor)
 
     # ---------------------------------------------------------------- tensors
-    def _declare(self, name: str, ty: Any, kind: Kind) -> Tree:
+    def _declare(self, name: str, ty: Type, kind: Kind) -> Tree:
         if isinstance(ty, relax.TupleType):
             return tuple(
                 self._declare(f"{name}{SEPARATOR}{i}", item, kind)
@@ -110,6 +112,9 @@ class Graph:
             )
         if not isinstance(ty, relax.TensorType):
             return None
+        return self._tensor(name, ty, kind)
+
+    def _tensor(self, name: str, ty: relax.TensorType, kind: Kind) -> Use:
         facts = TensorFacts.of(ty)
         unique = self._names.fresh(name)
         stated = "" if ty.vdevice is None else str(ty.vdevice.memory_scope)
@@ -129,6 +134,7 @@ class Graph:
 
     def _hinted(self, call: Call) -> Use:
         use = self.resolve(call.args[0])
+        assert isinstance(use, Use)
         hint = op_name(call) == HINT
         scope = str(call.attrs.memory_scope if hint else call.attrs.dst_vdevice.memory_scope)
         if hint and use.hint not in ("", scope):

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import tvm
 from tvm import relax, tirx
-from tvm.ir import Call
+from tvm.ir import Attrs, Call, Type
 
 from vta_byoc.ir.bindings import op_name
 from vta_byoc.scopes.table import GLOBAL, HOST
@@ -37,7 +36,7 @@ class TensorFacts:
         return math.prod(self.shape) * -(-bits // 8)
 
     @classmethod
-    def of(cls, ty: Any) -> TensorFacts:
+    def of(cls, ty: relax.TensorType) -> TensorFacts:
         """Of a Relax tensor type."""
         values = getattr(ty.shape, "values", ty.shape)
         known = values is not None and all(hasattr(dim, "value") for dim in values)
@@ -62,7 +61,7 @@ class CallSite:
     callee: str
     operands: tuple[TensorFacts, ...]
     results: tuple[TensorFacts, ...]
-    attrs: Any = None
+    attrs: Attrs | None = None
     func: tirx.PrimFunc | None = None
 
 
@@ -90,7 +89,7 @@ def operands_of(call: Call) -> list[relax.Expr]:
     return list(call.args[1].fields) if op_name(call) in WITH_RESULT_TYPES else list(call.args)
 
 
-def callee_of(call: Call, mod: tvm.IRModule) -> tuple[str, Any, tirx.PrimFunc | None]:
+def callee_of(call: Call, mod: tvm.IRModule) -> tuple[str, Attrs | None, tirx.PrimFunc | None]:
     """Name, attributes and PrimFunc of what ``call`` calls."""
     name = op_name(call)
     if name in (CALL_TIR, INPLACE):
@@ -103,7 +102,7 @@ def callee_of(call: Call, mod: tvm.IRModule) -> tuple[str, Any, tirx.PrimFunc | 
     return str(getattr(call.op, "name_hint", getattr(call.op, "global_symbol", "?"))), None, None
 
 
-def tensor_types(ty: Any) -> list[Any]:
+def tensor_types(ty: Type) -> list[relax.TensorType]:
     """The tensor types in ``ty``, depth first."""
     if isinstance(ty, relax.TensorType):
         return [ty]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from tvm import relax
+from tvm.ir import Type
 
 from vta_byoc.ir.bindings import substituted, vars_in
 
@@ -54,7 +54,7 @@ class BlockWriter:
         return relax.Function(params, seq, body.ty, source.is_pure, source.attrs)
 
 
-def placed(ty: Any, devices: Iterator[relax.VDevice | None]) -> Any:
+def placed(ty: Type, devices: Iterator[relax.VDevice | None]) -> Type:
     """``ty`` with the next of ``devices`` on each of its tensors, depth first."""
     if isinstance(ty, relax.TensorType):
         device = next(devices)

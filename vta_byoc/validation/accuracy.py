@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relax
 
 from vta_byoc.base.arrays import Spec
+from vta_byoc.base.json_types import JsonObject
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.bindings import static_shape
@@ -96,7 +96,7 @@ class Evaluation:
         """The net loss in percent of all samples."""
         return 100 * self.net_loss / self.samples
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The figures of `--json`; docs/accuracy.md explains its keys, which do not change."""
         return {
             "samples": self.samples,
@@ -252,7 +252,7 @@ def host_runner(mod: tvm.IRModule) -> Runner:
     return _vm_runner(build_reference(mod))
 
 
-def _vm_runner(exe: Any) -> Runner:
+def _vm_runner(exe: relax.VMExecutable) -> Runner:
     machine = relax.VirtualMachine(exe, tvm.cpu())
     return lambda inputs: run_vm(machine, inputs)[0]
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import tvm
 
+from vta_byoc.base.json_types import JsonObject
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.observe import Observer
 from vta_byoc.quantization import qdq
@@ -91,7 +91,7 @@ class Compared:
     lsb: int | None
     equal: float | None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         sqnr: float | str = self.sqnr
         if not math.isfinite(self.sqnr):
             sqnr = "exact" if self.sqnr > 0 else "no signal"
@@ -125,7 +125,7 @@ class Comparison:
         before = [tensor for tensor in self.tensors if tensor.name in first.inputs]
         return before, [tensor for tensor in self.tensors if first.name in tensor.inputs]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         first = self.first
         return {
             "bound": str(self.bound),

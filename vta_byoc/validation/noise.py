@@ -6,13 +6,12 @@ Sums over samples only: memory is two arrays of each tensor's size, whatever the
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from vta_byoc.ir.bindings import op_name, static_shape
+from vta_byoc.ir.quantization_record import TensorEntry
 from vta_byoc.quantization.float_layers import FloatLayer
 from vta_byoc.quantization.ops.layers import ANCHORS, channel_peaks, int8_weight, per_weight
 from vta_byoc.quantization.scales import INT8_HIGH, INT8_LOW, WEIGHT_HIGH, Scale, scale_exponent
@@ -211,7 +210,7 @@ class WeightMeasures:
     histogram: tuple[float, ...]
 
 
-def weight_measures(layer: FloatLayer, entry: Mapping[str, Any]) -> WeightMeasures:
+def weight_measures(layer: FloatLayer, entry: TensorEntry) -> WeightMeasures:
     """Of a layer's float weights, quantized as the record's `entry` says: `scale`, and `scales`
     of the channels."""
     weight = layer.weight

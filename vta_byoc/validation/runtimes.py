@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tvm
@@ -17,6 +17,9 @@ from vta_byoc.ir.bindings import sanitized
 from vta_byoc.ir.observe import Observer
 from vta_byoc.validation.against_runtime import Runtime
 from vta_byoc.validation.tensor_pairs import Pair
+
+if TYPE_CHECKING:
+    from ai_edge_litert.interpreter import Interpreter
 
 FLOAT, ONNXRUNTIME, TFLITE = "float", "onnxruntime", "tflite"
 SUFFIXES = {ONNXRUNTIME: ".onnx", TFLITE: ".tflite"}
@@ -137,7 +140,7 @@ def tflite_runtime(path: str) -> Runtime:
     return run
 
 
-def _tensor(machine: Any, index: int) -> np.ndarray | None:
+def _tensor(machine: Interpreter, index: int) -> np.ndarray | None:
     """None for what the interpreter keeps for itself."""
     try:
         return np.asarray(machine.get_tensor(index))

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import tvm
@@ -29,7 +28,7 @@ from vta_byoc.ir.bindings import (
     vars_in,
     with_main,
 )
-from vta_byoc.ir.quantization_record import QUANTIZATION
+from vta_byoc.ir.quantization_record import QUANTIZATION, QuantizationRecord
 from vta_byoc.quantization.bias_correction import Twin, twins
 from vta_byoc.quantization.dialect import DialectWriter
 from vta_byoc.quantization.qdq import quantize_scale
@@ -71,7 +70,7 @@ def real(values: np.ndarray, twin: Twin) -> np.ndarray:
     return (wide - twin.zero_point) * twin.scale if twin.scale != 1 or twin.zero_point else wide
 
 
-def quantization_record(qmod: tvm.IRModule) -> dict[str, dict[str, Any]]:
+def quantization_record(qmod: tvm.IRModule) -> QuantizationRecord:
     """The attribute `vta.quantization`.
 
     Raises:
@@ -83,7 +82,7 @@ def quantization_record(qmod: tvm.IRModule) -> dict[str, dict[str, Any]]:
             f'the module has no attribute "{QUANTIZATION}"; tensors are paired by what quantize '
             "records there; give the result of vta_byoc.quantize"
         )
-    record: dict[str, dict[str, Any]] = json.loads(text)
+    record: QuantizationRecord = json.loads(text)
     return record
 
 

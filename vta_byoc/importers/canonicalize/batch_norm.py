@@ -8,7 +8,6 @@ them with NumPy, takes a bias along, folds into every kind of layer, and keeps e
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import tvm
@@ -175,7 +174,7 @@ class _Folder:
     def _fold(
         self, layer: relax.Expr, bias_add: relax.Var | None, scale: np.ndarray, shift: np.ndarray
     ) -> bool:
-        call: Any = self.producers.get(layer)
+        call: relax.Expr = self.producers.get(layer)
         if _output_channels(call) != scale.size or layer in self.weight_scale:
             return False
         if len(self.users[layer]) != 1:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 import tvm
@@ -73,6 +72,10 @@ def _indices(call: relax.Call) -> list[relax.Expr]:
 
 
 # ---------------------------------------------------------------- proofs
+Producer = Callable[[relax.Expr], "relax.Expr | None"]
+"""Variable -> what it is bound to."""
+
+
 def unproven_indices(mod: tvm.IRModule) -> list[str]:
     """The variables of `main` whose operator reads an index that may leave its axis."""
     made = {binding.var: binding.value for binding in straight_bindings(mod["main"])}
@@ -83,7 +86,7 @@ def unproven_indices(mod: tvm.IRModule) -> list[str]:
     ]
 
 
-def _are_proven(call: relax.Call, producer: Callable[[Any], Any]) -> Iterator[bool]:
+def _are_proven(call: relax.Call, producer: Producer) -> Iterator[bool]:
     for index, size in zip(_indices(call), SIZES[op_name(call)](call), strict=True):
         if is_constant(index):
             value = index.value.numpy()
@@ -92,13 +95,13 @@ def _are_proven(call: relax.Call, producer: Callable[[Any], Any]) -> Iterator[bo
             yield _is_limited(index, size, producer)
 
 
-def _is_limited(index: relax.Expr, size: np.ndarray, producer: Callable[[Any], Any]) -> bool:
+def _is_limited(index: relax.Expr, size: np.ndarray, producer: Producer) -> bool:
     """Whether `index` is minimum(maximum(anything, 0), size - 1)."""
     upper = producer(index)
-    if op_name(upper) != "relax.minimum" or not is_constant(upper.args[1]):
+    if upper is None or op_name(upper) != "relax.minimum" or not is_constant(upper.args[1]):
         return False
     lower = producer(upper.args[0])
-    if op_name(lower) != "relax.maximum" or not is_constant(lower.args[1]):
+    if lower is None or op_name(lower) != "relax.maximum" or not is_constant(lower.args[1]):
         return False
     above = bool((lower.args[1].value.numpy() >= 0).all())
     return above and bool((upper.args[1].value.numpy() <= size - 1).all())

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from tvm import relax
@@ -43,7 +42,7 @@ def _before_moves(rewriter: Rewriter, value: relax.Expr, moves: Sequence[str]) -
 
 def _is_layer(rewriter: Rewriter, value: relax.Expr) -> bool:
     """Whether `value` is a layer with constant weights, moved, with biases and clamps."""
-    call: Any = rewriter.producer(_before_moves(rewriter, value, SHUFFLES))
+    call: relax.Expr = rewriter.producer(_before_moves(rewriter, value, SHUFFLES))
     while _bias(call) is not None or (call is not None and interval_of_call(call)):
         call = rewriter.producer(_before_moves(rewriter, call.args[0], SHUFFLES))
     return op_name(call) in KERNELS and _is_constant(rewriter, call.args[1])
@@ -81,9 +80,11 @@ def quantize_before_moves(rewriter: Rewriter, call: relax.Call) -> relax.Expr | 
     return q.quantize(_moved(rewriter, data, source, value))
 
 
-def _becomes_integer(rewriter: Rewriter, call: Any) -> bool:
+def _becomes_integer(rewriter: Rewriter, call: relax.Expr | None) -> bool:
     """Whether `call` has an integer form; a product of matrices has one with constant weights."""
-    name = op_name(call) if call is not None else ""
+    if call is None:
+        return False
+    name = op_name(call)
     if name == "relax.matmul":
         return _is_constant(rewriter, call.args[1])
     return name in OPERATORS and name not in (QUANTIZE, DEQUANTIZE)
@@ -95,7 +96,7 @@ def _moved(
     """The moves from `source` to `data`, of `value`."""
     if data.same_as(source):
         return value
-    call: Any = rewriter.producer(data)
+    call: relax.Expr = rewriter.producer(data)
     inner = _moved(rewriter, call.args[0], source, value)
     moved = relax.Call(call.op, [inner, *call.args[1:]], call.attrs, call.ty_args)
     return rewriter.as_variable(moved, str(data.name))

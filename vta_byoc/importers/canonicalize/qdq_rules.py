@@ -8,8 +8,7 @@ and a quantize there are float operators and nothing else.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 import tvm
@@ -170,7 +169,7 @@ def drop_pair_after_pad(rewriter: Rewriter, call: relax.Call) -> relax.Expr | No
     pad = None if inner is None else rewriter.producer_of(inner.args[0], "relax.nn.pad")
     if inner is None or pad is None:
         return None
-    source: Any = rewriter.producer(pad.args[0])
+    source: relax.Expr = rewriter.producer(pad.args[0])
     while op_name(source) in MOVES:
         source = rewriter.producer(source.args[0])
     if op_name(source) != DEQUANTIZE:
@@ -261,7 +260,7 @@ def merge_repeated(mod: tvm.IRModule) -> tvm.IRModule:
     if not any(op_name(b.value) in (QUANTIZE, DEQUANTIZE) for b in straight_bindings(main)):
         return mod
     env: dict[relax.Var, relax.Expr] = {}
-    known: dict[Any, relax.Var] = {}
+    known: dict[Hashable, relax.Var] = {}
     for binding in straight_bindings(main):
         value = substituted(binding.value, env)
         key = _key(value)
@@ -274,7 +273,7 @@ def merge_repeated(mod: tvm.IRModule) -> tvm.IRModule:
     return with_main(mod, writer.finish(main, substituted(main.body.body, env)))
 
 
-def _key(value: relax.Expr) -> Any:
+def _key(value: relax.Expr) -> Hashable:
     """The same for calls that compute the same; None for other operators and for constants."""
     if op_name(value) not in (QUANTIZE, DEQUANTIZE) or is_constant(value.args[0]):
         return None

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relax
-from tvm.ir import Call, Tuple
+from tvm.ir import Attrs, Call, Tuple
 
 from vta_byoc.importers.canonicalize.axis_rules import AXIS_RULES
 from vta_byoc.importers.canonicalize.batch_norm import fold_batch_norm
@@ -196,7 +195,9 @@ def _cancels(rewriter: Rewriter, value: relax.Expr, axes: list[int]) -> bool:
     return False
 
 
-def _is_movable(value: Any) -> bool:
+def _is_movable(value: relax.Expr | None) -> bool:
+    if value is None:
+        return False
     name = op_name(value)
     if name == "relax.nn.pad":
         return str(value.attrs.pad_mode) == "constant"
@@ -299,7 +300,7 @@ def nearest_as_repeat(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None
     return relax.op.repeat(rows, factors[1], 3)
 
 
-def _repeats(attrs: Any, old: int, new: int) -> bool:
+def _repeats(attrs: Attrs, old: int, new: int) -> bool:
     """Whether a resizing from `old` to `new` elements reads each `new // old` times in a row."""
     rounding = _ROUNDING.get(str(attrs.rounding_method))
     if new % old or rounding is None:

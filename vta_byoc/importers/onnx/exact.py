@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 from tvm import relax
 
+from vta_byoc.importers.onnx.node import Converter, NodeAttributes
 from vta_byoc.ir.bindings import is_constant, static_shape
-
-Converter = Callable[[list[relax.Expr], dict[str, Any]], "relax.Expr | None"]
 
 
 def _values(expr: relax.Expr | None) -> np.ndarray | None:
@@ -18,7 +14,7 @@ def _values(expr: relax.Expr | None) -> np.ndarray | None:
 
 
 # ---------------------------------------------------------------- indices
-def _slice(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
+def _slice(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr | None:
     """Constant limits beyond the axis, int32 limits, steps backwards."""
     data = inputs[0]
     first, last = _values(inputs[1]), _values(inputs[2])
@@ -46,7 +42,7 @@ def _slice(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None
     return relax.op.strided_slice(data, chosen, [start for start, _, _ in bounds], ends, step)
 
 
-def _gather(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
+def _gather(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr | None:
     """Constant indices as they are: `bound_indices` checks them, TVM would wrap them."""
     data, index = inputs[:2]
     is_tensor = isinstance(data.ty, relax.TensorType)
@@ -55,7 +51,7 @@ def _gather(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | Non
     return relax.op.take(data, index, int(attrs.get("axis", 0)))
 
 
-def _one_hot(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
+def _one_hot(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr | None:
     """Indices from -depth, in the dtype of the values; TVM knows neither."""
     depth, values = _values(inputs[1]), _values(inputs[2])
     if depth is None or values is None:
@@ -72,7 +68,7 @@ def _one_hot(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | No
     return relax.op.where(is_hot, on, off)
 
 
-def _sequence_insert(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
+def _sequence_insert(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr | None:
     """A negative position counts from the end, as for a list; TVM counts one too far."""
     fields = list(inputs[0])
     position = None if inputs[2] is None else _values(inputs[2])
@@ -86,7 +82,7 @@ def _sequence_insert(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.E
 
 
 # ---------------------------------------------------------------- reductions
-def _reduced_inside(inputs: list[relax.Expr], attrs: dict[str, Any]) -> None:
+def _reduced_inside(inputs: list[relax.Expr], attrs: NodeAttributes) -> None:
     """TVM leaves out what is computed before the sum where nothing is summed."""
     axes = _values(inputs[1]) if inputs[1] is not None else attrs.get("axes", ())
     if attrs.get("noop_with_empty_axes", 0) and axes is not None and not len(axes):
@@ -94,13 +90,13 @@ def _reduced_inside(inputs: list[relax.Expr], attrs: dict[str, Any]) -> None:
 
 
 # ---------------------------------------------------------------- images
-def _affine_grid(inputs: list[relax.Expr], attrs: dict[str, Any]) -> None:
+def _affine_grid(inputs: list[relax.Expr], attrs: NodeAttributes) -> None:
     size = _values(inputs[1])
     if attrs.get("align_corners", 0) and size is not None and min(size[2:]) < 2:
         raise ValueError(f"align_corners is 1 and an axis of {size[2:].tolist()} has one element")
 
 
-def _roi_align(inputs: list[relax.Expr], attrs: dict[str, Any]) -> None:
+def _roi_align(inputs: list[relax.Expr], attrs: NodeAttributes) -> None:
     """TVM moves boxes by half a pixel before it scales them, ONNX after."""
     scale = attrs.get("spatial_scale", 1.0)
     mode = attrs.get("coordinate_transformation_mode", b"half_pixel").decode()
@@ -108,7 +104,7 @@ def _roi_align(inputs: list[relax.Expr], attrs: dict[str, Any]) -> None:
         raise ValueError(f"spatial_scale is {scale:g} and the coordinates are {mode}")
 
 
-def _mean_variance(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr:
+def _mean_variance(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr:
     """The variance is the mean of squared deviations, as in ONNX Runtime; TVM subtracts the square
     of the mean from the mean of the squares, which cancel where values are close together."""
     axes = [int(axis) for axis in attrs.get("axes", (0, 2, 3))]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-from typing import Any
 
 import onnx
 import tvm
@@ -13,6 +12,7 @@ from tvm.ir import Call, Tuple, TupleGetItem
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.importers.onnx.node import NodeAttributes
 from vta_byoc.importers.onnx.operators import OVERRIDES
 from vta_byoc.importers.onnx.recurrent import KINDS, unroll
 from vta_byoc.importers.onnx.static import evaluate
@@ -97,7 +97,7 @@ class NamingImporter(ONNXGraphImporter):
         return super().from_onnx(graph, opset)
 
     def _convert_operator(
-        self, op_name: str, inputs: list[relax.Expr], attrs: dict[str, Any], opset: int
+        self, op_name: str, inputs: list[relax.Expr], attrs: NodeAttributes, opset: int
     ) -> relax.Expr:
         name = attrs["tvm_custom"]["name"]
         self.node = (name, op_name)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Literal
 
 import numpy as np
 from tvm import relax
 
 from vta_byoc.importers.onnx.exact import EXACT
+from vta_byoc.importers.onnx.node import Converter, NodeAttributes
 from vta_byoc.importers.onnx.qdq import convert_dequantize, convert_quantize
 from vta_byoc.ir.bindings import is_constant, static_shape
 
-Converter = Callable[[list[relax.Expr], dict[str, Any]], "relax.Expr | None"]
 
-
-def _clip(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
+def _clip(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr | None:
     """Constant bounds become maximum and minimum; TVM's converter makes opaque functions."""
     bounds = [inputs[i] for i in (1, 2)]
     if bounds == [None, None]:
@@ -30,21 +29,21 @@ def _clip(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
     return result
 
 
-_CLIP = ("min", "max")
+_CLIP: tuple[Literal["min", "max"], ...] = ("min", "max")
 
 
-def _dropout(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
+def _dropout(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr | None:
     """Inference keeps the value; a mask output is left to TVM's converter."""
     return inputs[0] if attrs["tvm_custom"]["num_outputs"] == 1 else None
 
 
-def _conv(inputs: list[relax.Expr], attrs: dict[str, Any]) -> None:
+def _conv(inputs: list[relax.Expr], attrs: NodeAttributes) -> None:
     """TVM would pad in an opaque function before the layer, and ignores kernel_shape."""
     _check_kernel(inputs[1], attrs)
     _explicit_pads(inputs[0], static_shape(inputs[1])[2:], attrs)
 
 
-def _pool(inputs: list[relax.Expr], attrs: dict[str, Any]) -> None:
+def _pool(inputs: list[relax.Expr], attrs: NodeAttributes) -> None:
     """TVM rounds the size of SAME_LOWER down, and forgets the dilation of averages."""
     mode = attrs.get("auto_pad", b"NOTSET").decode()
     if mode.startswith("SAME") and max(attrs.get("dilations", (1,))) > 1:
@@ -54,13 +53,13 @@ def _pool(inputs: list[relax.Expr], attrs: dict[str, Any]) -> None:
     _explicit_pads(inputs[0], attrs["kernel_shape"], attrs)
 
 
-def _check_kernel(weight: relax.Expr, attrs: dict[str, Any]) -> None:
+def _check_kernel(weight: relax.Expr, attrs: NodeAttributes) -> None:
     shape, wanted = static_shape(weight)[2:], tuple(attrs.get("kernel_shape", ()))
     if wanted and wanted != shape:
         raise ValueError(f"kernel_shape is {wanted} and the weights are {shape}")
 
 
-def _explicit_pads(data: relax.Expr, kernel: Sequence[int], attrs: dict[str, Any]) -> None:
+def _explicit_pads(data: relax.Expr, kernel: Sequence[int], attrs: NodeAttributes) -> None:
     """Turn auto_pad into pads."""
     mode = attrs.get("auto_pad", b"NOTSET").decode()
     if not mode.startswith("SAME"):
@@ -78,7 +77,7 @@ def _explicit_pads(data: relax.Expr, kernel: Sequence[int], attrs: dict[str, Any
     del attrs["auto_pad"]
 
 
-def _gemm(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
+def _gemm(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr | None:
     """Constant weights and bias take alpha, beta and transB; TVM would scale the data."""
     data, weight, bias = inputs[:3]
     alpha, beta = attrs.get("alpha", 1.0), attrs.get("beta", 1.0)
@@ -96,7 +95,7 @@ def _gemm(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
     return relax.op.add(product, bias)
 
 
-def _pad(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
+def _pad(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr | None:
     """Constant padding stays an operator; other modes are left to TVM's converter."""
     pads = attrs.get("pads") if inputs[1] is None else _values(inputs[1])
     value = attrs.get("value", 0.0) if inputs[2] is None else _values(inputs[2])
@@ -113,7 +112,7 @@ def _values(expr: relax.Expr) -> np.ndarray | None:
 
 
 # ---------------------------------------------------------------- transposed convolution
-def _conv_transpose(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
+def _conv_transpose(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr | None:
     """Pads that follow from output_shape, which TVM ignores; one dimension as a row of two."""
     data, weight, bias = inputs[:3]
     _check_kernel(weight, attrs)
@@ -141,12 +140,15 @@ _ROW: dict[int, tuple[list[int], list[int]]] = {1: ([0], [1]), 2: ([], [])}
 """Rank -> no padding and stride 1 for the axes that are missing to two."""
 
 
-def _per_axis(attrs: dict[str, Any], key: str, default: int, rank: int) -> list[int]:
+PerAxis = Literal["dilations", "output_padding", "pads", "strides"]
+
+
+def _per_axis(attrs: NodeAttributes, key: PerAxis, default: int, rank: int) -> list[int]:
     return [int(value) for value in attrs.get(key, [default] * rank)]
 
 
 def _transpose_pads(
-    inputs: list[relax.Expr], attrs: dict[str, Any], rank: int
+    inputs: list[relax.Expr], attrs: NodeAttributes, rank: int
 ) -> tuple[list[int], list[int]]:
     """Padding before and after each axis, as the ONNX specification derives it."""
     mode = attrs.get("auto_pad", b"NOTSET").decode()
@@ -177,7 +179,7 @@ def _transpose_pads(
 def _folded(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Converter:
     """A chain of `op`; TVM would stack all operands and reduce."""
 
-    def convert(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
+    def convert(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr | None:
         operands = [item for item in inputs if item is not None]
         if all(is_constant(item) for item in operands):
             return None
@@ -186,7 +188,7 @@ def _folded(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Converter:
     return convert
 
 
-def _mean(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
+def _mean(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr | None:
     total = _folded(relax.op.add)(inputs, attrs)
     count = sum(item is not None for item in inputs)
     if total is None or count == 1:
@@ -195,7 +197,7 @@ def _mean(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
 
 
 # ---------------------------------------------------------------- resizing
-def _resize(inputs: list[relax.Expr], attrs: dict[str, Any]) -> None:
+def _resize(inputs: list[relax.Expr], attrs: NodeAttributes) -> None:
     """TVM computes the scales again from the sizes: they must be the same."""
     scales = _values(inputs[2]) if len(inputs) > 2 and inputs[2] is not None else None
     shape = static_shape(inputs[0])
@@ -211,7 +213,7 @@ WHOLE = 1e-4
 """How far from a whole number a size may be, relatively."""
 
 
-def _upsample(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
+def _upsample(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr | None:
     """Scales as an input, which TVM does not read; Upsample rounds down."""
     scales = attrs.get("scales") if inputs[1] is None else _values(inputs[1])
     shape = static_shape(inputs[0])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 import onnx
@@ -11,6 +10,7 @@ from onnx import helper, numpy_helper
 from tvm import relax
 
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.importers.onnx.node import Attributes, NodeAttributes, attributes_of
 from vta_byoc.importers.quantized_tensor import Quantization, checked
 from vta_byoc.ir.bindings import is_constant
 
@@ -61,7 +61,7 @@ def _check_qdq(
     node: onnx.NodeProto, known: Mapping[str, np.ndarray], ranks: Mapping[str, int]
 ) -> None:
     """`ranks`: of the tensors that are constant."""
-    attrs = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    attrs = attributes_of(node)
     tensor, scale = node.input[0], known.get(node.input[1])
     zero = _zero(node, known)
     if scale is None or isinstance(zero, str):
@@ -87,7 +87,7 @@ def _zero(node: onnx.NodeProto, known: Mapping[str, np.ndarray]) -> np.ndarray |
 
 def _dtype(
     node: onnx.NodeProto,
-    attrs: Mapping[str, Any],
+    attrs: Attributes,
     zero: np.ndarray | None,
     known: Mapping[str, np.ndarray],
 ) -> str:
@@ -111,7 +111,7 @@ def dynamic(node: onnx.NodeProto, tensor: str) -> VTAError:
 
 
 # ---------------------------------------------------------------- QDQ nodes
-def convert_quantize(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr:
+def convert_quantize(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr:
     """QuantizeLinear of any opset; `check_parameters` has seen the parameters."""
     data, scale, zero = inputs[:3]
     dtype = "uint8" if zero is None else str(zero.ty.dtype)
@@ -120,14 +120,14 @@ def convert_quantize(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.E
     return _quantization(data, scale, zero, dtype, attrs).quantize(data)
 
 
-def convert_dequantize(inputs: list[relax.Expr], attrs: dict[str, Any]) -> relax.Expr:
+def convert_dequantize(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr:
     """DequantizeLinear of any opset; `check_parameters` has seen the parameters."""
     data, scale, zero = inputs[:3]
     return _quantization(data, scale, zero, str(data.ty.dtype), attrs).dequantize(data)
 
 
 def _quantization(
-    data: relax.Expr, scale: relax.Expr, zero: relax.Expr | None, dtype: str, attrs: dict[str, Any]
+    data: relax.Expr, scale: relax.Expr, zero: relax.Expr | None, dtype: str, attrs: NodeAttributes
 ) -> Quantization:
     rank = data.ty.ndim
     return checked(

@@ -79,7 +79,7 @@ class _Node:
         made = helper.make_node(op, inputs, self.node.output, name=self.node.name, **attrs)
         self.expander.nodes.append(made)
 
-    def kept(self, *names: str) -> dict[str, Any]:
+    def kept(self, *names: str) -> dict[str, object]:
         """Those of the attributes that are there."""
         return {name: self.attrs[name] for name in names if name in self.attrs}
 

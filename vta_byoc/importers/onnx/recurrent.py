@@ -9,17 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
 import numpy as np
 from tvm import relax
 
+from vta_byoc.importers.onnx.node import NodeAttributes
 from vta_byoc.ir.bindings import SEPARATOR, is_constant, static_shape
 
 Inputs = list[relax.Expr]
 State = tuple[relax.Expr | None, ...]
 """Tensors (batch, hidden) that a step hands to the next; None: zeros."""
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+UNSUPPORTED: tuple[Literal["clip", "input_forget"], ...] = ("clip", "input_forget")
+"""Attributes that must be 0."""
 ACTIVATIONS: Mapping[str, Callable[[relax.Expr], relax.Expr]] = {
     "Relu": relax.op.nn.relu,
     "Sigmoid": relax.op.sigmoid,
@@ -160,7 +163,7 @@ KINDS = {
 
 
 def unroll(
-    builder: relax.BlockBuilder, op_name: str, inputs: Inputs, attrs: dict[str, Any]
+    builder: relax.BlockBuilder, op_name: str, inputs: Inputs, attrs: NodeAttributes
 ) -> relax.Expr:
     """The outputs of a recurrent node as a tuple.
 
@@ -199,10 +202,10 @@ def unroll(
     return _outputs(builder, rows, ends, batch_first)
 
 
-def _check(inputs: Inputs, attrs: Mapping[str, Any], length: int) -> None:
+def _check(inputs: Inputs, attrs: NodeAttributes, length: int) -> None:
     if not is_constant(inputs[1]) or not is_constant(inputs[2]):
         raise ValueError("its weights are computed while the model runs; they must be constants")
-    for key in ("clip", "input_forget"):
+    for key in UNSUPPORTED:
         if attrs.get(key):
             raise ValueError(f"{key} = {attrs[key]} is not supported; only 0 is")
     lengths = inputs[4]
@@ -230,7 +233,7 @@ def _cell(
     builder: relax.BlockBuilder,
     kind: _Kind,
     inputs: Inputs,
-    attrs: Mapping[str, Any],
+    attrs: NodeAttributes,
     number: int,
     data: relax.Expr,
 ) -> tuple[_Cell, relax.Expr]:
@@ -271,7 +274,7 @@ def _array(expr: relax.Expr) -> np.ndarray:
 
 
 def _activations(
-    kind: _Kind, attrs: Mapping[str, Any], number: int
+    kind: _Kind, attrs: NodeAttributes, number: int
 ) -> list[Callable[[relax.Expr], relax.Expr]]:
     count = len(kind.activations)
     names = [bytes(name).decode() for name in attrs.get("activations", ())]

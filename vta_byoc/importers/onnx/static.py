@@ -9,20 +9,19 @@ constant.  Dequantized weights are not computed: they have to stay integers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx
 from onnx import helper
 from tvm import relax
 
+from vta_byoc.importers.onnx.node import Attributes, attributes_of
 from vta_byoc.ir.bindings import is_constant, known_shape
 
 MAX_BYTES = 64 << 20
 """A constant is not computed where it would be larger; the node stays an operator."""
 Arrays = Sequence["np.ndarray | None"]
-Attributes = Mapping[str, Any]
 
 
 def evaluate(
@@ -63,7 +62,7 @@ def _of_shape(node: onnx.NodeProto, inputs: Sequence[relax.Expr | None]) -> np.n
         return None
     if node.op_type == "Size":
         return np.array(math.prod(shape), "int64")
-    attrs = _attributes(node)
+    attrs = attributes_of(node)
     return np.array(shape[attrs.get("start", 0) : attrs.get("end")], "int64")
 
 
@@ -74,7 +73,7 @@ def _is_known(node: onnx.NodeProto, inputs: Sequence[relax.Expr | None]) -> bool
     if not all(item is None or is_constant(item) for item in inputs):
         return False
     arrays = [None if item is None else item.value.numpy() for item in inputs]
-    return size(arrays, _attributes(node)) * MAX_ITEM <= MAX_BYTES
+    return size(arrays, attributes_of(node)) * MAX_ITEM <= MAX_BYTES
 
 
 MAX_ITEM = 8
@@ -95,10 +94,6 @@ def _run(node: onnx.NodeProto, arrays: Arrays, opset: int) -> list[np.ndarray]:
     runner = ReferenceEvaluator(graph, opsets={"": opset})
     with np.errstate(all="ignore"):
         return [np.asarray(each) for each in runner.run(None, {n: values[n] for n in names})]
-
-
-def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
-    return {each.name: helper.get_attribute_value(each) for each in node.attribute}
 
 
 # ---------------------------------------------------------------- how large results are

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import tflite
@@ -63,6 +63,13 @@ class Tensor:
         )
 
 
+class _Table(Protocol):
+    """A table of the file: its bytes, and where it begins in them."""
+
+    Bytes: bytes
+    Pos: int
+
+
 @dataclass(frozen=True)
 class Operator:
     """One operator: its name in TFLite (`CONV_2D`), the tensors it reads (None: left out) and
@@ -71,7 +78,7 @@ class Operator:
     code: str
     inputs: tuple[Tensor | None, ...]
     outputs: tuple[Tensor, ...]
-    table: Any
+    table: _Table | None
 
     @property
     def name(self) -> str:
@@ -130,7 +137,7 @@ def _checked(model: Model, path: Path) -> Model:
     return model
 
 
-def _model(model: Any) -> Model:
+def _model(model: tflite.Model) -> Model:
     graph = model.Subgraphs(0)
     tensors = [_tensor(model, graph, i) for i in range(graph.TensorsLength())]
     operators = tuple(
@@ -141,7 +148,7 @@ def _model(model: Any) -> Model:
     return Model(inputs, outputs, operators)
 
 
-def _tensor(model: Any, graph: Any, index: int) -> Tensor:
+def _tensor(model: tflite.Model, graph: tflite.SubGraph, index: int) -> Tensor:
     tensor = graph.Tensors(index)
     name = tensor.Name().decode()
     dtype = DTYPES.get(tensor.Type())
@@ -167,7 +174,9 @@ def _tensor(model: Any, graph: Any, index: int) -> Tensor:
     )
 
 
-def _value(buffer: Any, dtype: str, shape: tuple[int, ...], name: str) -> np.ndarray | None:
+def _value(
+    buffer: tflite.Buffer, dtype: str, shape: tuple[int, ...], name: str
+) -> np.ndarray | None:
     if not buffer.DataLength():
         return None
     if dtype == "int4":
@@ -176,7 +185,7 @@ def _value(buffer: Any, dtype: str, shape: tuple[int, ...], name: str) -> np.nda
     return np.frombuffer(raw, np.dtype(dtype).newbyteorder("<")).reshape(shape).astype(dtype)
 
 
-def _operator(model: Any, operator: Any, tensors: list[Tensor]) -> Operator:
+def _operator(model: tflite.Model, operator: tflite.Operator, tensors: list[Tensor]) -> Operator:
     entry = model.OperatorCodes(operator.OpcodeIndex())
     code = max(entry.DeprecatedBuiltinCode(), entry.BuiltinCode())
     name = tflite.opcode2name(code)

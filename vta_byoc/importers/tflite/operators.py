@@ -6,10 +6,16 @@ Operators that compute are here, operators that move data in `importers.tflite.m
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-from tflite import ActivationFunctionType, Padding
+from tflite import (
+    ActivationFunctionType,
+    Conv2DOptions,
+    DepthwiseConv2DOptions,
+    Padding,
+    Pool2DOptions,
+    TransposeConvOptions,
+)
 from tvm import relax
 
 from vta_byoc.importers.tflite.importer import NCHW, Graph, stored_axis
@@ -17,7 +23,11 @@ from vta_byoc.importers.tflite.model import Tensor
 from vta_byoc.importers.tflite.movement import ACTIVATIONS, MOVES, Converter, activated, inputs_of
 
 
-def _window(options: Any, kernel: tuple[int, ...], size: tuple[int, ...]) -> dict[str, Any]:
+def _window(
+    options: Conv2DOptions | DepthwiseConv2DOptions | Pool2DOptions | TransposeConvOptions,
+    kernel: tuple[int, ...],
+    size: tuple[int, ...],
+) -> dict[str, list[int]]:
     """Strides, dilation and padding (top, left, bottom, right) of a window on a plane."""
     strides = [options.StrideH(), options.StrideW()]
     has_dilation = hasattr(options, "DilationHFactor")

@@ -7,43 +7,49 @@ recorded for the node.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import relax
 
 from vta_byoc.hw.errors import VTAError
 
-Converter = Callable[[Any, Any], Any]
+if TYPE_CHECKING:
+    import torch
+    from torch.fx import Node
+    from torch.fx.node import Argument
+    from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
+
+Converter = Callable[["Node", "ExportedProgramImporter"], relax.Expr]
 """(node of torch.fx, TVM's importer) -> the value, in the form of TVM's `custom_convert_map`."""
 
 
 # ---------------------------------------------------------------- arguments
-def argument(node: Any, position: int, name: str, default: Any = None) -> Any:
+def argument(node: Node, position: int, name: str, default: Argument = None) -> Argument:
     """An argument, given by its place or by its name."""
     if len(node.args) > position:
         return node.args[position]
     return node.kwargs.get(name, default)
 
 
-def emit(importer: Any, expr: relax.Expr) -> relax.Var:
+def emit(importer: ExportedProgramImporter, expr: relax.Expr) -> relax.Var:
     return importer.block_builder.emit(expr)
 
 
-def cast(importer: Any, value: relax.Expr, dtype: Any) -> relax.Expr:
+def cast(importer: ExportedProgramImporter, value: relax.Expr, dtype: torch.dtype) -> relax.Expr:
     """`value` as `dtype`, a dtype of PyTorch."""
     name = str(dtype).removeprefix("torch.")
     return value if str(value.ty.dtype) == name else emit(importer, relax.op.astype(value, name))
 
 
-def operand(importer: Any, value: Any, dtype: Any) -> relax.Expr:
+def operand(importer: ExportedProgramImporter, value: Argument, dtype: torch.dtype) -> relax.Expr:
     """A tensor or a number as `dtype`."""
     if not hasattr(value, "op"):
         return relax.const(value, str(dtype).removeprefix("torch."))
     return cast(importer, importer.env[value], dtype)
 
 
-def common_dtype(*values: Any) -> Any:
+def common_dtype(*values: Argument) -> torch.dtype:
     """The dtype that PyTorch computes an operator of nodes and numbers in."""
     import torch
 
@@ -55,7 +61,7 @@ def _binary(op: Callable[..., relax.Expr], *, to_float: bool = False) -> Convert
     """Both operands in the dtype that PyTorch promotes them to; TVM casts a number to the dtype of
     the tensor beside it, and ignores alpha."""
 
-    def convert(node: Any, importer: Any) -> relax.Var:
+    def convert(node: Node, importer: ExportedProgramImporter) -> relax.Var:
         left, right = node.args[:2]
         dtype = common_dtype(left, right)
         if to_float and not dtype.is_floating_point:
@@ -73,7 +79,7 @@ def _binary(op: Callable[..., relax.Expr], *, to_float: bool = False) -> Convert
     return convert
 
 
-OF_BOOLEANS: dict[Any, Callable[..., relax.Expr]] = {
+OF_BOOLEANS: dict[Callable[..., relax.Expr], Callable[..., relax.Expr]] = {
     relax.op.add: relax.op.logical_or,
     relax.op.maximum: relax.op.logical_or,
     relax.op.minimum: relax.op.logical_and,
@@ -82,13 +88,13 @@ OF_BOOLEANS: dict[Any, Callable[..., relax.Expr]] = {
 """What arithmetic means where all operands are booleans."""
 
 
-def _default_float() -> Any:
+def _default_float() -> torch.dtype:
     import torch
 
     return torch.float32
 
 
-def _divided(node: Any, importer: Any) -> relax.Var:
+def _divided(node: Node, importer: ExportedProgramImporter) -> relax.Var:
     """div.Tensor_mode: rounded down, towards zero, or not at all."""
     left, right = node.args[:2]
     mode = argument(node, 2, "rounding_mode")
@@ -125,7 +131,7 @@ _BINARY: dict[str, Callable[..., relax.Expr]] = {
 def _to_float(op: Callable[[relax.Expr], relax.Expr]) -> Converter:
     """Integers and booleans are computed in float32, as PyTorch does it."""
 
-    def convert(node: Any, importer: Any) -> relax.Var:
+    def convert(node: Node, importer: ExportedProgramImporter) -> relax.Var:
         value = importer.env[node.args[0]]
         dtype = node.meta["val"].dtype
         return emit(importer, op(cast(importer, value, dtype)))
@@ -133,7 +139,7 @@ def _to_float(op: Callable[[relax.Expr], relax.Expr]) -> Converter:
     return convert
 
 
-def _clamp(node: Any, importer: Any) -> relax.Expr:
+def _clamp(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
     """clamp(x, low, high): high where low is above it; a fraction makes integers floats."""
     low, high = argument(node, 1, "min"), argument(node, 2, "max")
     dtype = node.meta["val"].dtype
@@ -148,7 +154,7 @@ def _clamp(node: Any, importer: Any) -> relax.Expr:
     return value
 
 
-def _where(node: Any, importer: Any) -> relax.Var:
+def _where(node: Node, importer: ExportedProgramImporter) -> relax.Var:
     condition, *values = node.args
     dtype = node.meta["val"].dtype
     return emit(
@@ -157,7 +163,7 @@ def _where(node: Any, importer: Any) -> relax.Var:
     )
 
 
-def _concatenated(node: Any, importer: Any) -> relax.Var:
+def _concatenated(node: Node, importer: ExportedProgramImporter) -> relax.Var:
     """cat(tensors, axis) in the dtype that all are promoted to; tensors of one axis without
     elements do not count."""
     dtype, rank = node.meta["val"].dtype, node.meta["val"].ndim
@@ -166,20 +172,20 @@ def _concatenated(node: Any, importer: Any) -> relax.Var:
     return emit(importer, relax.op.concat(values, argument(node, 1, "dim", 0)))
 
 
-def _squeeze(node: Any, importer: Any) -> relax.Expr:
+def _squeeze(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
     """squeeze.dims drops those of the axes that have one element."""
     shape = node.meta["val"].shape
     return emit(importer, relax.op.reshape(importer.env[node.args[0]], list(shape)))
 
 
-def _copied(node: Any, importer: Any) -> relax.Expr:
+def _copied(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
     """copy(x, source): the source, in the dtype and shape of `x`."""
     value = node.meta["val"]
     source = cast(importer, importer.env[node.args[1]], value.dtype)
     return emit(importer, relax.op.broadcast_to(source, list(value.shape)))
 
 
-def _scatter(node: Any, importer: Any) -> relax.Var:
+def _scatter(node: Node, importer: ExportedProgramImporter) -> relax.Var:
     """scatter.src(x, axis, index, source): as much of the source as there are indices."""
     x, axis, index, source = node.args
     sizes = list(index.meta["val"].shape)
@@ -191,7 +197,7 @@ def _scatter(node: Any, importer: Any) -> relax.Var:
     return emit(importer, relax.op.scatter_elements(data, at, updates, axis))
 
 
-def _slice_scattered(node: Any, importer: Any) -> relax.Var:
+def _slice_scattered(node: Node, importer: ExportedProgramImporter) -> relax.Var:
     """slice_scatter(x, source, axis, start, end, step), limits as in Python."""
     data, source = (importer.env[arg] for arg in node.args[:2])
     axis, shape = argument(node, 2, "dim", 0), node.meta["val"].shape
@@ -205,7 +211,7 @@ def _resized(method: str) -> Converter:
     """upsample(x, sizes, [corners,] scales): PyTorch steps through the input by 1 / scale, TVM by
     the ratio of the sizes."""
 
-    def convert(node: Any, importer: Any) -> relax.Var:
+    def convert(node: Node, importer: ExportedProgramImporter) -> relax.Var:
         has_corners = method == "linear"
         corners = has_corners and bool(argument(node, 2, "align_corners", False))
         scales = argument(node, 3 if has_corners else 2, "scale_factors")
@@ -230,7 +236,7 @@ def _resized(method: str) -> Converter:
     return convert
 
 
-def _grid_sample(node: Any, importer: Any) -> relax.Var:
+def _grid_sample(node: Node, importer: ExportedProgramImporter) -> relax.Var:
     """grid_sampler_2d(x, grid, mode, padding, corners) with the grid as (N, H, W, 2)."""
     x, grid, mode, padding, corners = node.args
     sampled = relax.op.image.grid_sample(
@@ -245,7 +251,7 @@ def _grid_sample(node: Any, importer: Any) -> relax.Var:
 
 
 # ---------------------------------------------------------------- reductions
-def _any(node: Any, importer: Any) -> relax.Var:
+def _any(node: Node, importer: ExportedProgramImporter) -> relax.Var:
     """any(x), any(x, axes, keepdim): whether an element is not zero."""
     import torch
 
@@ -261,7 +267,7 @@ def _any(node: Any, importer: Any) -> relax.Var:
 def _in_result_dtype(op: Callable[..., relax.Expr]) -> Converter:
     """op(x, axis, keepdim) in the dtype of the result: integers are multiplied as int64."""
 
-    def convert(node: Any, importer: Any) -> relax.Var:
+    def convert(node: Node, importer: ExportedProgramImporter) -> relax.Var:
         value = cast(importer, importer.env[node.args[0]], node.meta["val"].dtype)
         axis, keep = argument(node, 1, "dim"), bool(argument(node, 2, "keepdim", False))
         return emit(importer, op(value, axis, keepdims=keep))
@@ -272,7 +278,7 @@ def _in_result_dtype(op: Callable[..., relax.Expr]) -> Converter:
 def _running(op: Callable[..., relax.Expr]) -> Converter:
     """cumsum(x, axis)."""
 
-    def convert(node: Any, importer: Any) -> relax.Var:
+    def convert(node: Node, importer: ExportedProgramImporter) -> relax.Var:
         value = cast(importer, importer.env[node.args[0]], node.meta["val"].dtype)
         return emit(importer, op(value, argument(node, 1, "dim")))
 
@@ -282,7 +288,7 @@ def _running(op: Callable[..., relax.Expr]) -> Converter:
 def _with_place(op: Callable[..., relax.Expr], place: Callable[..., relax.Expr]) -> Converter:
     """max.dim(x, axis, keepdim): the values, and where they are."""
 
-    def convert(node: Any, importer: Any) -> relax.Expr:
+    def convert(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
         value, axis = importer.env[node.args[0]], argument(node, 1, "dim")
         keep = bool(argument(node, 2, "keepdim", False))
         values = emit(importer, op(value, axis, keepdims=keep))
@@ -292,7 +298,7 @@ def _with_place(op: Callable[..., relax.Expr], place: Callable[..., relax.Expr])
 
 
 def _average(rank: int) -> Converter:
-    def convert(node: Any, importer: Any) -> relax.Var:
+    def convert(node: Node, importer: ExportedProgramImporter) -> relax.Var:
         if argument(node, 6, "divisor_override") is not None:
             raise VTAError(
                 f'node "{node.name}" ({node.target.__name__}) has a divisor_override; averages are '
@@ -306,7 +312,7 @@ def _average(rank: int) -> Converter:
 def _maximal(rank: int) -> Converter:
     """max_pool with its indices, which are not computed; no stride is that of the window."""
 
-    def convert(node: Any, importer: Any) -> relax.Expr:
+    def convert(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
         if any(user.args[1] == 1 and user.users for user in node.users):
             raise VTAError(
                 f'node "{node.name}" ({node.target.__name__}) has its second result read, the '
@@ -322,7 +328,7 @@ def _maximal(rank: int) -> Converter:
     return convert
 
 
-def _norm(node: Any, importer: Any) -> relax.Var:
+def _norm(node: Node, importer: ExportedProgramImporter) -> relax.Var:
     """linalg_vector_norm of any order but 0, which counts."""
     if argument(node, 1, "ord", 2) == 0:
         raise VTAError(
@@ -332,14 +338,16 @@ def _norm(node: Any, importer: Any) -> relax.Var:
     return importer._norm(node)
 
 
-def _affine(importer: Any, value: Any, count: int, default: float) -> relax.Expr:
+def _affine(
+    importer: ExportedProgramImporter, value: Node | None, count: int, default: float
+) -> relax.Expr:
     """A scale or a shift; none is a constant."""
     if value is not None:
         return importer.env[value]
     return relax.const(np.full(count, default, "float32"))
 
 
-def _group_norm(node: Any, importer: Any) -> relax.Expr:
+def _group_norm(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
     """native_group_norm(x, scale, shift, N, C, HxW, groups, eps), scale and shift may be None."""
     x, scale, shift, _batch, channels, _pixels, groups, eps = node.args
     data = importer.env[x]
@@ -358,7 +366,7 @@ def _group_norm(node: Any, importer: Any) -> relax.Expr:
 def _extreme(op: Callable[..., relax.Expr]) -> Converter:
     """amax(x, axes, keepdim)."""
 
-    def convert(node: Any, importer: Any) -> relax.Var:
+    def convert(node: Node, importer: ExportedProgramImporter) -> relax.Var:
         axes = argument(node, 1, "dim") or None
         keep = bool(argument(node, 2, "keepdim", False))
         return emit(importer, op(importer.env[node.args[0]], axes, keepdims=keep))

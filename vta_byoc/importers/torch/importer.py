@@ -6,9 +6,9 @@ operators that it does not know, names after the modules of the network, and wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import tvm
@@ -17,7 +17,7 @@ from tvm.ir import Call
 
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.importers.quantized_tensor import check_module
-from vta_byoc.importers.torch.converters import OVERRIDES
+from vta_byoc.importers.torch.converters import OVERRIDES, Converter
 from vta_byoc.importers.torch.operators import REFUSED, SILENT, taken_operators
 from vta_byoc.importers.torch.static import Known
 from vta_byoc.ir.bindings import (
@@ -31,18 +31,24 @@ from vta_byoc.ir.bindings import (
 )
 from vta_byoc.quantization.calibration.random_inputs import INPUT_DTYPES
 
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+    from torch.fx import Graph, GraphModule, Node
+    from torch.fx.node import Argument
+    from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
+
 INSTALL = 'pip install "vta-byoc[torch]"'
 COMPOSED = ("MultiheadAttention", "torch.nn.modules.transformer", "torch.nn.modules.rnn")
 """Modules of PyTorch that hold several layers: their operators keep names of their own."""
 
 
-def is_program(model: Any) -> bool:
+def is_program(model: object) -> bool:
     """Whether `model` is a torch.export.ExportedProgram; PyTorch is not imported for this."""
     kind = type(model)
     return kind.__name__ == "ExportedProgram" and kind.__module__.startswith("torch.")
 
 
-def read(path: Path) -> Any:
+def read(path: Path) -> ExportedProgram:
     """The program that torch.export.save wrote.
 
     Raises:
@@ -66,7 +72,7 @@ def read(path: Path) -> Any:
 
 
 def import_program(
-    program: Any, shapes: dict[str, tuple[int, ...]]
+    program: ExportedProgram, shapes: dict[str, tuple[int, ...]]
 ) -> tuple[tvm.IRModule, list[str]]:
     """The program as Relax, parameters as constants, not yet normalized, and its outputs' names.
 
@@ -104,7 +110,7 @@ def check(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 # ---------------------------------------------------------------- what is refused
-def _check_inputs(program: Any, shapes: dict[str, tuple[int, ...]]) -> None:
+def _check_inputs(program: ExportedProgram, shapes: dict[str, tuple[int, ...]]) -> None:
     inputs = {node.name: node.meta["val"] for node in _inputs(program)}
     for name in shapes:
         if name not in inputs:
@@ -132,13 +138,13 @@ def _check_inputs(program: Any, shapes: dict[str, tuple[int, ...]]) -> None:
             )
 
 
-def _inputs(program: Any) -> Iterator[Any]:
+def _inputs(program: ExportedProgram) -> Iterator[Node]:
     """The placeholders of what the user feeds."""
     names = set(program.graph_signature.user_inputs)
     return (n for n in program.graph.nodes if n.op == "placeholder" and n.name in names)
 
 
-def _check_operators(graph: Any) -> None:
+def _check_operators(graph: Graph) -> None:
     known = {*taken_operators(), *QUANTIZATION, *SILENT}
     for node in graph.nodes:
         if node.op != "call_function" or node.target.__name__ in known:
@@ -158,7 +164,7 @@ def _check_operators(graph: Any) -> None:
         )
 
 
-def _check_result(node: Any, value: Any, builder: relax.BlockBuilder) -> None:
+def _check_result(node: Node, value: relax.Expr | None, builder: relax.BlockBuilder) -> None:
     """TVM's importer makes the tensors that PyTorch makes.
 
     Raises:
@@ -184,7 +190,7 @@ def _dtype_and_shape(tensor: relax.TensorType) -> tuple[str, tuple[int, ...] | N
 
 
 # ---------------------------------------------------------------- quantization operators
-def _quantize_per_tensor(node: Any, importer: Any) -> relax.Var:
+def _quantize_per_tensor(node: Node, importer: ExportedProgramImporter) -> relax.Var:
     """quantize_per_tensor(x, scale, zero, low, high, dtype)."""
     data, scale, zero, low, high, dtype = _arguments(node, importer)
     limits = np.iinfo(dtype)
@@ -195,7 +201,11 @@ def _quantize_per_tensor(node: Any, importer: Any) -> relax.Var:
 
 
 def _limited(
-    node: Any, data: relax.Expr, scale: Any, zero: Any, limits: tuple[int, int]
+    node: Node,
+    data: relax.Expr,
+    scale: relax.Expr | float,
+    zero: relax.Expr | float,
+    limits: tuple[int, int],
 ) -> relax.Expr:
     """Fewer integers than the dtype has: the floats they stand for are clipped before."""
     if not isinstance(scale, float) or not isinstance(zero, int):
@@ -207,43 +217,48 @@ def _limited(
     return relax.op.clip(data, low, high)
 
 
-def _dequantize_per_tensor(node: Any, importer: Any) -> relax.Var:
+def _dequantize_per_tensor(node: Node, importer: ExportedProgramImporter) -> relax.Var:
     """dequantize_per_tensor(x, scale, zero, low, high, dtype)."""
     data, scale, zero, _low, _high, dtype = _arguments(node, importer)
     scale, zero = _parameters(importer, scale, zero, dtype)
     return importer.block_builder.emit(relax.op.dequantize(data, scale, zero, 0))
 
 
-def _quantize_per_channel(node: Any, importer: Any) -> relax.Var:
+def _quantize_per_channel(node: Node, importer: ExportedProgramImporter) -> relax.Var:
     """quantize_per_channel(x, scales, zeros, axis, low, high, dtype)."""
     data, scale, zero, axis, _low, _high, dtype = _arguments(node, importer)
     scale, zero = _parameters(importer, scale, zero, dtype)
     return importer.block_builder.emit(relax.op.quantize(data, scale, zero, axis, dtype))
 
 
-def _dequantize_per_channel(node: Any, importer: Any) -> relax.Var:
+def _dequantize_per_channel(node: Node, importer: ExportedProgramImporter) -> relax.Var:
     """dequantize_per_channel(x, scales, zeros or None, axis, low, high, dtype)."""
     data, scale, zero, axis, _low, _high, dtype = _arguments(node, importer)
     scale, zero = _parameters(importer, scale, 0 if zero is None else zero, dtype)
     return importer.block_builder.emit(relax.op.dequantize(data, scale, zero, axis))
 
 
-def _arguments(node: Any, importer: Any) -> list[Any]:
+def _arguments(node: Node, importer: ExportedProgramImporter) -> list[relax.Expr | Argument]:
     """The arguments, tensors as Relax, the dtype as its name."""
     args = [importer.env.get(arg, arg) if hasattr(arg, "op") else arg for arg in node.args]
     return [str(arg).removeprefix("torch.") if _is_dtype(arg) else arg for arg in args]
 
 
-def _is_dtype(value: Any) -> bool:
+def _is_dtype(value: object) -> bool:
     return type(value).__name__ == "dtype"
 
 
-def _parameters(importer: Any, scale: Any, zero: Any, dtype: str) -> tuple[relax.Expr, relax.Expr]:
+def _parameters(
+    importer: ExportedProgramImporter,
+    scale: relax.Expr | float,
+    zero: relax.Expr | float,
+    dtype: str,
+) -> tuple[relax.Expr, relax.Expr]:
     """Scale and zero point as float32 and `dtype`; PyTorch keeps them in wider types."""
     return _as(importer, scale, "float32"), _as(importer, zero, dtype)
 
 
-def _as(importer: Any, value: Any, dtype: str) -> relax.Expr:
+def _as(importer: ExportedProgramImporter, value: relax.Expr | float, dtype: str) -> relax.Expr:
     if not isinstance(value, relax.Expr):
         return relax.const(np.asarray(value, dtype))
     if str(value.ty.dtype) == dtype:
@@ -251,7 +266,7 @@ def _as(importer: Any, value: Any, dtype: str) -> relax.Expr:
     return importer.block_builder.emit(relax.op.astype(value, dtype))
 
 
-QUANTIZATION: dict[str, Callable[[Any, Any], relax.Var]] = {
+QUANTIZATION: dict[str, Converter] = {
     "dequantize_per_channel.default": _dequantize_per_channel,
     "dequantize_per_tensor.default": _dequantize_per_tensor,
     "dequantize_per_tensor.tensor": _dequantize_per_tensor,
@@ -263,7 +278,28 @@ QUANTIZATION: dict[str, Callable[[Any, Any], relax.Var]] = {
 
 
 # ---------------------------------------------------------------- names
-def _importer(known: Known) -> Any:
+class _NamingImporter(Protocol):
+    """TVM's importer, and which node made which variable.
+
+    Attributes:
+        names: variable -> node, or module; complete when the import has ended.
+        node: the one that is being imported.
+    """
+
+    names: dict[str, str]
+    node: str
+
+    def from_exported_program(
+        self,
+        exported_program: ExportedProgram,
+        keep_params_as_input: bool,
+        unwrap_unit_return_tuple: bool,
+        no_bind_return_tuple: bool,
+        custom_convert_map: dict[str, Converter],
+    ) -> tvm.IRModule: ...
+
+
+def _importer(known: Known) -> _NamingImporter:
     """TVM's importer; afterwards `names` tells which node made which variable."""
     from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
@@ -273,8 +309,10 @@ def _importer(known: Known) -> Any:
             self.names: dict[str, str] = {}
             self.node = ""
 
-        def _translate_fx_graph(self, module: Any, nodes: Any, *rest: Any) -> Any:
-            def watched() -> Iterator[Any]:
+        def _translate_fx_graph(
+            self, module: GraphModule, nodes: Iterable[Node], *rest: object
+        ) -> tuple[relax.Expr, ...]:
+            def watched() -> Iterator[Node]:
                 for node in nodes:
                     self.node = node.name
                     constant = known.value(node)
@@ -293,7 +331,7 @@ def _importer(known: Known) -> Any:
     return Importer()
 
 
-def _node_name(node: Any) -> str:
+def _node_name(node: Node) -> str:
     """The module that computes the node, where that is a layer; else the node's own name."""
     stack = list(node.meta.get("nn_module_stack", {}).values())
     path, kind = stack[-1] if stack else ("", "")

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from vta_byoc.importers.torch.converters import OVERRIDES
+
+if TYPE_CHECKING:
+    import torch
+    from torch.export.decomp_utils import CustomDecompTable
 
 RANDOM = "draws random numbers; inference must compute the same every time; export in eval mode"
 TRAINING = "belongs to training; only inference is compiled; export the model in eval mode"
@@ -55,7 +59,7 @@ SILENT = (
 
 
 # ---------------------------------------------------------------- which there are
-def _overload(name: str) -> Any:
+def _overload(name: str) -> torch._ops.OpOverload | None:
     """The operator called `name` ("add.Tensor") in TVM's importer; None: there is none."""
     import torch
 
@@ -79,7 +83,7 @@ def _can_be_left(name: str) -> bool:
 
 
 @functools.cache
-def _decomposed() -> Any:
+def _decomposed() -> CustomDecompTable:
     """PyTorch's table of decompositions, which takes 0.1 s to make."""
     import torch
 

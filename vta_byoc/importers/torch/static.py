@@ -7,12 +7,17 @@ quantized weight stands for is not computed: it has to stay an integer.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import relax
 
 from vta_byoc.importers.onnx.static import MAX_BYTES
+
+if TYPE_CHECKING:
+    import torch
+    from torch.export import ExportedProgram
+    from torch.fx import Node
 
 STAY = ("quantize", "dequantize", "choose_qparams")
 """What the names of operators begin with that are never computed."""
@@ -26,7 +31,7 @@ class Known:
         program: a decomposed `torch.export.ExportedProgram`.
     """
 
-    def __init__(self, program: Any) -> None:
+    def __init__(self, program: ExportedProgram) -> None:
         signature = program.graph_signature
         state = {**program.state_dict, **program.constants}
         named = {
@@ -35,9 +40,9 @@ class Known:
             **signature.inputs_to_lifted_tensor_constants,
         }
         self._given = {node: state[name] for node, name in named.items() if name in state}
-        self._values: dict[Any, Any] = {}
+        self._values: dict[Node, torch.Tensor] = {}
 
-    def value(self, node: Any) -> relax.Expr | None:
+    def value(self, node: Node) -> relax.Expr | None:
         """The result of a call as a constant; None if it is not known, no tensor, or larger than
         `MAX_BYTES`.  Nodes must be asked for in the order of the program."""
         if node.op == "placeholder" and node.name in self._given:
@@ -48,7 +53,7 @@ class Known:
         self._values[node] = result
         return _constant(result)
 
-    def _is_known(self, node: Any) -> bool:
+    def _is_known(self, node: Node) -> bool:
         name = node.target.__name__
         if name.startswith((*STAY, *RANDOM)) or not name.partition(".")[2]:
             return False
@@ -56,7 +61,7 @@ class Known:
             return False
         return _nbytes(node.meta.get("val")) <= MAX_BYTES
 
-    def _computed(self, node: Any) -> Any:
+    def _computed(self, node: Node) -> torch.Tensor:
         import torch
         from torch.fx.node import map_arg
 
@@ -66,14 +71,14 @@ class Known:
             return node.target(*args, **kwargs)
 
 
-def _nbytes(meta: Any) -> float:
+def _nbytes(meta: torch.Tensor | None) -> float:
     """Of a tensor that the exporter described; infinite for anything else."""
     shape = getattr(meta, "shape", None)
-    if shape is None or not all(isinstance(dim, int) for dim in shape):
+    if meta is None or shape is None or not all(isinstance(dim, int) for dim in shape):
         return math.inf
     return math.prod(shape) * int(meta.element_size())
 
 
-def _constant(value: Any) -> relax.Expr:
+def _constant(value: torch.Tensor) -> relax.Expr:
     array = np.array(value.detach().cpu().numpy(), order="C")
     return relax.const(array, str(array.dtype))

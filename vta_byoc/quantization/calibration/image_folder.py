@@ -11,13 +11,17 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tvm
 
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.quantization.calibration.samples import input_shapes
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 EXTENSIONS = frozenset(
     (*(".bmp", ".gif", ".jpeg", ".jpg", ".pgm"), *(".png", ".ppm", ".tif", ".tiff", ".webp"))
@@ -181,7 +185,7 @@ def _images(folder: Path, batch: int) -> tuple[tuple[Path, ...], int]:
     return tuple(images), len(entries) - len(images)
 
 
-def _opened(file: Path, mode: str) -> Any:
+def _opened(file: Path, mode: str) -> Image.Image:
     """The image in `mode`, 8 bits a channel."""
     try:
         with _pillow("Image").open(file) as image:
@@ -200,7 +204,7 @@ def _opened(file: Path, mode: str) -> Any:
     return decoded
 
 
-def _cropped(image: Any, rows: int, columns: int, size: int | None) -> Any:
+def _cropped(image: Image.Image, rows: int, columns: int, size: int | None) -> Image.Image:
     """The middle of the resized image, rows x columns."""
     width, height = image.size
     scale = max(rows / height, columns / width) if size is None else size / min(width, height)
@@ -211,7 +215,7 @@ def _cropped(image: Any, rows: int, columns: int, size: int | None) -> Any:
     return image.crop((left, top, left + columns, top + rows))
 
 
-def _pillow(module: str) -> Any:
+def _pillow(module: str) -> ModuleType:
     try:
         return importlib.import_module(f"PIL.{module}")
     except ImportError as error:

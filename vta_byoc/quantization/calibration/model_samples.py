@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tvm
+from tvm import relax
 
 from vta_byoc.base import arrays
 from vta_byoc.hw.errors import VTAError
@@ -61,7 +61,7 @@ def checked(
         raise VTAError("there are 0 samples; at least 1 is needed; give inputs of the model")
 
 
-def _fitting(mod: tvm.IRModule, sample: Any, index: int) -> dict[str, np.ndarray]:
+def _fitting(mod: tvm.IRModule, sample: Sample, index: int) -> dict[str, np.ndarray]:
     params = mod["main"].params
     names = [str(param.name) for param in params]
     if not isinstance(sample, Mapping):
@@ -82,7 +82,7 @@ def _fitting(mod: tvm.IRModule, sample: Any, index: int) -> dict[str, np.ndarray
     return {name: sample[name] for name in names}
 
 
-def noise(mod: tvm.IRModule, count: int, seed: int) -> list[dict[str, Any]]:
+def noise(mod: tvm.IRModule, count: int, seed: int) -> list[dict[str, np.ndarray]]:
     """Noise for every input (`random_inputs.random_input`)."""
     rng = np.random.default_rng(seed)
     return [random_sample(mod, rng) for _ in range(count)]
@@ -126,7 +126,7 @@ def read_archive(path: Path) -> dict[str, np.ndarray]:
         ) from error
 
 
-def _stack(array: np.ndarray, name: str, param: Any) -> np.ndarray:
+def _stack(array: np.ndarray, name: str, param: relax.Var) -> np.ndarray:
     """[n, *shape of the input]."""
     shape, dtype = static_shape(param), str(param.ty.dtype)
     fits = array.ndim == len(shape) and array.shape[1:] == shape[1:] and array.dtype == dtype

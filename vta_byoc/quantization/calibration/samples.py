@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tvm
@@ -82,7 +81,9 @@ def load_calibration(path: str | Path, mod: tvm.IRModule) -> list[dict[str, np.n
     return [_checked(sample, shapes, _dtypes(mod), i) for i, sample in enumerate(samples)]
 
 
-def default_calibration(mod: tvm.IRModule, n: int = 4, seed: int = 0) -> list[dict[str, Any]]:
+def default_calibration(
+    mod: tvm.IRModule, n: int = 4, seed: int = 0
+) -> list[dict[str, np.ndarray]]:
     """`n` samples of noise (`random_input`): for demonstrations, not for accuracy."""
     input_shapes(mod)
     rng = np.random.default_rng(seed)
@@ -269,7 +270,9 @@ def checked_samples(
         )
 
 
-def _named(sample: Any, shapes: dict[str, tuple[int, ...]], index: int) -> dict[str, Any]:
+def _named(
+    sample: Sample, shapes: dict[str, tuple[int, ...]], index: int
+) -> dict[str, np.ndarray]:
     """The sample as a dict in the order of the inputs."""
     names = list(shapes)
     if isinstance(sample, Mapping):
@@ -289,7 +292,7 @@ def _named(sample: Any, shapes: dict[str, tuple[int, ...]], index: int) -> dict[
 
 
 def _checked(
-    sample: Mapping[str, Any],
+    sample: Mapping[str, np.ndarray],
     shapes: dict[str, tuple[int, ...]],
     dtypes: dict[str, str],
     index: int,

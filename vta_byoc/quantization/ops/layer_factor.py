@@ -12,10 +12,10 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from tvm import relax
+from tvm.ir import Attrs
 
 from vta_byoc.base.int8_digits import MOST_OF_TWO, split
 from vta_byoc.ir.chains import KEPT
@@ -71,7 +71,7 @@ class Scaled:
         return self.rescale.bound, self.rescale.shift
 
     def write(
-        self, anchor: Anchor, attrs: Any, name: str
+        self, anchor: Anchor, attrs: Attrs, name: str
     ) -> Callable[[DialectWriter, relax.Expr], relax.Var]:
         """Writes it on its data."""
         return lambda write, data: anchor.write(
@@ -105,7 +105,7 @@ class Source:
     saturates: bool = True
 
     @property
-    def attrs(self) -> Any:
+    def attrs(self) -> Attrs:
         return self.call.attrs
 
     @property
@@ -341,7 +341,7 @@ def _summed(
     bound = int((found.bound(reach) + _peak(constant)).max())
     if bound > INT32_HIGH:
         return None
-    steps: list[tuple[str, Any]] = [("left_shift", np.array(left))] if left else []
+    steps: list[tuple[str, np.ndarray | str]] = [("left_shift", np.array(left))] if left else []
     steps += [("keep", KEPT)] if found.shifts else []
     for amount in found.shifts:
         steps += [("right_shift", amount), ("add", KEPT)]

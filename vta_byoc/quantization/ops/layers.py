@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import relax
+from tvm.ir import Attrs
 
 from vta_byoc.ir.bindings import is_constant, is_float32, op_name, source_name, static_shape
 from vta_byoc.quantization.dialect import DialectWriter
@@ -59,7 +60,7 @@ class Anchor:
     rank: int
     axis: int
     weight_axis: int
-    taps: Callable[[np.ndarray, Any], np.ndarray]
+    taps: Callable[[np.ndarray, Attrs], np.ndarray]
     write: Write
     shares_axis: bool = False
 
@@ -73,22 +74,22 @@ class Anchor:
         return not self.layouts or self.layouts == _layouts(call.attrs)
 
 
-def _layouts(attrs: Any) -> tuple[str, ...]:
+def _layouts(attrs: Attrs) -> tuple[str, ...]:
     data = str(attrs.data_layout)
     return data, str(attrs.kernel_layout), str(attrs.out_layout) or data
 
 
 # ---------------------------------------------------------------- the kinds
-def _conv_taps(weight: np.ndarray, attrs: Any) -> np.ndarray:
+def _conv_taps(weight: np.ndarray, attrs: Attrs) -> np.ndarray:
     """Every element of channel o reads all of weight[o], whatever the groups."""
     return weight.reshape(weight.shape[0], -1).sum(axis=1, dtype="int64")
 
 
-def _matmul_taps(weight: np.ndarray, attrs: Any) -> np.ndarray:
+def _matmul_taps(weight: np.ndarray, attrs: Attrs) -> np.ndarray:
     return weight.sum(axis=0, dtype="int64")
 
 
-def transposed_taps(weight: np.ndarray, attrs: Any) -> np.ndarray:
+def transposed_taps(weight: np.ndarray, attrs: Attrs) -> np.ndarray:
     """Weights [I, O / groups, KH, KW].  An output element reads only the taps of its phase,
     those with tap * dilation congruent modulo the stride: the largest phase counts."""
     groups = int(attrs.groups)
@@ -112,7 +113,7 @@ def _write_matmul(
     data: relax.Expr,
     weight: np.ndarray,
     bias: np.ndarray,
-    attrs: Any,
+    attrs: Attrs,
     rescale: Rescale | FixedPoint | None,
     name: str,
 ) -> relax.Var:
@@ -168,7 +169,7 @@ def layer_proof(
     return Accumulator(name, bound, shift, fix)
 
 
-def channel_peaks(anchor: Anchor, weight: np.ndarray, attrs: Any) -> np.ndarray:
+def channel_peaks(anchor: Anchor, weight: np.ndarray, attrs: Attrs) -> np.ndarray:
     """The largest magnitude of the weights of each output channel, float64 [channels]."""
     magnitude = np.abs(np.moveaxis(weight, anchor.weight_axis, 0))
     groups = int(attrs.groups) if anchor.shares_axis else 1
@@ -176,7 +177,9 @@ def channel_peaks(anchor: Anchor, weight: np.ndarray, attrs: Any) -> np.ndarray:
     return np.asarray(whole.T.reshape(-1), np.float64)
 
 
-def per_weight(anchor: Anchor, values: np.ndarray, shape: Sequence[int], attrs: Any) -> np.ndarray:
+def per_weight(
+    anchor: Anchor, values: np.ndarray, shape: Sequence[int], attrs: Attrs
+) -> np.ndarray:
     """One value per output channel (or one for all), so that it broadcasts against the weights."""
     if values.ndim == 0:
         return values

@@ -7,10 +7,9 @@ then has one value for each position (a map), which the machine loads like any i
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from tvm import relax
+from tvm.ir import Attrs
 
 from vta_byoc.ir.bindings import static_shape
 from vta_byoc.quantization.ops.layers import Anchor
@@ -39,7 +38,7 @@ def border_sums(
     return first if same else taps
 
 
-def _channel_taps(anchor: Anchor, weight: np.ndarray, attrs: Any) -> np.ndarray:
+def _channel_taps(anchor: Anchor, weight: np.ndarray, attrs: Attrs) -> np.ndarray:
     """Weights summed over the input channels of each output channel: [channels, kernel ...]."""
     if not anchor.shares_axis:
         return weight.sum(axis=1)
@@ -48,7 +47,9 @@ def _channel_taps(anchor: Anchor, weight: np.ndarray, attrs: Any) -> np.ndarray:
     return whole.reshape(-1, *weight.shape[2:])
 
 
-def _inside(anchor: Anchor, attrs: Any, axis: int, size: int, kernel: int, out: int) -> np.ndarray:
+def _inside(
+    anchor: Anchor, attrs: Attrs, axis: int, size: int, kernel: int, out: int
+) -> np.ndarray:
     """Whether tap k of output position p reads the input, int64 [out, kernel]."""
     stride, dilation = int(attrs.strides[axis]), int(attrs.dilation[axis])
     before = int(attrs.padding[axis])

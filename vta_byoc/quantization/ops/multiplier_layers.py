@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import relax
-from tvm.ir import GenericConst
+from tvm.ir import Attrs, GenericConst
 
 from vta_byoc.base.int8_digits import MOST_OF_TWO, is_int8, magnitude
 from vta_byoc.ir.bindings import op_name, source_name, static_shape
@@ -27,6 +27,7 @@ from vta_byoc.quantization.ops.layers import (
     takes_layer,
 )
 from vta_byoc.quantization.ops.multiplier_borders import border_sums, per_position
+from vta_byoc.quantization.qdq import ConstantScale
 from vta_byoc.quantization.requantize import requantizer
 from vta_byoc.quantization.scales import INT8_LOW, WEIGHT_HIGH, Scale, Unscalable
 
@@ -243,7 +244,7 @@ def _steps(q: Quantizer, peaks: np.ndarray, bias: np.ndarray, data: float) -> np
 
 
 def _stated_weights(
-    anchor: Anchor, stated: Any, attrs: Any, name: str
+    anchor: Anchor, stated: ConstantScale, attrs: Attrs, name: str
 ) -> tuple[np.ndarray, np.ndarray]:
     """Steps () or [channels] and weights as the model has them: int8, or int16 where a zero point
     leaves them beyond int8, which are two digits (`int8_digits`): the same sums, in two passes.

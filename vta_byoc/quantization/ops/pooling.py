@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import relax
+from tvm.ir import Attrs
 
 from vta_byoc.ir.bindings import is_float32, op_name, source_name, static_shape
 from vta_byoc.quantization.fused_ops import Epilogue
@@ -90,13 +91,13 @@ def _close(q: Quantizer, binding: relax.VarBinding, out: relax.Var, scale: MeanS
 
 
 # ---------------------------------------------------------------- windows
-def _extents(attrs: Any) -> list[int]:
+def _extents(attrs: Attrs) -> list[int]:
     """Height and width that one window spans."""
     sizes = zip(attrs.pool_size, attrs.dilation, strict=True)
     return [(int(size) - 1) * int(dilation) + 1 for size, dilation in sizes]
 
 
-def whole_padding(attrs: Any, data: Sequence[int], out: Sequence[int]) -> list[int]:
+def whole_padding(attrs: Attrs, data: Sequence[int], out: Sequence[int]) -> list[int]:
     """The padding with which every window is whole: ceil mode adds rows and columns."""
     top, left, bottom, right = (int(pad) for pad in attrs.padding)
     ends = []
@@ -107,7 +108,7 @@ def whole_padding(attrs: Any, data: Sequence[int], out: Sequence[int]) -> list[i
 
 
 def window_counts(
-    attrs: Any, data: Sequence[int], out: Sequence[int], *, include_pad: bool | None = None
+    attrs: Attrs, data: Sequence[int], out: Sequence[int], *, include_pad: bool | None = None
 ) -> np.ndarray:
     """The divisor at every position, int64 (OH, OW): what lies inside the input, or inside the
     padded input. What ceil mode adds never counts. `include_pad` None: as the operator counts."""

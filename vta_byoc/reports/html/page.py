@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping
-from typing import Any
 
 import jinja2
 
+from vta_byoc.base.json_types import Json
 from vta_byoc.base.printable import printable
 
 
@@ -26,12 +26,12 @@ def template(name: str) -> jinja2.Template:
     return environment.get_template(name)
 
 
-def _harmless(value: Any) -> Any:
+def _harmless(value: object) -> object:
     """Text without control characters; what is marked as HTML is ours."""
     return printable(value) if type(value) is str else value
 
 
-def script_json(data: Any) -> str:
+def script_json(data: Json) -> str:
     """JSON that may stand inside a script element: no text in it can end the element, and names
     have their control characters as escapes that a page shows."""
     text = json.dumps(_shown(data), ensure_ascii=False, separators=(",", ":"))
@@ -40,7 +40,7 @@ def script_json(data: Any) -> str:
     return text
 
 
-def _shown(data: Any) -> Any:
+def _shown(data: object) -> object:
     if isinstance(data, str):
         return printable(data)
     if isinstance(data, Mapping):

@@ -8,12 +8,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
-from typing import Any
 
 from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
 import vta_byoc
 from vta_byoc.base.quantities import count, percent
+from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.isa import Queue
 from vta_byoc.hw.timing.result import STALLS
 from vta_byoc.partitioning.placement import Placement
@@ -339,7 +339,7 @@ def _port(facts: ModelFacts) -> dict[str, int]:
     return total
 
 
-def _buffer(config: Any, name: str) -> str:
+def _buffer(config: VTAConfig, name: str) -> str:
     size, depth = getattr(config, f"log_{name}_buff_size"), getattr(config, f"{name}_depth")
     return f"{depth:,} elements, {(1 << size) // 1024} KiB"
 

@@ -10,7 +10,6 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import tvm
@@ -18,6 +17,7 @@ from rich.console import Console
 from tvm import relax
 from tvm.ir import Call, TupleGetItem
 
+from vta_byoc.base.json_types import JsonObject
 from vta_byoc.base.quantities import count, megabytes
 from vta_byoc.graph_pack import FOLD, PACK, UNPACK
 from vta_byoc.hw.config import VTAConfig
@@ -123,7 +123,7 @@ class ScopeReport:
         """Bytes that tensors in their producer's tiles do not move."""
         return sum(row.saved for row in self.rows)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The object of `--json`; docs/scopes.md explains its keys."""
         return {
             "model": self.model,
@@ -142,7 +142,7 @@ class ScopeReport:
         }
 
 
-def _row_json(row: Row) -> dict[str, Any]:
+def _row_json(row: Row) -> JsonObject:
     decision = row.decision
     return {
         "tensor": decision.tensor,
@@ -161,7 +161,7 @@ def _row_json(row: Row) -> dict[str, Any]:
     }
 
 
-def _sharing_json(item: Sharing) -> dict[str, Any]:
+def _sharing_json(item: Sharing) -> JsonObject:
     return {
         "consumer": item.consumer,
         "met": item.scope == ACC,
@@ -171,7 +171,7 @@ def _sharing_json(item: Sharing) -> dict[str, Any]:
     }
 
 
-def _copy_json(copy: Copy) -> dict[str, Any]:
+def _copy_json(copy: Copy) -> JsonObject:
     return {
         "kind": copy.kind,
         "source": copy.source,

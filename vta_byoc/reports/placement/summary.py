@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import tvm
 from tvm import relax
 
+from vta_byoc.base.json_types import JsonObject
 from vta_byoc.base.quantities import count, percent
 from vta_byoc.graph_pack import FOLD, PACK, UNPACK
 from vta_byoc.ir.bindings import op_name, static_shape, straight_bindings
@@ -221,7 +221,7 @@ class PlaceReport:
         """What `--fail-under` found."""
         return [] if self.least is None else shortfalls(self.placement, self.least)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The object of `--json`; docs/placement.md explains its keys, which do not change."""
         checked = {"percent": self.least, "ok": not self.shortfalls, "missing": self.shortfalls}
         return {
@@ -234,7 +234,7 @@ class PlaceReport:
         }
 
 
-def placement_json(placement: Sequence[Placement]) -> dict[str, Any]:
+def placement_json(placement: Sequence[Placement]) -> JsonObject:
     """Where every operator of the model runs, with totals."""
     macs, alu = macs_share(placement), alu_share(placement)
     return {
@@ -250,7 +250,7 @@ def placement_json(placement: Sequence[Placement]) -> dict[str, Any]:
     }
 
 
-def _op_json(op: Placement) -> dict[str, Any]:
+def _op_json(op: Placement) -> JsonObject:
     found, on_vta = decision(op), op.device == VTA
     return {
         "name": op.name,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
+from vta_byoc.base.json_types import JsonObject
 from vta_byoc.quantization.scales import INT8_LOW
 from vta_byoc.reports.chart_text import NAME_LENGTH, Figure, distinct, plain
 from vta_byoc.reports.quantization.report import Operator
@@ -77,13 +77,13 @@ def _points(
     }
 
 
-def details(operators: Sequence[Operator]) -> list[dict[str, Any]]:
+def details(operators: Sequence[Operator]) -> list[JsonObject]:
     """For each operator what the page shows when it is chosen: facts, and histograms as shares of
     the values over the levels of int8."""
     return [_detail(op) for op in operators]
 
 
-def _detail(op: Operator) -> dict[str, Any]:
+def _detail(op: Operator) -> JsonObject:
     levels = op.measures.levels
     return {
         "name": op.name,

@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import numpy as np
 import tvm
 
+from vta_byoc.base.json_types import Json, JsonObject
 from vta_byoc.ir.bindings import source_name, static_shape
 from vta_byoc.ir.observe import Observer
 from vta_byoc.quantization import qdq
@@ -70,7 +70,7 @@ class Operator:
             return 0.0 if math.isinf(sqnr) else math.nan
         return -math.inf if math.isinf(sqnr) else self.input_sqnr - sqnr
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """For `--json`: docs/quantization-report.md explains the keys, which do not change."""
         found = asdict(self)
         measures = found.pop("measures")
@@ -79,7 +79,7 @@ class Operator:
         return {key: _json(value) for key, value in merged.items()}
 
 
-def _json(value: Any) -> Any:
+def _json(value: Json) -> Json:
     """Infinite becomes the text "exact", which no measure of an error is; NaN becomes null."""
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else "exact"
@@ -141,7 +141,7 @@ class QuantizationReport:
         read = {name for op in self.operators for name in op.inputs}
         return [op for op in self.operators if op.name not in read]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {
             "samples": self.samples,
             "compared_with": "the model as it came" if self.came_quantized else "float",

@@ -6,10 +6,10 @@ import dataclasses
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from vta_byoc.base.json_types import JsonObject
 from vta_byoc.hw.config import Timing, VTAConfig
 from vta_byoc.hw.counters import COUNTER_NAMES, count_stream
 from vta_byoc.hw.isa import ISA, Instruction, MemType, Opcode, Queue
@@ -86,7 +86,7 @@ class LayerFacts:
         """MACs a cycle."""
         return self.macs / self.cycles if self.cycles else 0.0
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {
             "region": self.region,
             "name": self.name,
@@ -171,7 +171,7 @@ class ModelFacts:
         drained = sum(result.queues[queue].drained for result in self.regions.values())
         return {**total, "drained": drained}
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """What the page shows; docs/report.md explains the keys."""
         return {
             "cycles": self.cycles,
@@ -317,7 +317,7 @@ class _Buffers:
                 masks[name][where] = True
         return {name: _use(mask) for name, mask in masks.items()}
 
-    def _touches(self, insn: Instruction) -> Iterator[tuple[str, Any]]:
+    def _touches(self, insn: Instruction) -> Iterator[tuple[str, slice | np.ndarray]]:
         if insn.opcode in (Opcode.LOAD, Opcode.STORE):
             transfer = Transfer.of(self._program.config, insn)
             if not transfer.empty:

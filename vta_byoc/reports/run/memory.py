@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from vta_byoc.base.json_types import JsonObject
 from vta_byoc.base.quantities import count, megabytes
 from vta_byoc.hw.program.program import Program
 from vta_byoc.passes.fuse_tiles import Sharing
@@ -99,7 +99,7 @@ class MemoryFacts:
                 text += f", {megabytes(most.apart)} with a place for each"
             yield "DRAM peak", text
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {
             "saved_bytes": self.saved,
             "on_chip": [

@@ -6,12 +6,13 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from vta_byoc.base.json_types import JsonObject
 from vta_byoc.base.quantities import count, megabytes
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import COUNTER_NAMES, dram_bytes
@@ -82,7 +83,7 @@ class RunReport:
 
         return time_programs(self.compiled.programs)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The object of `--json`; docs/cli.md explains its keys, which do not change."""
         seconds = {step: self.seconds.get(step) for step in STEPS}
         timing = {"timing": timing_json(self.timings)} if self.timings else {}
@@ -106,7 +107,7 @@ class RunReport:
         }
 
 
-def timing_json(timings: Mapping[str, TimingResult]) -> dict[str, Any]:
+def timing_json(timings: Mapping[str, TimingResult]) -> JsonObject:
     """Cycles of all regions and of each, with what every queue spent them on."""
     return {
         "cycles": sum(t.cycles for t in timings.values()),
