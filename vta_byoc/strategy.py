@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 from tvm import tirx
 
@@ -15,7 +15,7 @@ from vta_byoc.strategies.conv.conv2d import CONV2D
 from vta_byoc.strategies.conv.conv2d_transpose import CONV2D_TRANSPOSE
 from vta_byoc.strategies.conv.depthwise import DEPTHWISE
 from vta_byoc.strategies.elementwise.elementwise import ELEMENTWISE
-from vta_byoc.strategies.fused.consumer import Tail
+from vta_byoc.strategies.fused.consumer import Tail, TailWork
 from vta_byoc.strategies.movement.concat import CONCAT
 from vta_byoc.strategies.movement.move import MOVE
 from vta_byoc.strategies.pooling.pool import POOL
@@ -29,7 +29,7 @@ from vta_byoc.workload.packing import (
     pack_weight,
     unpack_activation,
 )
-from vta_byoc.workload.workloads import PoolWorkload, from_json, to_json
+from vta_byoc.workload.workloads import Kind, PoolWorkload, Workload, from_json, to_json
 
 __all__ = [
     "DRAM_ACC",
@@ -53,11 +53,11 @@ STRATEGY_ATTR = "vta.strategy"
 WORKLOAD_ATTR = "vta.workload"
 
 
-def _naming(strategy: Strategy) -> Strategy:
+def _naming(strategy: Strategy[Kind]) -> Strategy[Kind]:
     """``strategy`` with a compute whose PrimFuncs name it and their workload."""
 
     def compute(
-        work: Any, config: VTAConfig, kernels: Kernels | None = None
+        work: Kind, config: VTAConfig, kernels: Kernels | None = None
     ) -> tirx.PrimFunc:
         private = strategy.compute(work, config, kernels).without_attr("global_symbol")
         return private.with_attrs({STRATEGY_ATTR: strategy.name, WORKLOAD_ATTR: to_json(work)})
@@ -71,7 +71,7 @@ STRATEGIES: dict[str, Strategy] = {
 }
 
 
-def strategy_of(func: tirx.PrimFunc) -> tuple[Strategy, Any]:
+def strategy_of(func: tirx.PrimFunc) -> tuple[Strategy, Workload]:
     """The strategy and workload that made the packed PrimFunc ``func``."""
     if func.attrs is None or STRATEGY_ATTR not in func.attrs:
         raise VTAError(
@@ -92,7 +92,7 @@ class Computation:
     """
 
     strategy: Strategy
-    work: Any
+    work: Workload
     tails: tuple[Tail, ...] = ()
     calls: int = 1
     chosen: Chosen | None = None
@@ -166,7 +166,7 @@ def computation_of(
     tiles of the one before."""
     strategy, work = strategy_of(funcs[0])
     tails = [
-        Tail(strategy_of(func)[1], position)
+        Tail(cast(TailWork, strategy_of(func)[1]), position)
         for func, position in zip(funcs[1:], carried, strict=True)
     ]
     return Computation(strategy, work, tuple(tails), chosen=chosen)

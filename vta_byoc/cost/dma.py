@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vta_byoc.codegen.transfer import PAD_LIMIT, SIZE_LIMIT
-from vta_byoc.cost.search import Array
+from vta_byoc.cost.search import Array, Mask
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.workload.workloads import Step
 
@@ -31,7 +31,9 @@ def alu_cost(steps: Sequence[Step], config: VTAConfig) -> tuple[float, int]:
 
 def kernel_size(loops: Sequence[Array]) -> Array:
     """Micro-ops of a kernel where the two largest of ``loops`` become hardware loops."""
-    total, first, second = np.float64(1), np.int64(1), np.int64(1)
+    total: Array = np.float64(1)
+    first: Array = np.int64(1)
+    second: Array = np.int64(1)
     for loop in loops:
         total = total * loop
         second = np.maximum(second, np.minimum(first, loop))
@@ -55,7 +57,7 @@ class Run:
     size: Array
     dram: Array
     sram: Array
-    padded: Array = False
+    padded: Mask = False
 
 
 def copy_count(runs: Sequence[Run], store: bool = False) -> Array:
@@ -69,7 +71,7 @@ def copy_count(runs: Sequence[Run], store: bool = False) -> Array:
     level: Array = np.int64(0)
     next_dram: Array = np.int64(-1)
     next_sram: Array = np.int64(-1)
-    closed: Array = np.False_
+    closed: Mask = np.False_
     for run in runs:
         there = (np.asarray(run.size) > 1) | run.padded
         follows = (run.dram == next_dram) & (run.sram == next_sram)

@@ -13,7 +13,7 @@ halos and partial tiles are not counted.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
 
 from vta_byoc.base.int8_digits import join_cycles
 from vta_byoc.hw.config import VTAConfig
@@ -28,13 +28,14 @@ from vta_byoc.workload.workloads import (
     PoolWorkload,
     Shape,
     Step,
+    Workload,
 )
 
 RESET_CYCLES = 1
 """Cycles a vector of clearing an accumulator: a micro-op of the GEMM core (docs/timing.md)."""
 
 
-def bound(work: Any, config: VTAConfig) -> int:
+def bound(work: Workload, config: VTAConfig) -> int:
     """Cycles that a layer of ``work`` takes at least on a machine of ``config``."""
     compute, nbytes = _BOUNDS[type(work)](work, config)
     return max(compute, -(-nbytes // config.timing.port_bytes))
@@ -67,7 +68,7 @@ def _operands(epilogue: Epilogue, channels: int, config: VTAConfig) -> int:
     return len(epilogue.tensors) * blocks(channels, config.block) * config.acc_elem_bytes
 
 
-def _stored(work: Any, config: VTAConfig) -> int:
+def _stored(work: Workload, config: VTAConfig) -> int:
     return _nbytes(work.out_shape, config) * (PLANES if work.epilogue.dtype == "int32" else 1)
 
 
@@ -150,7 +151,7 @@ def _move(work: MoveWorkload, config: VTAConfig) -> tuple[int, int]:
     return 0, reads + _nbytes(work.out_shape, config)
 
 
-_BOUNDS: dict[type[Any], Any] = {
+_BOUNDS: dict[type[Workload], Callable[..., tuple[int, int]]] = {
     Conv2dWorkload: _conv2d,
     ConvTransposeWorkload: _conv_transpose,
     ElementwiseWorkload: _elementwise,

@@ -20,7 +20,18 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from vta_byoc.codegen.transfer import SIZE_LIMIT
-from vta_byoc.cost.usage import SCOPES, Array, Demand, Staged, depths, estimate, fits, needs, spent
+from vta_byoc.cost.usage import (
+    SCOPES,
+    Array,
+    Demand,
+    Mask,
+    Staged,
+    depths,
+    estimate,
+    fits,
+    needs,
+    spent,
+)
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.workload.memory import WGT
@@ -32,6 +43,7 @@ __all__ = [
     "Axis",
     "Choice",
     "Demand",
+    "Mask",
     "Space",
     "Staged",
     "best",
@@ -71,7 +83,7 @@ class Space:
     axes: Mapping[str, Sequence[int]]
     variants: Sequence[str]
     demand: Callable[[Mapping[str, np.ndarray], str], Demand]
-    legal: Callable[[Mapping[str, np.ndarray], str], Array] = field(default=lambda _t, _v: True)
+    legal: Callable[[Mapping[str, np.ndarray], str], Mask] = field(default=lambda _t, _v: True)
     calls: int = 1
 
 
@@ -120,8 +132,8 @@ class Axis:
 
     size: Array
     stride: Array
-    padded: Array = False
-    wide: Array = False
+    padded: Mask = False
+    wide: Mask = False
 
 
 def transfers(axes: Sequence[Axis]) -> Array:
@@ -133,7 +145,7 @@ def transfers(axes: Sequence[Axis]) -> Array:
     count: Array = np.float64(1)
     level: Array = np.int64(-1)
     run: Array = np.int64(0)
-    closed: Array = np.False_
+    closed: Mask = np.False_
     for axis in axes:
         there = (np.asarray(axis.size) > 1) | axis.padded
         merges = (level >= 0) & (axis.stride == run) & ~np.asarray(axis.padded) & ~closed
@@ -312,7 +324,7 @@ def _taking(at: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     return lambda values: values[at] if values.ndim else values
 
 
-def _map_demand(demand: Demand, function: Callable[[Array], Array]) -> Demand:
+def _map_demand(demand: Demand, function: Callable[[np.ndarray], np.ndarray]) -> Demand:
     """``demand`` with ``function`` applied to each of its arrays."""
     staged = tuple(
         Staged(item.scope, *(function(getattr(item, f.name)) for f in dataclasses.fields(item)[1:]))

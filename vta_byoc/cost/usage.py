@@ -11,7 +11,7 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
@@ -19,8 +19,10 @@ from vta_byoc.hw.config import Timing, VTAConfig
 from vta_byoc.hw.timing.work import BURST_START, INSN_BYTES, WRITE_BURST, WRITE_START
 from vta_byoc.workload.memory import ACC, INP, WGT
 
-Array = Any
+Array: TypeAlias = int | float | np.int64 | np.ndarray
 """A number, or an array that broadcasts over the axes of a space."""
+Mask: TypeAlias = bool | np.bool_ | np.ndarray
+"""The same of truth values."""
 
 SCOPES = (INP, WGT, ACC)
 UOP_BYTES = 4
@@ -73,11 +75,11 @@ class Staged:
         turns = np.where(np.asarray(self.period) == 1, 1, self.turns)
         return dataclasses.replace(self._part(turns, self.turns), turns=turns)
 
-    def stays(self, slots: Array) -> Array:
+    def stays(self, slots: Array) -> Mask:
         """Whether the next call of the layer finds all tiles in their slots."""
         return (slots % np.asarray(self.period) == 0) & (self.fills == self.period * self.turns)
 
-    def without_loads(self, where: Array) -> Staged:
+    def without_loads(self, where: Mask) -> Staged:
         """With nothing to load ``where`` that holds."""
         return dataclasses.replace(
             self,
@@ -120,7 +122,7 @@ class Demand:
     step_uops: Array = 0
 
 
-def fits(demand: Demand, config: VTAConfig, slots: Sequence[Array]) -> Array:
+def fits(demand: Demand, config: VTAConfig, slots: Sequence[Array]) -> Mask:
     """Whether all tiles fit SRAM with their slots."""
     return np.logical_and.reduce(
         np.broadcast_arrays(
@@ -227,7 +229,7 @@ class Time:
         seen: list[Array] = []
         for item in self.demand.staged:
             used = np.minimum(self.slots[item.scope], item.fills)
-            alone: Array = np.True_
+            alone: Mask = np.True_
             for fills in seen:
                 alone = alone & (fills != item.fills)
             count = np.where(alone, count * used, count)
@@ -281,9 +283,9 @@ class Time:
             first = first + each * np.minimum(item.fills, tiles)
         return stores + further + np.maximum(loads - np.minimum(first, alu * tiles), 0)
 
-    def blocked(self, item: Staged) -> Array:
+    def blocked(self, item: Staged) -> Mask:
         """Whether a load waits for computation: it has one slot, or follows one that has."""
-        waits: Array = np.False_
+        waits: Mask = np.False_
         for other in self.loads:
             in_step = (other.fills == item.fills) & (other.fills > 1)
             waits = waits | (in_step & (self.slots[other.scope] == 1))

@@ -13,6 +13,7 @@ from vta_byoc.ir.bindings import op_name, source_name, vars_in
 from vta_byoc.ir.chains import Binding, Graph, is_widening
 from vta_byoc.partitioning.entry import PatternEntry
 from vta_byoc.partitioning.table import TABLE
+from vta_byoc.workload.workloads import Workload
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Group:
     entry: PatternEntry
     bindings: tuple[Binding, ...]
     anchor: str
-    work: object
+    work: Workload
     least: int
 
     @property

@@ -277,7 +277,9 @@ class _Sharer:
         if others:
             names = ", ".join("the result" if r is None else str(r.var.name) for r in others)
             raise _Refused(f'need "{node.result}" as its only reader, have {names} too')
-        tail = Tail(node.computation.work, operand)
+        work = node.computation.work
+        assert isinstance(work, ElementwiseWorkload | PoolWorkload)
+        tail = Tail(work, operand)
         try:
             together = dataclasses.replace(producer.computation, tails=(*last, tail), chosen=None)
             together = together.by_estimate(self._config)

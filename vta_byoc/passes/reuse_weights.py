@@ -20,7 +20,7 @@ from vta_byoc.partitioning.region import Region, Step
 from vta_byoc.strategies.te.kernel import Chosen
 from vta_byoc.strategy import Computation
 from vta_byoc.workload.memory import DRAM_WGT
-from vta_byoc.workload.workloads import Epilogue
+from vta_byoc.workload.workloads import Epilogue, MoveWorkload
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,7 @@ def _alike(
         if weights is None or weights not in same:
             return step.output
         end, tails = computation.work.epilogue, len(computation.tails)
+        assert not isinstance(computation.work, MoveWorkload), "copies have no weights in common"
         work = dataclasses.replace(computation.work, epilogue=Epilogue(dtype=end.dtype))
         return computation.strategy.name, work, end.tensors, tails, same[weights]
 

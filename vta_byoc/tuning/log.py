@@ -15,7 +15,6 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
@@ -46,7 +45,7 @@ class Entry:
     """
 
     schedule: Schedule
-    machine: dict[str, Any]
+    machine: dict[str, object]
     layer: str = ""
     simulated: int | None = None
     line: str = dataclasses.field(default="", compare=False, repr=False)
@@ -61,7 +60,7 @@ class Entry:
         """The line, as it was read or as it is to be written."""
         if self.line:
             return self.line
-        value: dict[str, Any] = {"format": FORMAT, "tile_spaces": TILE_SPACES}
+        value: dict[str, object] = {"format": FORMAT, "tile_spaces": TILE_SPACES}
         if self.layer:
             value["layer"] = self.layer
         value |= self.schedule.to_json()
@@ -69,9 +68,9 @@ class Entry:
         return json.dumps(value)
 
 
-def machine_of(config: VTAConfig) -> dict[str, Any]:
+def machine_of(config: VTAConfig) -> dict[str, object]:
     """All of a machine that schedules and their cycles depend on, by name."""
-    found: dict[str, Any] = {
+    found: dict[str, object] = {
         field.name.upper(): getattr(config, field.name)
         for field in dataclasses.fields(config)
         if field.name.startswith("log_")
@@ -156,7 +155,7 @@ def _entry(data: bytes, number: int, what: str) -> Entry:
     return Entry(schedule, machine, layer, simulated, line, number)
 
 
-def _check_version(value: dict[str, Any], what: str) -> None:
+def _check_version(value: dict[str, object], what: str) -> None:
     for name, wanted in (("format", FORMAT), ("tile_spaces", TILE_SPACES)):
         found = value.get(name)
         if name not in value:

@@ -12,7 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import tvm
@@ -22,10 +22,10 @@ from vta_byoc.cost.usage import depths, needs
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.partitioning.region import Region, Step, region_calls
-from vta_byoc.strategies.fused.consumer import Tail
+from vta_byoc.strategies.fused.consumer import Tail, TailWork
 from vta_byoc.strategies.te.kernel import ESTIMATE, MEMORIES, Chosen, Kernel, Kernels, KernelSpace
 from vta_byoc.strategy import STRATEGIES, Computation
-from vta_byoc.workload.workloads import PoolWorkload, from_json, to_json
+from vta_byoc.workload.workloads import PoolWorkload, Workload, from_json, to_json
 
 MOST_SLOTS = 2
 
@@ -42,7 +42,7 @@ class Schedule:
     """
 
     strategy: str
-    work: Any
+    work: Workload
     kernels: Kernels
     tails: tuple[Tail, ...] = ()
 
@@ -57,7 +57,7 @@ class Schedule:
         """Canonical text of what is computed: equal keys can take each other's kernels."""
         return json.dumps(self.computed(), sort_keys=True)
 
-    def computed(self) -> dict[str, Any]:
+    def computed(self) -> dict[str, object]:
         """What is computed, as JSON has it."""
         return {
             "strategy": self.strategy,
@@ -72,20 +72,24 @@ class Schedule:
             ],
         }
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The schedule as JSON has it."""
         return {**self.computed(), "kernels": [kernel.to_json() for kernel in self.kernels]}
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Schedule:
+    def from_json(cls, value: Mapping[str, object]) -> Schedule:
         """The schedule that :meth:`to_json` wrote."""
-        strategy = str(value["strategy"])
-        work = _workload(strategy, value["workload"])
+        fields: Mapping[str, Any] = value
+        strategy = str(fields["strategy"])
+        work = _workload(strategy, fields["workload"])
         tails = tuple(
-            Tail(_workload(fused["strategy"], fused["workload"]), int(fused["operand"]))
-            for fused in value["fused"]
+            Tail(
+                cast(TailWork, _workload(fused["strategy"], fused["workload"])),
+                int(fused["operand"]),
+            )
+            for fused in fields["fused"]
         )
-        kernels = tuple(Kernel.from_json(kernel) for kernel in value["kernels"])
+        kernels = tuple(Kernel.from_json(kernel) for kernel in fields["kernels"])
         return cls(strategy, work, kernels, tails)
 
     @property
@@ -158,7 +162,7 @@ def strategy_of_tail(tail: Tail) -> str:
     return "pool" if isinstance(tail.work, PoolWorkload) else "elementwise"
 
 
-def _workload(strategy: str, value: Any) -> Any:
+def _workload(strategy: str, value: object) -> Workload:
     return from_json(STRATEGIES[strategy].workload, json.dumps(value))
 
 
@@ -243,7 +247,7 @@ def same_layer(first: Schedule, second: Schedule) -> str:
     return _difference(first.computed(), second.computed())
 
 
-def _difference(mine: Any, other: Any, path: Sequence[str] = ()) -> str:
+def _difference(mine: object, other: object, path: Sequence[str] = ()) -> str:
     if isinstance(mine, dict) and isinstance(other, dict):
         for name in dict.fromkeys([*mine, *other]):
             found = _difference(mine.get(name), other.get(name), (*path, name))
@@ -256,6 +260,6 @@ def _difference(mine: Any, other: Any, path: Sequence[str] = ()) -> str:
     return f"{'.'.join(words)} {_short(mine)}, not {_short(other)}"
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = json.dumps(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,15 +39,16 @@ class Box:
     sources: tuple[Source, ...]
 
 
-def read_box(value: Any) -> Box:
+def read_box(value: Box | Mapping[str, object]) -> Box:
     """A box, or one as JSON reads it."""
     if isinstance(value, Box):
         return value
+    fields: Mapping[str, Any] = value
     sources = tuple(
         Source(s["operand"], s["start"], *(tuple(s[n]) for n in ("steps", "low", "high", "lanes")))
-        for s in value["sources"]
+        for s in fields["sources"]
     )
-    return Box(tuple(value["size"]), value["start"], tuple(value["steps"]), sources)
+    return Box(tuple(fields["size"]), fields["start"], tuple(fields["steps"]), sources)
 
 
 def merged(box: Box) -> Box:

@@ -15,10 +15,10 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from tvm import te, tirx
+from tvm.tirx import Expr, Var
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.workload.layout import dims
@@ -70,7 +70,7 @@ class Fold:
         (gy, gx), (dy, dx) = self.grid, self.dilation
         x = te.placeholder(dims(source), "int8", name="x")
 
-        def value(nb: Any, cb: Any, h: Any, w: Any, bi: Any, ci: Any) -> Any:
+        def value(nb: Var, cb: Var, h: Var, w: Var, bi: Var, ci: Var) -> Expr:
             image, lane = nb * b + bi, cb * k + ci
             tap = tirx.floordiv(lane, c)
             row = h * gy + tirx.floordiv(tap, self.window[1]) * dy - top

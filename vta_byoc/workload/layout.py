@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from tvm import te, tirx
+from tvm.tirx import Expr, Var
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.workload.packing import PLANES, blocks, packed_shape, unpacked
@@ -54,7 +54,7 @@ def pack_compute(shape: Shape, config: VTAConfig) -> tirx.PrimFunc:
     b, k = config.batch, config.block
     source = te.placeholder(dims(shape), "int8", name="x")
 
-    def value(nb: Any, cb: Any, y: Any, x: Any, bi: Any, ci: Any) -> Any:
+    def value(nb: Var, cb: Var, y: Var, x: Var, bi: Var, ci: Var) -> Expr:
         row, channel = nb * b + bi, cb * k + ci
         inside = tirx.all(row < n, channel < c)
         return tirx.if_then_else(inside, source[row, channel, y, x], tirx.const(0, "int8"))
@@ -68,7 +68,7 @@ def unpack_compute(shape: Shape, config: VTAConfig, dtype: str = "int8") -> tirx
     b, k = config.batch, config.block
     source = te.placeholder(dims(packed_shape(shape, config, dtype)), "int8", name="x")
 
-    def value(n: Any, c: Any, y: Any, x: Any) -> Any:
+    def value(n: Var, c: Var, y: Var, x: Var) -> Expr:
         at = (
             tirx.floordiv(n, b), tirx.floordiv(c, k), y, x, tirx.floormod(n, b), tirx.floormod(c, k)
         )

@@ -10,7 +10,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 from vta_byoc.ir.chains import KEPT
 from vta_byoc.workload.copy_region import Box, Ints, read_box
@@ -282,28 +282,6 @@ class ConcatWorkload:
         return (self.batch, sum(self.channels), self.height, self.width)
 
 
-def to_json(work: Any) -> str:
-    """Canonical text of a workload."""
-    return json.dumps(dataclasses.asdict(work), sort_keys=True)
-
-
-def from_json(kind: type[Any], text: str) -> Any:
-    """The workload of class ``kind`` that :func:`to_json` wrote."""
-    return kind(**{name: _read(name, value) for name, value in json.loads(text).items()})
-
-
-def _read(name: str, value: Any) -> Any:
-    if name == "epilogue":
-        return Epilogue(_steps(value["steps"]), value["dtype"])
-    if name == "sides":
-        return tuple(Side(side["operand"], _steps(side["steps"])) for side in value)
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _steps(items: list[Mapping[str, Any]]) -> tuple[Step, ...]:
-    return tuple(Step(**item) for item in items)
-
-
 @dataclass(frozen=True)
 class MoveWorkload:
     """A result made of ``boxes``, which are disjoint; vectors are numbered in packed order.
@@ -331,3 +309,37 @@ class MoveWorkload:
         """The different movements of lanes, in order."""
         found = dict.fromkeys(s.lanes for box in self.boxes for s in box.sources)
         return tuple(found) or ((),)
+
+
+Workload: TypeAlias = (
+    Conv2dWorkload
+    | ConvTransposeWorkload
+    | ElementwiseWorkload
+    | PoolWorkload
+    | ConcatWorkload
+    | MoveWorkload
+)
+Kind = TypeVar("Kind", bound=Workload)
+"""One of the classes of workloads."""
+
+
+def to_json(work: Workload) -> str:
+    """Canonical text of a workload."""
+    return json.dumps(dataclasses.asdict(work), sort_keys=True)
+
+
+def from_json(kind: type[Kind], text: str) -> Kind:
+    """The workload of class ``kind`` that :func:`to_json` wrote."""
+    return kind(**{name: _read(name, value) for name, value in json.loads(text).items()})
+
+
+def _read(name: str, value: Any) -> Any:
+    if name == "epilogue":
+        return Epilogue(_steps(value["steps"]), value["dtype"])
+    if name == "sides":
+        return tuple(Side(side["operand"], _steps(side["steps"])) for side in value)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _steps(items: list[Mapping[str, Any]]) -> tuple[Step, ...]:
+    return tuple(Step(**item) for item in items)

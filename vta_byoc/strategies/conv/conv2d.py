@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from tvm import te, tirx
+from tvm.tirx import Expr, Var
 
 from vta_byoc.base.int8_digits import split
 from vta_byoc.cost.search import Choice, best, keeps_weights
@@ -149,7 +149,7 @@ def definition(
     kw = te.reduce_axis((0, work.kernel[1]), "kw")
     rk = te.reduce_axis((0, k), "rk")
 
-    def mac(digit: tuple[int, ...], index: Sequence[Any]) -> Any:
+    def mac(digit: tuple[int, ...], index: Sequence[Var]) -> Expr:
         n_, o, h, w, bi, bo = index
         row = h * work.strides[0] + kh * work.dilation[0] - top
         col = w * work.strides[1] + kw * work.dilation[1] - left

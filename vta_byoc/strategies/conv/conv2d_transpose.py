@@ -12,10 +12,10 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from tvm import te, tirx
+from tvm.tirx import Expr, Var
 
 from vta_byoc.codegen import View, with_views
 from vta_byoc.hw.config import VTAConfig
@@ -164,8 +164,8 @@ def compute(
     row, col = work.strides
     columns = len(axis_phases(work, 1))
 
-    def interleaved(n: Any, c: Any, h: Any, w: Any, b: Any, k: Any) -> Any:
-        value: Any = tirx.const(0, "int32")
+    def interleaved(n: Var, c: Var, h: Var, w: Var, b: Var, k: Var) -> Expr:
+        value: Expr = tirx.const(0, "int32")
         for number, plane in enumerate(planes):
             if plane is not None:
                 at_row, at_col = divmod(number, columns)

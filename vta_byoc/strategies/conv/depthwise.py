@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from tvm import te, tirx
+from tvm.tirx import Var
 
 from vta_byoc.cost.dma import alu_cost, halves, kernel_size
 from vta_byoc.cost.search import Choice, Demand, Space, Staged, best, ceil_div
@@ -38,7 +38,7 @@ from vta_byoc.strategies.te.base import (
 )
 from vta_byoc.strategies.te.kernel import Kernel, Kernels, KernelSpace
 from vta_byoc.strategies.te.tile_grid import Grid, Operands, staged_operand
-from vta_byoc.strategies.te.tir_builder import Load, Nests
+from vta_byoc.strategies.te.tir_builder import Expr, Load, Nests
 from vta_byoc.strategies.te.window import SPACE, Sliding, SlidingInput, Window, windows_of
 from vta_byoc.workload.memory import ACC, DRAM_ACC, DRAM_INP, DRAM_WGT, INP, WGT
 from vta_byoc.workload.packing import blocks, packed_shape
@@ -91,10 +91,10 @@ def _definition(
     rows, cols = windows_of(work)
     kh, kw = te.reduce_axis((0, rows.taps), "kh"), te.reduce_axis((0, cols.taps), "kw")
 
-    def position(window: Window, out: Any, tap: Any) -> Any:
+    def position(window: Window, out: Var, tap: tirx.IterVar) -> tirx.Expr:
         return out * window.step + tap * window.dilation - window.before
 
-    def mac(n: Any, c: Any, h: Any, w: Any, b: Any, k: Any) -> Any:
+    def mac(n: Var, c: Var, h: Var, w: Var, b: Var, k: Var) -> tirx.Expr:
         y, x = position(rows, h, kh), position(cols, w, kw)
         inside = tirx.all(y >= 0, y < rows.size, x >= 0, x < cols.size)
         value = tirx.if_then_else(inside, data[n, c, y, x, b, k], tirx.const(0, "int8"))
@@ -227,20 +227,20 @@ class _Depthwise:
     def _load_weight(self) -> None:
         grid, extents = self.grid, (self.grid.tile["c"], self.taps)
 
-        def where(c: Any, _t: Any) -> list[Any]:
+        def where(c: Expr, _t: Expr) -> list[Expr]:
             return grid.inside({"c": c})
 
-        def move(c: Any, t: Any) -> tuple[Load, Load]:
+        def move(c: Expr, t: Expr) -> tuple[Load, Load]:
             return self.narrow[c, t], self.factors[grid.at("c", c), t]
 
-        def widen(c: Any, t: Any) -> tuple[Load, Load, Load]:
+        def widen(c: Expr, t: Expr) -> tuple[Load, Load, Load]:
             return self.weight[c, t], self.narrow[c, t], self.unit[0]
 
         self.nests.load("load_weight", extents, move, where)
         self.nests.reset("clear_weight", extents, lambda c, t: self.weight[c, t], where)
         self.nests.gemm("widen_weight", extents, widen, where)
 
-    def _where(self, *index: Any) -> list[Any]:
+    def _where(self, *index: Expr) -> list[Expr]:
         return self.grid.inside(dict(zip(SPACE, index[-3:], strict=True)))
 
     def _tile(self) -> None:
@@ -267,12 +267,12 @@ class _Depthwise:
             )
         nests.store("out", self.extents, self._result, self._where)
 
-    def _gathered(self, i: Any, j: Any, c: Any, h: Any, w: Any) -> tuple[Load, Load, Load]:
+    def _gathered(self, i: Expr, j: Expr, c: Expr, h: Expr, w: Expr) -> tuple[Load, Load, Load]:
         rows, cols = self.sliding.rows, self.sliding.cols
         y, x = h * rows.step + i * rows.dilation, w * cols.step + j * cols.dilation
         return self.product[i * cols.taps + j, c, h, w], self.input[c, y, x], self.unit[0]
 
-    def _result(self, *i: Any) -> tuple[Load, Any]:
+    def _result(self, *i: Expr) -> tuple[Load, Expr]:
         index = dict(zip(SPACE, i, strict=True))
         value = self.operands.applied(self.product[(0, *i)], self.work.epilogue.steps, index)
         return self.out[self.grid.places(0, *i)], value

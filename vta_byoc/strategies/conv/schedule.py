@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tvm import s_tir, te, tirx
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+from tvm.tirx import Expr, Var
 
 from vta_byoc.codegen import SLOTS_ATTR
-from vta_byoc.cost.search import Choice
+from vta_byoc.cost.search import Array, Choice
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.conv.grouping import Grouping
 from vta_byoc.strategies.te.base import OPERATORS, elementwise, inline, mark, stored
@@ -71,7 +72,7 @@ class Window:
         """Distance in DRAM of neighbours in the staged tile."""
         return self.step if self.gathered else 1
 
-    def reach(self, outs: Any, taps: Any) -> Any:
+    def reach(self, outs: Array, taps: Array) -> Array:
         """Staged positions of a tile."""
         return (outs - 1) * self.stage + (taps - 1) * self.dilation + 1
 
@@ -142,12 +143,12 @@ def _operand_shape(kind: str, shape: Sequence[int]) -> tuple[int, ...]:
 def _input_stage(data: te.Tensor, rows: Window, cols: Window) -> te.Tensor:
     """The padded input, without what the stride skips where that is gathered."""
 
-    def inside(position: Any, window: Window) -> list[Any]:
+    def inside(position: Expr, window: Window) -> list[Expr]:
         before, behind = window.bounds
         checks = [position >= 0] if before else []
         return checks + ([position < window.size] if behind else [])
 
-    def stage(n: Any, g: Any, c: Any, h: Any, w: Any, bi: Any, bk: Any) -> Any:
+    def stage(n: Var, g: Var, c: Var, h: Var, w: Var, bi: Var, bk: Var) -> Expr:
         row, col = h * rows.skip - rows.before, w * cols.skip - cols.before
         value = data[n, g, c, row, col, bi, bk]
         checks = inside(row, rows) + inside(col, cols)
@@ -182,7 +183,7 @@ def _accumulate(
     kw = te.reduce_axis((0, cols.taps), "kw")
     rk = te.reduce_axis((0, int(shape[-1])), "rk")
 
-    def mac(*index: Any) -> Any:
+    def mac(*index: Var) -> Expr:
         *digit, n, g, o, h, w, bi, bo = index
         row = h * rows.stage + kh * rows.dilation
         col = w * cols.stage + kw * cols.dilation
@@ -214,9 +215,12 @@ def step_name(number: int) -> str:
 
 
 def _step(
-    value: te.Tensor, function: Callable[[Any, Any], Any], operand: Any, kind: int | str
-) -> Callable[..., Any]:
-    def at(n: Any, g: Any, o: Any, h: Any, w: Any, b: Any, k: Any) -> Any:
+    value: te.Tensor,
+    function: Callable[[Expr, Expr], Expr],
+    operand: te.Tensor | tirx.IntImm,
+    kind: int | str,
+) -> Callable[..., Expr]:
+    def at(n: Var, g: Var, o: Var, h: Var, w: Var, b: Var, k: Var) -> Expr:
         before = value[n, g, o, h, w, b, k]
         if isinstance(kind, int):
             return function(before, operand)
@@ -274,7 +278,7 @@ def conv_schedule(
     return sch.mod["main"].with_attr(SLOTS_ATTR, choice.slots_attr())
 
 
-def _stage_operands(sch: s_tir.Schedule, epilogue: Epilogue) -> list[tuple[str, Any]]:
+def _stage_operands(sch: s_tir.Schedule, epilogue: Epilogue) -> list[tuple[str, SBlockRV]]:
     """Kinds and staged blocks of the tensor operands; the steps become part of the store."""
     tensors = [(i, str(s.operand)) for i, s in enumerate(epilogue.steps) if s.is_tensor]
     staged = [
@@ -284,7 +288,7 @@ def _stage_operands(sch: s_tir.Schedule, epilogue: Epilogue) -> list[tuple[str, 
     return staged
 
 
-def _tile_output(sch: s_tir.Schedule, tile: Mapping[str, int], order: str) -> dict[str, Any]:
+def _tile_output(sch: s_tir.Schedule, tile: Mapping[str, int], order: str) -> dict[str, LoopRV]:
     """Tile the store; its loops over tiles by axis, the innermost also as "last"."""
     *planes, n, g, co, oh, ow, b, k = sch.get_loops(sch.get_sblock("out"))
     axes = (n, g, co, oh, ow)
@@ -299,8 +303,8 @@ def _tile_output(sch: s_tir.Schedule, tile: Mapping[str, int], order: str) -> di
 
 
 def _split_reduction(
-    sch: s_tir.Schedule, acc: Any, tile: Mapping[str, int], digits: bool
-) -> tuple[Any, Any]:
+    sch: s_tir.Schedule, acc: SBlockRV, tile: Mapping[str, int], digits: bool
+) -> tuple[LoopRV, LoopRV]:
     """Tile the reduction; its outermost and its innermost loop over tiles."""
     count = DIMS + digits
     *places, rc, kh, kw, rk = sch.get_loops(acc)[-count:]

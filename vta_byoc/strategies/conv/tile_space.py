@@ -14,6 +14,7 @@ from vta_byoc.cost.search import (
     Array,
     Axis,
     Demand,
+    Mask,
     Space,
     Staged,
     by_size,
@@ -102,7 +103,7 @@ def conv_space(
     demand = functools.partial(_demand, work, grouping, config, out_strides, tails)
     rows, cols = pooled_by(tails)
 
-    def legal(tile: Tile, _variant: str) -> Array:
+    def legal(tile: Tile, _variant: str) -> Mask:
         """Tiles are cut between windows of pools."""
         low = (tile["oh"] % rows == 0) | (tile["oh"] == work.out_height)
         return low & ((tile["ow"] % cols == 0) | (tile["ow"] == work.out_width))

@@ -13,7 +13,6 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from tvm import te, tirx
@@ -40,7 +39,7 @@ from vta_byoc.strategies.te.base import (
 )
 from vta_byoc.strategies.te.kernel import Kernel, Kernels, KernelSpace
 from vta_byoc.strategies.te.tile_grid import Grid, Operands, staged_operand
-from vta_byoc.strategies.te.tir_builder import Nests, Tensor
+from vta_byoc.strategies.te.tir_builder import Expr, Load, Nests, Tensor
 from vta_byoc.workload.memory import ACC, DRAM_ACC, DRAM_INP, DRAM_WGT, INP, WGT
 from vta_byoc.workload.packing import blocks, packed_shape
 from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, ElementwiseWorkload
@@ -105,7 +104,7 @@ def compute(
     return te.create_prim_func([*data, scales, *operands, stored(value, work.epilogue)])
 
 
-def _binary(op: str) -> Callable[[Any, Any], Any]:
+def _binary(op: str) -> Callable[[tirx.Expr, tirx.Expr], tirx.Expr]:
     return (lambda x, y: x - y) if op == "sub" else OPERATORS[op]
 
 
@@ -126,7 +125,7 @@ def tile_space(
     plan, shape = plan_of(work, config), Shape.of(work, config, tails)
     axes = {name: sizes(size) for name, size in shape.sizes.items()}
 
-    def demand(tile: Mapping[str, Any], variant: str) -> Demand:
+    def demand(tile: Mapping[str, np.ndarray], variant: str) -> Demand:
         size = TileSize([tile[axis] for axis in AXES], tile["c"], tile["p"])
         own = _demand(work, plan, shape, config, tile, variant)
         return tail_demand(own, tails, size, config)
@@ -159,7 +158,7 @@ def _demand(
     plan: Plan,
     shape: Shape,
     config: VTAConfig,
-    tile: Mapping[str, Any],
+    tile: Mapping[str, np.ndarray],
     _variant: str,
 ) -> Demand:
     tiles = math.prod(ceil_div(size, tile[axis]) for axis, size in shape.sizes.items())
@@ -271,7 +270,7 @@ class _Elementwise:
             other = nests.sram(ACC, "acc_other", self.tile)
             self._widen("other", other, others[0])
 
-        def result(*i: Any) -> tuple[Any, Any]:
+        def result(*i: Expr) -> tuple[Load, Expr]:
             value = self.acc[i]
             if plan.op is not None:
                 value = OPERATORS[plan.op](value, other[i])
@@ -280,14 +279,14 @@ class _Elementwise:
 
         nests.store("out", self.tile, result, grid.where)
 
-    def _index(self, i: Sequence[Any]) -> dict[str, Any]:
+    def _index(self, i: Sequence[Expr]) -> dict[str, Expr]:
         return dict(zip(AXES, i, strict=True))
 
     def _widen(self, name: str, acc: Tensor, terms: Sequence[Term]) -> None:
         """``acc = steps(scale * operand)``; the sum of several terms, which have no steps."""
         term = terms[0]
 
-        def changed(*i: Any) -> tuple[Any, Any]:
+        def changed(*i: Expr) -> tuple[Load, Expr]:
             value = self.operands.applied(acc[i], term.steps, self._index(i), term.first)
             return acc[i], value
 

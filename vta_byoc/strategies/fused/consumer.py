@@ -13,17 +13,18 @@ import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.strategies.elementwise.operands import Plan, Term, plan_of
-from vta_byoc.workload.workloads import ElementwiseWorkload, PoolWorkload, Step
+from vta_byoc.workload.workloads import ElementwiseWorkload, PoolWorkload, Step, Workload
 
 INT8_LOW, INT8_HIGH = -(1 << 7), (1 << 7) - 1
 INT32_LOW, INT32_HIGH = -(1 << 31), (1 << 31) - 1
 
 
+TailWork: TypeAlias = ElementwiseWorkload | PoolWorkload
 MOST_TAPS = 16
 """Windows of a pool in the tile are unrolled."""
 
@@ -33,7 +34,7 @@ class Tail:
     """The elementwise operator or pool ``work`` takes its operand number ``carried`` from the
     tile."""
 
-    work: ElementwiseWorkload | PoolWorkload
+    work: TailWork
     carried: int = 0
 
     @property
@@ -196,7 +197,7 @@ def tail_tensors(tail: Tail) -> tuple[str, ...]:
     return tuple(str(s.operand) for s in [*steps, *tail.work.epilogue.steps] if s.is_tensor)
 
 
-def keeps_int8(work: Any) -> bool:
+def keeps_int8(work: Workload) -> bool:
     """Whether the accumulators of ``work`` hold what STORE would write: int8 values, nothing cut
     off."""
     if work.epilogue.dtype != "int8":

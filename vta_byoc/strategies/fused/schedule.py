@@ -18,9 +18,9 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeAlias, TypeVar
 
-from tvm import tirx
+from tvm import ir, tirx
 from tvm.ir import TensorLoad
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm_ffi import structural_map, structural_walk
@@ -45,7 +45,8 @@ from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, PoolWorkload, Step
 
 CHUNK_SHARE = 4
 """A chunk takes at most this part of the input or the accumulator buffer."""
-Expr = Any
+Expr: TypeAlias = tirx.Expr
+Node = TypeVar("Node", bound=ir.Node)
 LANES = 2
 
 
@@ -84,15 +85,15 @@ class _Stage:
 
     tail: Tail
     plan: Carried | None
-    data: dict[int, Any]
-    weights: Any
-    operands: list[tuple[str, Any]]
-    staged: Any = None
+    data: dict[int, tirx.Buffer]
+    weights: tirx.Buffer
+    operands: list[tuple[str, tirx.Buffer]]
+    staged: tirx.Buffer | None = None
 
 
 @dataclass(frozen=True)
 class _Loop:
-    var: Any
+    var: tirx.Var
     extent: int
 
 
@@ -107,7 +108,7 @@ class _Store:
     value: Expr
 
     @property
-    def acc(self) -> Any:
+    def acc(self) -> TensorLoad:
         """The accumulators that the store reads; the ALU changes them in place."""
         value = self.value
         while not isinstance(value, TensorLoad):
@@ -162,7 +163,7 @@ class _Writer:
             operands.append((kind, tirx.decl_buffer((*size, *lanes), "int32", name)))
         return _Stage(tail, plan, data, weights, operands)
 
-    def _weights(self) -> tuple[list[Any], list[Any]]:
+    def _weights(self) -> tuple[list[tirx.Stmt], list[tirx.Buffer]]:
         """The loads of the diagonal weights, which stay, and their tiles."""
         stmts, tiles = [], []
         for number, stage in enumerate(self._stages):
@@ -181,7 +182,7 @@ class _Writer:
         return stmts, tiles
 
     # ---------------------------------------------------------------- finding the store
-    def _visit(self, stmt: Any) -> Any:
+    def _visit(self, stmt: tirx.Stmt) -> tirx.Stmt:
         if isinstance(stmt, tirx.SeqStmt):
             return _sequence([self._visit(part) for part in stmt.seq])
         chain = leaf_chain(stmt) if isinstance(stmt, tirx.For | SBlockRealize) else None
@@ -196,10 +197,10 @@ class _Writer:
         )
         return SBlockRealize([], stmt.predicate, inner)
 
-    def _is_store(self, stmt: Any) -> bool:
+    def _is_store(self, stmt: tirx.Stmt) -> bool:
         return isinstance(stmt, tirx.BufferStore) and bool(stmt.buffer.same_as(self._out))
 
-    def _continued(self, loops: Sequence[tirx.For], real: SBlockRealize) -> Any:
+    def _continued(self, loops: Sequence[tirx.For], real: SBlockRealize) -> tirx.Stmt:
         body = real.block.body
         store = _Store(
             str(real.block.name_hint),
@@ -217,7 +218,7 @@ class _Tile:
     def __init__(
         self,
         store: _Store,
-        result: Any,
+        result: tirx.Buffer,
         stages: Sequence[_Stage],
         roles: Roles,
         config: VTAConfig,
@@ -226,8 +227,8 @@ class _Tile:
         self._roles, self._config = roles, config
         self._acc = store.acc
         self._value = store.value
-        self._body: list[Any] = []
-        self._tiles: list[Any] = []
+        self._body: list[tirx.Stmt] = []
+        self._tiles: list[tirx.Buffer] = []
         self._lanes = [loop.var for loop in store.loops[-LANES:]]
         self._cut()
 
@@ -238,7 +239,7 @@ class _Tile:
         count = peeled(extents, chunk_limit(self._config))
         self._peeled, self._kept = loops[:count], loops[count:]
 
-    def stmt(self) -> Any:
+    def stmt(self) -> tirx.Stmt:
         for number, stage in enumerate(self._stages):
             if stage.plan is None:
                 self._pool(f"tail{number}_", stage)
@@ -259,7 +260,7 @@ class _Tile:
         assert isinstance(work, PoolWorkload)
         self._flush(f"{prefix}value", None)
         place, loops = list(self._store.place), list(self._store.loops)
-        taps: list[dict[Any, Any]] = [{}]
+        taps: list[dict[tirx.Var, Expr]] = [{}]
         for dim, size in zip(self._roles.position, work.kernel, strict=True):
             at = next(i for i, loop in enumerate(loops) if _reads(place[dim], loop.var))
             whole = loops[at]
@@ -339,7 +340,7 @@ class _Tile:
     ) -> Expr:
         """``value`` after ``steps``; their tensor operands, from ``first`` on, are staged."""
         for step in steps:
-            operand: Any
+            operand: Expr
             if step.is_tensor:
                 kind, param = stage.operands[first]
                 operand = self._operand(f"{prefix}value{first}", kind, param, chunk)
@@ -349,7 +350,7 @@ class _Tile:
             value = OPERATORS[step.op](value, operand)
         return value
 
-    def _operand(self, name: str, kind: str, param: Any, chunk: _Chunk) -> Expr:
+    def _operand(self, name: str, kind: str, param: tirx.Buffer, chunk: _Chunk) -> Expr:
         """The staged tensor operand at the nest's element."""
         place = [self._store.place[d] for d in self._roles.of(kind)]
         used = [loop for loop in self._kept[:-LANES] if any(_reads(p, loop.var) for p in place)]
@@ -373,6 +374,7 @@ class _Tile:
         out, reduced = self._lanes[-1], _Loop(tirx.Var("rk", "int32"), self._config.block)
         left = data.source[(*list(data.indices)[:-1], reduced.var)]
         scale = plan.scales.index(term.scale) - plan.weights.start
+        assert stage.staged is not None
         right = stage.staged[scale, out, reduced.var]
         value = acc + tirx.Cast("int32", left) * tirx.Cast("int32", right)
         store = tirx.BufferStore(acc.source, value, list(acc.indices))
@@ -405,7 +407,9 @@ class _Tile:
         self._add(self._nest(name, "alu", self._store.loops, store))
         self._value = self._acc
 
-    def _nest(self, name: str, pragma: str, loops: Sequence[_Loop], store: Any) -> Any:
+    def _nest(
+        self, name: str, pragma: str, loops: Sequence[_Loop], store: tirx.BufferStore
+    ) -> tirx.Stmt:
         return _nest(name, pragma, loops, store, self._store.predicate)
 
     def _close(self, chunk: _Chunk) -> None:
@@ -413,14 +417,14 @@ class _Tile:
         if not chunk.body:
             return
         block = SBlock([], [], [], "chunk", _sequence(chunk.body), alloc_buffers=chunk.tiles)
-        stmt: Any = SBlockRealize([], True, block)
+        stmt: tirx.Stmt = SBlockRealize([], True, block)
         fresh = {loop.var: tirx.Var(loop.var.name, "int32") for loop in self._peeled}
         stmt = _substituted(stmt, fresh)
         for loop in reversed(self._peeled):
             stmt = _for(_Loop(fresh[loop.var], loop.extent), stmt)
         self._add(stmt)
 
-    def _add(self, stmt: Any) -> None:
+    def _add(self, stmt: tirx.Stmt) -> None:
         self._body.append(stmt)
 
 
@@ -428,9 +432,9 @@ class _Tile:
 class _Chunk:
     """Nests on a part of the tile, the tiles that they use, and the other side's element."""
 
-    body: list[Any] = field(default_factory=list)
-    tiles: list[Any] = field(default_factory=list)
-    other: Any = None
+    body: list[tirx.Stmt] = field(default_factory=list)
+    tiles: list[tirx.Buffer] = field(default_factory=list)
+    other: TensorLoad | None = None
 
 
 def peeled(extents: Sequence[int], limit: int) -> int:
@@ -441,34 +445,34 @@ def peeled(extents: Sequence[int], limit: int) -> int:
     return count
 
 
-def _reads(expr: Expr, var: Any) -> bool:
-    found: list[Any] = []
+def _reads(expr: Expr, var: tirx.Var) -> bool:
+    found: list[tirx.Var] = []
     structural_walk(expr, (tirx.Var, found.append))
     return any(node.same_as(var) for node in found)
 
 
-def _substituted(node: Any, values: Mapping[Any, Any]) -> Any:
+def _substituted(node: Node, values: Mapping[tirx.Var, Expr]) -> Node:
     return structural_map(node, (tirx.Var, lambda var: values.get(var, var)))
 
 
 def _nest(
-    name: str, pragma: str, loops: Sequence[_Loop], store: Any, where: Expr
-) -> Any:
+    name: str, pragma: str, loops: Sequence[_Loop], store: tirx.BufferStore, where: Expr | bool
+) -> tirx.Stmt:
     """``store`` in loops of its own, which have the names of ``loops``."""
     fresh = {loop.var: tirx.Var(loop.var.name, "int32") for loop in loops}
     block = SBlock([], [], [], name, _substituted(store, fresh))
     predicate = where if isinstance(where, bool) else _substituted(where, fresh)
-    stmt: Any = SBlockRealize([], predicate, block)
+    stmt: tirx.Stmt = SBlockRealize([], predicate, block)
     notes: Mapping[str, str] = {PRAGMA_KEY: pragma}
     for loop in reversed(loops):
         stmt, notes = _for(_Loop(fresh[loop.var], loop.extent), stmt, notes), {}
     return stmt
 
 
-def _for(loop: _Loop, body: Any, notes: Mapping[str, str] | None = None) -> Any:
+def _for(loop: _Loop, body: tirx.Stmt, notes: Mapping[str, str] | None = None) -> tirx.For:
     kind = tirx.ForKind.SERIAL
     return tirx.For(loop.var, 0, loop.extent, kind, body, annotations=dict(notes or {}))
 
 
-def _sequence(stmts: Sequence[Any]) -> Any:
+def _sequence(stmts: Sequence[tirx.Stmt]) -> tirx.Stmt:
     return stmts[0] if len(stmts) == 1 else tirx.SeqStmt(list(stmts))

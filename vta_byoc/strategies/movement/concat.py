@@ -36,7 +36,7 @@ def compute(
     scales = te.placeholder((1, 1, 1, 1, k, k), "int8", name="scales")
     firsts = _firsts(work, config)
 
-    def at(n: tirx.Var, c: tirx.Var, *rest: tirx.Var) -> tirx.PrimExpr:
+    def at(n: tirx.Var, c: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
         value = data[0][(n, c, *rest)]
         for tensor, first in zip(data[1:], firsts[1:], strict=True):
             part = tensor[(n, tirx.max(c - first, 0), *rest)]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from tvm import tirx
@@ -25,12 +25,13 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.strategies.te.base import Part, Strategy
 from vta_byoc.strategies.te.kernel import Kernel, Kernels, KernelSpace
 from vta_byoc.strategies.te.tile_grid import Grid
-from vta_byoc.strategies.te.tir_builder import Load, Nests, Tensor
+from vta_byoc.strategies.te.tir_builder import Expr, Load, Nests, Tensor
 from vta_byoc.workload.copy_region import Box, Ints, Source, merged
 from vta_byoc.workload.memory import ACC, DRAM_INP, DRAM_WGT, INP, WGT
 from vta_byoc.workload.packing import packed_shape
 from vta_byoc.workload.workloads import MoveWorkload, Shape
 
+Index = TypeVar("Index")
 CANDIDATES = 30_000
 """Tilings of a copy, at the most about; it bounds the time of the search."""
 EXPOSED_ZEROS = 0.5
@@ -76,14 +77,14 @@ def compute(
     return func.with_attrs({"global_symbol": "main", "tirx.noalias": True})
 
 
-def _affine(index: Sequence[Any], steps: Sequence[int], start: int) -> Any:
-    total: Any = tirx.const(start, "int32")
+def _affine(index: Sequence[Expr], steps: Sequence[int], start: int) -> tirx.Expr:
+    total: tirx.Expr = tirx.const(start, "int32")
     for i, step in zip(index, steps, strict=True):
         total = total + i * step
     return total
 
 
-def _position(vector: Any, shape: Sequence[int]) -> list[Any]:
+def _position(vector: tirx.Expr, shape: Sequence[int]) -> list[tirx.Expr]:
     """Indices (n, c, h, w) of a vector's number."""
     _, c, h, w = shape[:4]
     return [
@@ -94,7 +95,7 @@ def _position(vector: Any, shape: Sequence[int]) -> list[Any]:
     ]
 
 
-def _nest(loops: Sequence[tuple[Any, int]], body: Any) -> Any:
+def _nest(loops: Sequence[tuple[tirx.Var, int]], body: tirx.Stmt) -> tirx.Stmt:
     for var, extent in reversed(loops):
         body = tirx.For(var, 0, extent, tirx.ForKind.SERIAL, body)
     return body
@@ -248,7 +249,7 @@ class _BoxNests:
             self._loops(axes[1:])
 
     @staticmethod
-    def _moving(source: Source, index: Sequence[Any]) -> tuple[Any, ...]:
+    def _moving(source: Source, index: Sequence[Index]) -> tuple[Index | int, ...]:
         """``index`` in the tile of ``source``, which holds what it repeats once."""
         moving = tuple(i for i, step in zip(index, source.steps, strict=True) if step)
         return moving or (1 if all(isinstance(i, int) for i in index) else 0,)
@@ -261,7 +262,7 @@ class _BoxNests:
         for number, source in enumerate(self.box.sources):
             self._gather(number, source, self.tiles[number])
 
-        def stored(*i: Any) -> tuple[Load, Any]:
+        def stored(*i: Expr) -> tuple[Load, Expr]:
             return self.out[_affine(grid.places(*i), self.box.steps, self.box.start)], self.acc[i]
 
         nests.store("out", self.extents, stored, grid.where)
@@ -281,17 +282,17 @@ class _BoxNests:
         axes, data = [names(self.box)[d] for d in moving], self.data[source.operand]
         steps = [source.steps[d] for d in moving]
 
-        def moved(*i: Any) -> tuple[Load, Load]:
+        def moved(*i: Expr) -> tuple[Load, Load]:
             at = [
                 self.grid.at(axis, v) - source.low[d]
                 for axis, d, v in zip(axes, moving, i, strict=False)
             ]
             return tile[i], data[_affine(at, steps, source.start)]
 
-        def where(*i: Any) -> list[Any]:
+        def where(*i: Expr) -> list[Expr]:
             return self.grid.inside(dict(zip(axes, i, strict=False)))
 
-        def inside(*i: Any) -> list[Any]:
+        def inside(*i: Expr) -> list[Expr]:
             found = []
             for axis, d, v in zip(axes, moving, i, strict=False):
                 position = self.grid.at(axis, v)

@@ -17,7 +17,6 @@ against negative data: then taps outside the input are left out, and a home outs
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from tvm import tirx
 
@@ -25,13 +24,13 @@ from vta_byoc.cost.search import Choice
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.pooling.tile_space import MaxPool
 from vta_byoc.strategies.te.tile_grid import Grid, Operands
-from vta_byoc.strategies.te.tir_builder import Load, Nests, Tensor
+from vta_byoc.strategies.te.tir_builder import Expr, Load, Nests, Tensor
 from vta_byoc.strategies.te.window import SPACE, SlidingInput
 from vta_byoc.workload.memory import ACC, WGT
 from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, PoolWorkload
 
 LOW = -128
-Where = Callable[[Any, Any, Any], list[Any]]
+Where = Callable[[Expr, Expr, Expr], list[Expr]]
 
 
 def scheduled_max(work: PoolWorkload, config: VTAConfig, choice: Choice) -> tirx.PrimFunc:
@@ -108,10 +107,10 @@ class _MaxNests:
             self._join()
         nests.store("out", self.extents, self._stored, self._where)
 
-    def _where(self, c: Any, h: Any, w: Any) -> list[Any]:
+    def _where(self, c: Expr, h: Expr, w: Expr) -> list[Expr]:
         return self.grid.inside({"c": c, "h": h, "w": w})
 
-    def _stored(self, *i: Any) -> tuple[Load, Any]:
+    def _stored(self, *i: Expr) -> tuple[Load, Expr]:
         index = dict(zip(SPACE, i, strict=True))
         value = self.operands.applied(self.result[i], self.work.epilogue.steps, index)
         return self.out[self.grid.places(0, *i)], value
@@ -150,11 +149,11 @@ class _MaxNests:
             for axis, (phase, turn) in zip((self.pool.first, self.pool.second), at, strict=True)
         }
 
-        def where(c: Any, h: Any, w: Any) -> list[Any]:
+        def where(c: Expr, h: Expr, w: Expr) -> list[Expr]:
             spread = {self.pool.first: more[0], self.pool.second: more[1]}
             return self.grid.inside({"c": c, "h": h - spread["h"], "w": w - spread["w"]})
 
-        def product(c: Any, h: Any, w: Any) -> tuple[Load, Load, Load]:
+        def product(c: Expr, h: Expr, w: Expr) -> tuple[Load, Load, Load]:
             y, x = origin["h"] + h * steps["h"], origin["w"] + w * steps["w"]
             return tensor[c, h, w], self.input[c, y, x], self.weight[0]
 
@@ -169,7 +168,7 @@ class _MaxNests:
         taps = self.pool.taps[axis]
         for side, there in zip(("before", "behind"), taps.pads(taps.home), strict=True):
 
-            def where(c: Any, h: Any, w: Any, side: str = side) -> list[Any]:
+            def where(c: Expr, h: Expr, w: Expr, side: str = side) -> list[Expr]:
                 position = self._position(axis, {"h": h, "w": w}[axis], taps.home)
                 outside = position < 0 if side == "before" else position >= taps.window.size
                 return [outside, *inside(c, h, w)]
@@ -181,14 +180,14 @@ class _MaxNests:
     def _line_where(self, spread: int) -> Where:
         second = self.pool.second
 
-        def where(c: Any, h: Any, w: Any) -> list[Any]:
+        def where(c: Expr, h: Expr, w: Expr) -> list[Expr]:
             index = {"c": c, "h": h, "w": w}
             index[second] = index[second] - spread
             return self.grid.inside(index)
 
         return where
 
-    def _position(self, axis: str, out: Any, tap: int) -> Any:
+    def _position(self, axis: str, out: Expr, tap: int) -> Expr:
         window = self.pool.taps[axis].window
         return self.input.position("hw".index(axis), out * window.step + tap * window.dilation)
 
@@ -209,7 +208,7 @@ class _MaxNests:
         """``dst = max(dst, src)`` for the outputs whose ``tap`` along ``axis`` is inside."""
         window, pads = self.pool.taps[axis].window, self.pool.taps[axis].pads(tap)
 
-        def where(c: Any, h: Any, w: Any) -> list[Any]:
+        def where(c: Expr, h: Expr, w: Expr) -> list[Expr]:
             conditions = self._line_where(spread)(c, h, w)
             position = self._position(axis, {"h": h, "w": w}[axis], tap)
             if self.pool.signed and pads[0]:
@@ -218,7 +217,7 @@ class _MaxNests:
                 conditions.append(position < window.size)
             return conditions
 
-        def larger(c: Any, h: Any, w: Any) -> tuple[Load, Any]:
+        def larger(c: Expr, h: Expr, w: Expr) -> tuple[Load, Expr]:
             return dst[c, h, w], tirx.Max(dst[c, h, w], src[c, h + shift[0], w + shift[1]])
 
         self.nests.alu(name, self._shape(0, spread), larger, where)
@@ -249,6 +248,6 @@ class _MaxNests:
             self._maximum(f"join_tap{tap}", self.result, lines, source(tap), pool.second, tap, 0)
 
 
-def _clamped(tensor: Tensor) -> Callable[..., tuple[Load, Any]]:
+def _clamped(tensor: Tensor) -> Callable[..., tuple[Load, Expr]]:
     """``tensor`` becomes -128: no value is less."""
     return lambda *i: (tensor[i], tirx.Min(tensor[i], tirx.const(LOW, "int32")))

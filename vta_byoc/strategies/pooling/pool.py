@@ -7,10 +7,10 @@ Both read int8 through the GEMM core with one identity weight (see :mod:`.max` a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from tvm import te, tirx
+from tvm.tirx import Expr, Var
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.elementwise.elementwise import diagonals
@@ -51,10 +51,10 @@ def _definition(work: PoolWorkload, data: te.Tensor, config: VTAConfig) -> te.Te
     kh, kw = te.reduce_axis((0, rows.taps), "kh"), te.reduce_axis((0, cols.taps), "kw")
     low = INT8_LOW if work.kind == "max" else 0
 
-    def position(window: Window, out: Any, tap: Any) -> Any:
+    def position(window: Window, out: Var, tap: tirx.IterVar) -> Expr:
         return out * window.step + tap * window.dilation - window.before
 
-    def pooled(n: Any, c: Any, h: Any, w: Any, b: Any, k: Any) -> Any:
+    def pooled(n: Var, c: Var, h: Var, w: Var, b: Var, k: Var) -> Expr:
         y, x = position(rows, h, kh), position(cols, w, kw)
         inside = tirx.all(y >= 0, y < rows.size, x >= 0, x < cols.size)
         value = data[n, c, y, x, b, k].astype("int32")

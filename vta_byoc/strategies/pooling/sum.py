@@ -13,17 +13,16 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from tvm import tirx
 
 from vta_byoc.cost.dma import alu_cost, halves, kernel_size
-from vta_byoc.cost.search import Array, Choice, Demand, Space, Staged, best, ceil_div
+from vta_byoc.cost.search import Array, Choice, Demand, Mask, Space, Staged, best, ceil_div
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.te.tile_grid import Grid, Operands, staged_operand
-from vta_byoc.strategies.te.tir_builder import Load, Nests
+from vta_byoc.strategies.te.tir_builder import Expr, Load, Nests
 from vta_byoc.strategies.te.window import SPACE, Sliding, SlidingInput, per_channel
 from vta_byoc.workload.memory import ACC, WGT
 from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, PoolWorkload
@@ -65,7 +64,7 @@ def sum_space(work: PoolWorkload, config: VTAConfig) -> Space:
 
 def _legal(
     sliding: Sliding, config: VTAConfig, tile: Mapping[str, np.ndarray], variant: str
-) -> Array:
+) -> Mask:
     """Whether the smallest tile keeps equal destinations apart, or taps are where it cannot."""
     near = _smallest(sliding, tile) < config.capabilities.dst_distance
     near = near & (tile["kh"] * tile["kw"] > 1)
@@ -173,7 +172,7 @@ class _SumPool:
                     self._tile()
         return nests.func(self.choice.slots_attr())
 
-    def _where(self, c: Any, h: Any, w: Any) -> list[Any]:
+    def _where(self, c: Expr, h: Expr, w: Expr) -> list[Expr]:
         return self.grid.inside({"c": c, "h": h, "w": w})
 
     def _tile(self) -> None:
@@ -216,7 +215,9 @@ class _SumPool:
             add = functools.partial(self._add, digit)
             nests.gemm(f"sum{digit}", extents, add, lambda _i, _j, *p: self._where(*p))
 
-    def _add(self, digit: int, i: Any, j: Any, c: Any, h: Any, w: Any) -> tuple[Load, Load, Load]:
+    def _add(
+        self, digit: int, i: Expr, j: Expr, c: Expr, h: Expr, w: Expr
+    ) -> tuple[Load, Load, Load]:
         rows, cols = self.sliding.rows, self.sliding.cols
         if self.apart == "kh":
             i, j = j, i
@@ -238,7 +239,7 @@ class _SumPool:
                 lambda c, h, w, _q: self._where(c, h, w),
             )
 
-    def _result(self, c: Any, h: Any, w: Any) -> tuple[Load, Any]:
+    def _result(self, c: Expr, h: Expr, w: Expr) -> tuple[Load, Expr]:
         index = {"c": c, "h": h, "w": w}
         value = self.operands.applied(self.acc[c, h, w, 0], self.work.epilogue.steps, index)
         return self.out[self.grid.places(0, c, h, w)], value

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Generic
 
 import numpy as np
 from tvm import s_tir, te, tirx
+from tvm.s_tir.schedule import SBlockRV
+from tvm.tirx import Expr, Var
 
 from vta_byoc.codegen import PRAGMA_KEY
 from vta_byoc.cost.search import Choice
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.workload.packing import PLANES, operand_shape, pack_operand
-from vta_byoc.workload.workloads import CHANNEL, MAP, Epilogue, Shape, Step
+from vta_byoc.workload.workloads import CHANNEL, MAP, Epilogue, Kind, Shape, Step
 
 if TYPE_CHECKING:
     from vta_byoc.strategies.te.kernel import Kernels, KernelSpace
@@ -42,7 +44,7 @@ class Part:
     args: tuple[int, ...]
 
 
-def _no_homes(work: Any, config: VTAConfig) -> list[int | None]:
+def _no_homes(work: object, config: VTAConfig) -> list[int | None]:
     return []
 
 
@@ -61,7 +63,7 @@ class Shared:
 
 
 @dataclass(frozen=True)
-class Strategy:
+class Strategy(Generic[Kind]):
     """How one kind of composite becomes instructions.
 
     Attributes:
@@ -87,21 +89,21 @@ class Strategy:
     """
 
     name: str
-    workload: type[Any]
+    workload: type[Kind]
     compute: Callable[..., tirx.PrimFunc]
     parts: Callable[..., list[Part]]
-    scopes: Callable[[Any], tuple[str, ...]]
+    scopes: Callable[[Kind], tuple[str, ...]]
     constants: Callable[..., list[np.ndarray]]
     estimate: Callable[..., float]
     choose: Callable[..., Kernels]
     spaces: Callable[..., tuple[KernelSpace, ...]]
-    homes: Callable[[Any, VTAConfig], list[int | None]] = _no_homes
+    homes: Callable[[Kind, VTAConfig], list[int | None]] = _no_homes
     shared: Callable[..., Shared] | None = None
     repeated: Callable[..., Shared] | None = None
 
 
 # ---------------------------------------------------------------- steps in TE
-def elementwise(name: str, function: Callable[..., Any], *tensors: te.Tensor) -> te.Tensor:
+def elementwise(name: str, function: Callable[..., Expr], *tensors: te.Tensor) -> te.Tensor:
     """Elementwise ``function`` over tensors of one shape."""
     return te.compute(
         tensors[0].shape, lambda *i: function(*(t(*i) for t in tensors)), name=name
@@ -127,7 +129,7 @@ def epilogue_constants(
     ]
 
 
-OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+OPERATORS: dict[str, Callable[[Expr, Expr], Expr]] = {
     "add": lambda v, x: v + x,
     "mul": lambda v, x: v * x,
     "shr": lambda v, x: v >> x,
@@ -161,10 +163,12 @@ def apply_steps(
     return value, names
 
 
-def _stage(name: str, value: te.Tensor, step: Step, operand: Any) -> te.Tensor:
+def _stage(
+    name: str, value: te.Tensor, step: Step, operand: te.Tensor | tirx.IntImm
+) -> te.Tensor:
     function = OPERATORS[step.op]
 
-    def at(n: Any, c: Any, h: Any, w: Any, b: Any, k: Any) -> Any:
+    def at(n: Var, c: Var, h: Var, w: Var, b: Var, k: Var) -> Expr:
         if not step.is_tensor:
             return function(value[n, c, h, w, b, k], operand)
         if step.operand == CHANNEL:
@@ -192,6 +196,6 @@ def inline(sch: s_tir.Schedule, names: Iterable[str]) -> None:
         sch.compute_inline(sch.get_sblock(name))
 
 
-def mark(sch: s_tir.Schedule, block: Any, pragma: str) -> None:
+def mark(sch: s_tir.Schedule, block: SBlockRV, pragma: str) -> None:
     """State on the innermost loop of ``block`` what its nest is."""
     sch.annotate(sch.get_loops(block)[-1], PRAGMA_KEY, pragma)

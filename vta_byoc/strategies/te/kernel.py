@@ -42,10 +42,10 @@ class Kernel:
             join = f", {self.grouping.sets} sets of {self.grouping.join} groups"
         return f"{choice.variant}: {tile}, slots {slots}{join}"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The kernel as JSON has it."""
         choice = self.choice
-        found: dict[str, Any] = {
+        found: dict[str, object] = {
             "tile": dict(choice.tile),
             "order": choice.variant,
             "slots": dict(zip(MEMORIES, choice.slots, strict=True)),
@@ -56,16 +56,17 @@ class Kernel:
         return found
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Kernel:
+    def from_json(cls, value: Mapping[str, object]) -> Kernel:
         """The kernel that :meth:`to_json` wrote."""
-        slots = value["slots"]
+        fields: Mapping[str, Any] = value
+        slots = fields["slots"]
         choice = Choice(
-            {str(axis): int(size) for axis, size in value["tile"].items()},
-            str(value["order"]),
+            {str(axis): int(size) for axis, size in fields["tile"].items()},
+            str(fields["order"]),
             (int(slots["inp"]), int(slots["wgt"]), int(slots["acc"])),
-            float(value["estimated_cycles"]),
+            float(fields["estimated_cycles"]),
         )
-        grouping = value.get("grouping")
+        grouping = fields.get("grouping")
         return cls(choice, None if grouping is None else Grouping(**grouping))
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 from tvm import tirx
 
 from vta_byoc.cost.search import Array, Axis, Staged, ceil_div, transfers
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.te.base import OPERATORS
-from vta_byoc.strategies.te.tir_builder import Nests, Tensor
+from vta_byoc.strategies.te.tir_builder import Expr, Nests, Tensor
 from vta_byoc.workload.memory import ACC
 from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, Step
 
@@ -29,7 +28,7 @@ class Grid:
     def __init__(self, sizes: Mapping[str, int], tile: Mapping[str, int]):
         self.sizes = dict(sizes)
         self.tile = {axis: int(tile[axis]) for axis in sizes}
-        self.outer: dict[str, Any] = {}
+        self.outer: dict[str, tirx.Var] = {}
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -40,7 +39,7 @@ class Grid:
         """Tiles along ``axis``."""
         return -(-self.sizes[axis] // self.tile[axis])
 
-    def at(self, axis: str, index: Any) -> Any:
+    def at(self, axis: str, index: Expr) -> Expr:
         """Position in the result of ``index`` of the tile."""
         return self.outer[axis] * self.tile[axis] + index
 
@@ -48,7 +47,7 @@ class Grid:
         """Whether the last tile along ``axis`` is smaller."""
         return self.sizes[axis] % self.tile[axis] != 0
 
-    def inside(self, index: Mapping[str, Any]) -> list[Any]:
+    def inside(self, index: Mapping[str, Expr]) -> list[Expr]:
         """Conditions that keep ``index`` inside a smaller last tile."""
         return [
             self.at(axis, value) < self.sizes[axis]
@@ -56,11 +55,11 @@ class Grid:
             if self.uneven(axis)
         ]
 
-    def where(self, *index: Any) -> list[Any]:
+    def where(self, *index: Expr) -> list[Expr]:
         """:meth:`inside` of one index for each axis."""
         return self.inside(dict(zip(self.sizes, index, strict=True)))
 
-    def places(self, *index: Any) -> tuple[Any, ...]:
+    def places(self, *index: Expr) -> tuple[Expr, ...]:
         """Position in the result of an index of the tile."""
         return tuple(self.at(axis, i) for axis, i in zip(self.sizes, index, strict=True))
 
@@ -109,11 +108,11 @@ class Operands:
         )
 
     def applied(
-        self, value: Any, steps: Sequence[Step], index: Mapping[str, Any], first: int = 0
-    ) -> Any:
+        self, value: Expr, steps: Sequence[Step], index: Mapping[str, Expr], first: int = 0
+    ) -> Expr:
         """``value`` at ``index`` of the tile after ``steps``; their tensors from ``first`` on."""
         for step in steps:
-            operand: Any
+            operand: tirx.Expr
             if step.is_tensor:
                 operand = self._tiles[first][tuple(index[axis] for axis in self._moved[first])]
                 first += 1
@@ -142,5 +141,5 @@ def staged_operand(
     return Staged(ACC, size, fills, nbytes, fills * transfers(rows[::-1]))
 
 
-def _product(values: Any) -> Any:
+def _product(values: Iterable[Array]) -> Array:
     return functools.reduce(operator.mul, values, 1)

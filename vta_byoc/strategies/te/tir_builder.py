@@ -20,25 +20,26 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TypeAlias
 
 from tvm import tirx
+from tvm.ir import TensorLoad
 from tvm.s_tir import SBlock, SBlockRealize
 
 from vta_byoc.codegen import PRAGMA_KEY, SLOTS_ATTR
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.workload.memory import ACC, WGT
 
-Expr = Any
+Expr: TypeAlias = tirx.Expr | int
 """A TIR expression or an integer."""
-Load = Any
+Load: TypeAlias = TensorLoad
 """An element of a tensor as a TIR expression (of one of its lanes)."""
 
 
 class Tensor:
     """A DRAM tensor or SRAM tile; indexing gives an element with the lanes of the nest."""
 
-    def __init__(self, nests: Nests, buffer: Any):
+    def __init__(self, nests: Nests, buffer: tirx.Buffer):
         self._nests = nests
         self.buffer = buffer
 
@@ -57,10 +58,10 @@ class Nests:
     def __init__(self, config: VTAConfig):
         self._unit = (config.batch, config.block)
         self._block = config.block
-        self._params: list[Any] = []
-        self._sram: list[Any] = []
-        self._body: list[list[Any]] = [[]]
-        self.lanes: tuple[Any, Any] = _lanes()
+        self._params: list[tirx.Buffer] = []
+        self._sram: list[tirx.Buffer] = []
+        self._body: list[list[tirx.Stmt]] = [[]]
+        self.lanes: tuple[tirx.Var, tirx.Var] = _lanes()
 
     # ---------------------------------------------------------------- tensors
     def param(self, name: str, shape: Sequence[int], dtype: str = "int8") -> Tensor:
@@ -84,7 +85,7 @@ class Nests:
 
     # ---------------------------------------------------------------- nests
     @contextlib.contextmanager
-    def loop(self, name: str, extent: int) -> Iterator[Any]:
+    def loop(self, name: str, extent: int) -> Iterator[tirx.Var]:
         """A loop around the nests inside; gives its variable."""
         var = tirx.Var(name, "int32")
         self._body.append([])
@@ -178,7 +179,7 @@ class Nests:
         self.reset(f"keep_{tile.buffer.name}", (), lambda: tile[tuple(first)], lambda: [never])
 
     # ---------------------------------------------------------------- statements
-    def _begin(self, extents: Sequence[int]) -> list[Any]:
+    def _begin(self, extents: Sequence[int]) -> list[tirx.Var]:
         self.lanes = _lanes()
         return [tirx.Var(f"i{n}", "int32") for n in range(len(extents))]
 
@@ -186,18 +187,18 @@ class Nests:
         self,
         name: str,
         pragma: str,
-        loops: Sequence[Any],
+        loops: Sequence[tirx.Var],
         extents: Sequence[int],
         unit: Sequence[int],
         dst: Load,
         value: Expr,
         where: Callable[..., Sequence[Expr]] | None,
-        reduced: Sequence[Any] = (),
+        reduced: Sequence[tirx.Var] = (),
     ) -> None:
         conditions = list(where(*loops)) if where else []
         holds = tirx.all(*conditions) if conditions else True
         block = SBlock([], [], [], name, tirx.BufferStore(dst.source, value, list(dst.indices)))
-        stmt: Any = SBlockRealize([], holds, block)
+        stmt: tirx.Stmt = SBlockRealize([], holds, block)
         lanes = zip((*self.lanes, *reduced), unit, strict=True)
         pairs = [*zip(loops, extents, strict=True), *lanes]
         notes: Mapping[str, str] = {PRAGMA_KEY: pragma}
@@ -212,13 +213,15 @@ class Nests:
         return func.with_attr(SLOTS_ATTR, dict(slots))
 
 
-def _lanes() -> tuple[Any, Any]:
+def _lanes() -> tuple[tirx.Var, tirx.Var]:
     return tirx.Var("b", "int32"), tirx.Var("k", "int32")
 
 
-def _for(var: Any, extent: int, body: Any, notes: Mapping[str, str] | None = None) -> Any:
+def _for(
+    var: tirx.Var, extent: int, body: tirx.Stmt, notes: Mapping[str, str] | None = None
+) -> tirx.For:
     return tirx.For(var, 0, extent, tirx.ForKind.SERIAL, body, annotations=dict(notes or {}))
 
 
-def _sequence(stmts: Sequence[Any]) -> Any:
+def _sequence(stmts: Sequence[tirx.Stmt]) -> tirx.Stmt:
     return stmts[0] if len(stmts) == 1 else tirx.SeqStmt(list(stmts))

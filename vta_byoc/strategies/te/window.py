@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from vta_byoc.cost.dma import Run, copy_count, tile_copies
 from vta_byoc.cost.search import Array, Staged, ceil_div, sizes
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.te.tile_grid import Grid
-from vta_byoc.strategies.te.tir_builder import Load, Nests
+from vta_byoc.strategies.te.tir_builder import Expr, Load, Nests
 from vta_byoc.workload.memory import INP
 from vta_byoc.workload.packing import blocks
 from vta_byoc.workload.workloads import CHANNEL, FULL, Conv2dWorkload
@@ -151,7 +150,7 @@ class Sliding:
         counts = [ceil_div(size, tile[axis]) for axis, size in self.sizes.items()]
         return counts[0] * counts[1] * counts[2] * counts[3]
 
-    def staged(self, tile: Mapping[str, Array], config: VTAConfig) -> Staged:
+    def staged(self, tile: Mapping[str, np.ndarray], config: VTAConfig) -> Staged:
         """The input's tiles."""
         (row_read, row_pads, row_padded), row_loads = _traffic(self.rows, tile["h"], tile["kh"])
         (col_read, col_pads, col_padded), col_loads = _traffic(self.cols, tile["w"], tile["kw"])
@@ -217,12 +216,12 @@ class SlidingInput:
         ]
         self._extents = (grid.tile["c"], *reach)
         self.tile = nests.sram(INP, "tile", self._extents)
-        self.step: tuple[Any, Any] = (0, 0)
+        self.step: tuple[Expr, Expr] = (0, 0)
 
-    def __getitem__(self, index: tuple[Any, ...]) -> Load:
+    def __getitem__(self, index: tuple[Expr, ...]) -> Load:
         return self.tile[index]
 
-    def position(self, axis: int, local: Any) -> Any:
+    def position(self, axis: int, local: Expr) -> Expr:
         """Position in the input of row (axis 0) or column ``local`` of the tile."""
         window, name = self._windows[axis], "hw"[axis]
         first = self._grid.outer[name] * (self._grid.tile[name] * window.step)
@@ -234,19 +233,19 @@ class SlidingInput:
         """Stage the tile; padding is zero."""
         grid = self._grid
 
-        def move(c: Any, y: Any, x: Any) -> tuple[Load, Load]:
+        def move(c: Expr, y: Expr, x: Expr) -> tuple[Load, Load]:
             place = (grid.at("n", 0), grid.at("c", c), self.position(0, y), self.position(1, x))
             return self.tile[c, y, x], self._param[place]
 
-        def where(c: Any, y: Any, x: Any) -> list[Any]:
+        def where(c: Expr, y: Expr, x: Expr) -> list[Expr]:
             return grid.inside({"c": c}) + self._needed(0, y) + self._needed(1, x)
 
-        def inside(_c: Any, y: Any, x: Any) -> list[Any]:
+        def inside(_c: Expr, y: Expr, x: Expr) -> list[Expr]:
             return self._inside(0, y) + self._inside(1, x)
 
         self._nests.load("load_data", self._extents, move, where, inside)
 
-    def _needed(self, axis: int, local: Any) -> list[Any]:
+    def _needed(self, axis: int, local: Expr) -> list[Expr]:
         """Rows (columns) behind those of a smaller last tile are not loaded."""
         window, name = self._windows[axis], "hw"[axis]
         if not self._grid.uneven(name):
@@ -255,7 +254,7 @@ class SlidingInput:
         last = (self._taps[axis] - 1) * window.dilation
         return [local <= left * window.step + last]
 
-    def _inside(self, axis: int, local: Any) -> list[Any]:
+    def _inside(self, axis: int, local: Expr) -> list[Expr]:
         before, behind = self._windows[axis].pads
         position = self.position(axis, local)
         conditions = [position >= 0] if before else []
