@@ -13,7 +13,7 @@ from benchmarks import fuzz
 from vta_byoc.hw.isa import Opcode
 from vta_byoc.hw.reference.order import POLICIES
 
-PROGRAMS = 10_000
+PROGRAMS = 4_000
 SHARE = -(-PROGRAMS // len(fuzz.MACHINES))
 
 
