@@ -36,6 +36,7 @@ from vta_byoc.cost.lower_bound import bound
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.isa import Queue
 from vta_byoc.hw.timing.engine import simulate
+from vta_byoc.reports.placement.summary import how
 from vta_byoc.reports.run.layers import model_facts
 from vta_byoc.workload.im2col import folded, folds
 from vta_byoc.workload.workloads import Conv2dWorkload, ConvTransposeWorkload, Epilogue, Step
@@ -141,7 +142,7 @@ def record(layer: Layer, config: VTAConfig, result: Result) -> dict[str, Any]:
         "op": layer.op,
         "shape": layer.text,
         "on": result.placement.device,
-        "mapping": result.placement.note.split(":")[0] or result.placement.reason,
+        "mapping": how(result.placement) or result.placement.reason,
         "host_bytes": result.placement.host_bytes,
         "exact": result.exact,
         "compile_seconds": result.seconds,

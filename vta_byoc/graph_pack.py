@@ -34,9 +34,9 @@ from vta_byoc.ir.bindings import (
 from vta_byoc.ir.legality import MARKED, PACKED
 from vta_byoc.ir.stage import Stage
 from vta_byoc.partitioning.composite import RESULT_ATTR, SOURCE_ATTR, composite_source, composites
-from vta_byoc.partitioning.entry import Parsed, Plan
-from vta_byoc.partitioning.placement import with_notes
-from vta_byoc.partitioning.table import parse_composite
+from vta_byoc.partitioning.entry import Match, Parsed, Plan
+from vta_byoc.partitioning.kept_match import match_of
+from vta_byoc.partitioning.placement import with_plans
 from vta_byoc.strategies.te.kernel import SCHEDULE_ATTR, Chosen
 from vta_byoc.strategy import STRATEGIES, Computation
 from vta_byoc.tuning.schedules import Schedules, chosen_for
@@ -46,9 +46,7 @@ from vta_byoc.workload.packing import packed_shape
 from vta_byoc.workload.workloads import Conv2dWorkload, Shape
 
 PACK, UNPACK, FOLD = "vta_pack", "vta_unpack", "vta_fold"
-RESHAPES = frozenset(
-    f"relax.{op}" for op in ("reshape", "flatten", "squeeze", "expand_dims")
-)
+RESHAPES = frozenset(f"relax.{op}" for op in ("reshape", "flatten", "squeeze", "expand_dims"))
 """Operators that keep the row-major order of their operand."""
 GRAPH_PACK = Stage("GraphPack", MARKED, PACKED, "packs tensors; chooses a strategy for each group")
 
@@ -82,7 +80,7 @@ def graph_pack(
         result.update_func(mod.get_global_var("main"), main)
         for key, value in (mod.attrs or {}).items():
             result = result.with_attr(key, value)
-        return relax.transform.Normalize()(with_notes(result, packer.plans, packer.views()))
+        return relax.transform.Normalize()(with_plans(result, packer.plans, packer.views()))
 
     return run
 
@@ -238,12 +236,12 @@ class _Packer:
 
     # ---------------------------------------------------------------- composites
     def _composite(self, var: relax.Var, group: relax.Function, call: relax.Call) -> None:
-        entry, parsed = parse_composite(group, self._config)
+        match = match_of(group)
         inner = dict(zip(group.params, call.args, strict=True))
-        operands = [inner[x] for x in parsed.operands]
-        parsed, operands = self._unflattened(parsed, operands)
+        match, operands = self._unflattened(match, [inner[x] for x in match.parsed.operands])
         hosted = not any(self._forms(x) for x in operands)
-        plan = entry.plan(parsed, self._config, hosted)
+        entry, parsed = match.entry, match.parsed
+        plan = match.planned(self._config, hosted)
         source, result_name = composite_source(group), str(group.attrs[RESULT_ATTR])
         computation = self._scheduled(plan, source, result_name)
         strategy, kernels = computation.strategy, computation.kernels(self._config)
@@ -253,11 +251,9 @@ class _Packer:
         else:
             once = {x: self._as_packed(x, parsed.layout) for x in dict.fromkeys(operands)}
             packed = [once[x] for x in operands]
-        args = [*packed, *(relax.const(c) for c in plan.constants(kernels))]
+        args = [*packed, *(relax.const(c) for c in plan.constants(kernels, self._config))]
         result = _Packed(var, plan.work.out_shape, plan.work.epilogue.dtype)
-        out_type = relax.TensorType(
-            packed_shape(result.shape, self._config, result.dtype), "int8"
-        )
+        out_type = relax.TensorType(packed_shape(result.shape, self._config, result.dtype), "int8")
         groupings = [kernel.grouping for kernel in kernels]
         compute = strategy.compute(plan.work, self._config, kernels)
         prim = self._compute(f"{entry.name} {groupings}", entry.name, compute)
@@ -295,16 +291,17 @@ class _Packer:
         return plan.cycles - own + other
 
     def _unflattened(
-        self, parsed: Parsed, operands: list[relax.Var]
-    ) -> tuple[Parsed, list[relax.Var]]:
+        self, match: Match, operands: list[relax.Var]
+    ) -> tuple[Match, list[relax.Var]]:
         """A dense layer of a flattened packed tensor as a convolution over its whole plane.
 
         The flattened tensor would have to be packed anew; the plane is there already, and its
         order is that of the weights.
         """
+        parsed = match.parsed
         binding = self._reshaped.get(operands[0])
         if binding is None or parsed.layout != ROWS or not isinstance(parsed.work, Conv2dWorkload):
-            return parsed, operands
+            return match, operands
         n, inputs = parsed.work.batch, parsed.work.in_channels
         for form in self._forms(operands[0]):
             images, channels, height, width = form.shape
@@ -318,9 +315,10 @@ class _Packer:
                 )
                 weight = parsed.constants["weight"].reshape(-1, channels, height, width)
                 constants = {**parsed.constants, "weight": weight}
-                changed = dataclasses.replace(parsed, work=work, constants=constants, layout=NCHW)
-                return changed, [self._origin(operands[0])]
-        return parsed, operands
+                changed = Parsed(work, parsed.operands, constants, NCHW)
+                plan = match.entry.plan(changed, self._config)
+                return Match(match.entry, changed, plan), [self._origin(operands[0])]
+        return match, operands
 
     def _origin(self, var: relax.Var) -> relax.Var:
         """The variable before all pending reshapes."""

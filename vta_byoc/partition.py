@@ -7,8 +7,6 @@ of the model runs and why.
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from collections.abc import Mapping
 
 import tvm
@@ -26,9 +24,11 @@ from vta_byoc.ir.chains import Graph
 from vta_byoc.ir.legality import INTEGER, MARKED
 from vta_byoc.ir.quantization_record import islands
 from vta_byoc.ir.stage import Stage
-from vta_byoc.partitioning.composite import LEAST_ATTR, PLACEMENT_ATTR, RESULT_ATTR, SOURCE_ATTR
+from vta_byoc.partitioning.composite import RESULT_ATTR, SOURCE_ATTR
+from vta_byoc.partitioning.kept_match import match_attributes
 from vta_byoc.partitioning.matcher import Group, Matcher
-from vta_byoc.partitioning.placement import Placement, Placer, placements
+from vta_byoc.partitioning.placement import Placement, placements, with_placements
+from vta_byoc.partitioning.placer import Placer
 
 __all__ = ["Placement", "mark", "placements"]
 
@@ -45,9 +45,8 @@ def mark(config: VTAConfig) -> tvm.transform.Pass:
         matcher = Matcher(graph, config)
         groups = matcher.groups()
         rejected = {**islands(mod), **matcher.rejected}
-        records = list(Placer(graph, groups, rejected, config, mod).records())
-        text = json.dumps([dataclasses.asdict(r) for r in records])
-        return _grouped(mod, groups).with_attr(PLACEMENT_ATTR, text)
+        placer = Placer(graph, groups, rejected, config, mod)
+        return with_placements(_grouped(mod, groups), placer.records())
 
     return run
 
@@ -106,8 +105,6 @@ def _composite(group: Group) -> tuple[relax.Function, list[relax.Var]]:
         "Primitive": True,
         SOURCE_ATTR: source_name(group.result),
         RESULT_ATTR: str(group.result.name),
-        LEAST_ATTR: group.least,
+        **match_attributes(group.match, args),
     }
     return function.with_attrs(attrs), args
-
-

@@ -24,7 +24,7 @@ from vta_byoc.importers.load import output_names
 from vta_byoc.ir.reference import build_reference
 from vta_byoc.partition import Placement
 from vta_byoc.pipeline import Compiled, compile_module
-from vta_byoc.reports.placement.summary import alu_share, decision, macs_share
+from vta_byoc.reports.placement.summary import alu_share, macs_share
 from vta_byoc.reports.run.timing import time_programs
 from vta_byoc.runtime.execute import profile, run_vm
 from vta_byoc.validation.bit_exact import (
@@ -229,7 +229,7 @@ def _place(row: Style, placement: Sequence[Placement]) -> None:
     row.operators_on_vta = sum(op.device == "vta" for op in placement)
     for op in placement:
         if op.device == "cpu":
-            row.cpu.setdefault(decision(op).rule, []).append(op.name)
+            row.cpu.setdefault(op.why.rule, []).append(op.name)
 
 
 def decibels(got: Sequence[Arrays], expected: Sequence[Arrays]) -> float:

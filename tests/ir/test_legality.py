@@ -174,10 +174,10 @@ TAKE_PACKED = "take the module that stage GraphPack gives (`vta-byoc passes`)"
 TAKE_PLACED = "take the module that vta_byoc.partition_for_vta gives"
 REGION = 'region "fused_vta_conv2d_binary_vta"'
 BROKEN = {
-    "a composite without its least value": (
+    "a composite without its match": (
         MARKED,
-        lambda: changed(MARKED, "vta_conv2d", without("vta.least")),
-        f'composite "vta_conv2d" has no attribute "vta.least"; MARKED has it; {TAKE_MARKED}',
+        lambda: changed(MARKED, "vta_conv2d", without("vta.match")),
+        f'composite "vta_conv2d" has no attribute "vta.match"; MARKED has it; {TAKE_MARKED}',
     ),
     "loops in a composite that is not packed": (
         MARKED,
@@ -337,7 +337,7 @@ def test_what_does_not_run_straight_is_refused(script: str, kind: str) -> None:
         (
             lambda: share_tiles(CONFIG),
             MARKED,
-            'stage ShareTiles takes PACKED: composite "vta_binary" has the attribute "vta.least"; '
+            'stage ShareTiles takes PACKED: composite "vta_binary" has the attribute "vta.match"; '
             f"PACKED does not have it; {TAKE_PACKED}",
         ),
         (

@@ -14,6 +14,7 @@ from small_models import call
 from tvm import relax
 
 from vta_byoc.hw.config import Capabilities, VTAConfig
+from vta_byoc.hw.errors import Refusal
 from vta_byoc.ir.bindings import straight_bindings
 from vta_byoc.partition import Placement, mark, placements
 from vta_byoc.pipeline import compile_module
@@ -132,7 +133,12 @@ def test_zero_sized_dimensions(shape: tuple[int, ...], kernel: int, empty: tuple
     _, mod = layer("nn.conv2d", shape, weights(16, 16, kernel, kernel))
     record = placed(mod)
     assert record.device == "cpu"
-    assert record.reason == f"a tensor has the shape {empty}; every dimension must be 1 or more"
+    assert record.why == Refusal(
+        "a tensor has the shape",
+        f"{empty}",
+        "every dimension must be 1 or more",
+        "leave out the operator, which computes nothing",
+    )
 
 
 @pytest.mark.parametrize(
@@ -229,7 +235,7 @@ def test_constant_by_image() -> None:
     net, mod = layer("nn.conv2d", (2, 16, 4, 4), weights(16, 16, 1, 1), [step, *SATURATED])
     reason = (
         "the accumulator has a constant of shape (2, 1, 1, 1) for a tensor (2, 16, 4, 4); "
-        "one value, one per channel or one per position is taken"
+        "one value, one per channel or one per position is taken; write it as one of these"
     )
     check_cpu(net, mod, reason)
 

@@ -14,7 +14,7 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.partition import mark, placements
 from vta_byoc.partitioning.composite import composites
-from vta_byoc.partitioning.table import parse_composite
+from vta_byoc.partitioning.kept_match import match_of
 
 CONFIG = VTAConfig()
 
@@ -43,8 +43,7 @@ def test_marks_convolutions_and_additions() -> None:
 def parsed_work(mod: tvm.IRModule, config: VTAConfig = CONFIG) -> Any:
     """The workload of the only composite of the marked module."""
     (func,) = composites(mark(config)(mod)).values()
-    _, parsed = parse_composite(func, config)
-    return parsed.work
+    return match_of(func).parsed.work
 
 
 def test_parsed_workload_holds_every_number() -> None:
@@ -125,7 +124,8 @@ def test_reasons_of_refused_operators() -> None:
     assert result["size"] == ("cpu", "no pattern of the partition table takes relax.abs")
     assert result["moved"] == (
         "cpu",
-        "moves data that the CPU computes; VTA moves what it has computed itself",
+        "moves data that the CPU computes; VTA moves what it has computed itself; bring the "
+        "operators before it to VTA",
     )
 
 

@@ -239,7 +239,7 @@ def test_constant_of_another_shape() -> None:
     constant: Sequence[object] = np.arange(2 * CHANNELS).reshape(2, CHANNELS, 1, 1).tolist()
     refused(
         "the accumulator has a constant of shape (2, 5, 1, 1) for a tensor (2, 5, 4, 4); "
-        "one value, one per channel or one per position is taken",
+        "one value, one per channel or one per position is taken; write it as one of these",
         ("add", constant),
     )
 

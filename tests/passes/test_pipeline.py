@@ -121,7 +121,8 @@ def test_print_after_writes_the_module_on_stderr(capsys: pytest.CaptureFixture[s
     first, marked, packed = capsys.readouterr().err.split("# after ")
     assert first == ""
     assert marked.startswith("Mark: MARKED\n# from tvm.script import ir as I\n")
-    assert '"Composite": "vta.binary", "Primitive": True, "vta.least": -128' in marked
+    assert '"Composite": "vta.binary", "Primitive": True, "vta.constants": {' in marked
+    assert '\\"strategy\\": \\"elementwise\\"' in marked
     assert "vta_pack_1x16x6x6" not in marked
     assert packed.startswith("GraphPack: PACKED\n# from tvm.script import ir as I\n")
     assert "R.call_tir(cls.vta_pack_1x16x6x6" in packed

@@ -15,6 +15,7 @@ from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.timing.engine import simulate
 from vta_byoc.hw.timing.result import STALLS
 from vta_byoc.partition import Placement
+from vta_byoc.partitioning.placement import Taken
 from vta_byoc.reports.html.charts import figures
 from vta_byoc.reports.run.layers import BUSY, SRAMS, model_facts, shared
 from vta_byoc.reports.run.trace_layer import trace_layer
@@ -74,7 +75,7 @@ class TestFacts:
         assert conv.achieved == WORK.macs / 2 / conv.cycles
         assert conv.intensity == WORK.macs / 2 / sum(conv.dram.values())
         assert (add.macs, add.achieved, add.intensity) == (0, 0, 0)
-        assert [layer.how for layer in facts().layers] == [FOLD[0], "packed GEMM", ""] * 2
+        assert [layer.how for layer in facts().layers] == [FOLD.how, "packed GEMM", ""] * 2
 
     def test_folded_and_depthwise_layers_count_the_unpacked_operator(self) -> None:
         """What the instructions multiply, zeros included, changes the micro-ops only."""
@@ -82,7 +83,7 @@ class TestFacts:
         builder.input("x", 1, 32, 8, 8)
         work = dataclasses.replace(WORK, groups=32)
         builder.conv("dw", "x", work, kind="output")
-        op = Placement("dw", "relax.nn.conv2d", "vta", "pattern vta.conv2d", work.macs, 9)
+        op = Placement("dw", "relax.nn.conv2d", "vta", Taken("vta.conv2d"), work.macs, 9)
         found = model_facts(SIM, {"region0": builder.finish("dw").program}, [op])
         (layer,) = found.layers
         assert layer.macs == work.macs == found.macs == WORK.macs // 32
@@ -101,8 +102,8 @@ class TestFacts:
         builder.conv("end", "up", dataclasses.replace(WORK, height=16, width=16), kind="output")
         program = builder.finish("end").program
         macs = 8 * 8 * 32 * 32 * 9
-        up = Placement("up", "relax.nn.conv2d_transpose", "vta", "pattern vta.x", macs)
-        end = Placement("end", "relax.nn.conv2d", "vta", "pattern vta.conv2d", 4 * WORK.macs)
+        up = Placement("up", "relax.nn.conv2d_transpose", "vta", Taken("vta.x"), macs)
+        end = Placement("end", "relax.nn.conv2d", "vta", Taken("vta.conv2d"), 4 * WORK.macs)
         found = model_facts(SIM, {"region0": program}, [up, end])
         assert [(layer.name, layer.macs) for layer in found.layers] == [
             ("up", macs),

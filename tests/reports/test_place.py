@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 from pathlib import Path
@@ -15,50 +16,81 @@ from small_models import Net
 
 from vta_byoc.cli import commands
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.errors import Refusal
 from vta_byoc.ir.names import operators_of
 from vta_byoc.ir.operator_work import Work
 from vta_byoc.partition import Placement
-from vta_byoc.partitioning.placement import VTA
+from vta_byoc.partitioning.entry import Candidate
+from vta_byoc.partitioning.placement import VTA, Taken
 from vta_byoc.pipeline import partition_for_vta
 from vta_byoc.reports.placement.summary import (
     Copies,
     PlaceReport,
     Share,
     alu_share,
-    decision,
     host_copies,
     how,
     macs_share,
+    next_step,
+    of_any_kind,
+    pattern,
     placement_json,
+    refusal,
     regions_of,
-    rule_text,
+    remark,
     shortfalls,
 )
 from vta_byoc.reports.placement.text import print_place
 
 SIM, PYNQ = VTAConfig.preset("sim"), VTAConfig.preset("pynq")
-FOLD = "windows of 7x7 every 2x2 folded into 147 channels: 9 cycles by estimate (packed GEMM 99)"
-NO_PATTERN = "no pattern of the partition table takes "
+FOLD = Candidate(
+    "windows of 7x7 every 2x2 folded into 147 channels", 9, (Candidate("packed GEMM", 99),)
+)
+NO_PATTERN = "no pattern of the partition table takes"
 
 
 def on_vta(name: str, macs: int = 0, alu_ops: int = 0, **fields: Any) -> Placement:
-    fields = {"op": "relax.nn.conv2d", "reason": "pattern vta.conv2d", **fields}
-    return Placement(name, fields.pop("op"), VTA, fields.pop("reason"), macs, alu_ops, **fields)
+    fields = {"op": "relax.nn.conv2d", "why": Taken("vta.conv2d"), **fields}
+    return Placement(name, fields.pop("op"), VTA, fields.pop("why"), macs, alu_ops, **fields)
 
 
-def on_cpu(name: str, macs: int = 0, alu_ops: int = 0, **fields: str) -> Placement:
-    kind = fields.get("op", "relax.sigmoid")
-    return Placement(name, kind, "cpu", fields.get("reason", NO_PATTERN + kind), macs, alu_ops)
+def on_cpu(
+    name: str,
+    macs: int = 0,
+    alu_ops: int = 0,
+    *,
+    op: str = "relax.sigmoid",
+    why: Refusal | None = None,
+) -> Placement:
+    return Placement(name, op, "cpu", why or Refusal(NO_PATTERN, op), macs, alu_ops)
 
 
-REFUSED = "the sum may reach 5; int32 holds 4; use smaller weights or closer scales"
+REFUSED = Refusal("the sum may reach", "5", "int32 holds 4", "use smaller weights or closer scales")
 OPS = [
     on_cpu("data", op="relax.quantize"),
-    on_vta("stem", 9_000_000, 90_000, note=FOLD, host_bytes=2_007_040, cycles=131_712, bound=9),
-    on_vta("pool", 0, 10_000, op="relax.nn.max_pool2d", note="vector ALU", cycles=100, bound=1),
-    on_vta("lone", 400_000, 4_000, reason="pattern vta.dense; 75 % of the batch lanes idle"),
-    on_vta("flat", op="relax.reshape", reason="a view: the packed tensor stays as it is"),
-    on_cpu("wide", 600_000, 4_000, op="relax.nn.conv1d", reason=REFUSED),
+    on_vta(
+        "stem",
+        9_000_000,
+        90_000,
+        computed_by=(FOLD,),
+        host_bytes=2_007_040,
+        cycles=131_712,
+        bound=9,
+    ),
+    on_vta(
+        "pool",
+        0,
+        10_000,
+        op="relax.nn.max_pool2d",
+        computed_by=(Candidate("vector ALU"),),
+        cycles=100,
+        bound=1,
+    ),
+    on_vta(
+        "lone", 400_000, 4_000, why=Taken("vta.dense", remarks=("75 % of the batch lanes idle",))
+    ),
+    on_vta("flat", op="relax.reshape", why=Taken()),
+    on_cpu("wide", 600_000, 4_000, op="relax.nn.conv1d", why=REFUSED),
     on_cpu("gate"),
 ]
 COPIES = {"packs": Copies(2, 1_500), "unpacks": Copies(), "folds": Copies(1, 2_007_040)}
@@ -72,42 +104,59 @@ def report(ops: list[Placement], least: float | None = None) -> PlaceReport:
 
 
 # ---------------------------------------------------------------- reasons
-class TestDecision:
-    def test_three_parts(self) -> None:
-        found = decision(on_cpu("x", reason="a 3; at most 2; use less"))
-        assert (found.rule, found.next_step, found.remark) == ("a 3; at most 2", "use less", "")
-
-    def test_more_parts_and_fewer(self) -> None:
-        assert decision(on_cpu("x", reason="a; b; c; d")).rule == "a; b; c"
-        assert decision(on_cpu("x", reason="a; b; c; d")).next_step == "d"
-        two = decision(on_cpu("x", reason="no tile fits; use larger buffers"))
-        assert (two.rule, two.next_step) == ("no tile fits", "use larger buffers")
+class TestReasons:
+    def test_a_refusal_has_its_parts(self) -> None:
+        wide = on_cpu("x", why=Refusal("a", "3", "at most 2", "use less"))
+        assert (wide.why.rule, next_step(wide), remark(wide)) == ("a 3; at most 2", "use less", "")
+        assert wide.reason == "a 3; at most 2; use less"
+        bare = on_cpu("x", why=Refusal("no tile fits", remedy="use larger buffers"))
+        assert (bare.why.rule, next_step(bare)) == ("no tile fits", "use larger buffers")
+        assert bare.reason == "no tile fits; use larger buffers"
+        semicolons = on_cpu("x", why=Refusal("a; b", limit="c; d", remedy="e; f"))
+        assert (semicolons.why.rule, next_step(semicolons)) == ("a; b; c; d", "e; f")
 
     @pytest.mark.parametrize(
-        ("op", "reason", "step"),
+        ("op", "why", "step"),
         [
-            ("relax.exp", NO_PATTERN + "relax.exp", "an integer form of it and an entry of"),
-            ("relax.quantize", NO_PATTERN + "relax.quantize", "nothing: float values begin"),
-            ("relax.dequantize", NO_PATTERN + "relax.dequantize", "nothing: float values begin"),
-            ("relax.add", "not the whole pattern vta.binary (int8 operands)", "the whole pattern"),
+            ("relax.exp", Refusal(NO_PATTERN, "relax.exp"), "an integer form of it and an entry"),
+            ("relax.quantize", Refusal(NO_PATTERN, "relax.quantize"), "nothing: float values"),
+            ("relax.dequantize", Refusal(NO_PATTERN, "relax.dequantize"), "nothing: float values"),
+            ("relax.add", Refusal("not the whole pattern", "vta.binary"), "the whole pattern"),
         ],
     )
-    def test_a_reason_without_next_step_gets_one(self, op: str, reason: str, step: str) -> None:
-        found = decision(on_cpu("x", op=op, reason=reason))
-        assert found.rule == reason and found.next_step.startswith(step)
+    def test_a_reason_without_next_step_gets_one(self, op: str, why: Refusal, step: str) -> None:
+        found = on_cpu("x", op=op, why=why)
+        assert found.why.rule == found.reason == why.text and next_step(found).startswith(step)
+        whole = refusal(found)
+        assert whole is not None and whole == dataclasses.replace(why, remedy=next_step(found))
 
     def test_on_vta(self) -> None:
-        found = decision(OPS[3])
-        assert (found.rule, found.next_step) == ("pattern vta.dense", "")
-        assert found.remark == "75 % of the batch lanes idle"
+        assert (OPS[3].why.rule, next_step(OPS[3])) == ("pattern vta.dense", "")
+        assert (pattern(OPS[3]), remark(OPS[3])) == ("vta.dense", "75 % of the batch lanes idle")
+        assert OPS[3].reason == "pattern vta.dense; 75 % of the batch lanes idle"
+        assert refusal(OPS[3]) is None
+        part = on_vta("x", why=Taken("vta.dense", remarks=("part of y",)))
+        assert part.reason == "pattern vta.dense; part of y"
+        assert on_vta("x", why=Taken(within="conv")).reason == "computed in conv"
+        assert OPS[4].reason == "a view: the packed tensor stays as it is"
 
     def test_texts(self) -> None:
-        assert rule_text(OPS[-1]) == NO_PATTERN + "this kind"
-        assert rule_text(OPS[-2]) == "the sum may reach 5; int32 holds 4"
+        assert of_any_kind(OPS[-1]).rule == NO_PATTERN + " this kind"
+        assert of_any_kind(OPS[-2]).rule == "the sum may reach 5; int32 holds 4"
         assert how(OPS[1]) == "windows of 7x7 every 2x2 folded into 147 channels"
+        assert OPS[1].note == f"{how(OPS[1])}: 9 cycles by estimate (packed GEMM 99)"
         assert [how(OPS[2]), how(OPS[3]), how(OPS[-1])] == ["vector ALU", "", ""]
+        two = on_vta("x", computed_by=(FOLD, Candidate("packed GEMM")))
+        assert (how(two), two.note) == (
+            f"{how(OPS[1])}; packed GEMM",
+            f"{OPS[1].note}; packed GEMM",
+        )
         found = [operators_of(n) for n in ("sum", "sum__2", "a_b__13", "conv+add")]
         assert found == [["sum"], ["sum"], ["a_b"], ["conv", "add"]]
+
+    @pytest.mark.parametrize("op", OPS, ids=lambda op: str(op.name))
+    def test_the_record_is_read_as_it_was_written(self, op: Placement) -> None:
+        assert Placement.from_json(json.loads(json.dumps(op.to_json()))) == op
 
 
 # ---------------------------------------------------------------- totals
@@ -121,7 +170,9 @@ class TestShares:
     def test_of_an_operator_that_both_compute(self) -> None:
         """The totals are sums over rows: what the other device does is in the row."""
         both = on_vta("both", 100, 30, other_macs=10, other_alu_ops=20)
-        left = Placement("left", "relax.matmul", "cpu", "", 50, 8, other_macs=20, other_alu_ops=8)
+        left = Placement(
+            "left", "relax.matmul", "cpu", REFUSED, 50, 8, other_macs=20, other_alu_ops=8
+        )
         assert (both.on_vta, both.on_cpu) == (Work(90, 10), Work(10, 20))
         assert (left.on_vta, left.on_cpu) == (Work(20, 8), Work(30, 0))
         assert macs_share([both, left]) == Share("MACs", 110, 150)
@@ -192,17 +243,27 @@ class TestJson:
             "reason": "pattern vta.conv2d",
             "rule": "pattern vta.conv2d",
             "next_step": "",
+            "refusal": None,
             "macs": 9_000_000,
             "alu_ops": 90_000,
             "macs_offloaded": 9_000_000,
             "alu_ops_offloaded": 90_000,
             "cycles": 131_712,
             "bound": 9,
-            "note": FOLD,
+            "note": FOLD.text,
             "host_bytes": 2_007_040,
         }
         assert (ops["wide"]["cycles"], ops["wide"]["bound"]) == (None, None)
         assert ops["wide"]["next_step"] == "use smaller weights or closer scales"
+        assert ops["wide"]["refusal"] == {
+            "what": "the sum may reach",
+            "value": "5",
+            "limit": "int32 holds 4",
+            "remedy": "use smaller weights or closer scales",
+        }
+        lacking = ops["gate"]["refusal"]
+        assert (lacking["what"], lacking["value"]) == (NO_PATTERN, "relax.sigmoid")
+        assert lacking["remedy"] == ops["gate"]["next_step"]
 
     def test_totals(self) -> None:
         totals = placement_json(OPS)
@@ -261,7 +322,7 @@ class TestTable:
         assert row[6:].startswith("the sum may reach 5; int32 holds 4 ")
         assert row[at:].startswith("use smaller weights or closer scales ")
         assert row.split()[-4:] == ["1", "0.60", "<", "0.01"]
-        same = [line for line in lines if NO_PATTERN + "this kind" in line]
+        same = [line for line in lines if NO_PATTERN + " this kind" in line]
         assert [line[:3] for line in same] == ["[1]", "[5]"]  # other next steps: other rows
 
     def test_remarks_and_totals(self) -> None:
@@ -283,7 +344,10 @@ class TestTable:
     @pytest.mark.parametrize("width", [80, 100, 160])
     def test_long_names_are_whole_and_lines_fit(self, width: int) -> None:
         names = [f"backbone_stage{i}_block_{i % 3}_depthwise_convolution" for i in range(150)]
-        ops = [on_vta(n, 10**9, 10**9, note="vector ALU", cycles=10**7) for n in names]
+        ops = [
+            on_vta(n, 10**9, 10**9, computed_by=(Candidate("vector ALU"),), cycles=10**7)
+            for n in names
+        ]
         lines = printed([*ops, OPS[-2]], width)
         assert max(map(len, lines)) <= width
         words = [line.split("  ")[0] for line in lines[5:]]

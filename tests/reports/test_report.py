@@ -13,8 +13,11 @@ from rich.console import Console
 
 from vta_byoc.base.quantities import megabytes, millions, percent
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.errors import Refusal
 from vta_byoc.hw.program.program import Program
 from vta_byoc.partition import Placement
+from vta_byoc.partitioning.entry import Candidate
+from vta_byoc.partitioning.placement import Taken
 from vta_byoc.pipeline import compile_module
 from vta_byoc.reports.placement.summary import placement_json
 from vta_byoc.reports.placement.text import layer_counters, print_placement
@@ -22,18 +25,30 @@ from vta_byoc.reports.run.run import SHOWN_DIFFERENCES, check_text, summary_line
 from vta_byoc.reports.tables import Notes
 from vta_byoc.validation.bit_exact import TensorCheck, same_bits
 
-LANES = "3 of 16 input lanes would work; at least a quarter must; fold space into channels"
-FOLD = "windows of 7x7 every 2x2 folded into 147 channels: 9 cycles by estimate (packed GEMM 99)"
+LANES = Refusal(
+    "3 of 16 input lanes would work", "", "at least a quarter must", "fold space into channels"
+)
+FOLD = Candidate(
+    "windows of 7x7 every 2x2 folded into 147 channels", 9, (Candidate("packed GEMM", 99),)
+)
 OPS = [
     Placement("conv1", "relax.nn.conv2d", "cpu", LANES, 118013952, 1_200_000),
-    Placement("pool", "relax.nn.lrn2d", "cpu", "no pattern takes relax.nn.lrn2d", 0),
-    Placement("conv2", "relax.nn.conv2d", "vta", "pattern vta.conv2d", 115605504, 800_000),
-    Placement("conv3", "relax.nn.conv2d", "vta", "pattern vta.conv2d; 75 % idle", 1600),
-    Placement("flat", "relax.reshape", "cpu", "no pattern takes relax.reshape", 0),
-    Placement("add", "relax.add", "vta", "pattern vta.binary", 0, 9_000, "vector ALU: 9 (GEMM 99)"),
-    Placement("stem", "relax.nn.conv2d", "vta", "pattern vta.conv2d", 10**6, 0, FOLD, 2_007_040),
-    Placement("view", "relax.reshape", "vta", "a view: it stays as it is", 0),
-    Placement("sum", "relax.add", "vta", "pattern vta.binary", 0, 9_000, "vector ALU"),
+    Placement("pool", "relax.nn.lrn2d", "cpu", Refusal("no pattern takes", "relax.nn.lrn2d"), 0),
+    Placement("conv2", "relax.nn.conv2d", "vta", Taken("vta.conv2d"), 115605504, 800_000),
+    Placement("conv3", "relax.nn.conv2d", "vta", Taken("vta.conv2d", remarks=("75 % idle",)), 1600),
+    Placement("flat", "relax.reshape", "cpu", Refusal("no pattern takes", "relax.reshape"), 0),
+    Placement(
+        "add",
+        "relax.add",
+        "vta",
+        Taken("vta.binary"),
+        0,
+        9_000,
+        (Candidate("vector ALU", 9, (Candidate("GEMM", 99),)),),
+    ),
+    Placement("stem", "relax.nn.conv2d", "vta", Taken("vta.conv2d"), 10**6, 0, (FOLD,), 2_007_040),
+    Placement("view", "relax.reshape", "vta", Taken(), 0),
+    Placement("sum", "relax.add", "vta", Taken("vta.binary"), 0, 9_000, (Candidate("vector ALU"),)),
 ]
 
 
@@ -60,12 +75,12 @@ def test_every_reason_is_written_once() -> None:
         "sum": ["add", "vta", "0.01", "[4]"],
     }
     assert lines[13:20] == [
-        f"[1]  {LANES}",
+        f"[1]  {LANES.text}",
         "[2]  no pattern takes this kind",
         "[3]  75 % idle",
         "[4]  vector ALU",
         "[5]  windows of 7x7 every 2x2 folded into 147 channels; the host writes 2.01 MB",
-        "[6]  a view: it stays as it is",
+        "[6]  a view: the packed tensor stays as it is",
         "",
     ]
 
@@ -81,7 +96,7 @@ def test_an_operator_of_several_layers_has_the_sum_of_their_counters() -> None:
     assert layer_counters({"a": joined, "b": joined})["sum"] == {
         name: 2 * count for name, count in layer_counters({"a": joined})["sum"].items()
     }
-    ops = [Placement("sum", "relax.add", "vta", "pattern vta.binary", 5)]
+    ops = [Placement("sum", "relax.add", "vta", Taken("vta.binary"), 5)]
     assert placement_text(ops, programs={"a": split}) == placement_text(ops, programs={"a": joined})
 
 

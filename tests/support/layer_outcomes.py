@@ -135,7 +135,7 @@ def mapping(plan: Plan) -> str:
     """How a layer is computed, without the numbers."""
     if plan.fold is not None:
         return "folded"
-    return plan.note.split(":")[0].split(",")[0]
+    return plan.candidate.how.split(",")[0]
 
 
 def program_features(program: Program) -> set[str]:

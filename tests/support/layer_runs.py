@@ -26,8 +26,8 @@ from vta_byoc.ir.bindings import is_constant, op_name, static_shape, straight_bi
 from vta_byoc.partition import Placement, placements
 from vta_byoc.partitioning.composite import composite_source, composites
 from vta_byoc.partitioning.entry import Plan
+from vta_byoc.partitioning.kept_match import match_of
 from vta_byoc.partitioning.region import Region, region_functions
-from vta_byoc.partitioning.table import parse_composite
 from vta_byoc.passes.fuse_tiles import Demands
 from vta_byoc.passes.lower_regions import compile_region
 from vta_byoc.pipeline import ON, partition_passes
@@ -85,8 +85,7 @@ def partitioned(
     marked = mark(clean(told(mod)))
     plans = {}
     for func in composites(marked).values() if planned else ():
-        entry, parsed = parse_composite(func, config)
-        plans[composite_source(func)] = entry.plan(parsed, config, hosted)
+        plans[composite_source(func)] = match_of(func).planned(config, hosted)
     packed = tvm.transform.Sequential(rest)(marked)
     return Run(packed, {p.name: p for p in placements(packed)}, plans)
 

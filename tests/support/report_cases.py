@@ -9,8 +9,11 @@ import itertools
 from conv_cases import NetBuilder, add_work, conv_tile, rescale
 
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.errors import Refusal
 from vta_byoc.hw.program.program import Program
 from vta_byoc.partition import Placement
+from vta_byoc.partitioning.entry import Candidate
+from vta_byoc.partitioning.placement import Taken
 from vta_byoc.passes.fuse_tiles import HINTED, SHARED, Sharing
 from vta_byoc.reports.run.layers import ModelFacts, model_facts
 from vta_byoc.strategy import DRAM_INP
@@ -18,7 +21,7 @@ from vta_byoc.workload.memory import ACC
 from vta_byoc.workload.workloads import Conv2dWorkload
 
 SIM = VTAConfig.preset("sim")
-LANES = "3 of 16 input lanes would work; at least a quarter must"
+LANES = Refusal("3 of 16 input lanes would work", remedy="at least a quarter must")
 WORK = Conv2dWorkload(1, 32, 32, 8, 8, (3, 3), (1, 1), (1, 1, 1, 1), epilogue=rescale(9))
 
 
@@ -33,25 +36,34 @@ def net() -> Program:
     return builder.finish("sum").program
 
 
-FOLD = "windows of 2x2 folded into 4 channels", ": 9 cycles by estimate (packed GEMM 99)"
+FOLD = Candidate("windows of 2x2 folded into 4 channels", 9, (Candidate("packed GEMM", 99),))
 PLACEMENT = (
     Placement("stem", "relax.nn.conv2d", "cpu", LANES, 200_000, 8_192),
     Placement(
         "conv1",
         "relax.nn.conv2d",
         "vta",
-        "pattern vta.conv2d",
+        Taken("vta.conv2d"),
         WORK.macs,
         8_192,
-        "".join(FOLD),
+        (FOLD,),
         2_007_040,
         131_712,
     ),
     Placement(
-        "conv2", "relax.nn.conv2d", "vta", "pattern vta.conv2d", WORK.macs, 8_192, "packed GEMM"
+        "conv2",
+        "relax.nn.conv2d",
+        "vta",
+        Taken("vta.conv2d"),
+        WORK.macs,
+        8_192,
+        (Candidate("packed GEMM"),),
     ),
-    Placement("sum", "relax.add", "vta", "pattern vta.binary; 75 % idle", 0, 4_099),
-    *(Placement(f"cpu{i}", "relax.exp", "cpu", "no pattern takes relax.exp", 0) for i in range(8)),
+    Placement("sum", "relax.add", "vta", Taken("vta.binary", remarks=("75 % idle",)), 0, 4_099),
+    *(
+        Placement(f"cpu{i}", "relax.exp", "cpu", Refusal("no pattern takes", "relax.exp"), 0)
+        for i in range(8)
+    ),
 )
 
 

@@ -33,7 +33,7 @@ from vta_byoc.cost.usage import (
     spent,
 )
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.errors import Refusal, VTAError
 from vta_byoc.workload.memory import WGT
 
 __all__ = [
@@ -346,7 +346,9 @@ def _nothing_fits(space: Space, config: VTAConfig) -> VTAError:
         if n > have
     ]
     return VTAError(
-        f"no tile of {space.what} fits the SRAM of machine {config.name} (the smallest needs "
-        f"{', '.join(over) or 'more than any variant leaves'} elements); use larger buffers or "
-        "leave the layer to the CPU"
+        Refusal(
+            f"no tile of {space.what} fits the SRAM of machine {config.name}",
+            f"(the smallest needs {', '.join(over) or 'more than any variant leaves'} elements)",
+            remedy="use larger buffers or leave the layer to the CPU",
+        )
     )

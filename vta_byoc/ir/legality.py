@@ -94,15 +94,15 @@ class Form:
 
 # ---------------------------------------------------------------- the tables
 PLACEMENT, REGIONS_RECORD = "vta.placement", "vta.regions"
-CODEGEN, SCOPES, LEAST = "Codegen", "vta.scopes", "vta.least"
+CODEGEN, SCOPES, KEPT_MATCH = "Codegen", "vta.scopes", ("vta.match", "vta.constants")
 OF_COMPOSITES = ("Composite", "vta.source", "vta.result")
 
 HOST = frozenset((OPERATOR, CALL_TIR, CALLS[HELPER], VALUE))
 """What the CPU computes; no packed calls, which MergeCompositeFunctions of TVM 0.27 cannot pass."""
 _ANY = {LOOPS: Rule(), HELPER: Rule()}
-_MARKED = Rule(frozenset((OPERATOR, VALUE)), ("Primitive", LEAST, *OF_COMPOSITES))
-_PACKED = Rule(frozenset((CALL_TIR,)), ("Primitive", *OF_COMPOSITES), (LEAST,))
-_STEP = Rule(frozenset((CALL_TIR,)), OF_COMPOSITES, (LEAST,))
+_MARKED = Rule(frozenset((OPERATOR, VALUE)), ("Primitive", *KEPT_MATCH, *OF_COMPOSITES))
+_PACKED = Rule(frozenset((CALL_TIR,)), ("Primitive", *OF_COMPOSITES), KEPT_MATCH)
+_STEP = Rule(frozenset((CALL_TIR,)), OF_COMPOSITES, KEPT_MATCH)
 _REGION = frozenset((INNER, INNER_CALL, VALUE))
 _VM = frozenset((CALLS[LOOPS], PACKED_CALL, DRIVER_CALL, VM_CALL, CALLS[HELPER], VALUE))
 _STAGE = "the module that stage {} gives (`vta-byoc passes`)"

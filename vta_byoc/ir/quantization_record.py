@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import TypedDict
 
 import tvm
+
+from vta_byoc.hw.errors import Refusal
 
 DIGITS, SHIFTS, APPROXIMATE, MULTIPLY = "digits", "shifts", "approximate", "multiply"
 FORMS = (MULTIPLY, DIGITS, SHIFTS, APPROXIMATE)
@@ -50,10 +53,15 @@ class QuantizationRecord(TypedDict):
     sources: dict[str, list[str]]
 
 
-def islands(mod: tvm.IRModule) -> dict[str, str]:
+def islands(mod: tvm.IRModule) -> dict[str, Refusal]:
     """Operators that quantization had to leave float, and why."""
     record = mod.get_attr(QUANTIZATION)
-    return dict(json.loads(record).get("islands", {})) if record is not None else {}
+    found = {} if record is None else json.loads(record).get("islands", {})
+    refusals = {name: Refusal(**parts) for name, parts in found.items()}
+    return {
+        name: dataclasses.replace(refusal, what=f"stays float: {refusal.what}")
+        for name, refusal in refusals.items()
+    }
 
 
 def factor_forms(mod: tvm.IRModule) -> dict[str, str]:

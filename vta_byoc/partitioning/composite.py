@@ -10,8 +10,8 @@ SOURCE_ATTR = "vta.source"
 """On a composite: the source operator it computes."""
 RESULT_ATTR = "vta.result"
 """On a composite: the variable of the quantized module that it computes."""
-LEAST_ATTR = "vta.least"
-"""On a composite: the least value that its int8 operands can hold."""
+MATCH_ATTR, CONSTANTS_ATTR = "vta.match", "vta.constants"
+"""On a marked composite: the plan of its match, and the constants that the plan packs."""
 
 
 def composites(mod: tvm.IRModule) -> dict[str, relax.Function]:

@@ -8,7 +8,7 @@ import numpy as np
 from tvm import relax
 
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.errors import Refusal, VTAError
 from vta_byoc.ir.bindings import is_constant, op_name, static_shape
 from vta_byoc.ir.chains import (
     STEP_OPS,
@@ -22,10 +22,21 @@ from vta_byoc.ir.chains import (
 )
 from vta_byoc.partitioning.entry import Parsed, PatternEntry, Plan
 from vta_byoc.partitioning.layers import simple_plan
-from vta_byoc.partitioning.steps import Range, StepReader, axes_of
+from vta_byoc.partitioning.steps import NO_MUL, Range, StepReader, axes_of
 from vta_byoc.workload.layout import NCHW, canonical
 from vta_byoc.workload.workloads import ElementwiseWorkload, Epilogue, Side
 
+CONSTANT_SIDE = Refusal(
+    "one side is a constant int8 tensor",
+    limit="two tensors that the model computes are taken",
+    remedy="write the constant as int32 behind the widened tensor",
+)
+NO_PRODUCT = Refusal(
+    "both operands are computed and the machine has",
+    NO_MUL,
+    "a constant factor can become shifts",
+    "leave it to the CPU",
+)
 BINARY = {**{k: v for k, v in STEP_OPS.items() if "shift" not in k}, "relax.subtract": "sub"}
 
 
@@ -81,16 +92,10 @@ def read_binary(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     chains = [_side_chain(values, arg) for arg in anchor.value.args]
     operands = list(dict.fromkeys(chain[0] for chain in chains))
     if any(is_constant(x) for x in operands):
-        raise VTAError(
-            "one side is a constant int8 tensor; two tensors that the model computes are taken; "
-            "write the constant as int32 behind the widened tensor"
-        )
+        raise VTAError(CONSTANT_SIDE)
     op = BINARY[op_name(anchor.value)]
     if op == "mul" and not config.capabilities.mul:  # equal shapes would not help
-        raise VTAError(
-            "both operands are computed and the machine has no MUL (CAPABILITIES.mul is false); a "
-            "constant factor can become shifts; leave it to the CPU"
-        )
+        raise VTAError(NO_PRODUCT)
     shape = _common_shape([static_shape(x) for x in operands])
     sides, tensors, ranges = [], [], []
     for source, steps in chains:
@@ -144,10 +149,13 @@ def _side_chain(
 
 def _common_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     if len(set(shapes)) > 1:
-        listed = " and ".join(map(str, shapes))
         raise VTAError(
-            f"operands have shapes {listed}; equal shapes are taken; expand the smaller one in the "
-            "model (the CPU writes the copies then)"
+            Refusal(
+                "operands have shapes",
+                " and ".join(map(str, shapes)),
+                "equal shapes are taken",
+                "expand the smaller one in the model (the CPU writes the copies then)",
+            )
         )
     return shapes[0]
 
@@ -156,7 +164,11 @@ def _reader(
     shape: tuple[int, ...], value: Range, config: VTAConfig, what: str, widened: bool = True
 ) -> StepReader:
     if not 2 <= len(shape) <= 4:
-        raise VTAError(f"the tensor has the shape {shape}; 2 to 4 dimensions are taken; reshape it")
+        raise VTAError(
+            Refusal(
+                "the tensor has the shape", f"{shape}", "2 to 4 dimensions are taken", "reshape it"
+            )
+        )
     return StepReader(shape, axes_of(NCHW, len(shape)), value, config, what, widened)
 
 
@@ -189,7 +201,8 @@ def _parsed(
     return Parsed(work, tuple(operands), constants)
 
 
-def plan_elementwise(parsed: Parsed, config: VTAConfig, hosted: bool) -> Plan:
+def plan_elementwise(parsed: Parsed, config: VTAConfig) -> Plan:
+    """On the vector ALU."""
     return simple_plan("elementwise", parsed.work, parsed.constants, config, "vector ALU")
 
 

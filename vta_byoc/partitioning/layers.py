@@ -11,14 +11,14 @@ from tvm import relax
 
 from vta_byoc.base.int8_digits import split
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.errors import Refusal, VTAError
 from vta_byoc.ir.bindings import is_constant, op_name, static_shape
 from vta_byoc.ir.chains import Binding, Graph, dtype_of, is_narrowing
 from vta_byoc.partitioning import digits
-from vta_byoc.partitioning.entry import Parsed, PatternEntry, Plan, Shaped
+from vta_byoc.partitioning.entry import Candidate, Parsed, PatternEntry, Plan, Shaped
 from vta_byoc.partitioning.steps import Range, StepReader, axes_of
 from vta_byoc.strategy import STRATEGIES
-from vta_byoc.workload.im2col import folded, folds, host_cycles
+from vta_byoc.workload.im2col import Fold, folded, folds, host_cycles
 from vta_byoc.workload.layout import NCHW, ROWS
 from vta_byoc.workload.packing import packed_shape
 from vta_byoc.workload.workloads import Conv2dWorkload, ConvTransposeWorkload, Epilogue
@@ -116,8 +116,12 @@ def read_matmul(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     shape = static_shape(call.args[0])
     if weight.ndim != 2 or len(shape) < 2:
         raise VTAError(
-            f"the matrices have shapes {shape} and {weight.shape}; rows (..., K) times a constant "
-            "(K, M) are taken; reshape them"
+            Refusal(
+                "the matrices have shapes",
+                f"{shape} and {weight.shape}",
+                "rows (..., K) times a constant (K, M) are taken",
+                "reshape them",
+            )
         )
     epilogue, operands = _epilogue(bindings, ROWS, weight.T, config)
     work = Conv2dWorkload(
@@ -168,8 +172,12 @@ def check_layout(call: relax.Call, wanted: tuple[str, str]) -> None:
     have = (str(call.attrs.data_layout), str(call.attrs.kernel_layout))
     if have != wanted or str(call.attrs.out_layout) not in ("", wanted[0]):
         raise VTAError(
-            f"data and weights have the layouts {have[0]} and {have[1]}; {wanted[0]} and "
-            f"{wanted[1]} are taken; transpose them"
+            Refusal(
+                "data and weights have the layouts",
+                " and ".join(have),
+                f"{' and '.join(wanted)} are taken",
+                "transpose them",
+            )
         )
 
 
@@ -177,11 +185,22 @@ def check_sizes(work: Shaped) -> None:
     """No empty tensor, and none that a 32-bit element address cannot reach."""
     for shape in (*work.in_shapes, work.out_shape):
         if min(shape) < 1:
-            raise VTAError(f"a tensor has the shape {shape}; every dimension must be 1 or more")
+            raise VTAError(
+                Refusal(
+                    "a tensor has the shape",
+                    f"{shape}",
+                    "every dimension must be 1 or more",
+                    "leave out the operator, which computes nothing",
+                )
+            )
         if math.prod(shape) >= 1 << 32:
             raise VTAError(
-                f"a tensor of shape {shape} has {math.prod(shape)} elements; a 32-bit address "
-                "reaches 4294967295; split the layer"
+                Refusal(
+                    f"a tensor of shape {shape} has",
+                    f"{math.prod(shape)} elements",
+                    "a 32-bit address reaches 4294967295",
+                    "split the layer",
+                )
             )
 
 
@@ -196,41 +215,52 @@ def _pads(values: Sequence[int], *, flat: bool) -> tuple[int, int, int, int]:
 
 
 # ---------------------------------------------------------------- planning
-def plan_conv(parsed: Parsed, config: VTAConfig, hosted: bool) -> Plan:
-    """The cheapest of: packed GEMM, vector ALU or identity GEMM (depthwise), folded on the host."""
+def plan_conv(parsed: Parsed, config: VTAConfig) -> Plan:
+    """The cheapest of: packed GEMM, and vector ALU (depthwise)."""
+    return _cheapest(_packed_plans(parsed, config))
+
+
+def plan_hosted_conv(parsed: Parsed, config: VTAConfig) -> Plan:
+    """The cheapest of those of :func:`plan_conv` and of what the host can fold."""
     work: Conv2dWorkload = parsed.work
-    note = "block-diagonal GEMM" if work.groups > 1 else "packed GEMM"
-    note += _how(work)
-    plans = [simple_plan("conv2d", work, parsed.constants, config, note)]
+    packing = host_cycles(math.prod(packed_shape(work.in_shapes[0], config)), config)
+    plans = [_with_host(plan, packing) for plan in _packed_plans(parsed, config)]
+    return _cheapest([*plans, *_folded_plans(work, parsed.constants, config)])
+
+
+def _packed_plans(parsed: Parsed, config: VTAConfig) -> list[Plan]:
+    """The plans on the packed tensor as it is."""
+    work: Conv2dWorkload = parsed.work
+    how = ("block-diagonal GEMM" if work.groups > 1 else "packed GEMM") + _factor(work)
+    plans = [simple_plan("conv2d", work, parsed.constants, config, how)]
     if work.groups == work.in_channels == work.out_channels > 1 and not work.digit_shift:
         plans += _depthwise_plans(work, parsed.constants, config)
-    if hosted:
-        packing = host_cycles(math.prod(packed_shape(work.in_shapes[0], config)), config)
-        plans = [dataclasses.replace(p, cycles=p.cycles + packing) for p in plans]
-        plans += _folded_plans(work, parsed.constants, config)
-    best, *others = sorted(plans, key=lambda p: p.cycles)
-    if not others:
-        return best
-    listed = ", ".join(f"{p.note} {p.cycles:,.0f}" for p in [*others[:1], *others[1:][-1:]])
-    note = f"{best.note}: {best.cycles:,.0f} cycles by estimate ({listed})"
-    return dataclasses.replace(best, note=note)
+    return plans
+
+
+def _cheapest(plans: Sequence[Plan]) -> Plan:
+    """The plan of least cycles, beside the next and the dearest of the others."""
+    best, *others = sorted(plans, key=lambda plan: plan.cycles)
+    shown = tuple(plan.candidate for plan in [*others[:1], *others[1:][-1:]])
+    return dataclasses.replace(best, candidate=dataclasses.replace(best.candidate, others=shown))
+
+
+def _with_host(plan: Plan, cycles: float, fold: Fold | None = None) -> Plan:
+    """``plan`` after ``cycles`` of the host, which packs or folds the operand."""
+    whole = plan.cycles + cycles
+    candidate = dataclasses.replace(plan.candidate, cycles=whole)
+    return dataclasses.replace(plan, cycles=whole, candidate=candidate, fold=fold)
 
 
 def simple_plan(
-    name: str, work: Shaped, constants: Mapping[str, np.ndarray], config: VTAConfig, note: str
+    name: str, work: Shaped, constants: Mapping[str, np.ndarray], config: VTAConfig, how: str
 ) -> Plan:
-    """The plan of strategy ``name``."""
+    """The plan of strategy ``name``; ``how`` says it in words."""
     check_sizes(work)
     strategy = STRATEGIES[name]
     kernels = strategy.choose(work, config)
-    return Plan(
-        name,
-        work,
-        lambda chosen: strategy.constants(work, constants, config, chosen),
-        kernels,
-        strategy.estimate(work, config, kernels),
-        note=note,
-    )
+    cycles = strategy.estimate(work, config, kernels)
+    return Plan(name, work, constants, kernels, cycles, Candidate(how, cycles))
 
 
 def _depthwise_plans(
@@ -250,18 +280,18 @@ def _folded_plans(
     for fold in folds(work, config):
         inner = folded(work, fold)
         weights = {**constants, "weight": fold.weight(constants["weight"])}
-        plan = simple_plan("conv2d", inner, weights, config, fold.text + _how(work))
-        cycles = plan.cycles + host_cycles(fold.nbytes(config), config)
-        plans.append(dataclasses.replace(plan, fold=fold, cycles=cycles))
+        plan = simple_plan("conv2d", inner, weights, config, fold.text + _factor(work))
+        plans.append(_with_host(plan, host_cycles(fold.nbytes(config), config), fold))
     return plans
 
 
-def plan_transpose(parsed: Parsed, config: VTAConfig, hosted: bool) -> Plan:
-    note = "stride phases" + _how(parsed.work)
-    return simple_plan("conv2d_transpose", parsed.work, parsed.constants, config, note)
+def plan_transpose(parsed: Parsed, config: VTAConfig) -> Plan:
+    """One convolution for each phase of the strides."""
+    how = "stride phases" + _factor(parsed.work)
+    return simple_plan("conv2d_transpose", parsed.work, parsed.constants, config, how)
 
 
-def _how(work: Conv2dWorkload | ConvTransposeWorkload) -> str:
+def _factor(work: Conv2dWorkload | ConvTransposeWorkload) -> str:
     """Where the factor of the result is, in words."""
     if work.digit_shift:
         ends_apart = work.epilogue.dtype == "int32" or any(
@@ -275,10 +305,8 @@ def _how(work: Conv2dWorkload | ConvTransposeWorkload) -> str:
 
 
 ENTRIES = (
-    PatternEntry("vta.conv2d", (CONV2D,), match_layer, read_conv, plan_conv),
-    PatternEntry("vta.conv1d", (CONV1D,), match_layer, read_conv, plan_conv),
-    PatternEntry("vta.dense", (MATMUL,), match_layer, read_matmul, plan_conv),
-    PatternEntry(
-        "vta.conv2d_transpose", (TRANSPOSE,), match_layer, read_transpose, plan_transpose
-    ),
+    PatternEntry("vta.conv2d", (CONV2D,), match_layer, read_conv, plan_conv, plan_hosted_conv),
+    PatternEntry("vta.conv1d", (CONV1D,), match_layer, read_conv, plan_conv, plan_hosted_conv),
+    PatternEntry("vta.dense", (MATMUL,), match_layer, read_matmul, plan_conv, plan_hosted_conv),
+    PatternEntry("vta.conv2d_transpose", (TRANSPOSE,), match_layer, read_transpose, plan_transpose),
 )

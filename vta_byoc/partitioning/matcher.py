@@ -2,35 +2,55 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tvm import relax
 
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.errors import Refusal, VTAError
 from vta_byoc.ir.bindings import op_name, source_name, vars_in
 from vta_byoc.ir.chains import Binding, Graph, is_widening
-from vta_byoc.partitioning.entry import PatternEntry
+from vta_byoc.partitioning.entry import Match, Parsed, PatternEntry
 from vta_byoc.partitioning.table import TABLE
-from vta_byoc.workload.workloads import Workload
+from vta_byoc.workload.workloads import PoolWorkload, Workload
+
+NOT_BEHIND_VTA = Refusal(
+    "moves data that the CPU computes",
+    limit="VTA moves what it has computed itself",
+    remedy="bring the operators before it to VTA",
+)
 
 
 @dataclass(frozen=True)
 class Group:
-    """A match of ``entry``: its bindings in order; the last one is the result.
+    """Bindings that an entry of the table takes.
 
-    ``least``: the least value that its int8 operands can hold.
+    Attributes:
+        match: what the entry found in them.
+        bindings: in order; the last one is the result.
+        anchor: the operator that the entry starts from.
     """
 
-    entry: PatternEntry
+    match: Match
     bindings: tuple[Binding, ...]
     anchor: str
-    work: Workload
-    least: int
+
+    @property
+    def entry(self) -> PatternEntry:
+        """The entry that takes them."""
+        return self.match.entry
+
+    @property
+    def work(self) -> Workload:
+        """What they compute."""
+        work: Workload = self.match.parsed.work
+        return work
 
     @property
     def result(self) -> relax.Var:
+        """The variable that the others read."""
         return self.bindings[-1].var
 
 
@@ -41,8 +61,7 @@ def estimated_cycles(main: relax.Function, config: VTAConfig) -> float | None:
     inside = {b.var for group in groups for b in group.bindings}
     if any(b.var not in inside for b in graph.bindings):
         return None
-    parsed = ((group.entry, group.entry.read(group.bindings, config)) for group in groups)
-    return sum(entry.plan(each, config, False).cycles for entry, each in parsed)
+    return sum(group.match.plan.cycles for group in groups)
 
 
 class Matcher:
@@ -52,7 +71,7 @@ class Matcher:
         self._graph = graph
         self._config = config
         self._taken: set[relax.Var] = set()
-        self.rejected: dict[str, str] = {}
+        self.rejected: dict[str, Refusal] = {}
 
     def groups(self) -> dict[relax.Var, Group]:
         """Groups by the variable of their result."""
@@ -79,9 +98,7 @@ class Matcher:
         reads = {v for b in group.bindings for v in vars_in(b.value) if v not in own}
         on_vta = any(v in found for v in reads)
         if not on_vta:
-            self.rejected[source_name(group.result)] = (
-                "moves data that the CPU computes; VTA moves what it has computed itself"
-            )
+            self.rejected[source_name(group.result)] = NOT_BEHIND_VTA
         return on_vta
 
     def _group(self, entry: PatternEntry, binding: Binding) -> Group | None:
@@ -91,14 +108,20 @@ class Matcher:
         if bindings is None or any(self._is_taken(b) for b in bindings):
             return None
         try:
-            parsed = entry.read(bindings, self._config)
-            entry.plan(parsed, self._config, False)
+            parsed = self._bounded(entry.read(bindings, self._config))
+            plan = entry.plan(parsed, self._config)
         except VTAError as err:
             for b in bindings:
-                self.rejected.setdefault(source_name(b.var), str(err))
+                self.rejected.setdefault(source_name(b.var), err.refusal)
             return None
-        least = min((self._graph.least(x) for x in parsed.operands), default=-128)
-        return Group(entry, tuple(bindings), op_name(binding.value), parsed.work, least)
+        return Group(Match(entry, parsed, plan), tuple(bindings), op_name(binding.value))
+
+    def _bounded(self, parsed: Parsed) -> Parsed:
+        """``parsed`` with the least value that the operands of a pooling can hold."""
+        if not isinstance(parsed.work, PoolWorkload):
+            return parsed
+        least = min(self._graph.least(operand) for operand in parsed.operands)
+        return dataclasses.replace(parsed, work=dataclasses.replace(parsed.work, low=least))
 
     def _is_taken(self, binding: Binding) -> bool:
         """A widening may be part of several groups: each widens its operand itself."""

@@ -8,10 +8,18 @@ from tvm import relax
 from tvm.ir import Tuple
 
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.errors import Refusal, VTAError
 from vta_byoc.ir.bindings import is_constant, op_name, static_shape
 from vta_byoc.ir.chains import Binding, Graph, dtype_of
-from vta_byoc.partitioning.entry import Match, Parsed, PatternEntry, Plan, PlanGroup, Read, Shaped
+from vta_byoc.partitioning.entry import (
+    MatchBindings,
+    Parsed,
+    PatternEntry,
+    Plan,
+    PlanGroup,
+    Read,
+    Shaped,
+)
 from vta_byoc.partitioning.layers import simple_plan
 from vta_byoc.strategies.movement import regions as moves
 from vta_byoc.workload.layout import NCHW, canonical
@@ -45,8 +53,12 @@ def read_concat(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     axis = int(call.attrs.axis) % len(static_shape(call))
     if axis != CHANNELS:
         raise VTAError(
-            f"concat along axis {axis} of {static_shape(call)}; the channels (axis 1) are joined; "
-            "transpose the model's axes"
+            Refusal(
+                "concat along axis",
+                f"{axis} of {static_shape(call)}",
+                "the channels (axis 1) are joined",
+                "transpose the model's axes",
+            )
         )
     channels = tuple(shape[1] for shape in shapes)
     if any(c % config.block for c in channels[:-1]):
@@ -55,13 +67,13 @@ def read_concat(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     return Parsed(ConcatWorkload(n, channels, height, width), tuple(parts), {})
 
 
-def plan_concat(parsed: Parsed, config: VTAConfig, hosted: bool) -> Plan:
+def plan_concat(parsed: Parsed, config: VTAConfig) -> Plan:
     """Stored in place, or lanes moved by the GEMM core."""
     if isinstance(parsed.work, ConcatWorkload):
         return simple_plan("concat", parsed.work, {}, config, "joined in place")
     channels = " + ".join(str(shape[1]) for shape in parsed.work.in_shapes)
-    note = f"{channels} channels joined by copy, no multiples of BLOCK {config.block}"
-    return simple_plan("move", parsed.work, {}, config, note)
+    how = f"{channels} channels joined by copy, no multiples of BLOCK {config.block}"
+    return simple_plan("move", parsed.work, {}, config, how)
 
 
 # ---------------------------------------------------------------- one tensor
@@ -107,8 +119,12 @@ def read_slice(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
         begin[axis], end[axis], step[axis] = first, last, by
     if (begin[0], end[0], step[0]) != (0, shape[0], 1) or min(step) < 1:
         raise VTAError(
-            f"slice of {shape} from {begin} to {end} in steps {step}; all images, forward, are "
-            "taken; slice the channels, rows and columns"
+            Refusal(
+                "slice of",
+                f"{shape} from {begin} to {end} in steps {step}",
+                "all images, forward, are taken",
+                "slice the channels, rows and columns",
+            )
         )
     work = moves.strided_slice(shape, _three(begin), _three(end), _three(step), config)
     return _moved(work, call.args[0], call)
@@ -135,8 +151,12 @@ def read_pad(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     zeros = str(call.attrs.pad_mode) == "constant" and float(call.attrs.pad_value) == 0
     if any(widths[:4]) or not zeros or min(widths) < 0:
         raise VTAError(
-            f"pad by {widths} of {shape}, mode {call.attrs.pad_mode}; zeros around rows and "
-            "columns are taken; use those"
+            Refusal(
+                "pad by",
+                f"{widths} of {shape}, mode {call.attrs.pad_mode}",
+                "zeros around rows and columns are taken",
+                "use those",
+            )
         )
     top, bottom, left, right = widths[4:]
     return _moved(moves.pad(shape, (top, left, bottom, right), config), call.args[0], call)
@@ -150,8 +170,12 @@ def read_repeat(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
         axis = binding.value.attrs.axis
         if axis is None or int(axis) % 4 not in factors:
             raise VTAError(
-                f"repeat along axis {axis}; rows and columns (axes 2 and 3) are repeated; "
-                "use nearest upsampling"
+                Refusal(
+                    "repeat along axis",
+                    f"{axis}",
+                    "rows and columns (axes 2 and 3) are repeated",
+                    "use nearest upsampling",
+                )
             )
         factors[int(axis) % 4] *= int(binding.value.attrs.repeats)
     work = moves.upsample(_nchw4(source), (factors[ROWS], factors[COLUMNS]), config)
@@ -167,8 +191,12 @@ def read_shuffle(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     axes = tuple(int(a) for a in permute.attrs.axes or ())
     if len(seen) != 5 or axes != SHUFFLE or (seen[0], *seen[3:]) != (n, height, width):
         raise VTAError(
-            f"{shape} seen as {seen} with the axes {axes}; (N, groups, channels, H, W) with the "
-            f"axes {SHUFFLE} is a channel shuffle; write it so"
+            Refusal(
+                f"{shape} seen as",
+                f"{seen} with the axes {axes}",
+                f"(N, groups, channels, H, W) with the axes {SHUFFLE} is a channel shuffle",
+                "write it so",
+            )
         )
     groups = seen[1]
     each = channels // groups
@@ -179,8 +207,12 @@ def read_shuffle(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
 def _moved(work: Shaped, source: relax.Expr, result: relax.Expr) -> Parsed:
     if tuple(work.out_shape) != static_shape(result):
         raise VTAError(
-            f"the result has the shape {static_shape(result)}; what moves there has "
-            f"{tuple(work.out_shape)}; write it with plain ranges"
+            Refusal(
+                "the result has the shape",
+                f"{static_shape(result)}",
+                f"what moves there has {tuple(work.out_shape)}",
+                "write it with plain ranges",
+            )
         )
     return Parsed(work, (source,), {})
 
@@ -189,7 +221,12 @@ def _nchw(expr: relax.Expr) -> Shape:
     shape = canonical(static_shape(expr), NCHW)
     if shape is None:
         raise VTAError(
-            f"a tensor has the shape {static_shape(expr)}; 2 to 4 dimensions are taken; reshape it"
+            Refusal(
+                "a tensor has the shape",
+                f"{static_shape(expr)}",
+                "2 to 4 dimensions are taken",
+                "reshape it",
+            )
         )
     return shape
 
@@ -197,17 +234,20 @@ def _nchw(expr: relax.Expr) -> Shape:
 def _nchw4(expr: relax.Expr) -> Shape:
     shape = static_shape(expr)
     if len(shape) != 4:
-        raise VTAError(f"a tensor has the shape {shape}; (N, C, H, W) is taken; reshape it")
+        raise VTAError(
+            Refusal("a tensor has the shape", f"{shape}", "(N, C, H, W) is taken", "reshape it")
+        )
     n, c, h, w = shape
     return n, c, h, w
 
 
-def plan_move(parsed: Parsed, config: VTAConfig, hosted: bool) -> Plan:
+def plan_move(parsed: Parsed, config: VTAConfig) -> Plan:
+    """Lanes of the result copied from those of the operand."""
     return simple_plan("move", parsed.work, {}, config, "copied by the GEMM core")
 
 
 def _entry(
-    name: str, anchor: str, match: Match, read: Read, plan: PlanGroup = plan_move
+    name: str, anchor: str, match: MatchBindings, read: Read, plan: PlanGroup = plan_move
 ) -> PatternEntry:
     return PatternEntry(name, (anchor,), match, read, plan, moves=True)
 

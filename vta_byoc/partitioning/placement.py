@@ -1,40 +1,51 @@
-"""The placement record: where each operator runs, and why."""
+"""The placement record: where each operator of a model runs, why, and how VTA computes it."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import tvm
-from tvm import relax
 
-from vta_byoc.cost.lower_bound import bound
-from vta_byoc.hw.config import VTAConfig
-from vta_byoc.hw.errors import VTAError
-from vta_byoc.ir.bindings import op_name, source_name
-from vta_byoc.ir.chains import Binding, Graph
-from vta_byoc.ir.operator_work import CONVERSIONS, MOVES, NOTHING, Work, computes, work_of
-from vta_byoc.ir.quantization_record import APPROXIMATE, WORDS, absorbed, factor_forms
+from vta_byoc.hw.errors import Refusal, VTAError
+from vta_byoc.ir.operator_work import Work
+from vta_byoc.ir.quantization_record import APPROXIMATE, WORDS, factor_forms
 from vta_byoc.partitioning.composite import PLACEMENT_ATTR
-from vta_byoc.partitioning.digits import is_lower_digit
-from vta_byoc.partitioning.entry import Plan
-from vta_byoc.partitioning.matcher import Group
-from vta_byoc.partitioning.table import TABLE
-from vta_byoc.workload.packing import blocks
+from vta_byoc.partitioning.entry import Candidate, Plan
 
 VTA, CPU = "vta", "cpu"
 VIEW = "a view: the packed tensor stays as it is"
-ABSORBED = "computed in "
-"""The reason of an operator that is a part of another one's group begins with it."""
 
 
-STEP_KINDS = frozenset(
-    f"relax.{op}"
-    for op in ("astype", "multiply", "right_shift", "left_shift", "maximum", "minimum")
-)
-"""Operators that only widen, scale and saturate what another operator of the group computed."""
+@dataclass(frozen=True)
+class Taken:
+    """Why an operator runs on VTA.
+
+    Attributes:
+        pattern: the row of the partition table that took it; "" for an operator that needs none.
+        within: the operator of the model that it is computed in; "" where it needs nothing at all,
+            because the packed tensor stays as it is.
+        remarks: what is unusual about it.
+    """
+
+    pattern: str = ""
+    within: str = ""
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def rule(self) -> str:
+        """What took it, in words."""
+        if self.pattern:
+            return f"pattern {self.pattern}"
+        return f"computed in {self.within}" if self.within else VIEW
+
+    @property
+    def text(self) -> str:
+        """The rule and the remarks."""
+        return "; ".join((self.rule, *self.remarks))
 
 
 @dataclass(frozen=True)
@@ -45,29 +56,41 @@ class Placement:
         name: its source name.
         op: its kind.
         device: "vta" or "cpu".
-        reason: the rule that decided, and what would let it in.
+        why: what took it for VTA, or why the CPU computes it.
         macs: multiply-accumulates (:class:`vta_byoc.ir.operator_work.Work`).
         alu_ops: other integer operations on elements.
-        note: how VTA computes it, where there was a choice.
+        computed_by: what VTA computes it by: one of each of its composites, different ones only.
         host_bytes: what the host copies to fold its operand, beyond packing it.
         cycles: what the compiler expects it to take on VTA, host copies included (0: on the CPU).
-        bound: the machine bound of what runs on VTA, in cycles (`vta_byoc.cost.lower_bound`).
-        other_macs, other_alu_ops: of these, what the other device than ``device`` computes: 0
-            unless quantization took the operator apart.
+        bound: the roofline lower bound of what runs on VTA, in cycles
+            (`vta_byoc.cost.lower_bound`).
+        other_macs: of these, what the other device than ``device`` computes: 0 unless quantization
+            took the operator apart.
+        other_alu_ops: the same of ``alu_ops``.
     """
 
     name: str
     op: str
     device: str
-    reason: str
+    why: Taken | Refusal
     macs: int
     alu_ops: int = 0
-    note: str = ""
+    computed_by: tuple[Candidate, ...] = ()
     host_bytes: int = 0
     cycles: int = 0
     bound: int = 0
     other_macs: int = 0
     other_alu_ops: int = 0
+
+    @property
+    def reason(self) -> str:
+        """The rule that decided and what would let it in, in one line."""
+        return self.why.text
+
+    @property
+    def note(self) -> str:
+        """How VTA computes it, with the estimates where there was a choice."""
+        return "; ".join(candidate.text for candidate in self.computed_by)
 
     @property
     def on_vta(self) -> Work:
@@ -83,147 +106,37 @@ class Placement:
         mine = self.on_vta
         return Work(self.macs - mine.macs, self.alu_ops - mine.alu_ops)
 
+    def to_json(self) -> dict[str, Any]:
+        """The placement as the attribute of a module holds it."""
+        key = "taken" if isinstance(self.why, Taken) else "refusal"
+        fields = dataclasses.asdict(self)
+        return {key: fields.pop("why"), **fields}
 
-# ---------------------------------------------------------------- the record
-class Placer:
-    """One record for each operator of the model, in the order of their first bindings."""
-
-    def __init__(
-        self,
-        graph: Graph,
-        groups: Mapping[relax.Var, Group],
-        rejected: Mapping[str, str],
-        config: VTAConfig,
-        mod: tvm.IRModule,
-    ) -> None:
-        self._graph = graph
-        self._groups = groups
-        self._rejected = rejected
-        self._config = config
-        self._mod = mod
-        self._absorbed = absorbed(mod)
-        self._inside = {b.var: group for group in groups.values() for b in group.bindings}
-        self._bindings: dict[str, list[Binding]] = {}
-        for binding in graph.bindings:
-            if op_name(binding.value):
-                self._bindings.setdefault(source_name(binding.var), []).append(binding)
-
-    def records(self) -> Iterator[Placement]:
-        """The placement record."""
-        for name, bindings in self._bindings.items():
-            works = {b.var: self._work_of(b) for b in bindings}
-            inside = [b for b in bindings if b.var in self._inside]
-            outside = [b for b in bindings if b.var not in self._inside]
-            total = sum(works.values(), NOTHING)
-            on_vta = sum((works[b.var] for b in inside), NOTHING)
-            record = self._placed(name, bindings, works)
-            on_cpu = sum((works[b.var] for b in outside), NOTHING)
-            other = on_vta if record.device == CPU else on_cpu
-            yield dataclasses.replace(
-                record,
-                macs=total.macs,
-                alu_ops=total.alu_ops,
-                other_macs=other.macs,
-                other_alu_ops=other.alu_ops,
-            )
-
-    def _work_of(self, binding: Binding) -> Work:
-        """The work of an operator; a second digit of its weights multiplies nothing anew."""
-        work = work_of(binding.value, self._mod)
-        return dataclasses.replace(work, macs=0) if is_lower_digit(self._graph, binding) else work
-
-    def _placed(
-        self, name: str, bindings: Sequence[Binding], works: Mapping[relax.Var, Work]
-    ) -> Placement:
-        """Where an operator runs, without its work: on VTA if nothing or the smaller part of its
-        multiply-accumulates is left to the CPU."""
-        outside = [b for b in bindings if b.var not in self._inside]
-        left = [b for b in outside if computes(b.value)]
-        groups = [self._groups[b.var] for b in bindings if b.var in self._groups]
-        cpu = sum(works[b.var].macs for b in outside)
-        if groups and (not left or sum(work.macs for work in works.values()) > 2 * cpu):
-            most = max(groups, key=lambda group: _macs(group, works))
-            least = sum(bound(g.work, self._config) for g in groups)
-            reason = self._reason(most, left)
-            return Placement(name, most.anchor, VTA, reason, 0, bound=least)
-        if (whole := self._whole(bindings)) is not None:
-            reason = f"pattern {whole.entry.name}; part of {source_name(whole.result)}"
-            return Placement(name, op_name(bindings[-1].value), VTA, reason, 0)
-        if name in self._absorbed and not left and not groups:
-            layer, kind = self._absorbed[name]
-            if self._runs_on_vta(layer):
-                return Placement(name, kind, VTA, f"{ABSORBED}{layer}", 0)
-        return Placement(name, *self._why(name, outside or bindings, works), 0)
-
-    def _runs_on_vta(self, layer: str) -> bool:
-        """Whether groups compute the operator ``layer``."""
-        return any(b.var in self._groups for b in self._bindings.get(layer, ()))
-
-    def _whole(self, bindings: Sequence[Binding]) -> Group | None:
-        """The group whose inner values ``bindings`` compute, where nothing else reads them."""
-        group = self._inside.get(bindings[-1].var)
-        own = {b.var for b in group.bindings} if group else set()
-        users = [user for b in bindings for user in self._graph.users.get(b.var, [])]
-        hidden = all(b.var in own for b in bindings) and all(u and u.var in own for u in users)
-        return group if hidden else None
-
-    def _reason(self, group: Group, left: Sequence[Binding]) -> str:
-        idle = _idle_share(group.work, self._config)
-        kinds = dict.fromkeys(op_name(b.value).removeprefix("relax.") for b in left)
-        rest = f"the CPU computes its {', '.join(kinds)}" if kinds else ""
-        return "; ".join(filter(None, (f"pattern {group.entry.name}", idle, rest)))
-
-    def _why(
-        self, name: str, bindings: Sequence[Binding], works: Mapping[relax.Var, Work]
-    ) -> tuple[str, str, str]:
-        """Kind of an operator that stays on the CPU, the device and the reason."""
-        kind = _kind(bindings, works)
-        if name in self._rejected:
-            return kind, CPU, self._rejected[name]
-        taken = {anchor: e.name for e in TABLE for anchor in e.anchors}
-        if kind in taken:
-            whole = f"not the whole pattern {taken[kind]} (int8 operands, constant weights)"
-            return kind, CPU, whole
-        return kind, CPU, f"no pattern of the partition table takes {kind}"
-
-
-def _macs(group: Group, works: Mapping[relax.Var, Work]) -> int:
-    """What ``group`` has of the multiply-accumulates in ``works``."""
-    return sum(works.get(b.var, NOTHING).macs for b in group.bindings)
-
-
-def _operator(expr: relax.Expr) -> str:
-    """The operator of a call; of one that the importer has written as loops, their name."""
-    name = op_name(expr)
-    return f"relax.{expr.args[0].name_hint}" if name == "relax.call_tir" else name
-
-
-def _kind(bindings: Sequence[Binding], works: Mapping[relax.Var, Work]) -> str:
-    """What an operator is that became ``bindings``: what multiplies and accumulates the most, else
-    what computes and is no step, else the first that is no step."""
-    most = max(bindings, key=lambda b: works[b.var].macs)
-    if works[most.var].macs:
-        return _operator(most.value)
-    kinds = [_operator(b.value) for b in bindings]
-    main = [k for k in kinds if k not in STEP_KINDS]
-    return next((k for k in main if k not in MOVES | CONVERSIONS), (main or kinds[-1:])[0])
-
-
-def _idle_share(work: object, config: VTAConfig) -> str:
-    """What share of the machine's batch lanes the shape leaves idle, "" when none."""
-    batch = int(getattr(work, "batch", config.batch))
-    rows = batch / (blocks(batch, config.batch) * config.batch)
-    return "" if rows == 1 else f"{100 * (1 - rows):.0f} % of the batch lanes idle"
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Placement:
+        """The placement that :meth:`to_json` wrote."""
+        fields = dict(value)
+        taken, refusal = fields.pop("taken", None), fields.pop("refusal", None)
+        why: Taken | Refusal = Refusal(**(refusal or {"what": ""}))
+        if taken is not None:
+            why = Taken(taken["pattern"], taken["within"], tuple(taken["remarks"]))
+        by = tuple(map(Candidate.from_json, fields.pop("computed_by")))
+        return cls(**fields, why=why, computed_by=by)
 
 
 def placements(mod: tvm.IRModule) -> list[Placement]:
     """The placement record of a module that :func:`vta_byoc.partition.mark` has seen."""
     if mod.attrs is None or PLACEMENT_ATTR not in mod.attrs:
         raise VTAError("module has no placement record; run partition_for_vta on it first")
-    return [Placement(**r) for r in json.loads(str(mod.attrs[PLACEMENT_ATTR]))]
+    return [Placement.from_json(r) for r in json.loads(str(mod.attrs[PLACEMENT_ATTR]))]
 
 
-def with_notes(
+def with_placements(mod: tvm.IRModule, records: Iterable[Placement]) -> tvm.IRModule:
+    """``mod`` with ``records`` as its placement record."""
+    return mod.with_attr(PLACEMENT_ATTR, json.dumps([record.to_json() for record in records]))
+
+
+def with_plans(
     mod: tvm.IRModule,
     plans: Mapping[str, Sequence[tuple[Plan, int]]],
     views: Collection[str],
@@ -235,15 +148,17 @@ def with_notes(
     records, factors = [], factor_forms(mod)
     for record in placements(mod):
         if record.name in views and record.device == CPU:
-            record = dataclasses.replace(record, device=VTA, reason=VIEW)
+            record = dataclasses.replace(record, device=VTA, why=Taken())
         if record.name in plans:
             own = plans[record.name]
-            forms = [WORDS[APPROXIMATE]] if factors.get(record.name) == APPROXIMATE else []
+            by = [plan.candidate for plan, _ in own]
+            if factors.get(record.name) == APPROXIMATE:
+                by.append(Candidate(WORDS[APPROXIMATE]))
             record = dataclasses.replace(
                 record,
-                note="; ".join(dict.fromkeys([*(plan.note for plan, _ in own), *forms])),
+                computed_by=tuple({candidate.text: candidate for candidate in by}.values()),
                 host_bytes=sum(host for _, host in own),
                 cycles=round(sum(plan.cycles for plan, _ in own)),
             )
-        records.append(dataclasses.asdict(record))
-    return mod.with_attr(PLACEMENT_ATTR, json.dumps(records))
+        records.append(record)
+    return with_placements(mod, records)

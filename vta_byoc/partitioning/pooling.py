@@ -10,7 +10,7 @@ import numpy as np
 from tvm import relax
 
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.errors import Refusal, VTAError
 from vta_byoc.ir.bindings import is_constant, static_shape
 from vta_byoc.ir.chains import Binding, Graph, dtype_of, is_narrowing, is_widening, steps_of
 from vta_byoc.partitioning.entry import Parsed, PatternEntry, Plan
@@ -35,7 +35,9 @@ def read_max_pool(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     call = bindings[0].value
     attrs, data = call.attrs, call.args[0]
     if str(attrs.layout) != "NCHW":
-        raise VTAError(f"data has the layout {attrs.layout}; NCHW is taken; transpose it")
+        raise VTAError(
+            Refusal("data has the layout", f"{attrs.layout}", "NCHW is taken", "transpose it")
+        )
     n, c, height, width = static_shape(data)
     _, _, rows, cols = static_shape(call)
     kernel, strides = tuple(map(int, attrs.pool_size)), tuple(map(int, attrs.strides))
@@ -75,13 +77,20 @@ def read_mean(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     axes = sorted(int(a) % len(shape) for a in call.attrs.axis or range(len(shape)))
     if len(shape) not in (3, 4) or axes != list(range(2, len(shape))):
         raise VTAError(
-            f"sum over the axes {axes} of a tensor {shape}; the sum over rows and columns of "
-            "(N, C, H, W) is taken; transpose it"
+            Refusal(
+                "sum over the axes",
+                f"{axes} of a tensor {shape}",
+                "the sum over rows and columns of (N, C, H, W) is taken",
+                "transpose it",
+            )
         )
     if not is_narrowing(bindings[-1].value):
         raise VTAError(
-            "a sum that stays int32; a mean that is rescaled and saturated to int8 is taken; end "
-            "it with astype int8"
+            Refusal(
+                "a sum that stays int32",
+                limit="a mean that is rescaled and saturated to int8 is taken",
+                remedy="end it with astype int8",
+            )
         )
     n, c, *plane = shape
     height, width = (1, *plane)[-2:]
@@ -142,9 +151,10 @@ def _factor(steps: Sequence[tuple[str, np.ndarray]]) -> int:
     return factor if 1 <= factor <= MOST_FACTOR else 1
 
 
-def plan_pool(parsed: Parsed, config: VTAConfig, hosted: bool) -> Plan:
-    note = "vector ALU" if parsed.work.kind == "max" else "identity GEMM"
-    return simple_plan("pool", parsed.work, parsed.constants, config, note)
+def plan_pool(parsed: Parsed, config: VTAConfig) -> Plan:
+    """Maxima on the vector ALU; sums by the GEMM core with weights of one."""
+    how = "vector ALU" if parsed.work.kind == "max" else "identity GEMM"
+    return simple_plan("pool", parsed.work, parsed.constants, config, how)
 
 
 ENTRIES = (

@@ -12,13 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.errors import Refusal, VTAError
 from vta_byoc.ir.bindings import per_channel
 from vta_byoc.ir.chains import KEPT
 from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, Step
 
 INT32_LOW, INT32_HIGH = -(2**31), 2**31 - 1
 IMMEDIATE_LOW, IMMEDIATE_HIGH = -(2**15), 2**15 - 1
+NO_MUL = "no MUL (CAPABILITIES.mul is false)"
+"""What a refusal says of a machine whose ALU does not multiply."""
 
 
 @dataclass(frozen=True)
@@ -133,8 +135,12 @@ class StepReader:
         others = [d for a, d in enumerate(dims) if a not in (axes.channel, *space)]
         if any(d != 1 for d in others) or not space:
             raise VTAError(
-                f"{self._what} has a constant of shape {tuple(values.shape)} for a tensor "
-                f"{self._shape}; one value, one per channel or one per position is taken"
+                Refusal(
+                    f"{self._what} has a constant of shape",
+                    f"{tuple(values.shape)} for a tensor {self._shape}",
+                    "one value, one per channel or one per position is taken",
+                    "write it as one of these",
+                )
             )
         full = [self._shape[a] if a in space else d for a, d in enumerate(dims)]
         values = np.moveaxis(np.broadcast_to(values, full), axes.channel, 0)
@@ -152,8 +158,12 @@ class StepReader:
             least, most = values.min(axis=(1, 2)), values.max(axis=(1, 2))
         if op in ("shr", "shl") and (least.min() < 0 or most.max() > 31):
             raise VTAError(
-                f"{self._what} shifts by {least.min()} to {most.max()}; 0 to 31 are taken; "
-                "split the shift"
+                Refusal(
+                    f"{self._what} shifts by",
+                    f"{least.min()} to {most.max()}",
+                    "0 to 31 are taken",
+                    "split the shift",
+                )
             )
         function = _EXACT[op]
         sides = (self.range.low, self.range.high)
@@ -163,10 +173,13 @@ class StepReader:
     def _require(self, value: Range) -> None:
         low, high = int(value.low.min()), int(value.high.max())
         if low < INT32_LOW or high > INT32_HIGH:
-            reach = high if high > INT32_HIGH else low
             raise VTAError(
-                f"{self._what} may reach {reach}; int32 holds {INT32_LOW} to {INT32_HIGH}; "
-                "use smaller weights or closer scales"
+                Refusal(
+                    f"{self._what} may reach",
+                    f"{high if high > INT32_HIGH else low}",
+                    f"int32 holds {INT32_LOW} to {INT32_HIGH}",
+                    "use smaller weights or closer scales",
+                )
             )
 
     # ---------------------------------------------------------------- machine form
@@ -181,8 +194,12 @@ class StepReader:
                 self.steps.append(Step(op, int(values)))
                 return
             raise VTAError(
-                f"{self._what} multiplies and the machine has no MUL (CAPABILITIES.mul is false); "
-                "quantize for this machine (config=), use power-of-two scales or a machine with MUL"
+                Refusal(
+                    f"{self._what} multiplies and the machine has",
+                    NO_MUL,
+                    remedy="quantize for this machine (config=), use power-of-two scales or a "
+                    "machine with MUL",
+                )
             )
         if kind is None:
             self._immediate(op, int(values))
@@ -202,8 +219,12 @@ class StepReader:
     def _tensor(self, op: str, kind: str, values: np.ndarray) -> None:
         if values.min() < INT32_LOW or values.max() > INT32_HIGH:
             raise VTAError(
-                f"{self._what} has the operand {int(np.abs(values).max())}; "
-                f"int32 holds {INT32_HIGH}; use smaller constants"
+                Refusal(
+                    f"{self._what} has the operand",
+                    f"{int(np.abs(values).max())}",
+                    f"int32 holds {INT32_HIGH}",
+                    "use smaller constants",
+                )
             )
         self.steps.append(Step(op, kind))
         self.operands.append(values.astype(np.int32))

@@ -31,8 +31,9 @@ from vta_byoc.ir.bindings import (
 from vta_byoc.ir.legality import PACKED
 from vta_byoc.ir.names import JOINT
 from vta_byoc.ir.stage import Stage
-from vta_byoc.partitioning.composite import PLACEMENT_ATTR, RESULT_ATTR, SOURCE_ATTR, composites
-from vta_byoc.partitioning.placement import placements
+from vta_byoc.partitioning.composite import RESULT_ATTR, SOURCE_ATTR, composites
+from vta_byoc.partitioning.entry import Candidate
+from vta_byoc.partitioning.placement import Placement, placements, with_placements
 from vta_byoc.partitioning.region import chosen_of, computes_of
 from vta_byoc.strategies.fused.consumer import Tail, keeps_int8
 from vta_byoc.strategies.te.kernel import SCHEDULE_ATTR
@@ -366,14 +367,14 @@ class _Sharer:
         result.update_func(self._mod.get_global_var("main"), main)
         for key, value in (self._mod.attrs or {}).items():
             result = result.with_attr(key, value)
-        result = result.with_attr(PLACEMENT_ATTR, self._placement())
+        result = with_placements(result, self._placement())
         return relax.transform.Normalize()(result)
 
     def _scheduled(self, node: _Node) -> float:
         """Estimated cycles with the kernels that it has."""
         return node.computation.estimate(self._config)
 
-    def _placement(self) -> str:
+    def _placement(self) -> list[Placement]:
         """The placement record: a consumer's cycles are those it adds to its producer's.
 
         An operator of several composites may be in the tiles of several producers.
@@ -393,11 +394,11 @@ class _Sharer:
         records = []
         for record in placements(self._mod):
             if record.name in homes:
-                note = f"in the tiles of {', '.join(dict.fromkeys(homes[record.name]))}"
+                how = f"in the tiles of {', '.join(dict.fromkeys(homes[record.name]))}"
                 cycles = max(0, round(record.cycles + added[record.name]))
-                record = dataclasses.replace(record, note=note, cycles=cycles)
+                record = dataclasses.replace(record, computed_by=(Candidate(how),), cycles=cycles)
             records.append(record)
-        return json.dumps([dataclasses.asdict(record) for record in records])
+        return records
 
 
 def _merged(node: _Node, builder: relax.BlockBuilder) -> relax.Function:

@@ -8,6 +8,7 @@ reads it.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -134,7 +135,8 @@ class Record:
         tensors: int8 variable, or `<layer>__weight` -> its scale and largest float magnitude.
         accumulators: layer -> proven bound of its int32 values, and its shift.
         sources: layer -> source names of the operators that its group holds.
-        islands: source name -> why the operator could not become integer; left out if empty.
+        islands: source name -> the Refusal of an operator that could not become integer; left out
+            if empty.
         factors: layer -> form of its factor without a multiplier, and its largest error in steps
             of the result; left out if empty.
         absorbed: source name -> the layer whose group computes it, and its kind; left out if empty.
@@ -143,7 +145,7 @@ class Record:
     tensors: dict[str, TensorEntry] = field(default_factory=dict)
     accumulators: dict[str, dict[str, int]] = field(default_factory=dict)
     sources: dict[str, list[str]] = field(default_factory=dict)
-    islands: dict[str, str] = field(default_factory=dict)
+    islands: dict[str, dict[str, str]] = field(default_factory=dict)
     factors: dict[str, FactorEntry] = field(default_factory=dict)
     absorbed: dict[str, list[str]] = field(default_factory=dict)
 
@@ -205,7 +207,7 @@ class Quantizer:
         try:
             return entry is not None and entry.convert(self, binding)
         except Unscalable as error:
-            self.record.islands[source_name(binding.var)] = f"stays float: {error.reason}"
+            self.record.islands[source_name(binding.var)] = dataclasses.asdict(error.refusal)
             return False
 
     def entry(self, binding: relax.VarBinding) -> IntegerOp | None:

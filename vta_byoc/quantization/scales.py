@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.errors import Refusal, VTAError
 
 INT8_LOW, INT8_HIGH = -128, 127
 UINT8_ZERO = 128
@@ -39,11 +39,11 @@ OFFSET_BITS = 8
 
 
 class Unscalable(Exception):
-    """An operator stays float; `reason` says why."""
+    """An operator stays float; `refusal` says why."""
 
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(f"{name}: {reason}")
-        self.reason = reason
+    def __init__(self, name: str, reason: str | Refusal) -> None:
+        self.refusal = reason if isinstance(reason, Refusal) else Refusal(reason)
+        super().__init__(f"{name}: {self.refusal.text}")
 
 
 INFINITE = "a tensor of it holds infinite values or NaN, as masks do, and int8 has neither"

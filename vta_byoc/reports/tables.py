@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable
+from typing import TypeVar
 
 from rich import box
 from rich.console import Console
@@ -30,13 +31,17 @@ def print_lines(lines: Iterable[tuple[str, str]], console: Console) -> None:
             console.print(Text.assemble((head, "bold"), part), soft_wrap=True)
 
 
-class Notes(list[str]):
-    """Texts that rows refer to by number."""
+Note = TypeVar("Note")
+"""What a row refers to: a text, or a value that is written as one."""
 
-    def number(self, text: str) -> str:
-        """The reference to `text`, "" for no text."""
-        if not text:
+
+class Notes(list[Note]):
+    """What rows refer to by number: texts, or values that are written as text."""
+
+    def number(self, note: Note) -> str:
+        """The reference to `note`, "" for no text."""
+        if not note:
             return ""
-        if text not in self:
-            self.append(text)
-        return f"[{self.index(text) + 1}]"
+        if note not in self:
+            self.append(note)
+        return f"[{self.index(note) + 1}]"

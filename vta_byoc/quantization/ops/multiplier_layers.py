@@ -11,6 +11,7 @@ from tvm import relax
 from tvm.ir import Attrs, GenericConst
 
 from vta_byoc.base.int8_digits import MOST_OF_TWO, is_int8, magnitude
+from vta_byoc.hw.errors import Refusal
 from vta_byoc.ir.bindings import op_name, source_name, static_shape
 from vta_byoc.ir.quantization_record import MULTIPLY
 from vta_byoc.quantization.fused_ops import Epilogue, follow
@@ -257,8 +258,12 @@ def _stated_weights(
     if stated.axis not in (None, anchor.weight_axis):
         raise Unscalable(
             name,
-            f"its weights have a scale for each index of axis {stated.axis}; a sum can be scaled "
-            f"by output channel (axis {anchor.weight_axis}); quantize them so, or with one scale",
+            Refusal(
+                "its weights have a scale for each index of axis",
+                f"{stated.axis}",
+                f"a sum can be scaled by output channel (axis {anchor.weight_axis})",
+                "quantize them so, or with one scale",
+            ),
         )
     steps = stated.steps
     if steps.ndim and anchor.shares_axis:

@@ -29,7 +29,14 @@ from vta_byoc.reports.html.charts import (
     name_width,
 )
 from vta_byoc.reports.html.page import script_json, template
-from vta_byoc.reports.placement.summary import alu_share, decision, kind, macs_share, rule_text
+from vta_byoc.reports.placement.summary import (
+    alu_share,
+    kind,
+    macs_share,
+    next_step,
+    of_any_kind,
+    remark,
+)
 from vta_byoc.reports.run.layers import BUSY, DRAM, SPENT, LayerFacts, ModelFacts
 
 Rows = list[tuple[str, str]]
@@ -204,7 +211,7 @@ def _reasons(facts: ModelFacts) -> list[Reason]:
     by_text: dict[tuple[str, str], list[Placement]] = {}
     for op in facts.placement:
         if op.device != "vta":
-            by_text.setdefault((rule_text(op), decision(op).next_step), []).append(op)
+            by_text.setdefault((of_any_kind(op).rule, next_step(op)), []).append(op)
     found = []
     for (text, step), ops in sorted(by_text.items(), key=lambda item: _cost(item[1])):
         names = _named([op.name for op in ops])
@@ -253,10 +260,9 @@ def _arena_rows(facts: ModelFacts) -> list[Sequence[str]]:
 def _operator_row(op: Placement) -> Sequence[str]:
     """Name, kind, device, MACs, ALU operations, estimate, rule, how it is computed or what would
     let it in, what the host writes."""
-    found = decision(op)
-    rule = "; ".join(text for text in (found.rule, found.remark) if text)
+    rule = "; ".join(text for text in (op.why.rule, remark(op)) if text)
     numbers = (op.macs, op.alu_ops, op.cycles)
-    how = op.note if op.device == "vta" else found.next_step
+    how = op.note if op.device == "vta" else next_step(op)
     host = quantity(op.host_bytes, "B") if op.host_bytes else ""
     return [op.name, kind(op), op.device, *map(_number, numbers), rule, how, host]
 

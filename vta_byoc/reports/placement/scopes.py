@@ -286,7 +286,7 @@ def border_copies(mod: tvm.IRModule) -> list[Copy]:
 # ---------------------------------------------------------------- text
 def print_scopes(report: ScopeReport, machine: str, console: Console) -> None:
     """A table for each part, the host's copies, totals, and the rules by number."""
-    rules = Notes()
+    rules: Notes[str] = Notes()
     for part in dict.fromkeys(row.part for row in report.rows):
         table = plain_table()
         table.add_column(part)
@@ -306,7 +306,7 @@ def print_scopes(report: ScopeReport, machine: str, console: Console) -> None:
     print_lines([(rules.number(rule), rule) for rule in rules], console)
 
 
-def _cells(row: Row, rules: Notes) -> list[str]:
+def _cells(row: Row, rules: Notes[str]) -> list[str]:
     decision = row.decision
     by_scope: dict[str, list[str]] = {}
     for consumer, scope in decision.demands:

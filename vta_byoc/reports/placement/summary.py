@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,53 +13,48 @@ from tvm import relax
 from vta_byoc.base.json_types import JsonObject
 from vta_byoc.base.quantities import count, percent
 from vta_byoc.graph_pack import FOLD, PACK, UNPACK
+from vta_byoc.hw.errors import Refusal
 from vta_byoc.ir.bindings import op_name, static_shape, straight_bindings
 from vta_byoc.ir.names import JOINT, operators_of
-from vta_byoc.partitioning.placement import VTA, Placement, placements
+from vta_byoc.partitioning.placement import VTA, Placement, Taken, placements
 from vta_byoc.partitioning.region import Region, region_calls
 
-PATTERN = "pattern "
-"""The reason of an operator on VTA begins with it and the name of its pattern."""
-ESTIMATE = ": "
-"""Stands in a note between how an operator is computed and what the ways would cost."""
 PLAIN = ("", "packed GEMM")
-"""Ways to compute an operator that need no remark."""
+"""What an operator may be computed by without a remark."""
 BORDERS = ("relax.quantize", "relax.dequantize")
 NAMED = 4
 """Operators that are named where a share is too small."""
 
 
 # ---------------------------------------------------------------- one operator
-@dataclass(frozen=True)
-class Decision:
-    """The reason of a placement, taken apart.
-
-    Attributes:
-        rule: what took the operator, or what rejected it and its limit.
-        next_step: what would let it in; "" on VTA.
-        remark: what is unusual about it on VTA, "" for nothing.
-    """
-
-    rule: str
-    next_step: str = ""
-    remark: str = ""
+def refusal(op: Placement) -> Refusal | None:
+    """Why the CPU computes an operator and what would let it in; None of one on VTA."""
+    if isinstance(op.why, Taken):
+        return None
+    return dataclasses.replace(op.why, remedy=op.why.remedy or _usual_step(op, op.why))
 
 
-def decision(op: Placement) -> Decision:
-    """Reasons are ``<what>; <limit>; <next step>`` on the CPU and ``<rule>; <remark>`` on VTA."""
-    first, *rest = op.reason.split("; ")
-    if op.device == VTA:
-        return Decision(first, remark="; ".join(rest))
-    if not rest:
-        return Decision(first, _usual_step(op))
-    return Decision("; ".join([first, *rest[:-1]]), rest[-1])
+def next_step(op: Placement) -> str:
+    """What would let an operator in; "" on VTA."""
+    found = refusal(op)
+    return "" if found is None else found.remedy
 
 
-def _usual_step(op: Placement) -> str:
-    """What would let an operator in whose reason does not say it."""
+def remark(op: Placement) -> str:
+    """What is unusual about an operator on VTA; "" for nothing."""
+    return "; ".join(op.why.remarks) if isinstance(op.why, Taken) else ""
+
+
+def pattern(op: Placement) -> str:
+    """The row of the partition table that took an operator; "" where none did."""
+    return op.why.pattern if isinstance(op.why, Taken) else ""
+
+
+def _usual_step(op: Placement, why: Refusal) -> str:
+    """What would let an operator in whose refusal does not say it."""
     if op.op in BORDERS:
         return "nothing: float values begin or end here"
-    if op.reason.endswith(f" {op.op}"):
+    if why.value == op.op:
         return "an integer form of it and an entry of the partition table with a strategy"
     return "the whole pattern: int8 operands, constant weights, a rescale to int8"
 
@@ -68,15 +64,18 @@ def kind(op: Placement) -> str:
     return op.op.removeprefix("relax.").removeprefix("nn.")
 
 
-def rule_text(op: Placement) -> str:
-    """The rule in words that are the same for every kind of operator it names."""
-    rule = decision(op).rule
-    return f"{rule.removesuffix(op.op)}this kind" if rule.endswith(f" {op.op}") else rule
+def of_any_kind(op: Placement) -> Taken | Refusal:
+    """Why an operator runs where it does, in the same words for every kind of operator."""
+    why = op.why
+    if isinstance(why, Refusal) and why.value == op.op:
+        return dataclasses.replace(why, value="this kind")
+    return why
 
 
 def how(op: Placement) -> str:
     """How VTA computes it, without what the choice would cost otherwise."""
-    return op.note.split(ESTIMATE)[0] if op.device == VTA else ""
+    by = (candidate.how for candidate in op.computed_by)
+    return "; ".join(dict.fromkeys(by)) if op.device == VTA else ""
 
 
 # ---------------------------------------------------------------- totals
@@ -251,14 +250,15 @@ def placement_json(placement: Sequence[Placement]) -> JsonObject:
 
 
 def _op_json(op: Placement) -> JsonObject:
-    found, on_vta = decision(op), op.device == VTA
+    refused, on_vta = refusal(op), op.device == VTA
     return {
         "name": op.name,
         "op": op.op,
         "device": op.device,
         "reason": op.reason,
-        "rule": found.rule,
-        "next_step": found.next_step,
+        "rule": op.why.rule,
+        "next_step": next_step(op),
+        "refusal": None if refused is None else dataclasses.asdict(refused),
         "macs": op.macs,
         "alu_ops": op.alu_ops,
         "macs_offloaded": op.on_vta.macs,

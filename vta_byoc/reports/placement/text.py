@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
@@ -15,15 +16,16 @@ from vta_byoc.ir.names import operators_of
 from vta_byoc.partitioning.placement import VTA, Placement
 from vta_byoc.reports.chart_text import distinct, short
 from vta_byoc.reports.placement.summary import (
-    PATTERN,
     PLAIN,
     PlaceReport,
     alu_share,
-    decision,
     how,
     kind,
     macs_share,
-    rule_text,
+    next_step,
+    of_any_kind,
+    pattern,
+    remark,
 )
 from vta_byoc.reports.tables import Notes, plain_table, print_lines
 
@@ -115,7 +117,8 @@ def print_placement(
 
     With `timings` of the regions, each operator's cycles too.
     """
-    costs, notes = layer_counters(programs), Notes()
+    costs = layer_counters(programs)
+    notes: Notes[str] = Notes()
     cycles: dict[str, int] = {}
     for timing in (timings or {}).values():
         for layer in timing.layers:
@@ -144,21 +147,19 @@ def _placement_row(op: Placement, cost: Mapping[str, int] | None) -> Iterable[st
     yield f"{dram_bytes(dict(cost)) / 1e3:,.1f}" if cost else ""
 
 
-def notes_of(op: Placement, notes: Notes) -> str:
+def notes_of(op: Placement, notes: Notes[str]) -> str:
     """References to what there is to say about a placement: for VTA only what is unusual.
 
     A reason that names the kind of its operator is the same text for every kind: one note.
     """
     if op.device != VTA:
-        reason = op.reason
-        texts = [f"{reason.removesuffix(op.op)}this kind" if reason.endswith(op.op) else reason]
+        texts = [of_any_kind(op).text]
     else:
-        found = decision(op)
-        rule = "" if found.rule.startswith(PATTERN) else found.rule
-        way = "" if how(op) in PLAIN else how(op)
+        rule = "" if pattern(op) else op.why.rule
+        by = "" if how(op) in PLAIN else how(op)
         if op.host_bytes:
-            way = f"{way}; the host writes {megabytes(op.host_bytes)}"
-        texts = [text for text in (rule, found.remark, way) if text]
+            by = f"{by}; the host writes {megabytes(op.host_bytes)}"
+        texts = [text for text in (rule, remark(op), by) if text]
     return "".join(notes.number(text) for text in texts)
 
 
@@ -172,7 +173,7 @@ def print_place(report: PlaceReport, machine: str, console: Console) -> None:
         soft_wrap=True,
     )
     console.print()
-    notes = Notes()
+    notes: Notes[str | _Rule] = Notes()
     head = ["operator", "kind", "runs as", *WORK, "cycles", "computed by"]
     rows = [[*_place_row(op, notes)] for op in report.placement]
     print_operators(head, rows, range(3, 6), console, wrap=True)
@@ -180,32 +181,34 @@ def print_place(report: PlaceReport, machine: str, console: Console) -> None:
     print_lines([*_remark_lines(report.placement, notes), *_total_lines(report)], console)
 
 
-def _place_row(op: Placement, notes: Notes) -> Iterable[str]:
-    found = decision(op)
+def _place_row(op: Placement, notes: Notes[str | _Rule]) -> Iterable[str]:
     yield op.name
     yield kind(op)
-    if found.rule.startswith(PATTERN):
-        yield found.rule.removeprefix(PATTERN)
-    else:
-        yield f"{op.device} {notes.number(_rule(op))}"
+    yield pattern(op) or f"{op.device} {notes.number(_rule(op))}"
     yield millions(op.macs)
     yield millions(op.alu_ops)
     yield f"{op.cycles:,}" if op.device == VTA and op.cycles else ""
-    way = FOLDED if op.host_bytes else how(op)
-    yield " ".join(x for x in (way, notes.number(found.remark)) if x)
+    by = FOLDED if op.host_bytes else how(op)
+    yield " ".join(x for x in (by, notes.number(remark(op))) if x)
 
 
-def _rule(op: Placement) -> str:
-    """The rule and what would let the operator in: operators with both in common share a note."""
-    return f"{rule_text(op)}{_STEP}{decision(op).next_step}"
+@dataclass(frozen=True)
+class _Rule:
+    """A rule, and what would let an operator in: operators with both in common share a note."""
+
+    text: str
+    next_step: str
 
 
-_STEP = "\n"
+def _rule(op: Placement) -> _Rule:
+    return _Rule(of_any_kind(op).rule, next_step(op))
 
 
-def _print_rules(placement: Sequence[Placement], notes: Notes, console: Console) -> None:
+def _print_rules(
+    placement: Sequence[Placement], notes: Notes[str | _Rule], console: Console
+) -> None:
     """Each rule that keeps operators on the CPU, what would let them in, and what they cost."""
-    refused: dict[str, list[Placement]] = {}
+    refused: dict[_Rule, list[Placement]] = {}
     for op in placement:
         if op.device != VTA:
             refused.setdefault(_rule(op), []).append(op)
@@ -220,17 +223,19 @@ def _print_rules(placement: Sequence[Placement], notes: Notes, console: Console)
         table.add_column(title, justify="right", no_wrap=True)
     for rule, ops in refused.items():
         work = (sum(op.on_cpu.macs for op in ops), sum(op.on_cpu.alu_ops for op in ops))
-        cells = (notes.number(rule), *rule.split(_STEP), str(len(ops)), *map(millions, work))
-        table.add_row(*map(Text, cells))
+        said = (notes.number(rule), rule.text, rule.next_step)
+        table.add_row(*map(Text, (*said, str(len(ops)), *map(millions, work))))
     console.print(table)
     console.print()
 
 
-def _remark_lines(placement: Sequence[Placement], notes: Notes) -> Iterable[tuple[str, str]]:
+def _remark_lines(
+    placement: Sequence[Placement], notes: Notes[str | _Rule]
+) -> Iterable[tuple[str, str]]:
     refused = {_rule(op) for op in placement if op.device != VTA}
-    for number, text in enumerate(notes, start=1):
-        if text not in refused:
-            yield f"[{number}]", text.removesuffix(_STEP)
+    for number, note in enumerate(notes, start=1):
+        if note not in refused:
+            yield f"[{number}]", note.text if isinstance(note, _Rule) else note
     for op in placement:
         if op.host_bytes:
             yield FOLDED, f"{op.name}: {how(op)}; the host writes {megabytes(op.host_bytes)}"

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from vta_byoc.base.int8_digits import horner
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.errors import Refusal, VTAError
 from vta_byoc.workload.workloads import ElementwiseWorkload, Step
 
 INT8, INT16 = range(-(1 << 7), 1 << 7), range(-(1 << 15), 1 << 15)
@@ -186,8 +186,13 @@ def _negated(term: Term, config: VTAConfig) -> Term:
         return replace(term, scale=-term.scale, steps=tuple(steps))
     if not config.capabilities.mul:
         raise VTAError(
-            "a subtraction whose right side has tensor operands or wide immediates multiplies by "
-            "-1; this machine has no MUL (CAPABILITIES.mul is false); leave it to the CPU"
+            Refusal(
+                "a subtraction whose right side has tensor operands or wide immediates multiplies "
+                "by",
+                "-1",
+                "this machine has no MUL (CAPABILITIES.mul is false)",
+                "leave it to the CPU",
+            )
         )
     return replace(term, steps=(*term.steps, Step("mul", -1)))
 
@@ -228,6 +233,9 @@ def _check_mul(plan: Plan, config: VTAConfig) -> None:
     if config.capabilities.mul or (plan.op != "mul" and all(s.op != "mul" for s in steps)):
         return
     raise VTAError(
-        "an elementwise multiplication needs the ALU's MUL; this machine has none "
-        "(CAPABILITIES.mul is false); use shifts or leave it to the CPU"
+        Refusal(
+            "an elementwise multiplication needs the ALU's MUL",
+            limit="this machine has none (CAPABILITIES.mul is false)",
+            remedy="use shifts or leave it to the CPU",
+        )
     )

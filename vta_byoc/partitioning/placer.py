@@ -1,0 +1,157 @@
+"""Placing: one record for each operator of a model, from the groups that the matcher found."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+
+import tvm
+from tvm import relax
+
+from vta_byoc.cost.lower_bound import bound
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.errors import Refusal
+from vta_byoc.ir.bindings import op_name, source_name
+from vta_byoc.ir.chains import Binding, Graph
+from vta_byoc.ir.operator_work import CONVERSIONS, MOVES, NOTHING, Work, computes, work_of
+from vta_byoc.ir.quantization_record import absorbed
+from vta_byoc.partitioning.digits import is_lower_digit
+from vta_byoc.partitioning.matcher import Group
+from vta_byoc.partitioning.placement import CPU, VTA, Placement, Taken
+from vta_byoc.partitioning.table import TABLE
+from vta_byoc.workload.packing import blocks
+
+STEP_KINDS = frozenset(
+    f"relax.{op}"
+    for op in ("astype", "multiply", "right_shift", "left_shift", "maximum", "minimum")
+)
+"""Operators that only widen, scale and saturate what another operator of the group computed."""
+
+
+class Placer:
+    """One record for each operator of the model, in the order of their first bindings."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        groups: Mapping[relax.Var, Group],
+        rejected: Mapping[str, Refusal],
+        config: VTAConfig,
+        mod: tvm.IRModule,
+    ) -> None:
+        self._graph = graph
+        self._groups = groups
+        self._rejected = rejected
+        self._config = config
+        self._mod = mod
+        self._absorbed = absorbed(mod)
+        self._inside = {b.var: group for group in groups.values() for b in group.bindings}
+        self._bindings: dict[str, list[Binding]] = {}
+        for binding in graph.bindings:
+            if op_name(binding.value):
+                self._bindings.setdefault(source_name(binding.var), []).append(binding)
+
+    def records(self) -> Iterator[Placement]:
+        """The placement record."""
+        for name, bindings in self._bindings.items():
+            works = {b.var: self._work_of(b) for b in bindings}
+            inside = [b for b in bindings if b.var in self._inside]
+            outside = [b for b in bindings if b.var not in self._inside]
+            total = sum(works.values(), NOTHING)
+            on_vta = sum((works[b.var] for b in inside), NOTHING)
+            record = self._placed(name, bindings, works)
+            on_cpu = sum((works[b.var] for b in outside), NOTHING)
+            other = on_vta if record.device == CPU else on_cpu
+            yield dataclasses.replace(
+                record,
+                macs=total.macs,
+                alu_ops=total.alu_ops,
+                other_macs=other.macs,
+                other_alu_ops=other.alu_ops,
+            )
+
+    def _work_of(self, binding: Binding) -> Work:
+        """The work of an operator; a second digit of its weights multiplies nothing anew."""
+        work = work_of(binding.value, self._mod)
+        return dataclasses.replace(work, macs=0) if is_lower_digit(self._graph, binding) else work
+
+    def _placed(
+        self, name: str, bindings: Sequence[Binding], works: Mapping[relax.Var, Work]
+    ) -> Placement:
+        """Where an operator runs, without its work: on VTA if nothing or the smaller part of its
+        multiply-accumulates is left to the CPU."""
+        outside = [b for b in bindings if b.var not in self._inside]
+        left = [b for b in outside if computes(b.value)]
+        groups = [self._groups[b.var] for b in bindings if b.var in self._groups]
+        cpu = sum(works[b.var].macs for b in outside)
+        if groups and (not left or sum(work.macs for work in works.values()) > 2 * cpu):
+            most = max(groups, key=lambda group: _macs(group, works))
+            least = sum(bound(g.work, self._config) for g in groups)
+            return Placement(name, most.anchor, VTA, self._taken(most, left), 0, bound=least)
+        if (whole := self._whole(bindings)) is not None:
+            part = f"part of {source_name(whole.result)}"
+            taken = Taken(whole.entry.name, remarks=(part,))
+            return Placement(name, op_name(bindings[-1].value), VTA, taken, 0)
+        if name in self._absorbed and not left and not groups:
+            layer, kind = self._absorbed[name]
+            if self._runs_on_vta(layer):
+                return Placement(name, kind, VTA, Taken(within=layer), 0)
+        kind = _kind(outside or bindings, works)
+        return Placement(name, kind, CPU, self._refusal(name, kind), 0)
+
+    def _runs_on_vta(self, layer: str) -> bool:
+        """Whether groups compute the operator ``layer``."""
+        return any(b.var in self._groups for b in self._bindings.get(layer, ()))
+
+    def _whole(self, bindings: Sequence[Binding]) -> Group | None:
+        """The group whose inner values ``bindings`` compute, where nothing else reads them."""
+        group = self._inside.get(bindings[-1].var)
+        own = {b.var for b in group.bindings} if group else set()
+        users = [user for b in bindings for user in self._graph.users.get(b.var, [])]
+        hidden = all(b.var in own for b in bindings) and all(u and u.var in own for u in users)
+        return group if hidden else None
+
+    def _taken(self, group: Group, left: Sequence[Binding]) -> Taken:
+        idle = _idle_share(group.work, self._config)
+        kinds = dict.fromkeys(op_name(b.value).removeprefix("relax.") for b in left)
+        rest = f"the CPU computes its {', '.join(kinds)}" if kinds else ""
+        return Taken(group.entry.name, remarks=tuple(filter(None, (idle, rest))))
+
+    def _refusal(self, name: str, kind: str) -> Refusal:
+        """Why an operator of ``kind`` stays on the CPU."""
+        if name in self._rejected:
+            return self._rejected[name]
+        patterns = {anchor: e.name for e in TABLE for anchor in e.anchors}
+        if kind in patterns:
+            whole = f"{patterns[kind]} (int8 operands, constant weights)"
+            return Refusal("not the whole pattern", whole)
+        return Refusal("no pattern of the partition table takes", kind)
+
+
+def _macs(group: Group, works: Mapping[relax.Var, Work]) -> int:
+    """What ``group`` has of the multiply-accumulates in ``works``."""
+    return sum(works.get(b.var, NOTHING).macs for b in group.bindings)
+
+
+def _operator(expr: relax.Expr) -> str:
+    """The operator of a call; of one that the importer has written as loops, their name."""
+    name = op_name(expr)
+    return f"relax.{expr.args[0].name_hint}" if name == "relax.call_tir" else name
+
+
+def _kind(bindings: Sequence[Binding], works: Mapping[relax.Var, Work]) -> str:
+    """What an operator is that became ``bindings``: what multiplies and accumulates the most, else
+    what computes and is no step, else the first that is no step."""
+    most = max(bindings, key=lambda b: works[b.var].macs)
+    if works[most.var].macs:
+        return _operator(most.value)
+    kinds = [_operator(b.value) for b in bindings]
+    main = [k for k in kinds if k not in STEP_KINDS]
+    return next((k for k in main if k not in MOVES | CONVERSIONS), (main or kinds[-1:])[0])
+
+
+def _idle_share(work: object, config: VTAConfig) -> str:
+    """What share of the machine's batch lanes the shape leaves idle, "" when none."""
+    batch = int(getattr(work, "batch", config.batch))
+    rows = batch / (blocks(batch, config.batch) * config.batch)
+    return "" if rows == 1 else f"{100 * (1 - rows):.0f} % of the batch lanes idle"
