@@ -31,7 +31,7 @@ LONG = (
     "test_importers",
     "test_model_zoo",
     "test_zoo",
-    "test_provenance",
+    "test_root_cause",
     "test_torch_import",
     "test_float_islands",
     "test_exporters",

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import tvm
 from tvm import relax
 
-from vta_byoc.base.printable import printable
 from vta_byoc.graph_pack import GRAPH_PACK, graph_pack
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
@@ -22,6 +19,7 @@ from vta_byoc.hw.sim.target import exact_target, native_target
 from vta_byoc.ir.float_modules import TELL_OF_FLOATS, tell_of_floats
 from vta_byoc.ir.host_loops import TIR_PIPELINE
 from vta_byoc.ir.legality import INTEGER, LOWERED, PACKED, REGIONS, VM
+from vta_byoc.ir.printing import printers
 from vta_byoc.ir.stage import Stage, checked_forms
 from vta_byoc.options import DRAM_ONLY, OFF, ON, SCOPE_MODES, BuildOptions, build_options
 from vta_byoc.partition import MARK, mark
@@ -158,32 +156,11 @@ def _passes(
     for planned in stages:
         if planned.when.holds(options):
             passes.append(planned.make(options, made))
-            passes += _printers(planned.stage, options)
+            passes += printers(planned.stage, options.print_after)
     return passes
 
 
 # ---------------------------------------------------------------- printing
-def _printers(stage: Stage, options: BuildOptions) -> Iterator[tvm.transform.Pass]:
-    """The passes that print the module after ``stage``."""
-    for request in options.print_after:
-        name, _, file = request.partition("=")
-        if name == stage.name:
-            yield _printer(stage, file)
-
-
-def _printer(stage: Stage, file: str) -> tvm.transform.Pass:
-    @tvm.transform.module_pass(opt_level=0, name=f"vta.Print{stage.name}")
-    def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        text = printable(f"# after {stage.name}: {stage.gives}\n{mod.script()}\n")
-        if file:
-            Path(file).write_text(text, encoding="utf-8")
-        else:
-            sys.stderr.write(text)
-        return mod
-
-    return run
-
-
 def check_print_after(
     requests: Sequence[str],
     stages: Sequence[Planned] = STAGES,
@@ -237,10 +214,8 @@ def partition_passes(
         VTAError: no such mode, demands in a mode that does not read them, schedules of another
             machine, or options in both ways.
     """
-    keywords = {"config": config, "scopes": scopes, "demands": demands}
-    chosen = build_options(options, {**keywords, "schedules": schedules})
-    check_print_after(chosen.print_after, PARTITION, chosen)
-    return _passes(PARTITION, chosen)
+    given = {"scopes": scopes, "demands": demands, "schedules": schedules}
+    return _passes(PARTITION, _chosen(options, PARTITION, config=config, **given))
 
 
 def partition_for_vta(
@@ -275,10 +250,17 @@ def partition_for_vta(
     Warns:
         VTAWarning: nothing in the module is integer; quantize it first.
     """
-    keywords = {"config": config, "scopes": scopes, "demands": demands}
-    chosen = build_options(options, {**keywords, "schedules": schedules})
-    check_print_after(chosen.print_after, PARTITION, chosen)
-    return _partitioned(mod, chosen)
+    given = {"scopes": scopes, "demands": demands, "schedules": schedules}
+    return _partitioned(mod, _chosen(options, PARTITION, config=config, **given))
+
+
+def _chosen(
+    options: BuildOptions | None, stages: Sequence[Planned], **keywords: Any
+) -> BuildOptions:
+    """The options of a public function, which can print after those of ``stages`` that run."""
+    chosen = build_options(options, keywords)
+    check_print_after(chosen.print_after, stages, chosen)
+    return chosen
 
 
 def _partitioned(mod: tvm.IRModule, options: BuildOptions) -> tvm.IRModule:
@@ -354,21 +336,18 @@ def compile_module(
     schedules: Schedules | None = None,
     options: BuildOptions | None = None,
 ) -> Compiled:
-    """Like :func:`build`, keeping the programs and the placement record."""
-    keywords = {"config": config, "device": device, "target": target}
-    given = {"scopes": scopes, "demands": demands, "schedules": schedules}
-    chosen = build_options(options, {**keywords, **given})
+    """Compile as :func:`build` does, keeping the programs and the placement record."""
     partitioned = is_partitioned(mod)
-    check_print_after(chosen.print_after, BUILD if partitioned else STAGES, chosen)
+    given = {"scopes": scopes, "demands": demands, "schedules": schedules}
+    machine = {"config": config, "device": device, "target": target}
+    chosen = _chosen(options, BUILD if partitioned else STAGES, **machine, **given)
     pmod = mod if partitioned else _partitioned(mod, chosen)
     record = LoweredRegions()
     host = chosen.target or native_target()
     # The host's float operators round the same way whatever they are fused with, as the reference's
     # do; the simulator's integers need every instruction that there is.
     pipeline = _pipeline(dataclasses.replace(chosen, target=host), record)
-    exe = relax.build(
-        pmod, exact_target(host), relax_pipeline=pipeline, tir_pipeline=TIR_PIPELINE
-    )
+    exe = relax.build(pmod, exact_target(host), relax_pipeline=pipeline, tir_pipeline=TIR_PIPELINE)
     found = placements(pmod), sharing_record(pmod)
     return Compiled(exe, chosen.config, chosen.device, record.programs, *found)
 
@@ -401,7 +380,13 @@ def build(
         VTAError: no such device or mode, demands in a mode that does not read them, options in both
             ways, or a module of another form.
     """
-    keywords = {"config": config, "device": device, "target": target}
-    given = {"scopes": scopes, "demands": demands, "schedules": schedules}
-    chosen = build_options(options, {**keywords, **given})
-    return compile_module(mod, options=chosen).exe
+    return compile_module(
+        mod,
+        config,
+        device,
+        target,
+        scopes=scopes,
+        demands=demands,
+        schedules=schedules,
+        options=options,
+    ).exe

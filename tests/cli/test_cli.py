@@ -28,7 +28,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def quantized_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "_quantize", quantize_once)
+    monkeypatch.setattr(commands, "quantize", quantize_once)
 
 
 # ---------------------------------------------------------------- run
@@ -263,7 +263,7 @@ class TestFrontDoor:
     def test_our_own_mistake_is_called_a_bug(
         self, model: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(commands, "_quantize", _broken)
+        monkeypatch.setattr(commands, "quantize", _broken)
         result = cli("run", model)
         assert result.exit_code == 3
         assert result.stderr.splitlines()[-1] == (
@@ -273,7 +273,7 @@ class TestFrontDoor:
         assert "Traceback" not in result.stderr
 
     def test_interrupt(self, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(commands, "_quantize", _interrupted)
+        monkeypatch.setattr(commands, "quantize", _interrupted)
         result = cli("run", model)
         assert result.exit_code == 130
         assert result.stderr.splitlines()[-1] == "error: interrupted"

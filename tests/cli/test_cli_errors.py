@@ -26,7 +26,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def quantized_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "_quantize", quantize_once)
+    monkeypatch.setattr(commands, "quantize", quantize_once)
 
 
 @pytest.fixture(scope="module")

@@ -39,7 +39,7 @@ def text_of(report: ScopeReport) -> str:
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(commands, "_quantize", quantize_once)
+    monkeypatch.setattr(commands, "quantize", quantize_once)
     return small_model(tmp_path / "small.onnx")
 
 

@@ -315,7 +315,7 @@ def test_a_dynamic_shape_that_is_given(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- the command line
 @pytest.fixture
 def quantized_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "_quantize", quantize_once)
+    monkeypatch.setattr(commands, "quantize", quantize_once)
 
 
 @pytest.mark.usefixtures("quantized_once")

@@ -306,7 +306,7 @@ def test_a_partitioned_module_is_taken_as_it_is() -> None:
 # ---------------------------------------------------------------- the command line
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(commands, "_quantize", quantize_once)
+    monkeypatch.setattr(commands, "quantize", quantize_once)
     return small_model(tmp_path / "small.onnx")
 
 

@@ -291,7 +291,7 @@ def test_options_refuse_what_does_not_exist(given: dict[str, Any], message: str)
 # ---------------------------------------------------------------- the command line
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(commands, "_quantize", quantize_once)
+    monkeypatch.setattr(commands, "quantize", quantize_once)
     return small_model(tmp_path / "small.onnx")
 
 

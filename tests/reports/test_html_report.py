@@ -19,7 +19,8 @@ from vta_byoc.cli import commands
 from vta_byoc.hw.isa import Queue
 from vta_byoc.hw.timing.engine import simulate
 from vta_byoc.reports.chart_text import distinct, quantity, short
-from vta_byoc.reports.html.charts import DRAM_TITLES, figures
+from vta_byoc.reports.html.chart_style import DRAM_TITLES
+from vta_byoc.reports.html.charts import figures
 from vta_byoc.reports.html.report import html_report
 from vta_byoc.reports.html.roofline_chart import LABELS
 from vta_byoc.reports.run.layers import SRAMS, model_facts
@@ -323,7 +324,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def quantized_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "_quantize", quantize_once)
+    monkeypatch.setattr(commands, "quantize", quantize_once)
 
 
 @pytest.mark.usefixtures("quantized_once")

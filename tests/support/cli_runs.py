@@ -44,7 +44,7 @@ def small_model(path: Path) -> Path:
 def quantize_once(
     mod: tvm.IRModule, calibration: str | None, steps: Any, machine: VTAConfig | None = None
 ) -> tvm.IRModule:
-    """Stands in for `commands._quantize`: most tests ask about something else."""
+    """Stands in for `commands.quantize`: most tests ask about something else."""
     key = f"{mod.script()} {machine}"
     if calibration or key not in _DONE:
         _DONE[key] = _quantize(mod, calibration, steps, machine)
@@ -53,7 +53,7 @@ def quantize_once(
 
 
 _DONE: dict[str, Any] = {}
-_quantize = commands._quantize
+_quantize = commands.quantize
 
 
 def save(path: Path, array: np.ndarray) -> Path:

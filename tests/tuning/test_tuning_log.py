@@ -127,7 +127,7 @@ def test_calls_with_weights_in_common_keep_their_own_tile(tmp_path: Path) -> Non
 # ---------------------------------------------------------------- the command
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(commands, "_quantize", quantize_once)
+    monkeypatch.setattr(commands, "quantize", quantize_once)
     return small_model(tmp_path / "small.onnx")
 
 

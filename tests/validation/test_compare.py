@@ -203,9 +203,9 @@ def test_command(model: Path) -> None:
 
 
 def test_command_finds_the_layer(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    quantize_model = commands._quantize
+    quantize_model = commands.quantize
     monkeypatch.setattr(
-        commands, "_quantize", lambda mod, *rest: quantize_model(damaged(mod, "third"), *rest)
+        commands, "quantize", lambda mod, *rest: quantize_model(damaged(mod, "third"), *rest)
     )
     result = cli("compare", model)
     assert result.exit_code == 1

@@ -238,7 +238,7 @@ class TestEvaluate:
 class TestCommand:
     @pytest.fixture(autouse=True)
     def quantized_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(commands, "_quantize", quantize_once)
+        monkeypatch.setattr(commands, "quantize", quantize_once)
 
     def test_json(self, model: Path, data: Path) -> None:
         result = cli("eval", model, "--data", data, "--against", "onnxruntime", "--json")

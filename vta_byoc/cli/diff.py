@@ -170,18 +170,16 @@ def _diff_model(
     shapes: tuple[str, ...],
     calibration: str | None,
 ) -> Divergence | None:
-    from vta_byoc.cli.inputs import bind_inputs, parse_shapes, read_arrays, read_config
+    from vta_byoc.cli.inputs import parse_shapes, read_arrays, read_config
     from vta_byoc.cli.progress import Steps
 
     machine, steps = read_config(config), Steps()
     given, wanted, programs = read_arrays(inputs), parse_shapes(shapes), _programs(replaced)
-    mod = commands._import_model(model, wanted, steps)
-    dtypes = commands._input_dtypes(mod)
-    rows = commands._table_rows(mod)
-    bound = bind_inputs(commands._input_shapes(mod), given, seed, dtypes, rows)
+    mod = commands.import_model(model, wanted, steps)
+    bound = commands.bound_inputs(mod, given, seed)
     arrays = {name: value.array for name, value in bound.items()}
-    qmod = commands._quantize(mod, calibration, steps, machine)
-    compiled = commands._compile(qmod, machine, "sim", steps)
+    qmod = commands.quantize(mod, calibration, steps, machine)
+    compiled = commands.compile_for(qmod, machine, "sim", steps)
     with steps.step("diff", f"comparing {left} with {right}"):
         from vta_byoc.hw.trace.implementations import implementation
         from vta_byoc.validation.divergence import compare_models, compare_with_reference

@@ -12,8 +12,6 @@ from vta_byoc.cli import commands
 from vta_byoc.cli.consoles import say
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from vta_byoc.validation.accuracy import Evaluation
 
 FLOAT, ONNXRUNTIME = "float", "onnxruntime"
@@ -72,43 +70,37 @@ def evaluate(
       vta-byoc eval resnet8.onnx --data held-out.npz --device reference --json
     """
     from vta_byoc.cli.inputs import parse_shapes, read_config
-    from vta_byoc.cli.progress import Steps, stdout_console
+    from vta_byoc.cli.progress import Steps
 
     machine, wanted, steps = read_config(config), parse_shapes(shapes), Steps()
-    mod = commands._import_model(model, wanted, steps)
-    from vta_byoc.validation.accuracy import (
-        host_runner,
-        measure,
-        onnxruntime_runner,
-        runner,
-        signature,
-    )
+    mod = commands.import_model(model, wanted, steps)
+    from vta_byoc.validation import accuracy
     from vta_byoc.validation.labelled_dataset import LabelledData
 
-    samples = LabelledData(data, signature(mod), limit)
-    other = onnxruntime_runner(model) if against == ONNXRUNTIME else None
-    qmod = commands._quantize(mod, calibration, steps, machine)
+    samples = LabelledData(data, accuracy.signature(mod), limit)
+    other = accuracy.onnxruntime_runner(model) if against == ONNXRUNTIME else None
+    qmod = commands.quantize(mod, calibration, steps, machine)
     with steps.step("compile", f"compiling for device {device}"):
-        quantized = runner(qmod, machine, device)
-        other = other or host_runner(mod)
+        quantized = accuracy.runner(qmod, machine, device)
+        other = other or accuracy.host_runner(mod)
     text = f"running {len(samples)} samples on device {device} and in {against}"
     with steps.counted("evaluate", text, len(samples)) as show:
-        result = measure(quantized, other, samples, lambda done, _total: show(done))
+        result = accuracy.measure(quantized, other, samples, lambda done, _total: show(done))
     about = {"model": model, "config": config, "device": device, "data": data}
     if as_json:
         compared = {"compared_with": against, "calibration": calibration}
         report = {**about, **compared, **result.to_json(), "seconds": steps.seconds}
         say(json.dumps(report, indent=2))
     else:
-        print_evaluation(result, about, against, stdout_console())
+        print_evaluation(result, about, against)
 
 
-def print_evaluation(
-    result: Evaluation, about: Mapping[str, str], against: str, console: Console
-) -> None:
-    """The result as a table and a few lines."""
+def print_evaluation(result: Evaluation, about: Mapping[str, str], against: str) -> None:
+    """Print the result as a table and a few lines."""
+    from vta_byoc.cli.progress import stdout_console
     from vta_byoc.reports.tables import plain_table, print_lines
 
+    console = stdout_console()
     table = plain_table()
     for title in ("", "right", "accuracy", "samples/s"):
         table.add_column(title, justify="right" if title else "left")

@@ -108,9 +108,7 @@ def quantize_model(
         def progress(done: int, total: int | None) -> None:
             steps.detail(f"{text}: sample {done} of {total}")
 
-        return quantize(
-            mod, calibration=samples, config=machine, progress=progress, **options
-        )
+        return quantize(mod, calibration=samples, config=machine, progress=progress, **options)
 
 
 def _model() -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from vta_byoc.cli.progress import Steps
     from vta_byoc.quantization.calibration.samples import Sample
+    from vta_byoc.reports.quantization.report import QuantizationReport
 
 DATA_SEED = 2
 DATA_COUNT = 4
@@ -59,7 +60,7 @@ def quantize_report(
     """
     from vta_byoc.cli import files
     from vta_byoc.cli.inputs import parse_shapes
-    from vta_byoc.cli.progress import Steps, stdout_console
+    from vta_byoc.cli.progress import Steps
 
     wanted, steps = parse_shapes(shapes), Steps()
     options = quantization.chosen()
@@ -68,13 +69,7 @@ def quantize_report(
     if path is not None:
         files.check_writable(path, ".html")
     mod, qmod, samples = quantized_beside(model, wanted, calibration, data, steps)
-    with steps.step("compare", "comparing tensor by tensor"):
-        from vta_byoc.reports.quantization.report import quantization_report
-
-        def progress(done: int, total: int | None) -> None:
-            steps.detail(f"comparing tensor by tensor: sample {done} of {total or 'many'}")
-
-        report = quantization_report(mod, qmod, samples, progress)
+    report = _compared(mod, qmod, samples, steps)
     if path is not None:
         with steps.step("draw", f"drawing {path}"), files.replacing(path) as temporary:
             from vta_byoc.reports.quantization.html import quantization_html
@@ -85,11 +80,29 @@ def quantize_report(
         about = {"model": model, "quantization": options.arguments(), "calibration": calibration}
         say(json.dumps({**about, "data": data, **report.to_json()}, indent=2))
     else:
-        from vta_byoc.reports.quantization.text import print_report
+        _print(report, path)
 
-        print_report(report, stdout_console())
-        if path is not None:
-            say(f"{path} written: {path.stat().st_size / 1e6:,.1f} MB")
+
+def _compared(
+    mod: tvm.IRModule, qmod: tvm.IRModule, samples: Iterable[Sample], steps: Steps
+) -> QuantizationReport:
+    with steps.step("compare", "comparing tensor by tensor"):
+        from vta_byoc.reports.quantization.report import quantization_report
+
+        def progress(done: int, total: int | None) -> None:
+            steps.detail(f"comparing tensor by tensor: sample {done} of {total or 'many'}")
+
+        return quantization_report(mod, qmod, samples, progress)
+
+
+def _print(report: QuantizationReport, path: Path | None) -> None:
+    """Print ``report``, and where the page of it is."""
+    from vta_byoc.cli.progress import stdout_console
+    from vta_byoc.reports.quantization.text import print_report
+
+    print_report(report, stdout_console())
+    if path is not None:
+        say(f"{path} written: {path.stat().st_size / 1e6:,.1f} MB")
 
 
 def quantized_beside(
@@ -104,9 +117,9 @@ def quantized_beside(
     With --equalize the source is the equalized float module, whose tensors are those that are
     quantized.
     """
-    mod = commands._import_model(model, shapes, steps)
+    mod = commands.import_model(model, shapes, steps)
     samples = _samples(mod, calibration, data)
-    qmod = commands._quantize(mod, calibration, steps)
+    qmod = commands.quantize(mod, calibration, steps)
     if quantization.chosen().equalize:
         with steps.step("equalize", "equalizing the float model"):
             from vta_byoc.quantization.equalize import equalize

@@ -86,7 +86,7 @@ def reference_runner(
         programs: region name -> Program; the tensors they store are kept beside the outputs.
     """
     names = [name for program in programs.values() for name in stored(program)]
-    observed, count = _observing(qmod, names)
+    observed, count = observing(qmod, names)
     machine = relax.VirtualMachine(build_reference(observed), tvm.cpu())
 
     def run(inputs: Inputs) -> Reference:
@@ -141,9 +141,7 @@ def stored_tensors(program: Program, arena: np.ndarray) -> dict[str, np.ndarray]
     }
 
 
-def same_packed(
-    name: str, where: str, packed: np.ndarray, reference: np.ndarray
-) -> TensorCheck:
+def same_packed(name: str, where: str, packed: np.ndarray, reference: np.ndarray) -> TensorCheck:
     """Compare a packed tensor with the reference, in the layout that it has."""
     forms = read_packed(packed, reference.shape)
     checks = [same_bits(name, where, form, reference) for form in forms]
@@ -179,7 +177,7 @@ def _bits(array: np.ndarray) -> np.ndarray:
     return flat.view(f"u{flat.itemsize}").reshape(array.shape)
 
 
-def _observing(qmod: tvm.IRModule, names: Sequence[str]) -> tuple[tvm.IRModule, int]:
+def observing(qmod: tvm.IRModule, names: Sequence[str]) -> tuple[tvm.IRModule, int]:
     """``qmod`` with the variables ``names`` as further results, and how many results it had."""
     main, writer = qmod["main"], FunctionWriter()
     env: dict[relax.Var, relax.Expr] = {}

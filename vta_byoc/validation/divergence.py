@@ -24,7 +24,7 @@ from vta_byoc.pipeline import Compiled
 from vta_byoc.runtime.execute import Inputs as ModelInputs
 from vta_byoc.runtime.execute import profile
 from vta_byoc.validation.bit_exact import TensorCheck, reference_runner, same_packed
-from vta_byoc.validation.root_cause import culprit
+from vta_byoc.validation.root_cause import find_root_cause
 
 REFERENCE = "reference"
 """What the integer reference is called where implementations are named."""
@@ -337,9 +337,9 @@ def _inside(
     if found is not None and found.index < layer.end:
         return replace(found, evidence=f"{run.name} and {second.name} disagree on this program")
     assert check.first is not None
-    blame = culprit(qmod, inputs, program, values, layer, check.first)
-    at = _at(program, region, blame.index, blame.cause)
-    return replace(at, detail=blame.detail, evidence=blame.evidence)
+    origin = find_root_cause(qmod, inputs, program, values, layer, check.first)
+    at = _at(program, region, origin.index, origin.cause)
+    return replace(at, detail=origin.detail, evidence=origin.evidence)
 
 
 def _alike(program: Program, fresh: Program) -> bool:

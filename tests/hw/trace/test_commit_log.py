@@ -356,7 +356,7 @@ def test_a_wrong_compiler_is_caught_by_the_reference_alone(model: Model, change:
     last_gemm = find(program, Opcode.GEMM, "conv_b", nth=-1, reset=0)
     assert found.index == (last_gemm if change == "product" else index)
     assert cause in found.cause
-    assert found.evidence.startswith("way of the value: ")
+    assert found.evidence.startswith("path of the value: ")
 
 
 def test_an_instruction_that_misses_an_element_is_told(model: Model) -> None:
@@ -506,7 +506,7 @@ def test_a_spoilt_log_is_refused(edit: Callable[[str], str], message: str) -> No
 
 # ---------------------------------------------------------------- the command
 def test_diff_of_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "_quantize", quantize_once)
+    monkeypatch.setattr(commands, "quantize", quantize_once)
     path = small_model(tmp_path / "net.onnx")
     for right in ("reference", "numpy"):
         done = cli("diff", path, "--right", right)

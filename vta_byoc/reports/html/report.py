@@ -19,15 +19,15 @@ from vta_byoc.hw.timing.result import STALLS
 from vta_byoc.partitioning.placement import Placement
 from vta_byoc.passes.fuse_tiles import Sharing
 from vta_byoc.reports.chart_text import ON_CPU, ON_VTA, quantity
-from vta_byoc.reports.html.charts import (
+from vta_byoc.reports.html.chart_style import (
     DRAINED,
     DRAM_COLORS,
     DRAM_TITLES,
     QUEUE_COLORS,
     SPENT_COLORS,
-    figures,
-    name_width,
 )
+from vta_byoc.reports.html.charts import figures
+from vta_byoc.reports.html.layers_chart import name_width
 from vta_byoc.reports.html.page import script_json, template
 from vta_byoc.reports.placement.summary import (
     alu_share,

@@ -23,8 +23,7 @@ from vta_byoc.hw.trace.implementations import implementation
 from vta_byoc.hw.verify.rules import layer_of
 from vta_byoc.pipeline import Compiled, compile_module
 from vta_byoc.quantization.scales import Rescale, mean_scale
-from vta_byoc.validation import divergence
-from vta_byoc.validation import root_cause as provenance
+from vta_byoc.validation import divergence, root_cause
 from vta_byoc.validation.bit_exact import reference_runner
 from vta_byoc.validation.divergence import Divergence, compare_with_reference
 from vta_byoc.validation.root_cause import Stage, stages
@@ -233,7 +232,7 @@ def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Cas
         return call
 
     monkeypatch.setattr(divergence, "reference_runner", once(reference_runner))
-    monkeypatch.setattr(provenance, "_reference_values", once(provenance._reference_values))
+    monkeypatch.setattr(root_cause, "_reference_values", once(root_cause._reference_values))
     return Case(mod, net.inputs(), compiled, compiled.programs["region0"])
 
 
@@ -274,7 +273,7 @@ def test_the_layer_is_named_and_what_is_said_is_true(
 def way(found: Divergence) -> list[int]:
     """The instructions that a finding lists; those between its ends where it leaves some out."""
     start, listed = found.evidence.split(": ")
-    assert start == "way of the value"
+    assert start == "path of the value"
     if "..." in listed:
         listed = f"{listed.split('-')[0].split(',')[0]}-{listed.split(' ')[-1].split('-')[-1]}"
     ends = [list(map(int, part.split("-"))) for part in listed.split(", ")]
