@@ -366,14 +366,17 @@ def build(
     """Compile a partitioned (or integer-dialect) module to a ``relax.VMExecutable``.
 
     Args:
+        mod: the module.
         config: the machine; must be the one the module was partitioned for.
         device: "sim" (functional simulator) or "null" (dry run: zeros, no execution).
         target: the host's TVM target; this machine's CPU when None. Give a fixed target such as
             ``{"kind": "llvm", "mcpu": "x86-64-v3"}`` for libraries that run elsewhere.  The host's
             operators do without its fused multiply-add
             (:func:`vta_byoc.hw.sim.target.exact_target`).
-        scopes, demands, schedules: as for :func:`partition_for_vta`; a module that was already
+        scopes: as for :func:`partition_for_vta`, like the next two; a module that was already
             partitioned is taken as it is.
+        demands: what consumers demand.
+        schedules: what layers take.
         options: all of these, and more, in one value instead.
 
     Raises:

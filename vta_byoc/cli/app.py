@@ -67,6 +67,7 @@ class Application(click.Group):
         sys.exit(_flushed(code))
 
     def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; an error of ours is one line on stderr and an exit code."""
         try:
             return super().invoke(ctx)
         except (click.ClickException, click.Abort, click.exceptions.Exit):
@@ -173,6 +174,7 @@ Exit codes: 0 done, 1 a check found something, 2 something to put right, 3 a bug
 @commands.debug_option
 @click.pass_context
 def app(ctx: click.Context) -> None:
+    """Print the help when no command is given."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 

@@ -38,8 +38,10 @@ class Preprocessing(TypedDict, total=False):
 
 
 def calibration_option(command: Command) -> Command:
-    """Add --calibration, which a command takes as `calibration`, and --preprocess, which
-    `read_calibration` finds by itself."""
+    """Add --calibration and --preprocess.
+
+    A command takes the first as `calibration`; `read_calibration` finds the second by itself.
+    """
     samples = click.option(
         "--calibration",
         metavar="FILE.npz|FOLDER",
@@ -67,6 +69,8 @@ def read_calibration(
     """The samples of an .npz file or of a folder of images.
 
     Args:
+        path: the file or the folder.
+        mod: the model whose inputs they are for.
         preprocessing: options of `load_image_folder`; None: those of the running command.
     """
     if preprocessing is None:

@@ -75,8 +75,10 @@ _shapes = click.option(
 
 
 def shape_option(command: Command) -> Command:
-    """Options of every command that loads a model: --shape, and --memory-limit, which holds while
-    the command runs."""
+    """Add the options of every command that loads a model: --shape and --memory-limit.
+
+    The limit holds while the command runs.
+    """
     return _shapes(_memory_option(command))
 
 
@@ -131,8 +133,10 @@ def quantize_dry(
     output: Path | None = None,
     suffix: str = "",
 ) -> tuple[tvm.IRModule, VTAConfig, Steps]:
-    """The quantized model and the machine; what is wrong with the options is found out before the
-    long work."""
+    """The quantized model and the machine.
+
+    What is wrong with the options is found out before the long work.
+    """
     from vta_byoc.cli import files
     from vta_byoc.cli.inputs import parse_shapes, read_config
     from vta_byoc.cli.progress import Steps

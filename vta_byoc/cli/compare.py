@@ -58,9 +58,9 @@ def compare(
     data: str | None,
     as_json: bool,
 ) -> None:
-    """Run the integer form of MODEL and another runtime on the same inputs, compare tensor by
-    tensor, and name the first layer that diverges by more than a bound.
+    """Run the integer form of MODEL and another runtime on the same inputs.
 
+    They are compared tensor by tensor; the first layer that diverges by more than a bound is named.
     Exit code 1 when one does.
 
     \b

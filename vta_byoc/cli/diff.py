@@ -71,11 +71,11 @@ def diff(
     calibration: str | None,
     as_json: bool,
 ) -> None:
-    """Run MODEL (.onnx, or a program file) on two implementations and name the first instruction
-    whose effect differs; against the reference, first the layer whose stored tensor differs.
+    """Run MODEL (.onnx, or a program file) on two implementations, and say where they part.
 
-    With OTHER, a second program file, the two programs are compared. Exit code 1 when something
-    differs.
+    The first instruction whose effect differs is named; against the reference, the first layer
+    whose stored tensor differs, too. With OTHER, a second program file, the two programs are
+    compared. Exit code 1 when something differs.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`vta-byoc eval`: accuracy of the quantized model on labelled data, beside the float model."""
+"""`vta-byoc eval`: accuracy of the quantized model on a labelled dataset, beside the float one."""
 
 from __future__ import annotations
 
@@ -58,10 +58,9 @@ def evaluate(
     limit: int | None,
     as_json: bool,
 ) -> None:
-    """Quantize MODEL (.onnx, a classifier), run it on labelled samples, and count what is right,
-    beside the same model in float.
+    """Quantize MODEL (.onnx, a classifier), run it on a labelled dataset, and count what is right.
 
-    One batch of samples is in memory at a time.
+    The same is counted of the model in float. One batch of samples is in memory at a time.
 
     \b
     Examples:

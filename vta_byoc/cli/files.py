@@ -31,8 +31,9 @@ GIVEN = {
 
 
 def check_writable(path: Path, suffix: str = "") -> None:
-    """Refuse a path that no file can be written to, and one of a file that the running command
-    reads, also by another link to it.
+    """Refuse a path that no file can be written to, and one that the running command reads.
+
+    A file that is read is found by another link to it, too.
 
     Args:
         path: the file to be written later; nothing is left there.

@@ -37,11 +37,11 @@ def to_json() -> dict[str, list[dict[str, str]]]:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
 @commands.debug_option
 def passes(as_json: bool) -> None:
-    """List the stages in the order in which they run: the form of the IR that each takes and gives,
-    what it does, and with which options it runs. The forms are explained below the table.
+    """List the stages of the compiler in the order in which they run.
 
-    A stage called X is the TVM pass vta.X; the option --print-after X of other commands shows the
-    module behind it.
+    Each has the form of the IR that it takes and gives, what it does, and with which options it
+    runs. The forms are explained below the table. A stage called X is the TVM pass vta.X; the
+    option --print-after X of other commands shows the module behind it.
 
     \b
     Examples:

@@ -93,11 +93,11 @@ def trace(
     calibration: str | None,
     layer: str | None,
 ) -> None:
-    """Compile MODEL (.onnx, float32), simulate its time on VTA and write every instruction of it
-    as a timeline: a row for each queue and the memory port, arrows for tokens.
+    """Compile MODEL (.onnx, float32), simulate its time on VTA and write it as a timeline.
 
-    Open it in the Perfetto viewer or in chrome://tracing; one microsecond there is one cycle.
-    The times are those of the whole model, also with --layer.
+    Every instruction is in it: a row for each queue and the memory port, arrows for tokens. Open it
+    in the Perfetto viewer or in chrome://tracing; one microsecond there is one cycle. The times are
+    those of the whole model, also with --layer.
 
     \b
     Examples:

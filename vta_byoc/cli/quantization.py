@@ -80,8 +80,10 @@ class QuantizationOptions:
 
 
 def quantization_options(command: Command) -> Command:
-    """Add --calibration, which a command takes as `calibration`, and --preprocess and how to
-    quantize, which `quantize_model` finds by itself."""
+    """Add --calibration, --preprocess and the options of quantization.
+
+    A command takes the first as `calibration`; `quantize_model` finds the others by itself.
+    """
     for option in reversed(_OPTIONS):
         command = option(command)
     return calibration_option(command)
@@ -96,8 +98,10 @@ def chosen() -> QuantizationOptions:
 def quantize_model(
     mod: tvm.IRModule, calibration: str | None, steps: Steps, machine: VTAConfig | None = None
 ) -> tvm.IRModule:
-    """The integer module for a machine, the default preset when None, by the options of the
-    running command."""
+    """The integer module for a machine, by the options of the running command.
+
+    The machine is the default preset when None.
+    """
     options = chosen().arguments()
     text = f"quantizing with {_source(mod, calibration)}"
     with steps.step("quantize", text), boundary("quantized", _model()):

@@ -46,11 +46,11 @@ def quantize_report(
     output: str | None,
     as_json: bool,
 ) -> None:
-    """Quantize MODEL, run it beside what was quantized, and rank its operators by the noise that
-    they add, with what to try against the measured cause.
+    """Quantize MODEL, run it beside what was quantized, and rank its operators by their noise.
 
-    A float model is compared with itself in float; a model that came quantized with its own float
-    operators between quantize and dequantize. No machine is involved.
+    With each comes what to try against the measured cause. A float model is compared with itself in
+    float; a model that came quantized with its own float operators between quantize and dequantize.
+    No machine is involved.
 
     \b
     Examples:

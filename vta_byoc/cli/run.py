@@ -77,8 +77,9 @@ def run(
     output: str | None,
     seed: int,
 ) -> None:
-    """Import, quantize, compile and run MODEL (.onnx, float32), and report what ran where, why,
-    and what it cost.
+    """Import, quantize, compile and run MODEL (.onnx, float32).
+
+    The report says what ran where, why, and what it cost.
 
     \b
     Examples:

@@ -1,5 +1,4 @@
-"""The options that say where tensors between layers may live, and how layers are computed, for
-every command that compiles."""
+"""Options of every command that compiles: where tensors may live, how layers are computed."""
 
 from __future__ import annotations
 
@@ -104,8 +103,10 @@ class PlacementOptions(TypedDict):
 
 
 def chosen() -> PlacementOptions:
-    """What the running command was given, as the arguments `scopes`, `demands` and `schedules` of
-    :func:`vta_byoc.pipeline.partition_for_vta`."""
+    """What the running command was given, as arguments of `partition_for_vta`.
+
+    They are `scopes`, `demands` and `schedules` of :func:`vta_byoc.pipeline.partition_for_vta`.
+    """
     from vta_byoc.tuning.schedules import Schedules
 
     meta = click.get_current_context().meta

@@ -26,8 +26,10 @@ def _remember_check(ctx: click.Context, _param: click.Parameter, wanted: bool) -
 
 
 def _remember_print(stages: str) -> Callable[..., None]:
-    """A callback that keeps what to print; it refuses what is none of `pipeline`'s ``stages``
-    before the long work."""
+    """A callback that keeps what to print.
+
+    It refuses what is none of `pipeline`'s ``stages`` before the long work.
+    """
 
     def remember(ctx: click.Context, _param: click.Parameter, texts: Sequence[str]) -> None:
         ctx.meta[PRINT] = tuple(texts)

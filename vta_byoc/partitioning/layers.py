@@ -40,8 +40,10 @@ def match_layer(graph: Graph, anchor: Binding) -> list[Binding] | None:
 
 
 def weight_of(bindings: Sequence[Binding]) -> np.ndarray:
-    """The constant weights of the anchor, as the operator has them: int8, or both digits as
-    int32."""
+    """The constant weights of the anchor, as the operator has them.
+
+    They are int8; those of two digits are joined, as int32.
+    """
     high = np.asarray(bindings[0].value.args[1].value.numpy())
     shift = digits.digit_shift(bindings)
     if not shift:
@@ -169,6 +171,7 @@ def read_transpose(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
 
 
 def check_layout(call: relax.Call, wanted: tuple[str, str]) -> None:
+    """Refuse a call whose data and weights are not in the layouts ``wanted``."""
     have = (str(call.attrs.data_layout), str(call.attrs.kernel_layout))
     if have != wanted or str(call.attrs.out_layout) not in ("", wanted[0]):
         raise VTAError(

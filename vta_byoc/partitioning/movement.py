@@ -33,7 +33,7 @@ SHUFFLE = (0, 2, 1, 3, 4)
 
 # ---------------------------------------------------------------- concat
 def match_concat(graph: Graph, anchor: Binding) -> list[Binding] | None:
-    """concat of int8 tensors."""
+    """A concat of int8 tensors that the model computes."""
     parts = _parts(anchor.value)
     if not parts or any(dtype_of(p) != "int8" or is_constant(p) for p in parts):
         return None

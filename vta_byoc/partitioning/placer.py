@@ -78,8 +78,11 @@ class Placer:
     def _placed(
         self, name: str, bindings: Sequence[Binding], works: Mapping[relax.Var, Work]
     ) -> Placement:
-        """Where an operator runs, without its work: on VTA if nothing or the smaller part of its
-        multiply-accumulates is left to the CPU."""
+        """Where an operator runs, without its work.
+
+        It runs on VTA if nothing, or less than half of its multiply-accumulates, is left to the
+        CPU.
+        """
         outside = [b for b in bindings if b.var not in self._inside]
         left = [b for b in outside if computes(b.value)]
         groups = [self._groups[b.var] for b in bindings if b.var in self._groups]
@@ -140,8 +143,11 @@ def _operator(expr: relax.Expr) -> str:
 
 
 def _kind(bindings: Sequence[Binding], works: Mapping[relax.Var, Work]) -> str:
-    """What an operator is that became ``bindings``: what multiplies and accumulates the most, else
-    what computes and is no step, else the first that is no step."""
+    """The kind of an operator that became ``bindings``.
+
+    It is what multiplies and accumulates the most, else what computes and is no step, else the
+    first that is no step.
+    """
     most = max(bindings, key=lambda b: works[b.var].macs)
     if works[most.var].macs:
         return _operator(most.value)

@@ -47,8 +47,10 @@ class RegionCall:
 
 
 def region_calls(mod: tvm.IRModule) -> dict[relax.Var, RegionCall]:
-    """The calls of regions in ``main`` by the variable of their result, in its order, which
-    numbers them; later passes may execute them in another one."""
+    """The calls of regions in ``main`` by the variable of their result.
+
+    The order of ``main`` numbers them; later passes may execute them in another one.
+    """
     functions = {gv.name_hint: func for gv, func in region_functions(mod).items()}
     found: dict[relax.Var, RegionCall] = {}
     for binding in straight_bindings(mod["main"]):
@@ -110,8 +112,12 @@ class Region:
 def computes_of(
     composite: relax.Function,
 ) -> tuple[tuple[tvm.ir.GlobalVar, ...], tuple[int, ...], tuple[str, ...]]:
-    """The PrimFuncs that a packed composite calls, which argument of each but the first is the
-    result of the one before, and the names of these results."""
+    """The PrimFuncs that a packed composite calls, and how each takes the result of the one before.
+
+    Returns:
+        The PrimFuncs; which argument of each but the first is that result; the names of these
+        results.
+    """
     computes, carried, inside = [], [], []
     before: relax.Var | None = None
     for binding in composite.body.blocks[0].bindings:

@@ -15,8 +15,13 @@ PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def short(name: str, length: int = NAME_LENGTH, tail: int | None = None) -> str:
-    """``name``, its middle left out when it is longer than ``length``; ``tail`` of its last letters
-    stay, half of all when None."""
+    """``name``, its middle left out when it is longer than ``length``.
+
+    Args:
+        name: any text.
+        length: letters that it may have.
+        tail: how many of its last letters stay; half of all when None.
+    """
     if len(name) <= length:
         return name
     tail = length // 2 if tail is None else tail

@@ -34,8 +34,11 @@ NOT_THERE = "the other runtime does not have it"
 
 @dataclass(frozen=True)
 class Bound:
-    """What counts as diverging: an SQNR below `sqnr` dB, or, where `lsb` is given, an int8 value
-    that is more than `lsb` steps away (float32 tensors are not judged then)."""
+    """What counts as diverging.
+
+    It is an SQNR below `sqnr` dB, or, where `lsb` is given, an int8 value that is more than `lsb`
+    steps away; float32 tensors are not judged then.
+    """
 
     sqnr: float | None = None
     lsb: int | None = None
@@ -44,6 +47,7 @@ class Bound:
         return f"{self.lsb} LSB" if self.lsb is not None else f"{self.sqnr:g} dB"
 
     def is_broken(self, tensor: Compared) -> bool:
+        """Whether ``tensor`` diverges by more than the bound."""
         if self.lsb is not None:
             return tensor.lsb is not None and tensor.lsb > self.lsb
         assert self.sqnr is not None
@@ -92,6 +96,7 @@ class Compared:
     equal: float | None
 
     def to_json(self) -> JsonObject:
+        """The tensor in `compare --json`; docs/quantization-report.md explains the keys."""
         sqnr: float | str = self.sqnr
         if not math.isfinite(self.sqnr):
             sqnr = "exact" if self.sqnr > 0 else "no signal"
@@ -126,6 +131,7 @@ class Comparison:
         return before, [tensor for tensor in self.tensors if first.name in tensor.inputs]
 
     def to_json(self) -> JsonObject:
+        """The object of `compare --json`, without what the command line adds."""
         first = self.first
         return {
             "bound": str(self.bound),
@@ -151,6 +157,7 @@ def compare(
         qmod: the result of `quantize`.
         samples: read once, one at a time.
         other: see `runtimes`.
+        bound: what counts as diverging.
         progress: called after each sample.
 
     Raises:

@@ -126,6 +126,7 @@ def stored_tensors(program: Program, arena: np.ndarray) -> dict[str, np.ndarray]
     """Every tensor that a run of ``program`` stored, packed, by symbol, in the order of `stored`.
 
     Args:
+        program: what ran.
         arena: the arena (int8) after the run.  The results are what it holds.  Where temporaries
             share bytes it has not kept them all: they come from a run of ``program.apart()`` on
             the inputs in ``arena``, on the functional simulator.

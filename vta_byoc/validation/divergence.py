@@ -91,6 +91,8 @@ def compare_runs(
     Args:
         program: what ``left`` runs, and ``right`` too unless there is a variant.
         inputs: by symbol name.
+        left: the implementation that runs ``program``.
+        right: the one it is compared with.
         variant: another version of ``program`` for ``right``: as many instructions, same layers.
         region: name of the region, for the result.
     """
@@ -178,6 +180,8 @@ def compare_models(
     Args:
         compiled: the result of :func:`vta_byoc.pipeline.compile_module`.
         inputs: of the model, as for :func:`vta_byoc.profile`.
+        left: the first implementation.
+        right: the second one.
         programs: by region, what ``left`` runs instead of what was compiled.
     """
     given = _checked(programs or {}, compiled)
@@ -200,8 +204,10 @@ def compare_with_reference(
 
     Args:
         qmod: the quantized module that ``compiled`` was made from.
-        compiled, inputs, programs: as for :func:`compare_models`.
+        compiled: as for :func:`compare_models`.
+        inputs: of the model.
         run: the implementation in question.
+        programs: by region, what ``run`` runs instead of what was compiled.
     """
     given = _checked(programs or {}, compiled)
     tensors = reference_runner(qmod, compiled.programs)(inputs).tensors
@@ -287,8 +293,9 @@ def _spoiler(program: Program, log: CommitLog, apart: CommitLog, layer: Layer) -
     """The STORE that spoils a tensor whose bytes it shares, and what it spoils.
 
     Args:
-        log, apart: of runs of ``program`` and of ``program.apart()``: with all tensors apart the
-            results are right.
+        program: as it was compiled.
+        log: of a run of ``program``.
+        apart: of a run of ``program.apart()``: without buffer sharing the results are right.
         layer: its result is wrong otherwise.
     """
     insns = [ISA.of(program.config).decode(*words) for words in program.insns.tolist()]

@@ -47,8 +47,10 @@ class Signature:
 
 @dataclass(frozen=True)
 class Batch:
-    """Arrays for one call of the model. Only the first `len(labels)` samples count: in the last
-    batch the others are zero."""
+    """Arrays for one call of the model.
+
+    Only the first `len(labels)` samples count: in the last batch the others are zero.
+    """
 
     inputs: dict[str, np.ndarray]
     labels: np.ndarray
@@ -67,6 +69,8 @@ class LabelledData:
         """Check the file.
 
         Args:
+            path: the `.npz` archive.
+            signature: the inputs and the output of the model.
             limit: read at most so many samples.
 
         Raises:

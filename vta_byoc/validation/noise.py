@@ -134,6 +134,7 @@ class Tally:
         self._source += np.bincount(bins.astype("int64") + 1, minlength=BINS + 2)
 
     def measures(self) -> Measures:
+        """The measures of all samples that were added."""
         mean_power = float((self._shift**2).sum()) * len(self._shift) / max(self._values, 1)
         return Measures(
             sqnr=decibels(self._signal, self._error),
@@ -211,8 +212,10 @@ class WeightMeasures:
 
 
 def weight_measures(layer: FloatLayer, entry: TensorEntry) -> WeightMeasures:
-    """Of a layer's float weights, quantized as the record's `entry` says: `scale`, and `scales`
-    of the channels."""
+    """The noise of a layer's weights, quantized as the record's `entry` says.
+
+    The entry has `scale`, and `scales` where the channels differ.
+    """
     weight = layer.weight
     peaks = channel_peaks(ANCHORS[op_name(layer.call)], weight, layer.call.attrs)
     steps = np.asarray(entry.get("scales", entry["scale"]), np.float64)

@@ -53,8 +53,12 @@ class RootCause:
 
 @dataclass(frozen=True)
 class Stage:
-    """A value between the layer's input and its stored tensor: variable ``name``, which ``op``
-    (of ``ir.chains.STEP_OPS``) made of the one before; the first one has no ``op``."""
+    """A value between the layer's input and its stored tensor.
+
+    Attributes:
+        op: of ``ir.chains.STEP_OPS``, what made it of the value before; "" for the first one.
+        name: its variable.
+    """
 
     op: str
     name: str
@@ -76,8 +80,11 @@ def find_root_cause(
     """The first instruction on the way to ``layer.output[at]`` that can be shown to be wrong.
 
     Args:
-        qmod, inputs: the quantized module and its inputs.
-        program, values: a region's program and its inputs by symbol; it runs to its end.
+        qmod: the quantized module.
+        inputs: of the module.
+        program: a region's program; it runs to its end.
+        values: the inputs of the program by symbol.
+        layer: the layer of the program that stores the tensor.
         at: an element of the stored tensor, as the module has it, that is wrong.
     """
     chain = stages(qmod, layer.output)
@@ -117,8 +124,10 @@ def _not_stored(machine: MachineRun, tensor: StoredTensor, layer: Layer, where: 
 
 
 def _owns(program: Program, layer: Layer, store: int, element: int) -> bool:
-    """Whether DRAM ``element`` of what ``layer`` stores may be written by a STORE: it is of the
-    layer, or of one that stores a part of the tensor."""
+    """Whether a STORE may write DRAM ``element`` of what ``layer`` stores.
+
+    It may where it is of the layer, or of one that stores a part of the tensor.
+    """
     byte = element * program.config.out_elem_bytes
     for other in program.layers:
         if other.begin <= store < other.end and other.output:
@@ -210,8 +219,11 @@ def _why_sum(
 def _aligned(
     effects: Sequence[LaneEffect], chain: Sequence[Stage], wanted: Sequence[int]
 ) -> list[int]:
-    """How many of ``effects`` are done after each stage: cheapest, where it costs to let an
-    instruction do what it is not for, or nothing do what changes the reference's value."""
+    """How many of ``effects`` are done after each stage.
+
+    Of all ways to cut them the cheapest is taken: it costs to let an instruction do what it is not
+    for, or nothing do what changes the reference's value.
+    """
     kinds = {kind for stage in chain[1:] for kind in stage.kinds}
     costs = [0, *(2 * (effect.by_number and effect.kind in kinds) for effect in effects)]
     first = {end: (cost, [end]) for end, cost in enumerate(itertools.accumulate(costs))}

@@ -32,6 +32,7 @@ def runtime(name: str, model: str, mod: tvm.IRModule, pairs: Sequence[Pair]) -> 
     Args:
         name: "float", "onnxruntime" or "tflite".
         model: the file that `mod` was loaded from.
+        mod: the source module.
         pairs: the tensors that are wanted.
 
     Raises:
@@ -108,8 +109,10 @@ def onnxruntime_runtime(path: str) -> Runtime:
 
 
 def tflite_runtime(path: str) -> Runtime:
-    """A TFLite file in the LiteRT interpreter without delegates, every tensor preserved; tensors of
-    four axes in the order NCHW."""
+    """A TFLite file in the LiteRT interpreter without delegates, with every tensor preserved.
+
+    Tensors of four axes are in the order NCHW.
+    """
     try:
         from ai_edge_litert import interpreter as litert
     except ImportError as error:

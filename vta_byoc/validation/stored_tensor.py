@@ -34,6 +34,10 @@ class StoredTensor:
 
     @classmethod
     def of(cls, machine: MachineRun, name: str, reference: np.ndarray) -> StoredTensor:
+        """The tensor ``name`` as a run left it, beside ``reference`` (int8 or int32).
+
+        Of the layouts in which a region may store it, the one with the fewest differences counts.
+        """
         symbol, arena = machine.program.symbol(name), machine.arena
         count = PLANES if reference.dtype == np.int32 else 1
         wanted = np.stack([(reference >> 8 * p).astype(np.int8) for p in range(count)])

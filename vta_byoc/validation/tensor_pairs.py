@@ -56,6 +56,7 @@ class Pair:
 
     @property
     def is_int8(self) -> bool:
+        """Whether the quantized module has the tensor as integers."""
         return not is_float32(self.quantized.var)
 
     @property
@@ -177,8 +178,10 @@ def _copied(
     params: Mapping[relax.Var, relax.Var],
     ideal: Mapping[relax.Var, relax.Var] | None = None,
 ) -> dict[relax.Var, relax.Var]:
-    """Write the bindings of `main`; its variables -> the new ones. Who reads a variable of `ideal`
-    gets that instead."""
+    """Write the bindings of `main`, and give its variables -> the new ones.
+
+    Who reads a variable of `ideal` gets that instead.
+    """
     made, read = dict(params), dict(params)
     for binding in straight_bindings(main):
         var = binding.var

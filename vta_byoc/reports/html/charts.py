@@ -43,8 +43,10 @@ def figures(facts: ModelFacts) -> dict[str, Figure]:
 
 # ---------------------------------------------------------------- placement
 def placement_figure(facts: ModelFacts) -> Figure:
-    """A bar as long as the model's MACs, one as its ALU operations; a piece for each operator,
-    those on VTA first."""
+    """A bar as long as the model's MACs, and one as long as its ALU operations.
+
+    Each has a piece for each operator, those on VTA first.
+    """
     kinds = [
         ("MACs", "MAC", [(op, op.on_vta.macs, op.on_cpu.macs) for op in facts.placement]),
         (

@@ -32,8 +32,11 @@ def _harmless(value: object) -> object:
 
 
 def script_json(data: Json) -> str:
-    """JSON that may stand inside a script element: no text in it can end the element, and names
-    have their control characters as escapes that a page shows."""
+    """JSON that may stand inside a script element.
+
+    No text in it can end the element, and names have their control characters as escapes that a
+    page shows.
+    """
     text = json.dumps(_shown(data), ensure_ascii=False, separators=(",", ":"))
     for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")

@@ -236,8 +236,11 @@ def _number(value: int) -> str:
 
 
 def _on_chip_row(item: Sharing) -> Sequence[str]:
-    """Tensor, who takes it from the tiles, by which rule, bytes, bytes that are not moved, cycles
-    of both operators by estimate, apart and together."""
+    """A row of the tensors on chip.
+
+    It has the tensor, who takes it from the tiles, by which rule, its bytes, the bytes that are
+    not moved, and the cycles of both operators by estimate, apart and together.
+    """
     cycles = (f"{item.apart:,.0f}", f"{item.together:,.0f}")
     return [item.tensor, item.consumer, item.rule, f"{item.nbytes:,}", f"{item.saved:,}", *cycles]
 
@@ -249,8 +252,11 @@ def _unmet_row(reason: str, items: Sequence[Sharing]) -> Sequence[str]:
 
 
 def _arena_rows(facts: ModelFacts) -> list[Sequence[str]]:
-    """Region, bytes of what the host hands over and is handed back, of weights and micro-ops, of
-    stored tensors, of the same with a place for each, of all."""
+    """A row for each region's arena, in bytes.
+
+    It has the region, what the host hands over and is handed back, weights and micro-ops, stored
+    tensors, the same without buffer sharing, and all of it.
+    """
     return [
         [name, *(f"{n:,}" for n in (a.inputs, a.outputs, a.constants, a.peak, a.apart))]
         for name, a in facts.memory.arenas.items()
@@ -258,8 +264,11 @@ def _arena_rows(facts: ModelFacts) -> list[Sequence[str]]:
 
 
 def _operator_row(op: Placement) -> Sequence[str]:
-    """Name, kind, device, MACs, ALU operations, estimate, rule, how it is computed or what would
-    let it in, what the host writes."""
+    """A row of the operators.
+
+    It has name, kind, device, MACs, ALU operations, estimate, rule, how VTA computes it or what
+    would let it in, and what the host writes.
+    """
     rule = "; ".join(text for text in (op.why.rule, remark(op)) if text)
     numbers = (op.macs, op.alu_ops, op.cycles)
     how = op.note if op.device == "vta" else next_step(op)

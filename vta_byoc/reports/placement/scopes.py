@@ -45,12 +45,12 @@ UNMOVED = Traffic()
 # ---------------------------------------------------------------- what is reported
 @dataclass(frozen=True)
 class Row:
-    """A tensor: the part of the network it belongs to ("host", "region0", ...), its kind
-    ("input", "constant", "value", "output") and the decision.
+    """A tensor, and the decision where it lives.
 
-    ``traffic`` is what VTA moves of it; ``saved`` what it would move were it not on chip;
-    ``on_chip`` are the demands for the accumulator buffer, met or not; ``calls`` in a row find it
-    in SRAM where the first of them has loaded it.
+    It belongs to a part of the network ("host", "region0", ...) and is of a kind ("input",
+    "constant", "value", "output"). ``traffic`` is what VTA moves of it; ``saved`` what it would
+    move were it not on chip; ``on_chip`` are the requirements of the accumulator buffer, met or
+    not; ``calls`` in a row find it in SRAM where the first of them has loaded it.
     """
 
     part: str
@@ -79,8 +79,12 @@ class Copy:
 
 @dataclass(frozen=True)
 class Arena:
-    """Bytes of the values between layers and the results of a region: ``peak`` as they share
-    memory, ``apart`` if each had its own."""
+    """Bytes of the values between layers and the results of a region.
+
+    Attributes:
+        peak: as they share memory.
+        apart: without buffer sharing.
+    """
 
     peak: int
     apart: int
@@ -88,8 +92,10 @@ class Arena:
 
 @dataclass(frozen=True)
 class ScopeReport:
-    """Everything that `vta-byoc scopes` shows of ``model`` on the machine ``config``; ``arenas``
-    by region."""
+    """Everything that `vta-byoc scopes` shows of ``model`` on the machine ``config``.
+
+    ``arenas`` are by region.
+    """
 
     model: str
     config: str
@@ -241,8 +247,11 @@ def _host_rows(mod: tvm.IRModule, config: VTAConfig) -> list[Row]:
 
 
 def host_demands(mod: tvm.IRModule) -> Callable[[CallSite], Needs | None]:
-    """What the calls of ``main`` demand: regions as their decisions say, packs and folds write
-    what a region reads, unpacks read what it stores; all others are the host's, in `global`."""
+    """The scopes that the calls of ``main`` need.
+
+    Regions need what their decisions say; packs and folds write what a region reads, unpacks read
+    what it stores; all others are the host's, in `global`.
+    """
     regions = {}
     for gvar, func in region_functions(mod).items():
         scopes = scopes_of(func)

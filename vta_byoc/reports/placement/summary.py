@@ -94,6 +94,7 @@ class Share:
 
     @property
     def text(self) -> str:
+        """The total, what of it is on VTA, and the share of that in percent."""
         of = f" ({percent(self.on_vta, self.total)})" if self.total else ""
         return f"{self.total:,}, on VTA {self.on_vta:,}{of}"
 
@@ -118,8 +119,10 @@ def _share(what: str, amounts: Iterable[tuple[int, int]]) -> Share:
 
 
 def shortfalls(placement: Sequence[Placement], least: float) -> list[str]:
-    """A line for each kind of work of which less than ``least`` percent are on VTA: how much is
-    missing and which operators have the most of it."""
+    """A line for each kind of work of which less than ``least`` percent are on VTA.
+
+    It says how much is missing and which operators have the most of it.
+    """
     lines = [
         _shortfall(share, least, [(amount(op), op.name) for op in placement])
         for share, amount in (

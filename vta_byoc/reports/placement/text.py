@@ -94,8 +94,10 @@ def _cell(text: str) -> Text:
 
 # ---------------------------------------------------------------- run
 def layer_counters(programs: Mapping[str, Program]) -> dict[str, dict[str, int]]:
-    """The seven counters of every operator on VTA, by decoding; of operators that share tiles
-    all are the first one's."""
+    """The seven counters of every operator on VTA, by decoding.
+
+    Those of operators that share tiles are all the first one's.
+    """
     found: dict[str, dict[str, int]] = {}
     for program in programs.values():
         for layer in program.layers:

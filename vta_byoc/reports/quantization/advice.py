@@ -20,10 +20,12 @@ ENOUGH_DB = 40.0
 
 @dataclass(frozen=True)
 class Advice:
-    """Attributes:
-    rule: the name of the rule.
-    cause: what was measured.
-    step: what to try.
+    """What to try against the noise of an operator, and why.
+
+    Attributes:
+        rule: the name of the rule.
+        cause: what was measured.
+        step: what to try.
     """
 
     rule: str
@@ -33,12 +35,14 @@ class Advice:
 
 @dataclass(frozen=True)
 class Rule:
-    """Attributes:
-    figure: (operator, all operators) -> what is measured; None where it does not apply.
-    threshold: the rule holds for figures of at least this.
-    cause: with `{figure}` and `{threshold}` in it.
-    step: with `{name}` in it.
-    for_any: holds for models that came quantized too, and however little noise is added.
+    """A cause of noise that can be measured, and what to try against it.
+
+    Attributes:
+        figure: (operator, all operators) -> what is measured; None where it does not apply.
+        threshold: the rule holds for figures of at least this.
+        cause: with `{figure}` and `{threshold}` in it.
+        step: with `{name}` in it.
+        for_any: holds for models that came quantized too, and however little noise is added.
     """
 
     name: str
@@ -49,6 +53,7 @@ class Rule:
     for_any: bool = False
 
     def advice(self, op: Operator, every: Sequence[Operator]) -> Advice | None:
+        """The advice of this rule for ``op``; None where it does not hold."""
         figure = self.figure(op, every)
         if figure is None or not figure >= self.threshold:
             return None

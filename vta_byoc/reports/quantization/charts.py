@@ -25,8 +25,11 @@ DIGITS = 4
 
 
 def sqnr_figure(operators: Sequence[Operator]) -> Figure:
-    """A row for each operator, first on top: SQNR of its result, and what it would be if the
-    operator alone were quantized. Equal tensors have no point."""
+    """A row for each operator, the first on top, with the SQNR of its result.
+
+    Beside it is what that would be if the operator alone were quantized. Equal tensors have no
+    point.
+    """
     names = distinct([op.name for op in operators], NAME_LENGTH)
     rows = list(range(len(operators)))
     width = max((len(name) for name in names), default=1)
@@ -78,8 +81,10 @@ def _points(
 
 
 def details(operators: Sequence[Operator]) -> list[JsonObject]:
-    """For each operator what the page shows when it is chosen: facts, and histograms as shares of
-    the values over the levels of int8."""
+    """For each operator what the page shows when it is chosen.
+
+    These are facts, and histograms as shares of the values over the levels of int8.
+    """
     return [_detail(op) for op in operators]
 
 

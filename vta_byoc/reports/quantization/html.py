@@ -27,9 +27,10 @@ ADVISED = 20
 
 
 def quantization_html(report: QuantizationReport, model: str, options: str) -> str:
-    """The page.
+    """The page of `vta-byoc quantize-report`.
 
     Args:
+        report: what it shows.
         model: the model file; its name is the title.
         options: how it was quantized, for people.
     """

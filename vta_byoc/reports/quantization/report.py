@@ -63,8 +63,11 @@ class Operator:
 
     @property
     def drop(self) -> float:
-        """By how many dB the result is worse than the worst input; negative: it averages errors
-        out. NaN where one of both is not a number."""
+        """By how many dB the result is worse than the worst input.
+
+        It is negative where the operator averages errors out, and NaN where one of both is not a
+        number.
+        """
         sqnr = self.measures.sqnr
         if math.isinf(self.input_sqnr):
             return 0.0 if math.isinf(sqnr) else math.nan
@@ -142,6 +145,7 @@ class QuantizationReport:
         return [op for op in self.operators if op.name not in read]
 
     def to_json(self) -> JsonObject:
+        """The object of `--json`; docs/quantization-report.md explains its keys."""
         return {
             "samples": self.samples,
             "compared_with": "the model as it came" if self.came_quantized else "float",

@@ -40,6 +40,7 @@ def scale_text(op: Operator) -> str:
 
 
 def cosine_text(op: Operator) -> str:
+    """The cosine between the result and the float model's, with four digits."""
     return NONE if op.measures.cosine is None else f"{op.measures.cosine:.4f}"
 
 
@@ -50,11 +51,13 @@ def used_text(op: Operator) -> str:
 
 
 def saturation_text(op: Operator) -> str:
+    """The share of the result's values at the ends of int8."""
     levels = op.measures.levels
     return NONE if levels is None else share_text(levels.saturated)
 
 
 def weight_text(op: Operator) -> str:
+    """The SQNR of the weights, in dB; a dash for an operator that has none."""
     return NONE if op.weights is None else decibel_text(op.weights.sqnr)
 
 
@@ -74,6 +77,7 @@ COLUMNS = {
 
 
 def compared_with(report: QuantizationReport) -> str:
+    """What the integer model was compared with, in words."""
     if report.came_quantized:
         return "the model as it came, float operators between its own quantize and dequantize"
     return "the float model"
@@ -130,5 +134,6 @@ def print_report(report: QuantizationReport, console: Console) -> None:
 
 
 def remedy_text(remedy: Remedy) -> str:
+    """What to try, for how many operators, and their share of the noise."""
     operators = count(len(remedy.operators), "operator")
     return f"{remedy.step}: {operators} with {share_text(remedy.harm)} % of the noise"

@@ -44,6 +44,7 @@ class SramUse:
 
     @property
     def share(self) -> float:
+        """What part of the buffer is used, 0 to 1."""
         return self.used / self.depth
 
 
@@ -74,6 +75,7 @@ class LayerFacts:
 
     @property
     def dram_bytes(self) -> int:
+        """The bytes of all kinds that it moves between DRAM and SRAM."""
         return sum(self.dram.values())
 
     @property
@@ -87,6 +89,7 @@ class LayerFacts:
         return self.macs / self.cycles if self.cycles else 0.0
 
     def to_json(self) -> JsonObject:
+        """The layer in `report --json`; docs/report.md explains the keys."""
         return {
             "region": self.region,
             "name": self.name,
@@ -104,8 +107,10 @@ class LayerFacts:
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """A compiled model under one timing; ``layers`` and ``regions`` in the order of the
-    regions' numbers, ``memory`` without the time."""
+    """A compiled model under one timing.
+
+    ``layers`` and ``regions`` are in the order of the regions' numbers; ``memory`` has no time.
+    """
 
     config: VTAConfig
     timing: Timing
@@ -121,6 +126,7 @@ class ModelFacts:
 
     @property
     def milliseconds(self) -> float:
+        """The cycles at the clock of the machine."""
         return self.cycles / (self.timing.clock_mhz * 1000)
 
     @property
@@ -135,6 +141,7 @@ class ModelFacts:
 
     @property
     def macs_total(self) -> int:
+        """Multiply-accumulates of the whole model, on VTA and on the CPU."""
         return sum(op.macs for op in self.placement)
 
     @property
@@ -144,6 +151,7 @@ class ModelFacts:
 
     @property
     def alu_ops_total(self) -> int:
+        """ALU operations of the whole model, on VTA and on the CPU."""
         return sum(op.alu_ops for op in self.placement)
 
     @property
@@ -158,6 +166,7 @@ class ModelFacts:
 
     @property
     def counters(self) -> dict[str, int]:
+        """The seven counters, summed over all layers."""
         return {n: sum(layer.counters[n] for layer in self.layers) for n in COUNTER_NAMES}
 
     @property
@@ -245,8 +254,10 @@ def _layers(region: str, program: Program, result: TimingResult) -> Iterator[Lay
 
 
 def _with_work(layers: Sequence[LayerFacts], ops: Iterable[Placement]) -> list[LayerFacts]:
-    """``layers`` with the work of their operators; those of one operator share it as they share
-    its GEMM and ALU micro-ops."""
+    """``layers`` with the work of their operators.
+
+    Layers of one operator share it as they share its GEMM and ALU micro-ops.
+    """
     of_op: dict[str, list[int]] = {}
     for number, layer in enumerate(layers):
         for name in operators_of(layer.name):

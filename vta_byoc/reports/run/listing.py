@@ -28,8 +28,11 @@ def layer_listing(programs: Mapping[str, Program], name: str) -> str:
 
 
 def find_layer(programs: Mapping[str, Program], name: str) -> tuple[str, Layer]:
-    """The region and the layer ``name``, or the one that has the operator ``name`` in its tiles;
-    VTAError when there is none."""
+    """The region and the layer ``name``, or the one that has the operator ``name`` in its tiles.
+
+    Raises:
+        VTAError: there is none.
+    """
     layers = [(r, layer) for r, program in programs.items() for layer in program.layers]
     for region, layer in layers:
         if name == layer.name or name in layer.name.split(JOINT):

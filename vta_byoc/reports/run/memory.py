@@ -39,6 +39,7 @@ class ArenaUse:
         return cls(program.input_bytes, outputs, image, program.peak_bytes, program.apart_bytes)
 
     def to_json(self) -> dict[str, int]:
+        """The bytes of each part of the arena, as `report --json` has them."""
         return {
             "inputs": self.inputs,
             "outputs": self.outputs,
@@ -57,8 +58,10 @@ class MemoryFacts:
 
     @classmethod
     def of(cls, programs: Mapping[str, Program], sharing: Sequence[Sharing]) -> MemoryFacts:
-        """Of the programs of all regions and the record of
-        :func:`vta_byoc.passes.fuse_tiles.sharing_record`."""
+        """The memory of all regions' programs.
+
+        The record is that of :func:`vta_byoc.passes.fuse_tiles.sharing_record`.
+        """
         return cls({name: ArenaUse.of(program) for name, program in programs.items()}, sharing)
 
     @property
@@ -100,6 +103,7 @@ class MemoryFacts:
             yield "DRAM peak", text
 
     def to_json(self) -> JsonObject:
+        """The object `memory` of `report --json`; docs/report.md explains its keys."""
         return {
             "saved_bytes": self.saved,
             "on_chip": [
