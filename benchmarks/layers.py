@@ -236,13 +236,13 @@ def depthwise_records(rows: Sequence[Row], config: VTAConfig) -> list[dict[str, 
 def compute_before_epilogue(result: Result, config: VTAConfig) -> int:
     """GEMM, reset and ALU cycles of a layer, less what the steps of its epilogue take."""
     facts = model_facts(config, {"region": result.program}, [])
-    spent = facts.queue(Queue.COMPUTE)
+    breakdown = facts.queue(Queue.COMPUTE)
     stored = result.program.counters()["out_store_nbytes"] // config.out_elem_bytes
     time = config.timing
     steps = sum(
         time.alu_tensor_cycles if step.is_tensor else time.alu_imm_cycles for step in EPILOGUE.steps
     )
-    return spent["GEMM"] + spent["reset"] + spent["ALU"] - stored * steps
+    return breakdown["GEMM"] + breakdown["reset"] + breakdown["ALU"] - stored * steps
 
 
 def depthwise_figures(records: Sequence[dict[str, Any]]) -> Iterator[Figure]:

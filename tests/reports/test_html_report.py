@@ -20,7 +20,7 @@ from vta_byoc.hw.isa import Queue
 from vta_byoc.hw.timing.engine import simulate
 from vta_byoc.reports.chart_text import distinct, quantity, short
 from vta_byoc.reports.html.chart_style import DRAM_TITLES
-from vta_byoc.reports.html.charts import figures
+from vta_byoc.reports.html.charts import charts
 from vta_byoc.reports.html.report import html_report
 from vta_byoc.reports.html.roofline_chart import LABELS
 from vta_byoc.reports.run.layers import SRAMS, model_facts
@@ -31,71 +31,71 @@ LIMIT = 6_000_000
 HOSTILE = "</script><script>alert('<b>&amp;')</script>"
 
 
-# ---------------------------------------------------------------- the figures
+# ---------------------------------------------------------------- the charts
 class TestFigures:
     def test_are_valid(self) -> None:
-        made = figures(facts())
+        made = charts(facts())
         assert list(made) == ["placement", "queues", "layers", "roofline"]
-        for figure in made.values():
-            plotly.Figure(figure["data"], figure["layout"])  # refuses what Plotly does not know
+        for chart in made.values():
+            plotly.Figure(chart["data"], chart["layout"])  # refuses what Plotly does not know
 
     def test_placement(self) -> None:
-        figure = figures(facts())["placement"]
-        vta, cpu, vta_alu, cpu_alu = figure["data"]
+        chart = charts(facts())["placement"]
+        vta, cpu, vta_alu, cpu_alu = chart["data"]
         assert (vta["x"], vta["base"]) == ([WORK.macs] * 2, [0, WORK.macs])
         assert (cpu["x"], cpu["base"]) == ([200_000], [2 * WORK.macs])
         assert (vta_alu["x"], vta_alu["base"]) == ([8_192, 8_192, 4_099], [0, 8_192, 16_384])
         assert (cpu_alu["x"], cpu_alu["base"]) == ([8_192], [20_483])
-        layout = figure["layout"]
+        layout = chart["layout"]
         assert layout["xaxis"]["range"] == [0, 2 * WORK.macs + 200_000]
         assert layout["xaxis2"]["range"] == [0, 28_675]
         assert layout["yaxis"]["ticktext"] == ["MACs ", "ALU operations "]
 
     def test_placement_without_macs(self) -> None:
         only = dataclasses.replace(facts(), placement=[PLACEMENT[3]])
-        figure = figures(only)["placement"]
-        assert [bar["x"] for bar in figure["data"]] == [[4_099], []]
-        assert figure["layout"]["yaxis"]["ticktext"] == ["ALU operations "]
+        chart = charts(only)["placement"]
+        assert [bar["x"] for bar in chart["data"]] == [[4_099], []]
+        assert chart["layout"]["yaxis"]["ticktext"] == ["ALU operations "]
 
     def test_queues(self) -> None:
-        for bar in figures(facts())["queues"]["data"]:
+        for bar in charts(facts())["queues"]["data"]:
             assert bar["x"] == [facts().queue(queue)[bar["name"]] for queue in Queue]
 
     def test_layers(self) -> None:
-        figure, layers = figures(facts())["layers"], facts().layers
+        chart, layers = charts(facts())["layers"], facts().layers
         by_title = {title: kind for kind, title in DRAM_TITLES.items()}
         seen = 0
-        for bar in (trace for trace in figure["data"] if trace["type"] == "bar"):
+        for bar in (trace for trace in chart["data"] if trace["type"] == "bar"):
             assert bar["y"] == list(range(len(layers)))
             if bar["meta"]["total"] == "dram":
                 assert bar["x"] == [layer.dram[by_title[bar["name"]]] for layer in layers]
                 seen += sum(bar["x"])
             else:
                 queue = Queue[bar["meta"]["queue"].upper()]
-                assert bar["x"] == [layer.spent[queue][bar["name"]] for layer in layers]
+                assert bar["x"] == [layer.breakdown[queue][bar["name"]] for layer in layers]
                 assert bar["visible"] == (queue == Queue.COMPUTE)
                 seen += sum(bar["x"])
-        spent = (sum(layer.spent[queue].values()) for layer in layers for queue in Queue)
-        assert seen == sum(facts().dram.values()) + sum(spent)  # nothing left out
-        (heat,) = (trace for trace in figure["data"] if trace["type"] == "heatmap")
+        breakdown = (sum(layer.breakdown[queue].values()) for layer in layers for queue in Queue)
+        assert seen == sum(facts().dram.values()) + sum(breakdown)  # nothing left out
+        (heat,) = (trace for trace in chart["data"] if trace["type"] == "heatmap")
         assert heat["z"] == [[x.sram[name].share for name in SRAMS] for x in layers]
-        assert [line["y0"] for line in figure["layout"]["shapes"]] == [2.5]  # region1 begins
+        assert [line["y0"] for line in chart["layout"]["shapes"]] == [2.5]  # region1 begins
 
     def test_roofline(self) -> None:
-        figure = figures(facts())["roofline"]
-        roof, points = figure["data"]
+        chart = charts(facts())["roofline"]
+        roof, points = chart["data"]
         assert (roof["x"][1], roof["y"][1:]) == (256 / 8, [256, 256])
         assert roof["y"][0] == 8 * roof["x"][0]
         layers = [layer for layer in facts().layers if layer.macs]
         assert points["x"] == [layer.intensity for layer in layers]
         assert points["y"] == [layer.achieved for layer in layers]
         assert all(y <= min(256, 8 * x) for x, y in zip(points["x"], points["y"], strict=True))
-        names = [note["text"] for note in figure["layout"]["annotations"][2:]]
+        names = [note["text"] for note in chart["layout"]["annotations"][2:]]
         assert names == ["conv1 and 1 more", "conv2 and 1 more"]
 
     @pytest.mark.parametrize("count", [1, 3, 30, 150])
     def test_rows_have_room(self, count: int) -> None:
-        made = figures(many(count))
+        made = charts(many(count))
         layout = made["layers"]["layout"]
         assert 16 <= (layout["height"] - 46) / count <= 32
         assert len(layout["yaxis"]["ticktext"]) == count
@@ -103,8 +103,8 @@ class TestFigures:
         assert len(made["roofline"]["layout"]["annotations"]) <= LABELS + 2
 
     def test_equal_names_have_a_row_each(self) -> None:
-        figure = figures(many(6, "conv"))["layers"]
-        assert figure["layout"]["yaxis"]["tickvals"] == list(range(6))
+        chart = charts(many(6, "conv"))["layers"]
+        assert chart["layout"]["yaxis"]["tickvals"] == list(range(6))
 
 
 def test_texts() -> None:
@@ -259,11 +259,11 @@ class TestPage:
         style = next(raw for raw in page().raw if ":root" in raw)
         assert "@import" not in style and "url(" not in style
 
-    def test_holds_the_figures(self) -> None:
+    def test_holds_the_charts(self) -> None:
         data = next(raw for raw in page().raw if raw.startswith('{"placement"'))
-        assert json.loads(data) == json.loads(json.dumps(figures(facts())))
+        assert json.loads(data) == json.loads(json.dumps(charts(facts())))
         places = [attrs["id"] for _, attrs in page().tags if attrs.get("class") == "plot"]
-        assert places == list(figures(facts()))
+        assert places == list(charts(facts()))
 
     def test_is_deterministic(self) -> None:
         again = model_facts(SIM, {"region0": net(), "region1": net()}, PLACEMENT, SHARING)
@@ -293,7 +293,7 @@ class TestPage:
 
     def test_without_operators(self) -> None:
         empty = model_facts(SIM, {}, ())
-        assert figures(empty) == {}
+        assert charts(empty) == {}
         assert "What runs where" in Page(html_report(empty, "net.onnx", "pynq")).text
 
 

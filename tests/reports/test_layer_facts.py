@@ -16,7 +16,7 @@ from vta_byoc.hw.timing.engine import simulate
 from vta_byoc.hw.timing.result import STALLS
 from vta_byoc.partition import Placement
 from vta_byoc.partitioning.placement import Taken
-from vta_byoc.reports.html.charts import figures
+from vta_byoc.reports.html.charts import charts
 from vta_byoc.reports.run.layers import BUSY, SRAMS, model_facts, shared
 from vta_byoc.reports.run.trace_layer import trace_layer
 from vta_byoc.strategies.conv import conv2d_transpose
@@ -29,11 +29,11 @@ class TestFacts:
             result = simulate(net())
             for layer, wanted in zip(layers, result.layers, strict=True):
                 assert (layer.name, layer.cycles, region) == (wanted.name, wanted.cycles, region)
-                for queue, spent in layer.spent.items():
+                for queue, breakdown in layer.breakdown.items():
                     time = wanted.queues[queue]
-                    assert sum(spent[what] for what in BUSY) == time.busy
-                    assert spent["startup"] == time.startup
-                    assert {reason: spent[reason] for reason in STALLS} == time.stalls
+                    assert sum(breakdown[what] for what in BUSY) == time.busy
+                    assert breakdown["startup"] == time.startup
+                    assert {reason: breakdown[reason] for reason in STALLS} == time.stalls
 
     def test_every_cycle_of_every_queue_is_there(self) -> None:
         assert facts().cycles == 2 * simulate(net()).cycles
@@ -43,11 +43,11 @@ class TestFacts:
     def test_work_is_what_the_instructions_ask_for(self) -> None:
         timing = facts().timing
         for layer in facts().layers:
-            spent = layer.spent[Queue.COMPUTE]
-            assert spent["GEMM"] == layer.counters["gemm_counter"]
+            breakdown = layer.breakdown[Queue.COMPUTE]
+            assert breakdown["GEMM"] == layer.counters["gemm_counter"]
             alu = layer.counters["alu_counter"]
-            assert timing.alu_imm_cycles * alu <= spent["ALU"] <= timing.alu_tensor_cycles * alu
-            assert layer.spent[Queue.STORE]["GEMM"] == 0
+            assert timing.alu_imm_cycles * alu <= breakdown["ALU"] <= timing.alu_tensor_cycles * alu
+            assert layer.breakdown[Queue.STORE]["GEMM"] == 0
 
     def test_bytes_are_those_of_the_port(self) -> None:
         moved, dram = simulate(net()).port_bytes, facts().dram
@@ -88,7 +88,7 @@ class TestFacts:
         (layer,) = found.layers
         assert layer.macs == work.macs == found.macs == WORK.macs // 32
         assert layer.macs < 256 * layer.counters["gemm_counter"]
-        (point,) = figures(found)["roofline"]["data"][1]["y"]
+        (point,) = charts(found)["roofline"]["data"][1]["y"]
         assert point == work.macs / layer.cycles
 
     def test_a_layer_of_several_parts_is_one_layer(self) -> None:
@@ -110,8 +110,8 @@ class TestFacts:
             ("end", 4 * WORK.macs),
         ]
         assert all(layer.achieved <= 256 for layer in found.layers)
-        assert sum(sum(x.spent[Queue.COMPUTE].values()) for x in found.layers) <= found.cycles
-        points = figures(found)["roofline"]["data"][1]
+        assert sum(sum(x.breakdown[Queue.COMPUTE].values()) for x in found.layers) <= found.cycles
+        points = charts(found)["roofline"]["data"][1]
         assert points["x"] == [layer.intensity for layer in found.layers]
         part = trace_layer({"region0": program}, "up")["traceEvents"]
         slices = [e["name"] for e in part if e["ph"] == "X" and e["tid"] == 0]

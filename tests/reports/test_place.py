@@ -334,7 +334,7 @@ class TestTable:
             "MACs 10,000,000, on VTA 9,400,000 (94.0 %)",
             "ALU operations 108,000, on VTA 104,000 (96.2 %)",
             "operators 7, on VTA 4 in 2 regions",
-            "cycles 131,812 by estimate, host copies included; the machine bound of these layers",
+            "cycles 131,812 by estimate, host copies included; the roofline lower bound of these",
             "the host writes 2 packs of 1.5 kB, 1 fold of 2.01 MB",
             "at least 95 % 94.0 % of the MACs run on VTA, 95 % must; on the CPU are 600,000",
         ):

@@ -1,4 +1,4 @@
-"""The quantization report: every figure against NumPy, every rule on a bad case of its own."""
+"""The quantization report: every metric against NumPy, every rule on a bad case of its own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from vta_byoc.quantization.equalize import equalize
 from vta_byoc.quantization.float_layers import float_layers
 from vta_byoc.quantize import quantize
 from vta_byoc.reports.quantization.advice import RULES
-from vta_byoc.reports.quantization.charts import details, sqnr_figure
+from vta_byoc.reports.quantization.charts import details, sqnr_chart
 from vta_byoc.reports.quantization.html import quantization_html
 from vta_byoc.reports.quantization.report import Operator, QuantizationReport, quantization_report
 from vta_byoc.validation.noise import BINS, layer_macs, weight_measures
@@ -68,7 +68,7 @@ def decibels(wanted: np.ndarray, got: np.ndarray) -> float:
     return float(10 * np.log10((wanted**2).sum() / ((got - wanted) ** 2).sum()))
 
 
-# ---------------------------------------------------------------- figures
+# ---------------------------------------------------------------- charts
 def test_operators_and_their_inputs() -> None:
     report = small_report()
     found = [(op.name, op.kind, op.inputs) for op in report.operators]
@@ -458,13 +458,13 @@ def test_hostile_names_stay_text() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3, 60])
-def test_figures_have_a_row_for_each_operator(count: int) -> None:
+def test_charts_have_a_row_for_each_operator(count: int) -> None:
     ops = (small_report().operators * 9)[:count]
-    figure = sqnr_figure(ops)
-    plotly.Figure(figure["data"], figure["layout"])  # refuses what Plotly does not know
-    assert len(figure["layout"]["yaxis"]["ticktext"]) == count == len(details(ops))
-    assert all(len(trace["x"]) == count for trace in figure["data"])
-    values = [value for trace in figure["data"] for value in trace["x"] if value is not None]
+    chart = sqnr_chart(ops)
+    plotly.Figure(chart["data"], chart["layout"])  # refuses what Plotly does not know
+    assert len(chart["layout"]["yaxis"]["ticktext"]) == count == len(details(ops))
+    assert all(len(trace["x"]) == count for trace in chart["data"])
+    values = [value for trace in chart["data"] for value in trace["x"] if value is not None]
     assert values and all(math.isfinite(value) for value in values)
 
 

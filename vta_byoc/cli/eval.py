@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 FLOAT, ONNXRUNTIME = "float", "onnxruntime"
 
 
-@click.command("eval", short_help="Accuracy on labelled data, beside the float model's.")
+@click.command("eval", short_help="Accuracy on a labelled dataset, beside the float model's.")
 @click.argument("model")
 @click.option(
     "--data",

@@ -51,7 +51,7 @@ class Parsed:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One of the ways to compute a group.
+    """One way to compute a group, of those that are compared.
 
     Attributes:
         how: in words.
@@ -120,7 +120,7 @@ class PatternEntry:
         match: the bindings of the group around an anchor, in order, or None.
         read: bindings of a group to what is needed of it; VTAError with the reason why this
             machine does not take it.
-        plan: the ways to compute it, cheapest first chosen.  VTAError where nothing fits.
+        plan: the cheapest of its candidates.  VTAError where nothing fits.
         hosted: the same where the operand comes from the host, which can lay it out as the group
             likes; None where that makes no difference.
         moves: it only moves data: it goes to VTA if an operand of it is computed there.

@@ -1,16 +1,16 @@
-"""Text in figures: short names, quantities, escapes."""
+"""Text in charts: short names, quantities, escapes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-Figure = dict[str, Any]
+Chart = dict[str, Any]
 """``data`` and ``layout`` in Plotly's schema, or a part of them."""
 ON_VTA, ON_CPU = "#2f6fb5", "#e08e3c"
 NAME_LENGTH = 38
 PLOT_WIDTH, CHAR_WIDTH = 1240, 6.0
-"""Pixels of a figure on a wide screen and of a letter: for where text has room."""
+"""Pixels of a chart on a wide screen and of a letter: for where text has room."""
 PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 

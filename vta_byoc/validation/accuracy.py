@@ -1,7 +1,7 @@
-"""Accuracy of a quantized classifier, and of what it is compared with, on labelled samples.
+"""Accuracy of a quantized classifier, and of what it is compared with, on a labelled dataset.
 
 The prediction for a sample is the class with the highest score, the first of them if several are
-equal. Both models see each batch once, one batch in memory at a time (`labelled`).
+equal. Both models see each batch once, one batch in memory at a time (`labelled_dataset`).
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def evaluate(
 
     Args:
         qmod: the result of :func:`vta_byoc.quantize`, with one result: scores (batch, classes).
-        data: an `.npz` file of inputs and `labels` (see `labelled`).
+        data: an `.npz` file of inputs and `labels` (see `labelled_dataset`).
         against: the float module, which runs on the host, or an ONNX file, which ONNX Runtime
             runs.
         config: the machine; the default preset when None.

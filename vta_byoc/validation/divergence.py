@@ -334,7 +334,7 @@ def _inside(
     layer: Layer,
     check: TensorCheck,
 ) -> Divergence:
-    """The instruction that made ``check`` differ; three ways to find it, the surest first."""
+    """The instruction that made ``check`` differ; three searches for it, the surest first."""
     second = implementation("sim" if run.name != "sim" else "numpy")
     if program != fresh and _alike(program, fresh):
         found = compare_runs(program, values, run, run, variant=fresh, region=region)

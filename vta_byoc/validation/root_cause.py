@@ -5,7 +5,7 @@ it read, the instructions that computed it.  Each of these is a function of one 
 against what the reference has between its operators: one that makes something else of the
 reference's value is wrong.  Where the machine computes in another way than the reference (scales
 and constants folded into sums, sums and maxima on the ALU), the instruction after which the value
-is known to be wrong is named, and those on the way to it.
+is known to be wrong is named, and those on the path to it.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def find_root_cause(
     layer: Layer,
     at: tuple[int, ...],
 ) -> RootCause:
-    """The first instruction on the way to ``layer.output[at]`` that can be shown to be wrong.
+    """The first instruction on the path to ``layer.output[at]`` that can be shown to be wrong.
 
     Args:
         qmod: the quantized module.
@@ -221,7 +221,7 @@ def _aligned(
 ) -> list[int]:
     """How many of ``effects`` are done after each stage.
 
-    Of all ways to cut them the cheapest is taken: it costs to let an instruction do what it is not
+    Of all cuts the cheapest is taken: it costs to let an instruction do what it is not
     for, or nothing do what changes the reference's value.
     """
     kinds = {kind for stage in chain[1:] for kind in stage.kinds}

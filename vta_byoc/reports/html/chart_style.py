@@ -6,9 +6,9 @@ import math
 
 from vta_byoc.hw.isa import Queue
 from vta_byoc.hw.timing.result import FETCH, FULL, PORT, TOKEN
-from vta_byoc.reports.chart_text import PREFIXES, Figure
+from vta_byoc.reports.chart_text import PREFIXES, Chart
 
-SPENT_COLORS = {
+ACTIVITY_COLORS = {
     "GEMM": "#2f6fb5",
     "ALU": "#6fa8dc",
     "reset": "#a9cbe8",
@@ -24,7 +24,7 @@ SPENT_COLORS = {
 }
 """Busy is blue and green, overhead grey, waiting warm or violet."""
 DRAINED = "drained"
-QUEUE_COLORS = {**SPENT_COLORS, DRAINED: "#d5dae0"}
+QUEUE_COLORS = {**ACTIVITY_COLORS, DRAINED: "#d5dae0"}
 DRAM_COLORS = {
     "wgt": "#34567c",
     "inp": "#6fa8dc",
@@ -43,7 +43,7 @@ DRAM_TITLES = {
 }
 
 
-def ticks(end: float, count: int, unit: str = "") -> Figure:
+def ticks(end: float, count: int, unit: str = "") -> Chart:
     """At most ``count`` round values from 0 to ``end``."""
     step = 10.0 ** math.floor(math.log10(end / count))
     step *= next(factor for factor in (1, 2, 5, 10) if end / (factor * step) <= count)

@@ -15,14 +15,14 @@ from vta_byoc.reports.chart_text import (
     ON_CPU,
     ON_VTA,
     PLOT_WIDTH,
-    Figure,
+    Chart,
     plain,
     quantity,
     short,
 )
 from vta_byoc.reports.html.chart_style import QUEUE_COLORS, ticks
-from vta_byoc.reports.html.layers_chart import layers_figure
-from vta_byoc.reports.html.roofline_chart import roofline_figure
+from vta_byoc.reports.html.layers_chart import layers_chart
+from vta_byoc.reports.html.roofline_chart import roofline_chart
 from vta_byoc.reports.run.layers import ModelFacts
 
 PLACEMENT_LEFT = 104
@@ -30,19 +30,19 @@ PLACEMENT_LEFT = 104
 _NO_AXIS = {"visible": False, "fixedrange": True}
 
 
-def figures(facts: ModelFacts) -> dict[str, Figure]:
-    """Every figure by the id of its place on the page; without layers only the placement."""
+def charts(facts: ModelFacts) -> dict[str, Chart]:
+    """Every chart by the id of its place on the page; without layers only the placement."""
     work = facts.macs_total or facts.alu_ops_total
-    made = {"placement": placement_figure(facts)} if work else {}
+    made = {"placement": placement_chart(facts)} if work else {}
     if facts.layers:
-        made |= {"queues": queues_figure(facts), "layers": layers_figure(facts)}
+        made |= {"queues": queues_chart(facts), "layers": layers_chart(facts)}
     if any(layer.macs for layer in facts.layers):
-        made["roofline"] = roofline_figure(facts)
+        made["roofline"] = roofline_chart(facts)
     return made
 
 
 # ---------------------------------------------------------------- placement
-def placement_figure(facts: ModelFacts) -> Figure:
+def placement_chart(facts: ModelFacts) -> Chart:
     """A bar as long as the model's MACs, and one as long as its ALU operations.
 
     Each has a piece for each operator, those on VTA first.
@@ -58,8 +58,8 @@ def placement_figure(facts: ModelFacts) -> Figure:
     shown = [
         (title, unit, ops) for title, unit, ops in kinds if any(vta + cpu for _, vta, cpu in ops)
     ]
-    data: list[Figure] = []
-    layout: Figure = {
+    data: list[Chart] = []
+    layout: Chart = {
         "height": 42 * len(shown) + 6,
         "margin": {"l": PLACEMENT_LEFT, "r": 0, "t": 2, "b": 2},
         "barmode": "overlay",
@@ -86,7 +86,7 @@ def placement_figure(facts: ModelFacts) -> Figure:
 
 def _placement_bars(
     ops: Sequence[tuple[Placement, int, int]], unit: str, row: int, axis: str
-) -> Iterable[Figure]:
+) -> Iterable[Chart]:
     """The pieces of one bar, VTA's and then those of the CPU; ``ops`` with what each computes."""
     total, start = sum(vta + cpu for _, vta, cpu in ops), 0
     on_vta = [(op, amount) for op, amount, _ in ops if amount]
@@ -126,24 +126,24 @@ def _piece(name: str, share: float) -> str:
 
 
 # ---------------------------------------------------------------- queues
-def queues_figure(facts: ModelFacts) -> Figure:
+def queues_chart(facts: ModelFacts) -> Chart:
     """A bar a queue: every cycle of the regions by what the queue did or waited for."""
     queues = (Queue.LOAD, Queue.COMPUTE, Queue.STORE)
-    spent = {queue: facts.queue(queue) for queue in queues}
+    breakdown = {queue: facts.queue(queue) for queue in queues}
     data = [
         {
             "type": "bar",
             "orientation": "h",
             "name": what,
             "y": [queue.name.lower() for queue in queues],
-            "x": [spent[queue][what] for queue in queues],
+            "x": [breakdown[queue][what] for queue in queues],
             "hovertext": [
-                f"<b>{queue.name.lower()}</b><br>{what}: {spent[queue][what]:,} cycles, "
-                f"{100 * spent[queue][what] / facts.cycles:.2f} %"
+                f"<b>{queue.name.lower()}</b><br>{what}: {breakdown[queue][what]:,} cycles, "
+                f"{100 * breakdown[queue][what] / facts.cycles:.2f} %"
                 for queue in queues
             ],
             "hoverinfo": "text",
-            "text": [_percent(spent[queue][what], facts.cycles) for queue in queues],
+            "text": [_percent(breakdown[queue][what], facts.cycles) for queue in queues],
             "textposition": "inside",
             "insidetextanchor": "middle",
             "textangle": 0,
@@ -151,7 +151,7 @@ def queues_figure(facts: ModelFacts) -> Figure:
             "marker": {"color": color, "line": {"width": 0}},
         }
         for what, color in QUEUE_COLORS.items()
-        if any(spent[queue][what] for queue in queues)
+        if any(breakdown[queue][what] for queue in queues)
     ]
     layout = {
         "height": 150,

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from vta_byoc.hw.isa import Queue
-from vta_byoc.reports.chart_text import Figure, distinct, plain, quantity, short
-from vta_byoc.reports.html.chart_style import DRAM_COLORS, DRAM_TITLES, SPENT_COLORS, ticks
-from vta_byoc.reports.run.layers import DRAM, SPENT, SRAMS, LayerFacts, ModelFacts
+from vta_byoc.reports.chart_text import Chart, distinct, plain, quantity, short
+from vta_byoc.reports.html.chart_style import DRAM_COLORS, DRAM_TITLES, ACTIVITY_COLORS, ticks
+from vta_byoc.reports.run.layers import DRAM, ACTIVITIES, SRAMS, LayerFacts, ModelFacts
 
 TICK_WIDTH = 7.2
 """Pixels of a letter of a layer's name."""
 _HEAT = [[0, "rgba(47,111,181,0.04)"], [1, "rgba(47,111,181,0.6)"]]
 
 
-def layers_figure(facts: ModelFacts) -> Figure:
+def layers_chart(facts: ModelFacts) -> Chart:
     """A row a layer: cycles by what the queue did, DRAM bytes by kind, use of the buffers."""
     layers = facts.layers
     rows = list(range(len(layers)))
@@ -74,7 +74,7 @@ def name_width(layers: Sequence[LayerFacts]) -> int:
 
 
 def _queue_cycles(layers: Sequence[LayerFacts], queue: Queue) -> list[int]:
-    return [sum(layer.spent[queue].values()) for layer in layers]
+    return [sum(layer.breakdown[queue].values()) for layer in layers]
 
 
 def _end(values: Sequence[int], room: float) -> float:
@@ -82,7 +82,7 @@ def _end(values: Sequence[int], room: float) -> float:
     return (max(values) or 1) * room
 
 
-def _top_axis(domain: list[float], end: float, unit: str = "") -> Figure:
+def _top_axis(domain: list[float], end: float, unit: str = "") -> Chart:
     return {
         "domain": domain,
         "range": [0, end],
@@ -94,23 +94,23 @@ def _top_axis(domain: list[float], end: float, unit: str = "") -> Figure:
     }
 
 
-def _cycle_bars(layers: Sequence[LayerFacts], queue: Queue) -> Iterable[Figure]:
+def _cycle_bars(layers: Sequence[LayerFacts], queue: Queue) -> Iterable[Chart]:
     name = queue.name.lower()
     mark = {"meta": {"queue": name, "total": name}, "visible": queue == Queue.COMPUTE}
-    for what in SPENT:
-        cycles = [layer.spent[queue][what] for layer in layers]
+    for what in ACTIVITIES:
+        cycles = [layer.breakdown[queue][what] for layer in layers]
         if any(cycles):
-            yield _row_bars(what, SPENT_COLORS[what], cycles, "cycles") | mark
+            yield _row_bars(what, ACTIVITY_COLORS[what], cycles, "cycles") | mark
     yield _totals(_queue_cycles(layers, queue), "", "x") | mark
 
 
-def _dram_bars(layers: Sequence[LayerFacts], kind: str) -> Figure:
+def _dram_bars(layers: Sequence[LayerFacts], kind: str) -> Chart:
     sizes = [layer.dram[kind] for layer in layers]
     bars = _row_bars(DRAM_TITLES[kind], DRAM_COLORS[kind], sizes, "B")
     return bars | {"xaxis": "x2", "meta": {"total": "dram"}}
 
 
-def _row_bars(name: str, color: str, values: Sequence[int], unit: str) -> Figure:
+def _row_bars(name: str, color: str, values: Sequence[int], unit: str) -> Chart:
     """Bars that the page's script gives customdata: the layer's name, the share of its total."""
     text = f"<b>%{{customdata[0]}}</b><br>{name}: %{{x:,}} {unit}, %{{customdata[1]:.1f}} %"
     return {
@@ -124,7 +124,7 @@ def _row_bars(name: str, color: str, values: Sequence[int], unit: str) -> Figure
     }
 
 
-def _totals(values: Sequence[int], unit: str, axis: str) -> Figure:
+def _totals(values: Sequence[int], unit: str, axis: str) -> Chart:
     """Each row's total, written after its bar."""
     return {
         "type": "scatter",
@@ -140,7 +140,7 @@ def _totals(values: Sequence[int], unit: str, axis: str) -> Figure:
     }
 
 
-def _heat(layers: Sequence[LayerFacts]) -> Figure:
+def _heat(layers: Sequence[LayerFacts]) -> Chart:
     uses = [[layer.sram[name] for name in SRAMS] for layer in layers]
     hover = [
         [
@@ -177,7 +177,7 @@ def _cell(share: float) -> str:
     return "< 1 %" if share < 0.01 else f"{100 * share:.0f} %"
 
 
-def _region_lines(layers: Sequence[LayerFacts]) -> list[Figure]:
+def _region_lines(layers: Sequence[LayerFacts]) -> list[Chart]:
     """A line where the next region begins: the CPU runs in between."""
     return [
         {

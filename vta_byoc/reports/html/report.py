@@ -24,9 +24,9 @@ from vta_byoc.reports.html.chart_style import (
     DRAM_COLORS,
     DRAM_TITLES,
     QUEUE_COLORS,
-    SPENT_COLORS,
+    ACTIVITY_COLORS,
 )
-from vta_byoc.reports.html.charts import figures
+from vta_byoc.reports.html.charts import charts
 from vta_byoc.reports.html.layers_chart import name_width
 from vta_byoc.reports.html.page import script_json, template
 from vta_byoc.reports.placement.summary import (
@@ -37,7 +37,7 @@ from vta_byoc.reports.placement.summary import (
     of_any_kind,
     remark,
 )
-from vta_byoc.reports.run.layers import BUSY, DRAM, SPENT, LayerFacts, ModelFacts
+from vta_byoc.reports.run.layers import BUSY, DRAM, ACTIVITIES, LayerFacts, ModelFacts
 
 Rows = list[tuple[str, str]]
 LAYER_COLUMNS = (
@@ -70,7 +70,7 @@ def html_report(facts: ModelFacts, model: str, config: str) -> str:
         model: the model file; its name is the title.
         config: the preset or file that names the machine.
     """
-    made = figures(facts)
+    made = charts(facts)
     return template("report.html").render(
         title=f"{PurePath(model).name} on VTA {config}",
         model=PurePath(model).name,
@@ -78,8 +78,8 @@ def html_report(facts: ModelFacts, model: str, config: str) -> str:
         geometry=f"BATCH {facts.config.batch}, BLOCK {facts.config.block}",
         version=vta_byoc.__version__,
         facts=facts,
-        figures=made,
-        figures_json=script_json(made),
+        charts=made,
+        data_json=script_json(made),
         name_width=name_width(facts.layers),
         plotly_js=get_plotlyjs(),
         headline=list(_headline(facts)),
@@ -95,7 +95,7 @@ def html_report(facts: ModelFacts, model: str, config: str) -> str:
         on_vta=ON_VTA,
         on_cpu=ON_CPU,
         queue_legend=_legend(facts, QUEUE_COLORS),
-        spent_legend=_legend(facts, SPENT_COLORS),
+        activity_legend=_legend(facts, ACTIVITY_COLORS),
         dram_legend=[(DRAM_TITLES[k], DRAM_COLORS[k]) for k in DRAM if facts.dram[k]],
         layer_columns=LAYER_COLUMNS,
         layer_rows=[_layer_row(layer, facts.peak) for layer in facts.layers],
@@ -148,22 +148,22 @@ def _time_text(facts: ModelFacts) -> str:
     """What the compute queue does, in one sentence."""
     if not facts.layers:
         return ""
-    spent = facts.queue(Queue.COMPUTE)
-    waits = sum(spent[reason] for reason in STALLS)
+    breakdown = facts.queue(Queue.COMPUTE)
+    waits = sum(breakdown[reason] for reason in STALLS)
     text = (
         f"Of {facts.cycles:,} cycles the compute queue spends "
-        f"<b>{_percent(spent['GEMM'], facts.cycles)}</b> in GEMM, "
-        f"{_percent(sum(spent[x] for x in BUSY if x != 'GEMM'), facts.cycles)} on everything else "
+        f"<b>{_percent(breakdown['GEMM'], facts.cycles)}</b> in GEMM, "
+        f"{_percent(sum(breakdown[x] for x in BUSY if x != 'GEMM'), facts.cycles)} on everything else "
         f"and waits for <b>{_percent(waits, facts.cycles)}</b>"
     )
-    reason = _main_reason(spent)
+    reason = _main_reason(breakdown)
     return f"{text}, mostly for: {reason}." if reason else f"{text}."
 
 
-def _main_reason(spent: dict[str, int]) -> str:
+def _main_reason(breakdown: dict[str, int]) -> str:
     """The stall reason with the most cycles, "" when there is no stall."""
-    reason = max(STALLS, key=lambda name: spent[name])
-    return reason if spent[reason] else ""
+    reason = max(STALLS, key=lambda name: breakdown[name])
+    return reason if breakdown[reason] else ""
 
 
 def _roofline_text(facts: ModelFacts) -> str:
@@ -278,16 +278,16 @@ def _operator_row(op: Placement) -> Sequence[str]:
 
 def _legend(facts: ModelFacts, colors: dict[str, str]) -> Rows:
     """The entries that some queue has cycles for."""
-    spent = [facts.queue(queue) for queue in Queue]
-    return [(name, color) for name, color in colors.items() if any(s[name] for s in spent)]
+    breakdown = [facts.queue(queue) for queue in Queue]
+    return [(name, color) for name, color in colors.items() if any(s[name] for s in breakdown)]
 
 
 def _layer_row(layer: LayerFacts, peak: int) -> Sequence[str]:
-    spent = layer.spent[Queue.COMPUTE]
+    breakdown = layer.breakdown[Queue.COMPUTE]
     return [
         layer.name,
         f"{layer.cycles:,}",
-        *_shares(spent, layer.cycles),
+        *_shares(breakdown, layer.cycles),
         _number(layer.macs),
         _percent(layer.achieved, peak) if layer.macs else "",
         _number(layer.alu_ops),
@@ -298,21 +298,21 @@ def _layer_row(layer: LayerFacts, peak: int) -> Sequence[str]:
     ]
 
 
-def _shares(spent: dict[str, int], cycles: int) -> list[str]:
+def _shares(breakdown: dict[str, int], cycles: int) -> list[str]:
     """Busy, waiting, main reason of a compute queue."""
-    busy = sum(spent[what] for what in BUSY)
-    waits = sum(spent[reason] for reason in STALLS)
-    return [_percent(busy, cycles), _percent(waits, cycles), _main_reason(spent)]
+    busy = sum(breakdown[what] for what in BUSY)
+    waits = sum(breakdown[reason] for reason in STALLS)
+    return [_percent(busy, cycles), _percent(waits, cycles), _main_reason(breakdown)]
 
 
 def _total_row(facts: ModelFacts) -> Sequence[str]:
-    counters, spent = facts.counters, facts.queue(Queue.COMPUTE)
-    cycles = sum(spent[what] for what in SPENT)
+    counters, breakdown = facts.counters, facts.queue(Queue.COMPUTE)
+    cycles = sum(breakdown[what] for what in ACTIVITIES)
     dram = sum(facts.dram.values())
     return [
         "all layers",
         f"{cycles:,}",
-        *_shares(spent, cycles),
+        *_shares(breakdown, cycles),
         f"{sum(layer.macs for layer in facts.layers):,}",
         _percent(facts.macs, cycles * facts.peak),
         f"{sum(layer.alu_ops for layer in facts.layers):,}",
@@ -359,4 +359,4 @@ def _buffer(config: VTAConfig, name: str) -> str:
     return f"{depth:,} elements, {(1 << size) // 1024} KiB"
 
 
-assert set(QUEUE_COLORS) == {*SPENT, DRAINED}
+assert set(QUEUE_COLORS) == {*ACTIVITIES, DRAINED}

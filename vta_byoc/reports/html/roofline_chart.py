@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from vta_byoc.reports.chart_text import CHAR_WIDTH, ON_VTA, Figure, distinct, plain, quantity
+from vta_byoc.reports.chart_text import CHAR_WIDTH, ON_VTA, Chart, distinct, plain, quantity
 from vta_byoc.reports.run.layers import LayerFacts, ModelFacts
 
-Box = tuple[float, float, float, float]
+Rectangle = tuple[float, float, float, float]
 """Left, bottom, right, top in pixels."""
 LABEL_LENGTH = 28
 LABELS = 12
@@ -19,7 +19,7 @@ LINE_HEIGHT, ROOF_CHAR_WIDTH = 14, 7.0
 """Pixels of a line, and of a letter of what is written along the roofs."""
 
 
-def roofline_figure(facts: ModelFacts) -> Figure:
+def roofline_chart(facts: ModelFacts) -> Chart:
     """MACs a cycle over MACs a byte, both logarithmic; the area of a point is its cycles."""
     layers = [layer for layer in facts.layers if layer.macs]
     port, peak = facts.timing.port_bytes, facts.peak
@@ -73,7 +73,7 @@ def _diameter(layer: LayerFacts, most: int) -> float:
     return max(6.0, round(26 * math.sqrt(layer.cycles / most), 1))
 
 
-def _log_axis(limits: list[float]) -> Figure:
+def _log_axis(limits: list[float]) -> Chart:
     low, high = math.floor(limits[0]), math.ceil(limits[1])
     values = [m * 10.0**e for e in range(low, high + 1) for m in (1, 2, 5)]
     shown = [v for v in values if limits[0] <= math.log10(v) <= limits[1]]
@@ -99,7 +99,7 @@ def _point(layer: LayerFacts, peak: int, port: int) -> str:
 
 def _roofs(
     facts: ModelFacts, ridge: float, x_range: Sequence[float], y_range: Sequence[float]
-) -> list[Figure]:
+) -> list[Chart]:
     """What the two lines are, written along them."""
     middle = (max(x_range[0], y_range[0] - math.log10(facts.timing.port_bytes)), math.log10(ridge))
     at = (middle[0] + middle[1]) / 2
@@ -139,7 +139,7 @@ class _Labels:
         self,
         layers: Sequence[LayerFacts],
         roof: Iterable[tuple[float, float]],
-        roofs: Iterable[Figure],
+        roofs: Iterable[Chart],
         x_range: Sequence[float],
         y_range: Sequence[float],
     ) -> None:
@@ -157,8 +157,8 @@ class _Labels:
         self._taken += [_around(self._pixels(x, y)) for x, y in roof]
         self._taken += [self._written(text) for text in roofs]
 
-    def annotations(self) -> list[Figure]:
-        texts: list[Figure] = []
+    def annotations(self) -> list[Chart]:
+        texts: list[Chart] = []
         for group in self._groups():
             text = self._text(group)
             if text is not None and len(texts) < LABELS:
@@ -171,14 +171,14 @@ class _Labels:
     def _pixels(self, x: float, y: float) -> tuple[float, float]:
         return (x - self._origin[0]) * self._scale[0], (y - self._origin[1]) * self._scale[1]
 
-    def _written(self, text: Figure) -> Box:
+    def _written(self, text: Chart) -> Rectangle:
         """Where what a roof is stands: left of and above its point."""
         x, y = self._pixels(text["x"], text["y"])
         right = x + text.get("xshift", 0)
         left = right - ROOF_CHAR_WIDTH * len(text["text"])
         return left, y, right, y + LINE_HEIGHT + 4
 
-    def _point(self, layer: LayerFacts) -> Box:
+    def _point(self, layer: LayerFacts) -> Rectangle:
         return _around(self._at(layer), _diameter(layer, self._most) / 2)
 
     def _groups(self) -> list[list[LayerFacts]]:
@@ -192,7 +192,7 @@ class _Labels:
                 group.append(layer)
         return found
 
-    def _text(self, group: Sequence[LayerFacts]) -> Figure | None:
+    def _text(self, group: Sequence[LayerFacts]) -> Chart | None:
         """The first place around the point where the text covers nothing, None without one."""
         more = f" and {len(group) - 1} more" if len(group) > 1 else ""
         name = self._names[group[0].name]
@@ -201,15 +201,15 @@ class _Labels:
         for dx, dy in _AROUND:
             left = x + dx * gap + (dx - 1) / 2 * width
             bottom = y + dy * gap + (dy - 1) / 2 * LINE_HEIGHT
-            box = (left, bottom, left + width, bottom + LINE_HEIGHT)
+            rectangle = (left, bottom, left + width, bottom + LINE_HEIGHT)
             inside = left >= 0 and left + width <= ROOF_WIDTH
-            if inside and not any(_meet(box, taken) for taken in self._taken):
-                self._taken.append(box)
+            if inside and not any(_meet(rectangle, taken) for taken in self._taken):
+                self._taken.append(rectangle)
                 return self._annotation(group[0], plain(name) + more, (dx, dy), gap)
         return None
 
     @staticmethod
-    def _annotation(layer: LayerFacts, text: str, side: tuple[int, int], gap: float) -> Figure:
+    def _annotation(layer: LayerFacts, text: str, side: tuple[int, int], gap: float) -> Chart:
         dx, dy = side
         return {
             "x": math.log10(layer.intensity),
@@ -225,7 +225,7 @@ class _Labels:
         }
 
 
-def _around(center: tuple[float, float], half: float = 2) -> Box:
+def _around(center: tuple[float, float], half: float = 2) -> Rectangle:
     return center[0] - half, center[1] - half, center[0] + half, center[1] + half
 
 
@@ -233,6 +233,6 @@ _AROUND = ((1, 0), (-1, 0), (0, -1), (1, -1), (-1, -1), (0, 1))
 """Sides of a point where its name may stand, the best first."""
 
 
-def _meet(one: Box, other: Box) -> bool:
+def _meet(one: Rectangle, other: Rectangle) -> bool:
     """Whether two rectangles overlap."""
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]

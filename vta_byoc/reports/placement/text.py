@@ -248,7 +248,7 @@ def _total_lines(report: PlaceReport) -> Iterable[tuple[str, str]]:
     cycles = sum(op.cycles for op in report.placement)
     least = sum(op.bound for op in report.placement)
     if cycles:
-        beside = f"; the machine bound of these layers is {least:,}" if least else ""
+        beside = f"; the roofline lower bound of these layers is {least:,}" if least else ""
         yield "cycles", f"{cycles:,} by estimate, host copies included{beside}"
     copies = [
         f"{count(c.count, name.removesuffix('s'))} of {megabytes(c.nbytes)}"

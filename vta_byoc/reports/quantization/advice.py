@@ -1,6 +1,6 @@
 """What to try for an operator that quantization harms: one table of rules.
 
-A rule compares one measured figure with its threshold.  An operator gets the advice of every rule
+A rule compares one measured metric with its threshold.  An operator gets the advice of every rule
 that holds; how much it harms decides its place in the list, not the rule.
 """
 
@@ -38,15 +38,15 @@ class Rule:
     """A cause of noise that can be measured, and what to try against it.
 
     Attributes:
-        figure: (operator, all operators) -> what is measured; None where it does not apply.
-        threshold: the rule holds for figures of at least this.
-        cause: with `{figure}` and `{threshold}` in it.
+        metric: (operator, all operators) -> what is measured; None where it does not apply.
+        threshold: the rule holds for metrics of at least this.
+        cause: with `{metric}` and `{threshold}` in it.
         step: with `{name}` in it.
         for_any: holds for models that came quantized too, and however little noise is added.
     """
 
     name: str
-    figure: Callable[[Operator, Sequence[Operator]], float | None]
+    metric: Callable[[Operator, Sequence[Operator]], float | None]
     threshold: float
     cause: str
     step: str
@@ -54,10 +54,10 @@ class Rule:
 
     def advice(self, op: Operator, every: Sequence[Operator]) -> Advice | None:
         """The advice of this rule for ``op``; None where it does not hold."""
-        figure = self.figure(op, every)
-        if figure is None or not figure >= self.threshold:
+        metric = self.metric(op, every)
+        if metric is None or not metric >= self.threshold:
             return None
-        texts = {"figure": figure, "threshold": self.threshold, "name": op.operators[0]}
+        texts = {"metric": metric, "threshold": self.threshold, "name": op.operators[0]}
         return Advice(self.name, self.cause.format(**texts), self.step.format(**texts))
 
 
@@ -69,7 +69,7 @@ def advice(op: Operator, every: Sequence[Operator], came_quantized: bool) -> tup
     return tuple(each for each in found if each is not None)
 
 
-# ---------------------------------------------------------------- figures
+# ---------------------------------------------------------------- metrics
 def _silent(op: Operator, every: Sequence[Operator]) -> float | None:
     return float(op.measures.silent)
 
@@ -125,7 +125,7 @@ RULES: tuple[Rule, ...] = (
         "saturation",
         _saturated,
         0.1,
-        "{figure:.2g} % of its values saturate (limit {threshold:g} %)",
+        "{metric:.2g} % of its values saturate (limit {threshold:g} %)",
         "calibrate on samples like these, or --method minmax or mse, or a higher --percentile",
         for_any=True,
     ),
@@ -133,7 +133,7 @@ RULES: tuple[Rule, ...] = (
         "channel spread",
         _channel_gain,
         6.0,
-        "all channels share a weight scale; one for each would give them {figure:.1f} dB more on "
+        "all channels share a weight scale; one for each would give them {metric:.1f} dB more on "
         "average (limit {threshold:g})",
         "--per-channel, or --equalize",
     ),
@@ -141,28 +141,28 @@ RULES: tuple[Rule, ...] = (
         "outliers",
         _outliers,
         2.0,
-        "0.1 % of its values stretch the range {figure:.1f} times (limit {threshold:g})",
+        "0.1 % of its values stretch the range {metric:.1f} times (limit {threshold:g})",
         "--method mse or percentile",
     ),
     Rule(
         "unused range",
         _unused,
         1.5,
-        "its power-of-two scale is {figure:.2f} times as large as needed (limit {threshold:g})",
+        "its power-of-two scale is {metric:.2f} times as large as needed (limit {threshold:g})",
         "--scales mul",
     ),
     Rule(
         "mean shift",
         _mean_shift,
         25.0,
-        "{figure:.0f} % of what it adds are shifted channel means (limit {threshold:g} %)",
+        "{metric:.0f} % of what it adds are shifted channel means (limit {threshold:g} %)",
         "--bias-correction",
     ),
     Rule(
         "small and harmful",
         _harm_for_its_size,
         20.0,
-        "{figure:.0f} % of all noise (limit {threshold:g} %) from at most 5 % of the MACs",
+        "{metric:.0f} % of all noise (limit {threshold:g} %) from at most 5 % of the MACs",
         "--keep-float {name}",
     ),
 )

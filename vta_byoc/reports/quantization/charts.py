@@ -1,4 +1,4 @@
-"""The figures of the quantization page, as data in Plotly's schema; the page adds its colours."""
+"""The charts of the quantization page, as data in Plotly's schema; the page adds its colours."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from vta_byoc.base.json_types import JsonObject
 from vta_byoc.quantization.scales import INT8_LOW
-from vta_byoc.reports.chart_text import NAME_LENGTH, Figure, distinct, plain
+from vta_byoc.reports.chart_text import NAME_LENGTH, Chart, distinct, plain
 from vta_byoc.reports.quantization.report import Operator
 from vta_byoc.reports.quantization.text import (
     decibel_text,
@@ -24,7 +24,7 @@ ROW, TICK_WIDTH = 21, 7.2
 DIGITS = 4
 
 
-def sqnr_figure(operators: Sequence[Operator]) -> Figure:
+def sqnr_chart(operators: Sequence[Operator]) -> Chart:
     """A row for each operator, the first on top, with the SQNR of its result.
 
     Beside it is what that would be if the operator alone were quantized. Equal tensors have no
@@ -63,7 +63,7 @@ def sqnr_figure(operators: Sequence[Operator]) -> Figure:
 
 def _points(
     name: str, values: list[float], rows: list[int], hover: list[str], color: str, symbol: str
-) -> Figure:
+) -> Chart:
     return {
         "type": "scatter",
         "mode": "markers",

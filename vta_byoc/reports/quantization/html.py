@@ -12,7 +12,7 @@ from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 import vta_byoc
 from vta_byoc.base.quantities import count
 from vta_byoc.reports.html.page import script_json, template
-from vta_byoc.reports.quantization.charts import BEYOND, OWN, TOTAL, bin_axis, details, sqnr_figure
+from vta_byoc.reports.quantization.charts import BEYOND, OWN, TOTAL, bin_axis, details, sqnr_chart
 from vta_byoc.reports.quantization.report import QuantizationReport
 from vta_byoc.reports.quantization.text import (
     COLUMNS,
@@ -53,7 +53,7 @@ def quantization_html(report: QuantizationReport, model: str, options: str) -> s
         first=first,
         data_json=script_json(
             {
-                "figure": sqnr_figure(report.operators),
+                "chart": sqnr_chart(report.operators),
                 "details": details(report.operators),
                 "bins": bin_axis(),
                 "colors": {"int8": TOTAL, "beyond": BEYOND},

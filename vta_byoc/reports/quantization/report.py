@@ -3,7 +3,7 @@
 Tensors of the quantized module are compared with those of the module that was quantized, on the
 same samples.  For a model that came quantized that is the model as it came, its float operators
 between quantize and dequantize: what its own scales cost was decided when it was made, and is not
-in these figures.
+in these metrics.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class QuantizationReport:
 
     @property
     def silent(self) -> list[str]:
-        """Operators whose source is zero on every sample: their figures say nothing."""
+        """Operators whose source is zero on every sample: their metrics say nothing."""
         return [op.name for op in self.operators if op.measures.silent]
 
     @property

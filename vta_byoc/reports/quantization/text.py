@@ -1,4 +1,4 @@
-"""The quantization report as text: figures, the table on a terminal."""
+"""The quantization report as text: metrics, the table on a terminal."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from vta_byoc.reports.run.timing import time_programs
 
 BUSY = ("GEMM", "ALU", "reset", "transfer", "no-op", "startup")
 """What a queue is busy with; ``startup`` is pipeline fill and DMA latency of all the others."""
-SPENT = (*BUSY, *STALLS)
+ACTIVITIES = (*BUSY, *STALLS)
 """Every cycle of a queue between its first and last instruction is one of these."""
 DRAM = ("wgt", "inp", "acc", "out", "uop", "insn")
 """Kinds of DRAM traffic; ``insn`` is what fetch reads."""
@@ -54,7 +54,7 @@ class LayerFacts:
 
     ``macs`` and ``alu_ops`` are those of the model's operator, whatever the instructions compute
     (0 where the layer does none); ``how`` says how they are computed, "" where there was no
-    choice; ``spent`` are the cycles of each queue by SPENT; ``dram`` bytes by DRAM.
+    choice; ``breakdown`` are the cycles of each queue by ACTIVITIES; ``dram`` bytes by DRAM.
     """
 
     region: str
@@ -64,7 +64,7 @@ class LayerFacts:
     how: str
     time: LayerTime
     counters: dict[str, int]
-    spent: dict[Queue, dict[str, int]]
+    breakdown: dict[Queue, dict[str, int]]
     dram: dict[str, int]
     sram: dict[str, SramUse]
 
@@ -98,7 +98,7 @@ class LayerFacts:
             "how": self.how,
             "cycles": self.cycles,
             "instructions": self.time.end - self.time.begin,
-            "queues": {q.name.lower(): self.spent[q] for q in Queue},
+            "queues": {q.name.lower(): self.breakdown[q] for q in Queue},
             "dram_bytes": self.dram,
             "sram_elements": {name: use.used for name, use in self.sram.items()},
             "counters": self.counters,
@@ -175,8 +175,8 @@ class ModelFacts:
         return sum(sum(result.port.values()) for result in self.regions.values())
 
     def queue(self, queue: Queue) -> dict[str, int]:
-        """Cycles of one queue by SPENT, and ``drained``; they add up to ``cycles``."""
-        total = {what: sum(x.spent[queue][what] for x in self.layers) for what in SPENT}
+        """Cycles of one queue by ACTIVITIES, and ``drained``; they add up to ``cycles``."""
+        total = {what: sum(x.breakdown[queue][what] for x in self.layers) for what in ACTIVITIES}
         drained = sum(result.queues[queue].drained for result in self.regions.values())
         return {**total, "drained": drained}
 
@@ -236,7 +236,7 @@ def _layers(region: str, program: Program, result: TimingResult) -> Iterator[Lay
     for layer in result.layers:
         part = slice(layer.begin, layer.end)
         counters = count_stream(config, program.insns[part])
-        spent = _spent(insns[part], result.instructions[part])
+        breakdown = _breakdown(insns[part], result.instructions[part])
         dram = {kind: counters[name] for kind, name in _BYTES.items()}
         dram["insn"] = (layer.end - layer.begin) * INSN_BYTES
         yield LayerFacts(
@@ -247,7 +247,7 @@ def _layers(region: str, program: Program, result: TimingResult) -> Iterator[Lay
             "",
             layer,
             counters,
-            spent,
+            breakdown,
             {kind: dram[kind] for kind in DRAM},
             buffers.layer(layer.begin, layer.end),
         )
@@ -263,7 +263,7 @@ def _with_work(layers: Sequence[LayerFacts], ops: Iterable[Placement]) -> list[L
         for name in operators_of(layer.name):
             of_op.setdefault(name, []).append(number)
     found = list(layers)
-    ways: list[dict[str, None]] = [{} for _ in layers]
+    computed: list[dict[str, None]] = [{} for _ in layers]
     for op in ops:
         numbers = of_op.get(op.name, [])
         parts = [found[i].counters for i in numbers]
@@ -274,10 +274,10 @@ def _with_work(layers: Sequence[LayerFacts], ops: Iterable[Placement]) -> list[L
             found[i] = dataclasses.replace(
                 layer, macs=layer.macs + mac, alu_ops=layer.alu_ops + alu
             )
-            ways[i][how(op)] = None
+            computed[i][how(op)] = None
     return [
-        dataclasses.replace(layer, how="; ".join(filter(None, way)))
-        for layer, way in zip(found, ways, strict=True)
+        dataclasses.replace(layer, how="; ".join(filter(None, words)))
+        for layer, words in zip(found, computed, strict=True)
     ]
 
 
@@ -290,15 +290,17 @@ def shared(amount: int, weights: Sequence[int]) -> list[int]:
 
 
 # ---------------------------------------------------------------- time
-def _spent(insns: Sequence[Instruction], times: Sequence[InsnTime]) -> dict[Queue, dict[str, int]]:
-    spent = {q: dict.fromkeys(SPENT, 0) for q in Queue}
+def _breakdown(
+    insns: Sequence[Instruction], times: Sequence[InsnTime]
+) -> dict[Queue, dict[str, int]]:
+    breakdown = {q: dict.fromkeys(ACTIVITIES, 0) for q in Queue}
     for insn, time in zip(insns, times, strict=True):
-        mine = spent[time.queue]
+        mine = breakdown[time.queue]
         mine["startup"] += time.startup
         mine[activity(insn)] += time.busy - time.startup
         for reason, count in time.stalls.items():
             mine[reason] += count
-    return spent
+    return breakdown
 
 
 def activity(insn: Instruction) -> str:
