@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from vta_byoc.hw.isa import Queue
 from vta_byoc.reports.chart_text import Chart, distinct, plain, quantity, short
-from vta_byoc.reports.html.chart_style import DRAM_COLORS, DRAM_TITLES, ACTIVITY_COLORS, ticks
-from vta_byoc.reports.run.layers import DRAM, ACTIVITIES, SRAMS, LayerFacts, ModelFacts
+from vta_byoc.reports.html.chart_style import ACTIVITY_COLORS, DRAM_COLORS, DRAM_TITLES, ticks
+from vta_byoc.reports.run.layers import ACTIVITIES, DRAM, SRAMS, LayerFacts, ModelFacts
 
 TICK_WIDTH = 7.2
 """Pixels of a letter of a layer's name."""

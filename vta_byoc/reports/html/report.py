@@ -20,11 +20,11 @@ from vta_byoc.partitioning.placement import Placement
 from vta_byoc.passes.fuse_tiles import Sharing
 from vta_byoc.reports.chart_text import ON_CPU, ON_VTA, quantity
 from vta_byoc.reports.html.chart_style import (
+    ACTIVITY_COLORS,
     DRAINED,
     DRAM_COLORS,
     DRAM_TITLES,
     QUEUE_COLORS,
-    ACTIVITY_COLORS,
 )
 from vta_byoc.reports.html.charts import charts
 from vta_byoc.reports.html.layers_chart import name_width
@@ -37,7 +37,7 @@ from vta_byoc.reports.placement.summary import (
     of_any_kind,
     remark,
 )
-from vta_byoc.reports.run.layers import BUSY, DRAM, ACTIVITIES, LayerFacts, ModelFacts
+from vta_byoc.reports.run.layers import ACTIVITIES, BUSY, DRAM, LayerFacts, ModelFacts
 
 Rows = list[tuple[str, str]]
 LAYER_COLUMNS = (
@@ -150,10 +150,11 @@ def _time_text(facts: ModelFacts) -> str:
         return ""
     breakdown = facts.queue(Queue.COMPUTE)
     waits = sum(breakdown[reason] for reason in STALLS)
+    other = sum(breakdown[activity] for activity in BUSY if activity != "GEMM")
     text = (
         f"Of {facts.cycles:,} cycles the compute queue spends "
         f"<b>{_percent(breakdown['GEMM'], facts.cycles)}</b> in GEMM, "
-        f"{_percent(sum(breakdown[x] for x in BUSY if x != 'GEMM'), facts.cycles)} on everything else "
+        f"{_percent(other, facts.cycles)} on everything else "
         f"and waits for <b>{_percent(waits, facts.cycles)}</b>"
     )
     reason = _main_reason(breakdown)
