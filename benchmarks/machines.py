@@ -9,7 +9,6 @@ compared with the integer reference tensor by tensor. Each network has a process
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks._figures import Figure, arguments, report
-from benchmarks.networks import ZOO, images, in_own_process
+from benchmarks.networks import ZOO, images, measured
 from vta_byoc.hw.config import Capabilities, VTAConfig
 from vta_byoc.hw.isa import ISA, AluOp, MemType, Opcode
 from vta_byoc.hw.program.program import Program
@@ -99,13 +98,9 @@ def figures_of(row: dict[str, Any]) -> list[Figure]:
 
 def main() -> int:
     parser = arguments("Networks on the preset chisel beside the same machine unrestricted.")
-    parser.add_argument("--only", choices=ZOO, action="append", help="one network (repeat)")
-    parser.add_argument("--measure", choices=ZOO, help="print the JSON of one network")
-    options = parser.parse_args()
+    options, rows = measured(parser, ZOO, NETWORKS, measure, __file__)
     if options.measure:
-        print(json.dumps(measure(options.measure)))
         return 0
-    rows = [in_own_process(name, __file__) for name in options.only or NETWORKS]
     figures = [figure for row in rows for figure in figures_of(row)]
     cpu = {row["name"]: row["cpu_ops"] for row in rows}
     return report("machines", figures, options.json, cpu_ops=cpu)

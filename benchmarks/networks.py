@@ -12,12 +12,14 @@ images of their own: noise calibrates them and runs through them.
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
 import resource
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -157,8 +159,34 @@ def share(amounts: list[tuple[int, int]]) -> float:
     return 100 * sum(mine for mine, _ in amounts) / total if total else 100.0
 
 
-def in_own_process(name: str, script: str = __file__) -> dict[str, Any]:
-    """:func:`measure`, or that of another benchmark, in a new interpreter."""
+def measured(
+    parser: argparse.ArgumentParser,
+    choices: Sequence[str],
+    names: Sequence[str],
+    measure: Callable[[str], dict[str, Any]],
+    script: str,
+) -> tuple[argparse.Namespace, list[dict[str, Any]]]:
+    """The command line of a benchmark of networks, and what it measured of each of them.
+
+    Args:
+        parser: with the arguments of all benchmarks.
+        choices: the networks that may be asked for.
+        names: those that are measured when none is.
+        measure: measures one network.
+        script: the benchmark; each network is measured by a process of it, called with
+            ``--measure``, which prints what it measured and has no rows.
+    """
+    parser.add_argument("--only", choices=choices, action="append", help="one network (repeat)")
+    parser.add_argument("--measure", choices=choices, help="print the JSON of one network")
+    options = parser.parse_args()
+    if options.measure:
+        print(json.dumps(measure(options.measure)))
+        return options, []
+    return options, [_in_own_process(name, script) for name in options.only or names]
+
+
+def _in_own_process(name: str, script: str) -> dict[str, Any]:
+    """What ``script`` measures of a network, in a new interpreter."""
     print(f"{name} ...", file=sys.stderr, flush=True)
     command = [sys.executable, script, "--measure", name]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
@@ -199,14 +227,10 @@ def at_least(name: str, value: float, unit: str, target: float) -> Figure:
 
 
 def main() -> int:
-    parser = arguments("Cycles of whole networks beside the machine bound.")
-    parser.add_argument("--only", choices=NETWORKS, action="append", help="one network (repeat)")
-    parser.add_argument("--measure", choices=NETWORKS, help="print the JSON of one network")
-    options = parser.parse_args()
+    parser = arguments("Cycles of whole networks beside the roofline lower bound.")
+    options, rows = measured(parser, NETWORKS, NETWORKS, measure, __file__)
     if options.measure:
-        print(json.dumps(measure(options.measure)))
         return 0
-    rows = [in_own_process(name) for name in options.only or NETWORKS]
     figures = [figure for row in rows for figure in figures_of(row)]
     cpu = {row["name"]: row["cpu_ops"] for row in rows}
     return report("networks", figures, options.json, cpu_ops=cpu)

@@ -11,7 +11,6 @@ the integer reference.
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,7 +27,7 @@ from tvm import relax
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks._figures import Figure, arguments, report
-from benchmarks.networks import images, in_own_process
+from benchmarks.networks import images, measured
 from vta_byoc.graph_pack import FOLD, PACK, RESHAPES, UNPACK
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.ir.bindings import op_name, static_shape, straight_bindings, vars_in
@@ -297,13 +296,9 @@ def table_of(rows: Iterable[Mapping[str, Any]]) -> Table:
 
 def main() -> int:
     parser = arguments("Bytes moved in each mode of memory scopes.")
-    parser.add_argument("--only", choices=NETWORKS, action="append", help="one network (repeat)")
-    parser.add_argument("--measure", choices=NETWORKS, help="print the JSON of one network")
-    options = parser.parse_args()
+    options, rows = measured(parser, NETWORKS, NETWORKS, measure, __file__)
     if options.measure:
-        print(json.dumps(measure(options.measure)))
         return 0
-    rows = [in_own_process(name, __file__) for name in options.only or NETWORKS]
     figures = [figure for row in rows for figure in figures_of(row)]
     if not options.json:
         console = Console(width=max(140, Console().width))

@@ -162,3 +162,13 @@ def verified(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         return program
 
     monkeypatch.setattr(ProgramBuilder, "finish", verified_finish)
+
+
+@pytest.fixture
+def quantized_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands take the quantized form of a model that an earlier one made."""
+    from cli_runs import quantize_once
+
+    from vta_byoc.cli import commands
+
+    monkeypatch.setattr(commands, "quantize", quantize_once)

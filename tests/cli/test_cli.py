@@ -13,7 +13,7 @@ from typing import Any
 import click
 import numpy as np
 import pytest
-from cli_runs import SHAPE, cli, quantize_once, refused, save, small_model
+from cli_runs import SHAPE, cli, refused, save, small_model
 
 import vta_byoc
 from vta_byoc.cli import app, commands
@@ -24,11 +24,6 @@ from vta_byoc.hw.counters import COUNTER_NAMES
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_model(tmp_path_factory.mktemp("model") / "small.onnx")
-
-
-@pytest.fixture
-def quantized_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "quantize", quantize_once)
 
 
 # ---------------------------------------------------------------- run

@@ -10,23 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_runs import SHAPE, cli, quantize_once, refused, save, small_model
+from cli_runs import SHAPE, cli, refused, save, small_model
 from onnx import TensorProto, helper
 from small_models import Net
 
 from vta_byoc.base import arrays
-from vta_byoc.cli import commands
 from vta_byoc.hw.config import VTAConfig
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_model(tmp_path_factory.mktemp("model") / "small.onnx")
-
-
-@pytest.fixture
-def quantized_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "quantize", quantize_once)
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,10 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from cli_runs import cli, quantize_once, refused
+from cli_runs import cli, refused
 from onnx import TensorProto, helper, numpy_helper
 from small_models import call
 
-from vta_byoc.cli import commands
 from vta_byoc.importers.load import load_model, output_names
 from vta_byoc.pipeline import compile_module
 from vta_byoc.quantize import default_calibration, quantize
@@ -313,11 +312,6 @@ def test_a_dynamic_shape_that_is_given(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------- the command line
-@pytest.fixture
-def quantized_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "quantize", quantize_once)
-
-
 @pytest.mark.usefixtures("quantized_once")
 def test_commands_take_odd_graphs(tmp_path: Path) -> None:
     """All that is odd about results and inputs in one model, through every command."""

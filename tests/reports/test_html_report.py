@@ -12,10 +12,9 @@ from typing import Any
 
 import plotly.graph_objects as plotly
 import pytest
-from cli_runs import cli, quantize_once, refused, small_model
+from cli_runs import cli, refused, small_model
 from report_cases import FOLD, LANES, PLACEMENT, SHARING, SIM, WORK, facts, many, net
 
-from vta_byoc.cli import commands
 from vta_byoc.hw.isa import Queue
 from vta_byoc.hw.timing.engine import simulate
 from vta_byoc.reports.chart_text import distinct, quantity, short
@@ -320,11 +319,6 @@ class TestTraceLayer:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_model(tmp_path_factory.mktemp("model") / "small.onnx")
-
-
-@pytest.fixture
-def quantized_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "quantize", quantize_once)
 
 
 @pytest.mark.usefixtures("quantized_once")

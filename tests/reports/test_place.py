@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runs import cli, quantize_once, refused, small_model
+from cli_runs import cli, refused, small_model
 from integer_models import IntegerNet
 from rich.console import Console
 from small_models import Net
 
-from vta_byoc.cli import commands
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import Refusal
 from vta_byoc.ir.names import operators_of
@@ -420,11 +419,6 @@ class TestModules:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_model(tmp_path_factory.mktemp("model") / "small.onnx")
-
-
-@pytest.fixture
-def quantized_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "quantize", quantize_once)
 
 
 @pytest.mark.usefixtures("quantized_once")
