@@ -211,7 +211,7 @@ def test_matrix(machine: str, case: str) -> None:
     found = run(case, machine)
     record = found.placement["layer0"]
     assert record.device == "vta", record
-    assert record.reason.split(";")[0] == f"pattern {CASES[case][0]}"
+    assert record.why.rule == f"pattern {CASES[case][0]}"
 
 
 def test_the_matrix_has_every_entry_and_every_strategy() -> None:

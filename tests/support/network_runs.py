@@ -35,14 +35,13 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.ir.observe import Receive
 from vta_byoc.ir.reference import build_reference
 from vta_byoc.partition import Placement
-from vta_byoc.partitioning.placement import VTA
+from vta_byoc.partitioning.placement import Taken
 from vta_byoc.passes.fuse_tiles import sharing_record
 from vta_byoc.pipeline import DRAM_ONLY, OFF, ON, compile_module
 from vta_byoc.quantization.calibration import samples as calibrate
 from vta_byoc.runtime.execute import profile, run_vm
 from vta_byoc.validation.bit_exact import same_packed
 
-PATTERN = "pattern "
 TOLERANCE = 1e-4
 """Of float results, which add up in another order elsewhere."""
 
@@ -183,8 +182,8 @@ def _outcome_of(run: Run) -> Outcome:
 
 def _outcome(placement: Iterable[Placement], regions: int) -> Outcome:
     found = Outcome(regions=regions)
-    reasons = (p.reason.split(";")[0] for p in placement if p.device == VTA)
-    found.hits.update(r.removeprefix(PATTERN) for r in reasons if r.startswith(PATTERN))
+    taken = (p.why for p in placement if isinstance(p.why, Taken))
+    found.hits.update(why.pattern for why in taken if why.pattern)
     return found
 
 
