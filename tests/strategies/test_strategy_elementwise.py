@@ -12,9 +12,11 @@ from alu_cases import (
     GEOMETRIES,
     SIM,
     build,
+    choice_of,
     clamp,
     cycles_of,
     elementwise_reference,
+    estimated,
     named,
     operand_values,
     random_elementwise,
@@ -26,9 +28,9 @@ from alu_cases import (
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.program.program import Program
-from vta_byoc.strategies.elementwise.elementwise import ELEMENTWISE, choose, diagonals
-from vta_byoc.strategies.elementwise.operands import plan_of
-from vta_byoc.workload.packing import blocks
+from vta_byoc.strategies.elementwise.elementwise import ELEMENTWISE
+from vta_byoc.strategies.te.prologue import plan_of
+from vta_byoc.workload.packing import blocks, diagonal_weights
 from vta_byoc.workload.workloads import (
     CHANNEL,
     FULL,
@@ -180,7 +182,7 @@ TENSORS = "a subtraction whose right side has tensor operands or wide immediates
     ],
 )
 def test_what_needs_mul(work: ElementwiseWorkload, text: str) -> None:
-    for function in (ELEMENTWISE.estimate, ELEMENTWISE.parts):
+    for function in (ELEMENTWISE.choose, ELEMENTWISE.spaces):
         with pytest.raises(VTAError, match=text) as error:
             function(work, BARE)
         assert "leave it to the CPU" in str(error.value) and "\n" not in str(error.value)
@@ -188,7 +190,7 @@ def test_what_needs_mul(work: ElementwiseWorkload, text: str) -> None:
 
 
 def test_diagonal_weights() -> None:
-    weights = diagonals((1, -128), SIM)
+    weights = diagonal_weights((1, -128), SIM)
     assert weights.shape == (2, 1, 1, 1, 16, 16) and weights.dtype == np.int8
     np.testing.assert_array_equal(weights[1, 0, 0, 0], np.eye(16) * -128)
 
@@ -221,7 +223,8 @@ def test_estimates(name: str) -> None:
         work = dataclasses.replace(work, height=h, width=w)
         operands = operand_values(rng, all_steps(work), work.out_shape)
         cycles = cycles_of(build(ELEMENTWISE, work, config, named(operands)))
-        estimate = ELEMENTWISE.estimate(work, config)
-        assert abs(estimate - cycles) <= max(0.2 * cycles, 300), (work, choose(work, config))
+        estimate = estimated(ELEMENTWISE, work, config)
+        choice = choice_of(ELEMENTWISE, work, config)
+        assert abs(estimate - cycles) <= max(0.2 * cycles, 300), (work, choice)
         ratios.append(estimate / cycles)
     assert 0.92 <= np.median(ratios) <= 1.08, ratios

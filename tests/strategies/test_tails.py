@@ -30,8 +30,8 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.sim.simulator import run
 from vta_byoc.hw.verify.verifier import check
-from vta_byoc.strategies.fused.consumer import Tail, carried_plan, keeps_int8, tail_tensors
-from vta_byoc.strategy import STRATEGIES, Computation
+from vta_byoc.strategies.fused.consumer import FusedConsumer, fused_plan, keeps_int8, operand_kinds
+from vta_byoc.strategy import STRATEGIES, Computation, LayerSchedule
 from vta_byoc.workload.packing import pack_activation, packed_shape, unpack_activation
 from vta_byoc.workload.workloads import (
     CHANNEL,
@@ -135,7 +135,7 @@ class Case:
 
 
 def case(
-    producer: Head, tails: Sequence[Tail], config: VTAConfig, rng: np.random.Generator
+    producer: Head, tails: Sequence[FusedConsumer], config: VTAConfig, rng: np.random.Generator
 ) -> Case:
     """The program of ``producer`` with ``tails``; their other operands are random."""
     strategy = STRATEGIES[producer.strategy]
@@ -153,31 +153,30 @@ def case(
 
     for value in producer.inputs:
         given(value)
-    constants(strategy.constants(producer.work, producer.constants, config))
+    constants(strategy.constants(together.schedule(config), producer.constants, config))
     expected = producer.result
     for tail in tails:
         data = [random_int8(rng, *shape) for shape in tail.work.in_shapes]
-        data[tail.carried] = expected
+        data[tail.operand] = expected
         for number, value in enumerate(data):
-            if number != tail.carried:
+            if number != tail.operand:
                 given(value)
-        pools = isinstance(tail.work, PoolWorkload)
-        sides = () if pools else tail.work.sides
+        sides = () if isinstance(tail.work, PoolWorkload) else tail.work.sides
         steps = [s for side in sides for s in side.steps] + list(tail.work.epilogue.steps)
         operands = operand_values(rng, steps, tail.work.out_shape)
-        own = STRATEGIES["pool" if pools else "elementwise"]
-        constants(own.constants(tail.work, named(operands), config))
+        own = STRATEGIES[tail.strategy]
+        constants(own.constants(LayerSchedule(tail.work), named(operands), config))
         if isinstance(tail.work, PoolWorkload):
             expected = pool_reference(tail.work, expected, operands)
         else:
             expected = elementwise_reference(tail.work, data, operands)
     names.append(builder.symbol("y", "output", packed_shape(expected.shape, config), "int8"))
-    for part in together.parts(config):
-        builder.layer("layer", part.func, [names[i] for i in part.args])
+    for kernel in together.functions(config):
+        builder.layer("layer", kernel.func, [names[i] for i in kernel.args])
     return Case(together, builder.finish(), inputs, expected)
 
 
-def random_pool_tail(rng: np.random.Generator, shape: Sequence[int]) -> Tail:
+def random_pool_tail(rng: np.random.Generator, shape: Sequence[int]) -> FusedConsumer:
     """A pool whose windows lie side by side."""
     batch, channels, height, width = shape
     kernel = int(rng.integers(1, min(4, height) + 1)), int(rng.integers(1, min(4, width) + 1))
@@ -187,15 +186,15 @@ def random_pool_tail(rng: np.random.Generator, shape: Sequence[int]) -> Tail:
     work = PoolWorkload(
         kind, batch, channels, height, width, kernel, kernel, epilogue=epilogue
     )
-    return Tail(work)
+    return FusedConsumer(work)
 
 
-def random_tail(rng: np.random.Generator, shape: Sequence[int], mul: bool) -> Tail:
+def random_tail(rng: np.random.Generator, shape: Sequence[int], mul: bool) -> FusedConsumer:
     """Any elementwise operator on a tensor of ``shape``; any of its operands is carried."""
     work = random_elementwise(rng, mul=mul)
     batch, channels, height, width = shape
     sized = dataclasses.replace(work, batch=batch, channels=channels, height=height, width=width)
-    return Tail(sized, int(rng.integers(0, sized.operands)))
+    return FusedConsumer(sized, int(rng.integers(0, sized.operands)))
 
 
 @pytest.mark.parametrize(
@@ -210,7 +209,7 @@ def test_any_producer_and_consumer(kind: str, machine: str) -> None:
     seen: Counter[str] = Counter()
     while seen["checked"] < 4:
         producer = head(kind, rng)
-        tails: list[Tail] = []
+        tails: list[FusedConsumer] = []
         for _ in range(int(rng.choice([1, 1, 2, 3]))):
             if not tails or keeps_int8(tails[-1].work):
                 tails.append(random_tail(rng, producer.result.shape, mul=True))
@@ -223,11 +222,11 @@ def test_any_producer_and_consumer(kind: str, machine: str) -> None:
         made.check()
         seen["checked"] += 1
         for tail in tails:
-            plan = carried_plan(tail, config)
+            plan = fused_plan(tail, config)
             seen["summed"] += bool(plan.summed)
             seen["copied"] += plan.copied
             seen["other"] += plan.other is not None and not plan.copied
-            seen.update(tail_tensors(tail))
+            seen.update(operand_kinds(tail))
     assert seen["too large"] <= 4, seen
 
 
@@ -270,7 +269,7 @@ def test_pools_that_stay_apart(change: dict[str, Any], message: str) -> None:
     pool = dataclasses.replace(PoolWorkload("max", 1, 16, 20, 20, (2, 2), (2, 2)), **change)
     conv = Conv2dWorkload(1, 16, 16, 20, 20, (1, 1), epilogue=SATURATED)
     with pytest.raises(VTAError, match=message):
-        Computation(STRATEGIES["conv2d"], conv, (Tail(pool),)).estimate(SIM)
+        Computation(STRATEGIES["conv2d"], conv, (FusedConsumer(pool),)).estimate(SIM)
 
 
 @pytest.mark.parametrize("kind", ["depthwise", "conv2d_transpose", "elementwise"])
@@ -278,7 +277,7 @@ def test_other_tiles_are_not_pooled(kind: str) -> None:
     producer = head(kind, np.random.default_rng(6))
     pool = PoolWorkload("max", *producer.work.out_shape, (2, 2), (2, 2))
     with pytest.raises(VTAError, match=rf"need tiles of rows and columns \(conv2d\).*have {kind}"):
-        Computation(STRATEGIES[kind], producer.work, (Tail(pool),)).estimate(SIM)
+        Computation(STRATEGIES[kind], producer.work, (FusedConsumer(pool),)).estimate(SIM)
 
 
 @pytest.mark.parametrize("carried", [0, 1])
@@ -288,7 +287,7 @@ def test_either_side_may_be_carried(op: str, carried: int) -> None:
     sides = (Side(0, (Step("shl", 2),)), Side(1, (Step("mul", 3), Step("add", 7))))
     work = ElementwiseWorkload(1, 24, 9, 7, sides, op, Epilogue((Step("shr", 3), *clamp())))
     conv = Conv2dWorkload(1, 20, 24, 9, 7, (3, 3), padding=(1, 1, 1, 1), epilogue=SATURATED)
-    case(head("conv2d", rng, conv), [Tail(work, carried)], SIM, rng).check()
+    case(head("conv2d", rng, conv), [FusedConsumer(work, carried)], SIM, rng).check()
 
 
 @pytest.mark.parametrize("carried", [0, 1])
@@ -298,8 +297,8 @@ def test_only_weights_of_loaded_operands_are_loaded(carried: int) -> None:
     sides = (Side(0, (Step("shl", 1),)), Side(1, ()))
     work = ElementwiseWorkload(1, 16, 9, 7, sides, "add", Epilogue((Step("shr", 1), *clamp())))
     conv = Conv2dWorkload(1, 16, 16, 9, 7, (1, 1), epilogue=SATURATED)
-    tail = Tail(work, carried)
-    plan = carried_plan(tail, SIM)
+    tail = FusedConsumer(work, carried)
+    plan = fused_plan(tail, SIM)
     assert plan.scales == (2, 1) and list(plan.weights) == [1 - carried]
     made = case(head("conv2d", rng, conv), [tail], SIM, rng)
     made.check()
@@ -310,9 +309,9 @@ def test_leaky_relu_reads_the_tile_twice() -> None:
     rng = np.random.default_rng(1)
     sides = (Side(0, (Step("shl", 3),)), Side(0, ()))
     work = ElementwiseWorkload(2, 24, 9, 7, sides, "max", Epilogue((Step("shr", 3), *clamp())))
-    assert carried_plan(Tail(work, 0), SIM).copied
+    assert fused_plan(FusedConsumer(work, 0), SIM).copied
     conv = Conv2dWorkload(2, 20, 24, 9, 7, (1, 1), epilogue=SATURATED)
-    made = case(head("conv2d", rng, conv), [Tail(work, 0)], SIM, rng)
+    made = case(head("conv2d", rng, conv), [FusedConsumer(work, 0)], SIM, rng)
     made.check()
     assert "x1" not in made.inputs, "nothing but the convolution's input is loaded"
 
@@ -326,7 +325,7 @@ def test_tensor_operands_are_staged_by_chunk(kind: str) -> None:
     conv = Conv2dWorkload(1, 16, 40, 30, 31, (1, 1), epilogue=SATURATED)
     for config in (SIM, GEOMETRIES["quarter"]):
         for carried in (0, 1):
-            case(head("conv2d", rng, conv), [Tail(work, carried)], config, rng).check()
+            case(head("conv2d", rng, conv), [FusedConsumer(work, carried)], config, rng).check()
 
 
 def test_traffic_is_that_of_the_producer_and_one_operand() -> None:
@@ -336,7 +335,7 @@ def test_traffic_is_that_of_the_producer_and_one_operand() -> None:
     conv = Conv2dWorkload(1, 64, 64, 28, 28, (1, 1), epilogue=SATURATED)
     producer = head("conv2d", rng, conv)
     alone = case(producer, [], SIM, rng).program.counters()
-    shared = case(producer, [Tail(work, 1)], SIM, rng).program.counters()
+    shared = case(producer, [FusedConsumer(work, 1)], SIM, rng).program.counters()
     tensor = 64 * 28 * 28
     assert shared["out_store_nbytes"] == alone["out_store_nbytes"] == tensor
     assert shared["inp_load_nbytes"] == alone["inp_load_nbytes"] + tensor
@@ -349,8 +348,8 @@ def test_a_product_needs_mul() -> None:
         1, 16, 4, 4, (Side(0, (Step("mul", 3),)), Side(1)), "add", Epilogue(clamp())
     )
     with pytest.raises(VTAError, match="side is multiplied by 3; this machine's ALU has no MUL"):
-        carried_plan(Tail(work, 0), BARE)
-    assert carried_plan(Tail(work, 1), BARE).summed, "the GEMM core multiplies what it loads"
+        fused_plan(FusedConsumer(work, 0), BARE)
+    assert fused_plan(FusedConsumer(work, 1), BARE).summed, "the GEMM core multiplies what it loads"
 
 
 def test_what_stays_int8() -> None:

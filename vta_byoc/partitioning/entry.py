@@ -11,6 +11,7 @@ from tvm import relax
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.ir.chains import Binding, Graph
+from vta_byoc.strategies.base import LayerSchedule
 from vta_byoc.strategies.te.kernel import Kernels
 from vta_byoc.workload.im2col import Fold
 from vta_byoc.workload.layout import NCHW
@@ -51,7 +52,7 @@ class Plan:
     Attributes:
         strategy: key of the table of strategies.
         work: the workload of that strategy.
-        constants: makes the strategy's packed constant arguments for kernels.
+        constants: makes the strategy's packed constant arguments for a schedule of it.
         kernels: those that cost least by estimate.
         cycles: estimated.
         fold: what the host does to the operand instead of packing it, None for a plain pack.
@@ -60,7 +61,7 @@ class Plan:
 
     strategy: str
     work: Any
-    constants: Callable[[Kernels], list[np.ndarray]]
+    constants: Callable[[LayerSchedule[Any]], list[np.ndarray]]
     kernels: Kernels
     cycles: float
     fold: Fold | None = None

@@ -222,13 +222,13 @@ def simple_plan(
     """The plan of strategy ``name``."""
     check_sizes(work)
     strategy = STRATEGIES[name]
-    kernels = strategy.choose(work, config)
+    schedule = strategy.choose(work, config)
     return Plan(
         name,
         work,
-        lambda chosen: strategy.constants(work, constants, config, chosen),
-        kernels,
-        strategy.estimate(work, config, kernels),
+        lambda chosen: strategy.constants(chosen, constants, config),
+        schedule.kernels,
+        strategy.estimate(schedule, config),
         note=note,
     )
 

@@ -34,7 +34,7 @@ from vta_byoc.ir.stage import Stage
 from vta_byoc.partitioning.composite import PLACEMENT_ATTR, RESULT_ATTR, SOURCE_ATTR, composites
 from vta_byoc.partitioning.placement import placements
 from vta_byoc.partitioning.region import chosen_of, computes_of
-from vta_byoc.strategies.fused.consumer import Tail, keeps_int8
+from vta_byoc.strategies.fused.consumer import FusedConsumer, keeps_int8
 from vta_byoc.strategies.te.kernel import SCHEDULE_ATTR
 from vta_byoc.strategy import Computation, computation_of
 from vta_byoc.tuning.schedules import Schedules, chosen_for
@@ -260,16 +260,16 @@ class _Sharer:
         """How ``node`` takes an operand from its producer's tiles."""
         producer = self._nodes[node.args[operand]]
         strategy = producer.computation.strategy
-        if len(node.computation.tails):
+        if len(node.computation.fused):
             raise _Refused("need its consumer alone, have consumers in its tiles")
         pinned = next((n.result for n in (producer, node) if n.computation.is_pinned), None)
         if pinned is not None:
             raise _Refused(f'need tiles to choose for both, have a pinned schedule of "{pinned}"')
-        if strategy.shared is None:
+        if not strategy.fuses:
             raise _Refused(
                 f"need a producer whose accumulators keep its result, have {strategy.name}"
             )
-        last = producer.computation.tails
+        last = producer.computation.fused
         if not keeps_int8(last[-1].work if last else producer.computation.work):
             raise _Refused("need clamps to int8 at the producer's end, have wider values")
         readers = self._users.get(producer.var, [])
@@ -279,9 +279,10 @@ class _Sharer:
             raise _Refused(f'need "{node.result}" as its only reader, have {names} too')
         work = node.computation.work
         assert isinstance(work, ElementwiseWorkload | PoolWorkload)
-        tail = Tail(work, operand)
+        consumer = FusedConsumer(work, operand)
         try:
-            together = dataclasses.replace(producer.computation, tails=(*last, tail), chosen=None)
+            fused = (*last, consumer)
+            together = dataclasses.replace(producer.computation, fused=fused, chosen=None)
             together = together.by_estimate(self._config)
             return _Way(producer, operand, together, together.estimate(self._config))
         except VTAError as error:
@@ -405,12 +406,12 @@ def _merged(node: _Node, builder: relax.BlockBuilder) -> relax.Function:
     params: list[relax.Var] = []
     bindings: list[relax.VarBinding] = []
     before: relax.Var | None = None
-    tails = iter(node.computation.tails)
+    consumers = iter(node.computation.fused)
     for part in node.inside:
-        carried = next(tails).carried if before is not None else -1
+        fused = next(consumers).operand if before is not None else -1
         args: list[relax.Expr] = []
         for position, param in enumerate(part.function.params):
-            if position == carried:
+            if position == fused:
                 assert before is not None
                 args.append(before)
             else:

@@ -75,11 +75,11 @@ def compile_region(
     builder.share(_lifetimes(region))
     for step in region.steps:
         tensors = [*step.args, step.output]
-        for part in computation_in(mod, step, runs).parts(config):
-            home = homes.get(tensors[part.args[0]])
-            if home is None or home.step is not step or home.position != part.args[0]:
-                bound = [shared.get(tensors[i], tensors[i]) for i in part.args]
-                builder.layer(region.layer_name(step), part.func, bound)
+        for kernel in computation_in(mod, step, runs).functions(config):
+            home = homes.get(tensors[kernel.args[0]])
+            if home is None or home.step is not step or home.position != kernel.args[0]:
+                bound = [shared.get(tensors[i], tensors[i]) for i in kernel.args]
+                builder.layer(region.layer_name(step), kernel.func, bound)
     program = builder.finish()
     check(program)  # a program that could hang or race is never handed out
     return program
@@ -152,7 +152,7 @@ def _homes(mod: tvm.IRModule, region: Region, config: VTAConfig) -> dict[str, _H
     stored = {step.output for step in region.steps}
     found: dict[str, _Home] = {}
     for step in region.steps:
-        homes = step.computation(mod).homes(config)
+        homes = step.computation(mod).in_place_offsets(config)
         for position, (arg, home) in enumerate(zip(step.args, homes, strict=False)):
             if home is not None and arg in stored and arg not in found:
                 found[arg] = _Home(step, position, home)

@@ -8,25 +8,15 @@ convolution with zeros in the weights.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.strategies.te.kernel import Grouping
 from vta_byoc.workload.packing import blocks
 from vta_byoc.workload.workloads import Conv2dWorkload
 
 MULTIPLES = (1, 2, 4)
-
-
-@dataclass(frozen=True)
-class Grouping:
-    """``sets`` of ``join`` groups, each with ``ci`` input and ``co`` output channel blocks."""
-
-    join: int
-    sets: int
-    ci: int
-    co: int
 
 
 def groupings(work: Conv2dWorkload, config: VTAConfig) -> list[Grouping]:

@@ -42,4 +42,3 @@ def padded_tiles(window: Window, outs: int) -> int:
         high = last * window.step - window.before + reach
         count += low < 0 or high >= window.size
     return count
-

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tvm import s_tir, te, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import Expr, Var
 
-from vta_byoc.codegen import SLOTS_ATTR
+from vta_byoc.codegen import PRAGMA_KEY, SLOTS_ATTR
 from vta_byoc.cost.search import Array, Choice
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.strategies.conv.grouping import Grouping
-from vta_byoc.strategies.te.base import OPERATORS, elementwise, inline, mark, stored
+from vta_byoc.strategies.te.definition import OPERATORS, elementwise, stored
+from vta_byoc.strategies.te.kernel import Grouping
 from vta_byoc.workload.memory import ACC, INP, WGT
 from vta_byoc.workload.packing import blocks
 from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, Conv2dWorkload, Epilogue, Step
@@ -243,7 +243,7 @@ def conv_schedule(
     sch.set_scope(sch.get_sblock("acc"), 0, ACC)
     weight = sch.cache_read(sch.get_sblock("acc"), 1, WGT) if has_taps(work) else None
     joins = bool(work.digit_shift) and weight is not None
-    inline(sch, [JOINED] * joins)
+    _inline(sch, [JOINED] * joins)
     operands = _stage_operands(sch, work.epilogue)
     loops = _tile_output(sch, choice.tile, variant.order)
     weights_first = variant.order == WEIGHTS
@@ -251,13 +251,13 @@ def conv_schedule(
         by_channel = loops["co" if weights_first or not operands_at_sets else "g"]
         at = {CHANNEL: by_channel, MAP: loops["ow"], FULL: loops["last"]}
         sch.compute_at(operand, at[kind])
-        mark(sch, operand, "dma_copy")
+        _annotate(sch, operand, "dma_copy")
 
     if any(step.op == "keep" for step in work.epilogue.steps):
         copy = sch.get_sblock(KEEP)
         sch.set_scope(copy, 0, ACC)
         sch.compute_at(copy, loops["last"], preserve_unit_loops=True)
-        mark(sch, copy, "alu")
+        _annotate(sch, copy, "alu")
     acc = sch.get_sblock("acc")
     sch.compute_at(acc, loops["last"], preserve_unit_loops=True)
     if weight is not None:
@@ -269,22 +269,20 @@ def conv_schedule(
         sch.compute_at(weight, loops["co"] if held and weights_first else innermost)
         sch.compute_at(inp, loops["ow"] if held and not weights_first else innermost)
         acc = sch.decompose_reduction(acc, first)
-        mark(sch, inp, "dma_copy")
-        mark(sch, weight, "dma_copy")
-        mark(sch, sch.get_sblock("acc_update"), "gemm")
-    mark(sch, acc, "gemm")
+        _annotate(sch, inp, "dma_copy")
+        _annotate(sch, weight, "dma_copy")
+        _annotate(sch, sch.get_sblock("acc_update"), "gemm")
+    _annotate(sch, acc, "gemm")
     computes = joins or work.epilogue.steps or work.epilogue.dtype != "int8"
-    mark(sch, sch.get_sblock("out"), "alu,dma_copy" if computes else "dma_copy")
+    _annotate(sch, sch.get_sblock("out"), "alu,dma_copy" if computes else "dma_copy")
     return sch.mod["main"].with_attr(SLOTS_ATTR, choice.slots_attr())
 
 
 def _stage_operands(sch: s_tir.Schedule, epilogue: Epilogue) -> list[tuple[str, SBlockRV]]:
     """Kinds and staged blocks of the tensor operands; the steps become part of the store."""
     tensors = [(i, str(s.operand)) for i, s in enumerate(epilogue.steps) if s.is_tensor]
-    staged = [
-        (kind, sch.cache_read(sch.get_sblock(step_name(i)), 1, ACC)) for i, kind in tensors
-    ]
-    inline(sch, (step_name(i) for i, s in enumerate(epilogue.steps) if s.op != "keep"))
+    staged = [(kind, sch.cache_read(sch.get_sblock(step_name(i)), 1, ACC)) for i, kind in tensors]
+    _inline(sch, (step_name(i) for i, s in enumerate(epilogue.steps) if s.op != "keep"))
     return staged
 
 
@@ -314,3 +312,14 @@ def _split_reduction(
     # the reduction outermost: equal destinations of a kernel stay far apart
     sch.reorder(rco, kho, kwo, rci, khi, kwi, *places, rk)
     return rco, kwo
+
+
+def _inline(sch: s_tir.Schedule, names: Iterable[str]) -> None:
+    """Inline the stages of ``names`` into what reads them."""
+    for name in names:
+        sch.compute_inline(sch.get_sblock(name))
+
+
+def _annotate(sch: s_tir.Schedule, block: SBlockRV, pragma: str) -> None:
+    """State on the innermost loop of ``block`` what its nest is."""
+    sch.annotate(sch.get_loops(block)[-1], PRAGMA_KEY, pragma)

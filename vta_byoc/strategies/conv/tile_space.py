@@ -24,7 +24,6 @@ from vta_byoc.cost.search import (
 )
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.strategies.conv.grouping import Grouping
 from vta_byoc.strategies.conv.halo import Positions, padded_tiles, positions
 from vta_byoc.strategies.conv.schedule import (
     INPUTS,
@@ -34,8 +33,9 @@ from vta_byoc.strategies.conv.schedule import (
     has_taps,
     windows,
 )
-from vta_byoc.strategies.fused.consumer import Tail, pooled_by
-from vta_byoc.strategies.fused.usage import TileSize, tail_demand
+from vta_byoc.strategies.fused.consumer import FusedConsumer, pooled_by
+from vta_byoc.strategies.fused.usage import TileSize, fused_usage
+from vta_byoc.strategies.te.kernel import Grouping
 from vta_byoc.workload.memory import ACC, INP, WGT
 from vta_byoc.workload.packing import PLANES, blocks
 from vta_byoc.workload.workloads import CHANNEL, MAP, Conv2dWorkload, Epilogue
@@ -74,11 +74,11 @@ def conv_space(
     grouping: Grouping,
     config: VTAConfig,
     out_strides: tuple[int, int] | None = None,
-    tails: Sequence[Tail] = (),
+    fused: Sequence[FusedConsumer] = (),
     calls: int = 1,
 ) -> Space:
     """All tilings; ``out_strides``: elements between rows and columns of the result, where it is
-    part of a larger tensor; ``tails``: consumers that share the tiles; ``calls``: calls in a row
+    part of a larger tensor; ``fused``: its fused consumers; ``calls``: calls in a row
     that have their weights in common."""
     kernel = f"{work.kernel[0]}x{work.kernel[1]}"
     axes = {
@@ -100,8 +100,8 @@ def conv_space(
         for order in (WEIGHTS, INPUTS)
         for hold in (True, False)
     ]
-    demand = functools.partial(_demand, work, grouping, config, out_strides, tails)
-    rows, cols = pooled_by(tails)
+    demand = functools.partial(_demand, work, grouping, config, out_strides, fused)
+    rows, cols = pooled_by(fused)
 
     def legal(tile: Tile, _variant: str) -> Mask:
         """Tiles are cut between windows of pools."""
@@ -116,14 +116,14 @@ def _demand(
     grouping: Grouping,
     config: VTAConfig,
     out_strides: tuple[int, int] | None,
-    tails: Sequence[Tail],
+    fused: Sequence[FusedConsumer],
     tile: Tile,
     variant: str,
 ) -> Demand:
     counts = _ConvDemand(work, grouping, config, ConvVariant.parse(variant), tile)
     extents = [tile[name] for name in DESTINATIONS]
     size = TileSize(extents, tile["g"] * tile["co"], tile["oh"] * tile["ow"])
-    return tail_demand(counts.demand(out_strides), tails, size, config)
+    return fused_usage(counts.demand(out_strides), fused, size, config)
 
 
 class _ConvDemand:
@@ -197,7 +197,7 @@ class _ConvDemand:
     def inp(self) -> Staged:
         tile, work = self.tile, self.work
         ci = self.ci if self.holds_inp else tile["ci"]
-        kh, kw = (work.kernel if self.holds_inp else (tile["kh"], tile["kw"]))
+        kh, kw = work.kernel if self.holds_inp else (tile["kh"], tile["kw"])
         size = tile["n"] * tile["g"] * ci * self.rows.reach(tile["oh"], kh)
         size = size * self.cols.reach(tile["ow"], kw)
         fills = self.n_g * self.places if self.holds_inp else self.tiles * self.steps
@@ -262,7 +262,7 @@ class _ConvDemand:
     def wgt(self) -> Staged:
         tile, work, co = self.tile, self.work, self.tile["co"]
         ci = self.ci if self.holds_wgt else tile["ci"]
-        kh, kw = (work.kernel if self.holds_wgt else (tile["kh"], tile["kw"]))
+        kh, kw = work.kernel if self.holds_wgt else (tile["kh"], tile["kw"])
         fills = self.n_g * self.n_co if self.holds_wgt else self.tiles * self.steps
         total = float(self.digits * self.sets * self.co * self.ci * self.taps)
         nbytes = total * self.config.wgt_elem_bytes * (1 if self.holds_wgt else self.places)

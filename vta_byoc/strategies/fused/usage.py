@@ -1,4 +1,4 @@
-"""What consumers in their producer's tiles ask of the machine besides what the producer does."""
+"""What fused consumers ask of the machine besides what their producer does."""
 
 from __future__ import annotations
 
@@ -15,12 +15,18 @@ from vta_byoc.cost.dma import alu_cost, kernel_size
 from vta_byoc.cost.search import Array, Demand, Staged
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.strategies.fused.consumer import Carried, Tail, carried_plan, check_pool, tail_tensors
-from vta_byoc.strategies.fused.schedule import chunk_limit
+from vta_byoc.strategies.fused.consumer import (
+    FusedConsumer,
+    FusedPlan,
+    check_pool,
+    fused_plan,
+    operand_kinds,
+)
+from vta_byoc.strategies.fused.tile import chunk_limit
 from vta_byoc.workload.memory import ACC, INP, WGT
 from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, PoolWorkload
 
-TAIL_UOPS = 2
+CONSUMER_UOPS = 2
 """About as many micro-ops has a kernel of a consumer."""
 
 
@@ -46,20 +52,20 @@ class TileSize:
         return size
 
 
-def tail_demand(
-    demand: Demand, tails: Sequence[Tail], tile: TileSize, config: VTAConfig
+def fused_usage(
+    demand: Demand, fused: Sequence[FusedConsumer], tile: TileSize, config: VTAConfig
 ) -> Demand:
-    """``demand`` of the producer alone, with ``tails`` between computation and store."""
-    for tail in tails:
-        if isinstance(tail.work, PoolWorkload):
-            demand, tile = _with_pool(demand, tail, tail.work, tile, config)
+    """``demand`` of the producer alone, with ``fused`` between computation and store."""
+    for consumer in fused:
+        if isinstance(consumer.work, PoolWorkload):
+            demand, tile = _with_pool(demand, consumer, consumer.work, tile, config)
         else:
-            demand = _with_elementwise(demand, tail, tile, config)
+            demand = _with_elementwise(demand, consumer, tile, config)
     return demand
 
 
 def _with_pool(
-    demand: Demand, tail: Tail, work: PoolWorkload, tile: TileSize, config: VTAConfig
+    demand: Demand, consumer: FusedConsumer, work: PoolWorkload, tile: TileSize, config: VTAConfig
 ) -> tuple[Demand, TileSize]:
     """With a pool, and the tile that it leaves."""
     check_pool(work)
@@ -77,7 +83,7 @@ def _with_pool(
         staged=(
             *demand.staged,
             Staged(ACC, small.size, tiles),
-            *_operands(tail, small, demand, config),
+            *_operands(consumer, small, demand, config),
         ),
         gemm=demand.gemm + vectors,
         gemm_starts=demand.gemm_starts + tiles,
@@ -90,8 +96,10 @@ def _with_pool(
     return pooled, small
 
 
-def _with_elementwise(demand: Demand, tail: Tail, tile: TileSize, config: VTAConfig) -> Demand:
-    plan, tiles = carried_plan(tail, config), demand.tiles
+def _with_elementwise(
+    demand: Demand, consumer: FusedConsumer, tile: TileSize, config: VTAConfig
+) -> Demand:
+    plan, tiles = fused_plan(consumer, config), demand.tiles
     vectors = demand.stored / config.out_elem_bytes
     chunk = tile.chunk(chunk_limit(config))
     chunks = tiles * (tile.size / chunk)
@@ -105,10 +113,10 @@ def _with_elementwise(demand: Demand, tail: Tail, tile: TileSize, config: VTACon
         staged.append(Staged(WGT, count, 1, float(count * config.wgt_elem_bytes), 1))
     if plan.other is not None:
         staged.append(Staged(ACC, chunk, fills))
-    staged += _operands(tail, tile, demand, config)
+    staged += _operands(consumer, tile, demand, config)
     cycles, count = _alu(plan, config)
     gemms = len(plan.loaded) + (plan.other is not None)
-    kernels = np.minimum(tiles, MOST_SLOTS) * (gemms + 2 + len(tail_tensors(tail)))
+    kernels = np.minimum(tiles, MOST_SLOTS) * (gemms + 2 + len(operand_kinds(consumer)))
     return dataclasses.replace(
         demand,
         staged=tuple(staged),
@@ -117,17 +125,19 @@ def _with_elementwise(demand: Demand, tail: Tail, tile: TileSize, config: VTACon
         alu=demand.alu + vectors * cycles,
         alu_starts=demand.alu_starts + chunks * count,
         kernels=demand.kernels + kernels,
-        uops=demand.uops + kernels * TAIL_UOPS,
+        uops=demand.uops + kernels * CONSUMER_UOPS,
     )
 
 
-def _operands(tail: Tail, tile: TileSize, demand: Demand, config: VTAConfig) -> list[Staged]:
+def _operands(
+    consumer: FusedConsumer, tile: TileSize, demand: Demand, config: VTAConfig
+) -> list[Staged]:
     """The tensor operands of all steps: loaded chunk by chunk, at the most all of one for each."""
     chunk = tile.chunk(chunk_limit(config))
     chunks = demand.tiles * (tile.size / chunk)
     sizes = {CHANNEL: tile.channels, MAP: tile.positions, FULL: chunk}
     staged = []
-    for kind in tail_tensors(tail):
+    for kind in operand_kinds(consumer):
         each = np.minimum(sizes[kind], chunk)
         nbytes = chunks * each * config.acc_elem_bytes
         staged.append(Staged(ACC, each, _fills(demand.tiles, chunks), nbytes, chunks))
@@ -140,7 +150,7 @@ def _fills(tiles: Array, chunks: Array) -> Array:
     return np.maximum(tiles, np.minimum(chunks, MOST_SLOTS))
 
 
-def _alu(plan: Carried, config: VTAConfig) -> tuple[float, int]:
+def _alu(plan: FusedPlan, config: VTAConfig) -> tuple[float, int]:
     """ALU cycles a vector, and instructions of a chunk."""
     cycles, count = alu_cost((*plan.before, *plan.other_steps, *plan.after), config)
     tensors = (plan.other is not None) + plan.copied  # the join, and the copy

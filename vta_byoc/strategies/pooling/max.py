@@ -23,14 +23,13 @@ from tvm import tirx
 from vta_byoc.cost.search import Choice
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.pooling.tile_space import MaxPool
-from vta_byoc.strategies.te.tile_grid import Grid, Operands
-from vta_byoc.strategies.te.tir_builder import Expr, Load, Nests, Tensor
-from vta_byoc.strategies.te.window import SPACE, SlidingInput
+from vta_byoc.strategies.te.tir_builder import Expr, Load, Tensor
+from vta_byoc.strategies.te.window import SlidingNests
 from vta_byoc.workload.memory import ACC, WGT
-from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, PoolWorkload
+from vta_byoc.workload.workloads import PoolWorkload
 
 LOW = -128
-Where = Callable[[Expr, Expr, Expr], list[Expr]]
+Where = Callable[..., list[Expr]]
 
 
 def scheduled_max(work: PoolWorkload, config: VTAConfig, choice: Choice) -> tirx.PrimFunc:
@@ -38,20 +37,16 @@ def scheduled_max(work: PoolWorkload, config: VTAConfig, choice: Choice) -> tirx
     return _MaxNests(work, config, choice).func()
 
 
-class _MaxNests:
+class _MaxNests(SlidingNests):
     def __init__(self, work: PoolWorkload, config: VTAConfig, choice: Choice):
-        self.work, self.choice = work, choice
         taps = (choice.tile["kh"], choice.tile["kw"])
         self.pool = pool = MaxPool.of(work, config, choice.variant, taps)
+        super().__init__(work.epilogue, pool.sliding, choice, taps, config)
         self.first, self.second = pool.taps[pool.first], pool.taps[pool.second]
-        self.grid = Grid(pool.sliding.sizes, choice.tile)
-        self.nests = nests = Nests(config)
-        self.input = SlidingInput(nests, pool.sliding, self.grid, taps)
+        nests = self.nests
         identity = nests.weights("identity", 1)
-        self.operands = Operands(nests, work.epilogue.tensors, self.grid, SPACE)
-        self.out = nests.param("out", tuple(pool.sliding.sizes.values()))
+        self.declare_rest()
         self.weight = nests.sram(WGT, "weight", (1,))
-        self.extents = tuple(self.grid.tile[axis] for axis in SPACE)
         self.lines = {
             phase: self._sram(f"lines{phase}", 0, high - low)
             for phase, (low, high) in self.second.phases(self.second.every).items()
@@ -78,24 +73,15 @@ class _MaxNests:
         return c, h + more["h"], w + more["w"]
 
     def func(self) -> tirx.PrimFunc:
-        nests, grid = self.nests, self.grid
-        with nests.loop("co", grid.count("c")) as grid.outer["c"]:
-            self.operands.load(CHANNEL)
-            with (
-                nests.loop("ho", grid.count("h")) as grid.outer["h"],
-                nests.loop("wo", grid.count("w")) as grid.outer["w"],
-            ):
-                self.operands.load(MAP, FULL)
-                with nests.loop("no", grid.count("n")) as grid.outer["n"]:
-                    self._tile()
-        return nests.func(self.choice.slots_attr())
+        self.tiled(self._tile)
+        return self.finished()
 
     def _tile(self) -> None:
-        nests, sliding = self.nests, self.pool.sliding
+        nests, sliding = self.nests, self.sliding
         if self.pool.split:
-            nests.reset("start", self.extents, lambda *i: self.result[i], self._where)
+            nests.reset("start", self.extents, lambda *i: self.result[i], self.where)
             if self.pool.negative:
-                nests.alu("lowest", self.extents, _clamped(self.result), self._where)
+                nests.alu("lowest", self.extents, _clamped(self.result), self.where)
         with (
             nests.loop("kho", sliding.rows.taps // self.pool.taps["h"].count) as row,
             nests.loop("kwo", sliding.cols.taps // self.pool.taps["w"].count) as col,
@@ -105,15 +91,10 @@ class _MaxNests:
             for phase, turns in self.second.phases(self.second.every).items():
                 self._line(phase, turns)
             self._join()
-        nests.store("out", self.extents, self._stored, self._where)
-
-    def _where(self, c: Expr, h: Expr, w: Expr) -> list[Expr]:
-        return self.grid.inside({"c": c, "h": h, "w": w})
+        nests.store("out", self.extents, self._stored, self.where)
 
     def _stored(self, *i: Expr) -> tuple[Load, Expr]:
-        index = dict(zip(SPACE, i, strict=True))
-        value = self.operands.applied(self.result[i], self.work.epilogue.steps, index)
-        return self.out[self.grid.places(0, *i)], value
+        return self.stored(self.result[i], *i)
 
     # ---------------------------------------------------------------- the first axis
     def _line(self, phase: int, turns: tuple[int, int]) -> None:
@@ -239,10 +220,10 @@ class _MaxNests:
                 "copy",
                 self.extents,
                 lambda c, h, w: (self.result[c, h, w], lines[c, h + shift[0], w + shift[1]]),
-                self._where,
+                self.where,
             )
         if pool.signed and not pool.split:
-            self._lowest_outside("join", self.result, pool.second, 0, self._where)
+            self._lowest_outside("join", self.result, pool.second, 0, self.where)
         for tap in taps:
             lines = self.lines[second.phase(tap)]
             self._maximum(f"join_tap{tap}", self.result, lines, source(tap), pool.second, tap, 0)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vta_byoc.cost.dma import alu_cost, kernel_size
-from vta_byoc.cost.search import Array, Choice, Demand, Space, Staged, best, ceil_div
+from vta_byoc.cost.search import Array, Demand, Space, Staged, ceil_div
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.te.tile_grid import staged_operand
@@ -124,12 +124,6 @@ def sliding_of(work: PoolWorkload, config: VTAConfig) -> Sliding:
 
 
 # ---------------------------------------------------------------- tiles
-@functools.lru_cache(maxsize=4096)
-def choose_max(work: PoolWorkload, config: VTAConfig) -> Choice:
-    """The best tile by estimate."""
-    return best(max_space(work, config), config)
-
-
 def max_space(work: PoolWorkload, config: VTAConfig) -> Space:
     """All tilings."""
     sliding = sliding_of(work, config)

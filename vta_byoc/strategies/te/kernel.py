@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from vta_byoc.cost.search import Choice, Space
-from vta_byoc.strategies.conv.grouping import Grouping
 
 SCHEDULE_ATTR = "vta.schedule"
 """Of a packed composite: the text of its :class:`Chosen`."""
@@ -22,6 +21,16 @@ ESTIMATE, LOG, PIN = ORIGINS = ("estimate", "log", "pin")
 """Who chose a schedule: the tile chooser, a tuning log, or a user for a layer by its name."""
 MEMORIES = ("inp", "wgt", "acc")
 """Keys of a tiling's slots."""
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """``sets`` of ``join`` groups, each with ``ci`` input and ``co`` output channel blocks."""
+
+    join: int
+    sets: int
+    ci: int
+    co: int
 
 
 @dataclass(frozen=True)
@@ -75,13 +84,21 @@ Kernels = tuple[Kernel, ...]
 
 @dataclass(frozen=True)
 class KernelSpace:
-    """What one kernel could be: a space of tilings for each way to join groups."""
+    """What one kernel could be: a space of tilings for each grouping that it could have.
 
-    ways: tuple[tuple[Grouping | None, Space], ...]
+    The only grouping is None where the layer has no groups.
+    """
+
+    candidates: tuple[tuple[Grouping | None, Space], ...]
+
+    @classmethod
+    def of_tiles(cls, space: Space) -> KernelSpace:
+        """Of a kernel without groups."""
+        return cls(((None, space),))
 
     def of(self, kernel: Kernel) -> Space | None:
-        """The space that ``kernel`` joins its groups for, None where there is none."""
-        return next((space for way, space in self.ways if way == kernel.grouping), None)
+        """The space of the grouping that ``kernel`` has, None where there is none."""
+        return next((tiles for group, tiles in self.candidates if group == kernel.grouping), None)
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ class Nests:
         var = tirx.Var(name, "int32")
         self._body.append([])
         yield var
-        self._body[-2].append(_for(var, extent, _sequence(self._body.pop())))
+        self._body[-2].append(serial_for(var, extent, sequence(self._body.pop())))
 
     def load(
         self,
@@ -203,12 +203,12 @@ class Nests:
         pairs = [*zip(loops, extents, strict=True), *lanes]
         notes: Mapping[str, str] = {PRAGMA_KEY: pragma}
         for var, extent in reversed(pairs):
-            stmt, notes = _for(var, extent, stmt, notes), {}
+            stmt, notes = serial_for(var, extent, stmt, notes), {}
         self._body[-1].append(stmt)
 
     def func(self, slots: Mapping[str, int]) -> tirx.PrimFunc:
         """The PrimFunc of all nests so far; ``slots`` by SRAM scope."""
-        block = SBlock([], [], [], "root", _sequence(self._body[0]), alloc_buffers=self._sram)
+        block = SBlock([], [], [], "root", sequence(self._body[0]), alloc_buffers=self._sram)
         func = tirx.PrimFunc(self._params, SBlockRealize([], True, block))
         return func.with_attr(SLOTS_ATTR, dict(slots))
 
@@ -217,11 +217,13 @@ def _lanes() -> tuple[tirx.Var, tirx.Var]:
     return tirx.Var("b", "int32"), tirx.Var("k", "int32")
 
 
-def _for(
+def serial_for(
     var: tirx.Var, extent: int, body: tirx.Stmt, notes: Mapping[str, str] | None = None
 ) -> tirx.For:
+    """A serial loop from 0 to ``extent``; ``notes`` are its annotations."""
     return tirx.For(var, 0, extent, tirx.ForKind.SERIAL, body, annotations=dict(notes or {}))
 
 
-def _sequence(stmts: Sequence[tirx.Stmt]) -> tirx.Stmt:
+def sequence(stmts: Sequence[tirx.Stmt]) -> tirx.Stmt:
+    """One statement for several in order."""
     return stmts[0] if len(stmts) == 1 else tirx.SeqStmt(list(stmts))

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from tvm import te, tirx
 
 from vta_byoc.cost.dma import Run, copy_count, tile_copies
-from vta_byoc.cost.search import Array, Staged, ceil_div, sizes
+from vta_byoc.cost.search import Array, Choice, Staged, ceil_div, sizes
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.strategies.te.tile_grid import Grid
+from vta_byoc.strategies.te.tile_grid import Grid, Operands
 from vta_byoc.strategies.te.tir_builder import Expr, Load, Nests
 from vta_byoc.workload.memory import INP
 from vta_byoc.workload.packing import blocks
-from vta_byoc.workload.workloads import CHANNEL, FULL, Conv2dWorkload
+from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, Conv2dWorkload, Epilogue
 
 AXES = ("n", "c", "h", "w")
 SPACE = ("c", "h", "w")
@@ -98,6 +99,25 @@ def windows_of(work: Conv2dWorkload) -> tuple[Window, Window]:
     rows = (work.out_height, work.height, work.kernel[0], work.strides[0], work.dilation[0], top)
     cols = (work.out_width, work.width, work.kernel[1], work.strides[1], work.dilation[1], left)
     return Window(*rows), Window(*cols)
+
+
+def seen(
+    data: te.Tensor,
+    windows: tuple[Window, Window],
+    taps: tuple[tirx.IterVar, tirx.IterVar],
+    index: Sequence[tirx.Var],
+    outside: int,
+) -> tirx.Expr:
+    """What the output at ``index`` (n, c, h, w, b, k) sees of packed ``data`` by a tap, int32."""
+    n, c, h, w, b, k = index
+    y, x = (
+        out * window.step + tap * window.dilation - window.before
+        for window, out, tap in zip(windows, (h, w), taps, strict=True)
+    )
+    rows, cols = windows
+    inside = tirx.all(y >= 0, y < rows.size, x >= 0, x < cols.size)
+    value = data[n, c, y, x, b, k].astype("int32")
+    return tirx.if_then_else(inside, value, tirx.const(outside, "int32"))
 
 
 @dataclass(frozen=True)
@@ -225,8 +245,8 @@ class SlidingInput:
         """Position in the input of row (axis 0) or column ``local`` of the tile."""
         window, name = self._windows[axis], "hw"[axis]
         first = self._grid.outer[name] * (self._grid.tile[name] * window.step)
-        return first + self.step[axis] * (self._taps[axis] * window.dilation) + (
-            local - window.before
+        return (
+            first + self.step[axis] * (self._taps[axis] * window.dilation) + (local - window.before)
         )
 
     def load(self) -> None:
@@ -259,6 +279,62 @@ class SlidingInput:
         position = self.position(axis, local)
         conditions = [position >= 0] if before else []
         return conditions + ([position < self._windows[axis].size] if behind else [])
+
+
+class SlidingNests:
+    """The tiles of a layer of windows: images inside of columns, rows and channel blocks.
+
+    A subclass declares its weights, then calls :meth:`declare_rest`: parameters have the order of
+    their declarations.
+    """
+
+    def __init__(
+        self,
+        epilogue: Epilogue,
+        sliding: Sliding,
+        choice: Choice,
+        taps: tuple[int, int],
+        config: VTAConfig,
+    ):
+        self.sliding, self.choice, self._epilogue = sliding, choice, epilogue
+        self.grid = Grid(sliding.sizes, choice.tile)
+        self.extents = tuple(self.grid.tile[axis] for axis in SPACE)
+        self.nests = Nests(config)
+        self.input = SlidingInput(self.nests, sliding, self.grid, taps)
+
+    def declare_rest(self) -> None:
+        """The tensor operands of the epilogue and the result."""
+        self.operands = Operands(self.nests, self._epilogue.tensors, self.grid, SPACE)
+        self.out = self.nests.param("out", tuple(self.sliding.sizes.values()))
+
+    def tiled(self, tile: Callable[[], None], channels: Callable[[], None] | None = None) -> None:
+        """``tile`` for each tile, with ``channels`` before those of the same channel blocks."""
+        nests, grid = self.nests, self.grid
+        with nests.loop("co", grid.count("c")) as grid.outer["c"]:
+            if channels is not None:
+                channels()
+            self.operands.load(CHANNEL)
+            with (
+                nests.loop("ho", grid.count("h")) as grid.outer["h"],
+                nests.loop("wo", grid.count("w")) as grid.outer["w"],
+            ):
+                self.operands.load(MAP, FULL)
+                with nests.loop("no", grid.count("n")) as grid.outer["n"]:
+                    tile()
+
+    def finished(self) -> tirx.PrimFunc:
+        """The PrimFunc of all nests."""
+        return self.nests.func(self.choice.slots_attr())
+
+    def where(self, *index: Expr) -> list[Expr]:
+        """Conditions that keep an index (..., c, h, w) inside a smaller last tile."""
+        return self.grid.inside(dict(zip(SPACE, index[-len(SPACE) :], strict=True)))
+
+    def stored(self, value: Expr, *index: Expr) -> tuple[Load, Expr]:
+        """The result at an index (c, h, w), and ``value`` after the steps of the epilogue."""
+        at = dict(zip(SPACE, index, strict=True))
+        after = self.operands.applied(value, self._epilogue.steps, at)
+        return self.out[self.grid.places(0, *index)], after
 
 
 def per_channel(kinds: Sequence[str]) -> bool:
