@@ -1,4 +1,4 @@
-"""Consumers in their producer's tiles: any producer, any elementwise operator, against numpy."""
+"""Fused consumers: any producer, any elementwise operator, against numpy."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _weight_shape(kind: str, work: Any) -> tuple[int, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A program of a producer with consumers in its tiles, and what numpy expects of it."""
+    """A program of a producer with fused consumers, and what numpy expects of it."""
 
     computation: Computation
     program: Program
@@ -347,7 +347,8 @@ def test_a_product_needs_mul() -> None:
     work = ElementwiseWorkload(
         1, 16, 4, 4, (Side(0, (Step("mul", 3),)), Side(1)), "add", Epilogue(clamp())
     )
-    with pytest.raises(VTAError, match="side is multiplied by 3; this machine's ALU has no MUL"):
+    message = "its fused operand is multiplied by 3; this machine's ALU has no MUL"
+    with pytest.raises(VTAError, match=message):
         fused_plan(FusedConsumer(work, 0), BARE)
     assert fused_plan(FusedConsumer(work, 1), BARE).summed, "the GEMM core multiplies what it loads"
 

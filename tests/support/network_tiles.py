@@ -1,4 +1,4 @@
-"""Which layers of a partitioned network hold consumers in their producer's tiles."""
+"""Which layers of a partitioned network are fused schedules."""
 
 from __future__ import annotations
 

@@ -185,9 +185,7 @@ def lower_regions(
         kept = {gv: f for gv, f in mod.functions.items() if gv.name_hint not in gone}
         result = tvm.IRModule(kept, attrs=mod.attrs)
         result.update_func(result.get_global_var("main"), main)
-        result = relax.transform.DeadCodeElimination(["main"])(
-            relax.transform.Normalize()(result)
-        )
+        result = relax.transform.DeadCodeElimination(["main"])(relax.transform.Normalize()(result))
         modules = [*(mod.attrs or {}).get("external_mods", []), driver.module(config, target)]
         result = with_signature(result).with_attr("external_mods", modules)
         return result.with_attr(REGIONS_ATTR, json.dumps(list(record.programs)))

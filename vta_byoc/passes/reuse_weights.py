@@ -94,9 +94,7 @@ def _weights_of(step: Step, computation: Computation) -> str | None:
     return step.args[computation.strategy.scopes(computation.work).index(DRAM_WGT)]
 
 
-def _kept(
-    mod: tvm.IRModule, steps: Sequence[Step], config: VTAConfig
-) -> tuple[Chosen, ...] | None:
+def _kept(mod: tvm.IRModule, steps: Sequence[Step], config: VTAConfig) -> tuple[Chosen, ...] | None:
     """The schedules of ``steps`` where all take one tile that leaves the weights in SRAM."""
     calls = [dataclasses.replace(s.computation(mod), weight_batch=len(steps)) for s in steps]
     calls = [call.by_estimate(config) for call in calls]

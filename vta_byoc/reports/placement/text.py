@@ -92,7 +92,7 @@ def _cell(text: str) -> Text:
 
 # ---------------------------------------------------------------- run
 def layer_counters(programs: Mapping[str, Program]) -> dict[str, dict[str, int]]:
-    """The seven counters of every operator on VTA, by decoding; of operators that share tiles
+    """The seven counters of every operator on VTA, by decoding; of a fused schedule
     all are the first one's."""
     found: dict[str, dict[str, int]] = {}
     for program in programs.values():

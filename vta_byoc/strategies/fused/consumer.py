@@ -100,7 +100,7 @@ class FusedPlan:
 
 
 def check_pool(work: PoolWorkload) -> None:
-    """VTAError where a pool cannot be computed in its producer's tiles."""
+    """VTAError where a pool cannot be fused into its producer."""
     what = f"windows of {work.kernel[0]}x{work.kernel[1]} every {work.strides[0]}x{work.strides[1]}"
     if work.kernel != work.strides:
         raise VTAError(f"need windows that neither overlap nor leave gaps, have {what}")
@@ -148,14 +148,14 @@ def fused_plan(consumer: FusedConsumer, config: VTAConfig) -> FusedPlan:
     if any(len(term.digits) > 1 for term in found.loaded):
         wide = next(term.scale for term in found.loaded if len(term.digits) > 1)
         raise VTAError(
-            f"its other side is multiplied by {wide}; one int8 weight holds -128 to 127 and this "
-            "machine's ALU has no MUL (CAPABILITIES.mul is false); an operator of its own adds "
+            f"its other operand is multiplied by {wide}; one int8 weight holds -128 to 127 and "
+            "this machine's ALU has no MUL (CAPABILITIES.mul is false); an operator of its own adds "
             "digit by digit"
         )
     multiplies = any(step.op == "mul" for step in (*found.before, *found.other_steps))
     if multiplies and not config.capabilities.mul:
         raise VTAError(
-            f"its side is multiplied by {own.scale}; this machine's ALU has no MUL "
+            f"its fused operand is multiplied by {own.scale}; this machine's ALU has no MUL "
             "(CAPABILITIES.mul is false); the GEMM core multiplies what it loads"
         )
     return found
