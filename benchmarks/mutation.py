@@ -43,7 +43,13 @@ from vta_byoc.strategies.conv.tile_space import conv_space
 from vta_byoc.strategies.elementwise.elementwise import ELEMENTWISE
 from vta_byoc.strategies.te.kernel import Kernel
 from vta_byoc.workload.packing import blocks
-from vta_byoc.workload.workloads import Conv2dWorkload, ElementwiseWorkload, Epilogue, Side, Step
+from vta_byoc.workload.workloads import (
+    Conv2dWorkload,
+    ElementwiseWorkload,
+    Epilogue,
+    Prologue,
+    Step,
+)
 
 PRESETS = ("sim", "tophub_4x8", "2x16", "1x32")
 RANDOM_RUNS = 3
@@ -83,7 +89,7 @@ def compiled_program(rng: Rng) -> tuple[Program, Inputs]:
         func = CONV2D.scheduled(work, cfg, schedule.kernels[0])
         _layer(builder, name, [source], CONV2D.constants(schedule, given, cfg), func)
     builder.symbol("y", "output", shape, "int8")
-    sides = (Side(0), Side(1, (Step("shl", 1),)))
+    sides = (Prologue(0), Prologue(1, (Step("shl", 1),)))
     end = Epilogue((Step("add", 1), *_rescale(1)))
     total = ElementwiseWorkload(1, channels, size, size, sides, "add", end)
     (chosen,) = ELEMENTWISE.choose(total, cfg).kernels

@@ -38,7 +38,13 @@ from vta_byoc.strategies.conv.grouping import groupings
 from vta_byoc.strategies.elementwise.elementwise import ELEMENTWISE
 from vta_byoc.strategies.te.kernel import Kernel
 from vta_byoc.workload.packing import packed_shape
-from vta_byoc.workload.workloads import Conv2dWorkload, ElementwiseWorkload, Epilogue, Side, Step
+from vta_byoc.workload.workloads import (
+    Conv2dWorkload,
+    ElementwiseWorkload,
+    Epilogue,
+    Prologue,
+    Step,
+)
 
 BOARD = Path(__file__).parent / "reference" / "tophub_vta_pynq.csv"
 BOARD_NAME = "Pynq board, TopHub"
@@ -248,7 +254,7 @@ class _Region:
         return y
 
     def add(self, lhs: str, rhs: str, channels: int, size: int, kind: str) -> str:
-        sides, end = (Side(0), Side(1)), Epilogue((Step("add", 1), Step("shr", 1), *CLAMP))
+        sides, end = (Prologue(0), Prologue(1)), Epilogue((Step("add", 1), Step("shr", 1), *CLAMP))
         work = ElementwiseWorkload(1, channels, size, size, sides, "add", end)
         (kernel,) = ELEMENTWISE.functions(ELEMENTWISE.choose(work, self.config), self.config)
         y = self.tensor(channels, size, kind)

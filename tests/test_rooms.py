@@ -77,7 +77,7 @@ STRATEGIES = {
     "pooling": "te fused base",
     "movement": "te fused base elementwise",
 }
-"""The same for `vta_byoc/strategies/`: tools, fused consumers, what all strategies have, and kinds."""
+"""The same for `vta_byoc/strategies/`: tools, fused consumers, the base of all, and the kinds."""
 
 
 class Import(NamedTuple):

@@ -208,8 +208,14 @@ def candidates(schedule: Schedule, config: VTAConfig, count: int) -> list[list[K
 def tune_layer(
     layer: TunableLayer, config: VTAConfig, count: int = CANDIDATES, known: Schedule | None = None
 ) -> Tuned:
-    """The fastest schedule of a layer among its own, ``count`` candidates a kernel, and ``known``
-    (what a log has for it).  Of equally fast ones the first of these."""
+    """The fastest schedule of a layer, and the first one of equally fast ones.
+
+    Args:
+        layer: the layer; its own schedule is timed first.
+        config: the machine.
+        count: candidates that are timed for each kernel.
+        known: what a log has for the layer, timed last.
+    """
     search = _Search(layer.schedule, config)
     found = candidates(layer.schedule, config, count) if count else []
     for number, kernels in enumerate(found[:MOST_KERNELS]):

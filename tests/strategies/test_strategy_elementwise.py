@@ -37,7 +37,7 @@ from vta_byoc.workload.workloads import (
     MAP,
     ElementwiseWorkload,
     Epilogue,
-    Side,
+    Prologue,
     Step,
 )
 
@@ -46,12 +46,12 @@ def work_of(
     shape: tuple[int, int, int, int], op: str | None, *sides: tuple[Step, ...], steps: tuple = ()
 ) -> ElementwiseWorkload:
     """Sides on operands of their own; int8 saturation at the end."""
-    pairs = tuple(Side(i, side) for i, side in enumerate(sides))
+    pairs = tuple(Prologue(i, side) for i, side in enumerate(sides))
     return ElementwiseWorkload(*shape, pairs, op, Epilogue((*steps, *clamp())))
 
 
 def all_steps(work: ElementwiseWorkload) -> list[Step]:
-    return [step for side in work.sides for step in side.steps] + list(work.epilogue.steps)
+    return [step for side in work.prologues for step in side.steps] + list(work.epilogue.steps)
 
 
 def check(
@@ -96,7 +96,7 @@ def test_random_workloads_without_mul_and_widening_loads() -> None:
     for seed in range(30):
         rng = np.random.default_rng(seed)
         work = random_elementwise(rng, tensors=0.2 if seed % 2 else 0.0, mul=False)
-        negated = work.sides[-1].steps if work.op == "sub" else ()
+        negated = work.prologues[-1].steps if work.op == "sub" else ()
         if any(step.is_tensor for step in negated):
             continue
         check(work, BARE, seed)
@@ -128,7 +128,7 @@ def test_aligned_residual(shift: int) -> None:
 
 
 def test_leaky_relu_reads_its_operand_once() -> None:
-    sides = (Side(0), Side(0, (Step("shr", 3),)))
+    sides = (Prologue(0), Prologue(0, (Step("shr", 3),)))
     work = ElementwiseWorkload(1, 32, 14, 14, sides, "max", Epilogue(clamp()))
     program = check(work, SIM, llvm=True)
     assert program.counters()["inp_load_nbytes"] == 32 * 14 * 14
@@ -168,7 +168,7 @@ def test_a_product_with_zero() -> None:
 
 # ---------------------------------------------------------------- refusals
 NO_MUL = "an elementwise multiplication needs the ALU's MUL; this machine has none"
-TENSORS = "a subtraction whose right side has tensor operands or wide immediates multiplies by -1"
+TENSORS = "a subtraction whose right operand has tensor operands or wide immediates multiplies by"
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ from vta_byoc.workload.workloads import (
     ElementwiseWorkload,
     Epilogue,
     PoolWorkload,
-    Side,
+    Prologue,
     Step,
 )
 
@@ -69,7 +69,7 @@ def head(kind: str, rng: np.random.Generator, work: Any = None) -> Head:
             break
     inputs = [random_int8(rng, *shape) for shape in found.in_shapes]
     if kind == "elementwise":
-        steps = [s for side in found.sides for s in side.steps] + list(found.epilogue.steps)
+        steps = [s for side in found.prologues for s in side.steps] + list(found.epilogue.steps)
         operands = operand_values(rng, steps, found.out_shape)
         result = elementwise_reference(found, inputs, operands)
         return Head(kind, found, inputs, named(operands), result)
@@ -161,7 +161,7 @@ def case(
         for number, value in enumerate(data):
             if number != tail.operand:
                 given(value)
-        sides = () if isinstance(tail.work, PoolWorkload) else tail.work.sides
+        sides = () if isinstance(tail.work, PoolWorkload) else tail.work.prologues
         steps = [s for side in sides for s in side.steps] + list(tail.work.epilogue.steps)
         operands = operand_values(rng, steps, tail.work.out_shape)
         own = STRATEGIES[tail.strategy]
@@ -284,7 +284,7 @@ def test_other_tiles_are_not_pooled(kind: str) -> None:
 @pytest.mark.parametrize("op", ["add", "sub", "max", "min", "mul"])
 def test_either_side_may_be_carried(op: str, carried: int) -> None:
     rng = np.random.default_rng(carried)
-    sides = (Side(0, (Step("shl", 2),)), Side(1, (Step("mul", 3), Step("add", 7))))
+    sides = (Prologue(0, (Step("shl", 2),)), Prologue(1, (Step("mul", 3), Step("add", 7))))
     work = ElementwiseWorkload(1, 24, 9, 7, sides, op, Epilogue((Step("shr", 3), *clamp())))
     conv = Conv2dWorkload(1, 20, 24, 9, 7, (3, 3), padding=(1, 1, 1, 1), epilogue=SATURATED)
     case(head("conv2d", rng, conv), [FusedConsumer(work, carried)], SIM, rng).check()
@@ -294,7 +294,7 @@ def test_either_side_may_be_carried(op: str, carried: int) -> None:
 def test_only_weights_of_loaded_operands_are_loaded(carried: int) -> None:
     """The operator's constant has a weight for each side; the carried one needs none."""
     rng = np.random.default_rng(carried)
-    sides = (Side(0, (Step("shl", 1),)), Side(1, ()))
+    sides = (Prologue(0, (Step("shl", 1),)), Prologue(1, ()))
     work = ElementwiseWorkload(1, 16, 9, 7, sides, "add", Epilogue((Step("shr", 1), *clamp())))
     conv = Conv2dWorkload(1, 16, 16, 9, 7, (1, 1), epilogue=SATURATED)
     tail = FusedConsumer(work, carried)
@@ -307,7 +307,7 @@ def test_only_weights_of_loaded_operands_are_loaded(carried: int) -> None:
 
 def test_leaky_relu_reads_the_tile_twice() -> None:
     rng = np.random.default_rng(1)
-    sides = (Side(0, (Step("shl", 3),)), Side(0, ()))
+    sides = (Prologue(0, (Step("shl", 3),)), Prologue(0, ()))
     work = ElementwiseWorkload(2, 24, 9, 7, sides, "max", Epilogue((Step("shr", 3), *clamp())))
     assert fused_plan(FusedConsumer(work, 0), SIM).copied
     conv = Conv2dWorkload(2, 20, 24, 9, 7, (1, 1), epilogue=SATURATED)
@@ -319,7 +319,7 @@ def test_leaky_relu_reads_the_tile_twice() -> None:
 @pytest.mark.parametrize("kind", [CHANNEL, MAP, FULL])
 def test_tensor_operands_are_staged_by_chunk(kind: str) -> None:
     rng = np.random.default_rng(2)
-    sides = (Side(0, (Step("add", kind),)), Side(1, (Step("mul", kind), Step("shr", 5))))
+    sides = (Prologue(0, (Step("add", kind),)), Prologue(1, (Step("mul", kind), Step("shr", 5))))
     steps = (Step("add", kind), Step("shr", 1), *clamp())
     work = ElementwiseWorkload(1, 40, 30, 31, sides, "add", Epilogue(steps))
     conv = Conv2dWorkload(1, 16, 40, 30, 31, (1, 1), epilogue=SATURATED)
@@ -330,7 +330,7 @@ def test_tensor_operands_are_staged_by_chunk(kind: str) -> None:
 
 def test_traffic_is_that_of_the_producer_and_one_operand() -> None:
     rng = np.random.default_rng(3)
-    sides = (Side(0, ()), Side(1, ()))
+    sides = (Prologue(0, ()), Prologue(1, ()))
     work = ElementwiseWorkload(1, 64, 28, 28, sides, "add", Epilogue(clamp()))
     conv = Conv2dWorkload(1, 64, 64, 28, 28, (1, 1), epilogue=SATURATED)
     producer = head("conv2d", rng, conv)
@@ -345,7 +345,7 @@ def test_traffic_is_that_of_the_producer_and_one_operand() -> None:
 
 def test_a_product_needs_mul() -> None:
     work = ElementwiseWorkload(
-        1, 16, 4, 4, (Side(0, (Step("mul", 3),)), Side(1)), "add", Epilogue(clamp())
+        1, 16, 4, 4, (Prologue(0, (Step("mul", 3),)), Prologue(1)), "add", Epilogue(clamp())
     )
     message = "its fused operand is multiplied by 3; this machine's ALU has no MUL"
     with pytest.raises(VTAError, match=message):
@@ -358,7 +358,7 @@ def test_what_stays_int8() -> None:
         return keeps_int8(Conv2dWorkload(1, 16, 16, 4, 4, (1, 1), epilogue=Epilogue(steps, dtype)))
 
     def sides(op: str | None, *given: tuple[Step, ...], steps: tuple[Step, ...] = ()) -> bool:
-        pairs = tuple(Side(i, side) for i, side in enumerate(given))
+        pairs = tuple(Prologue(i, side) for i, side in enumerate(given))
         return keeps_int8(ElementwiseWorkload(1, 16, 4, 4, pairs, op, Epilogue(steps)))
 
     assert conv(Step("shr", 7), *clamp())

@@ -25,7 +25,7 @@ from vta_byoc.workload.workloads import (
     ElementwiseWorkload,
     Epilogue,
     PoolWorkload,
-    Side,
+    Prologue,
     Step,
     from_json,
     to_json,
@@ -94,7 +94,7 @@ def elementwise_reference(
 ) -> np.ndarray:
     """Expected int8 result, unpacked."""
     waiting, values = list(operands), []
-    for side in work.sides:
+    for side in work.prologues:
         count = sum(step.is_tensor for step in side.steps)
         mine, waiting = waiting[:count], waiting[count:]
         values.append(applied(data[side.operand].astype(np.int64), side.steps, mine))
@@ -242,9 +242,9 @@ def random_elementwise(
     if op == "mul" and not mul:
         op = "add"
     same = rng.random() < 0.25
-    sides = [Side(0, tuple(random_steps(rng, tensors, mul)))]
+    sides = [Prologue(0, tuple(random_steps(rng, tensors, mul)))]
     if op is not None:
-        sides.append(Side(0 if same else 1, tuple(random_steps(rng, tensors, mul))))
+        sides.append(Prologue(0 if same else 1, tuple(random_steps(rng, tensors, mul))))
     shift = Step("shr", int(rng.integers(0, 12)))
     steps = (shift, *random_steps(rng, tensors, False)[:1], *clamp(int(rng.choice([-128, 0]))))
     return ElementwiseWorkload(batch, c, h, w, tuple(sides), op, Epilogue(steps))

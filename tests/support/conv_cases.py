@@ -38,7 +38,7 @@ from vta_byoc.workload.workloads import (
     ConvTransposeWorkload,
     ElementwiseWorkload,
     Epilogue,
-    Side,
+    Prologue,
     Step,
 )
 
@@ -210,7 +210,7 @@ def add_work(
 ) -> ElementwiseWorkload:
     """``int8(clamp(((lhs << left) + (rhs << right) + rounding) >> shift))`` of NCHW ``shape``."""
     sides = tuple(
-        Side(number, (Step("shl", amount),) if amount else ())
+        Prologue(number, (Step("shl", amount),) if amount else ())
         for number, amount in enumerate((left, right))
     )
     steps = [Step("add", rounding)] if rounding else []

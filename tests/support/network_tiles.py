@@ -62,6 +62,6 @@ def _kind(consumer: FusedConsumer) -> str:
         return "max pool" if work.kind == "max" else "average pool"
     if work.op is None:
         return "unary"
-    one, two = work.sides
+    one, two = work.prologues
     slopes = one.operand == two.operand and one.steps != two.steps
     return "leaky" if slopes and work.op == "max" else "binary"

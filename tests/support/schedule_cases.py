@@ -109,7 +109,7 @@ def given_for(
     data = [random_int8(rng, *shape) for shape in work.in_shapes]
     steps = list(work.epilogue.steps)
     if strategy == "elementwise":
-        steps = [s for side in work.sides for s in side.steps] + steps
+        steps = [s for side in work.prologues for s in side.steps] + steps
     operands = operand_values(rng, steps, work.out_shape)
     if strategy == "elementwise":
         return data, named(operands), elementwise_reference(work, data, operands)

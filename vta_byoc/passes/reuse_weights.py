@@ -87,8 +87,10 @@ def _alike(
 
 
 def _weights_of(step: Step, computation: Computation) -> str | None:
-    """The argument of ``step`` that calls can have in common; a tile that a user chose is for one
-    call."""
+    """The argument of ``step`` that calls can have in common.
+
+    There is none where a user chose the tile: it is for one call.
+    """
     if not computation.strategy.reuses_weights or computation.is_pinned:
         return None
     return step.args[computation.strategy.scopes(computation.work).index(DRAM_WGT)]

@@ -160,8 +160,11 @@ class ConvTransposeWorkload(ConvWorkload):
 
 
 @dataclass(frozen=True)
-class Side:
-    """One operand of an elementwise operator: argument number ``operand`` widened, then steps."""
+class Prologue:
+    """What is done to an operand of an elementwise operator before it meets the other.
+
+    Argument number ``operand`` is widened to int32, then there are ``steps``.
+    """
 
     operand: int
     steps: tuple[Step, ...] = ()
@@ -169,31 +172,33 @@ class Side:
 
 @dataclass(frozen=True)
 class ElementwiseWorkload:
-    """``epilogue(side0 op side1)`` on int8 tensors of one shape; ``op`` None: one side only.
+    """``epilogue(prologue0 op prologue1)`` on int8 tensors of one shape; of one if ``op`` is None.
 
-    Two sides may read the same operand.  The tensor operands of all steps are arguments after the
-    int8 operands: those of the sides first, then those of the epilogue.
+    Two prologues may read the same operand.  The tensor operands of all steps are arguments after
+    the int8 operands: those of the prologues first, then those of the epilogue.
     """
 
     batch: int
     channels: int
     height: int
     width: int
-    sides: tuple[Side, ...]
+    prologues: tuple[Prologue, ...]
     op: str | None = None
     epilogue: Epilogue = Epilogue()
 
     @property
     def operands(self) -> int:
         """Number of int8 operands."""
-        return 1 + max(side.operand for side in self.sides)
+        return 1 + max(prologue.operand for prologue in self.prologues)
 
     @property
     def in_shapes(self) -> tuple[Shape, ...]:
+        """The shapes of the int8 operands, all that of the result."""
         return (self.out_shape,) * self.operands
 
     @property
     def out_shape(self) -> Shape:
+        """The shape of the result."""
         return (self.batch, self.channels, self.height, self.width)
 
 
@@ -237,10 +242,12 @@ class PoolWorkload:
 
     @property
     def in_shapes(self) -> tuple[Shape, ...]:
+        """The shape of the data."""
         return self.window.in_shapes
 
     @property
     def out_shape(self) -> Shape:
+        """The shape of the result."""
         return self.window.out_shape
 
 
@@ -256,10 +263,12 @@ class ConcatWorkload:
 
     @property
     def in_shapes(self) -> tuple[Shape, ...]:
+        """The shapes of the operands, which differ by their channels."""
         return tuple((self.batch, c, self.height, self.width) for c in self.channels)
 
     @property
     def out_shape(self) -> Shape:
+        """The shape of the result."""
         return (self.batch, sum(self.channels), self.height, self.width)
 
 
@@ -304,21 +313,28 @@ Kind = TypeVar("Kind", bound=Workload)
 """One of the classes of workloads."""
 
 
+TEXT_NAMES = {"prologues": "sides"}
+"""Fields that have another name in texts, as tuning logs hold them."""
+
+
 def to_json(work: Workload) -> str:
     """Canonical text of a workload."""
-    return json.dumps(dataclasses.asdict(work), sort_keys=True)
+    fields = {TEXT_NAMES.get(name, name): v for name, v in dataclasses.asdict(work).items()}
+    return json.dumps(fields, sort_keys=True)
 
 
 def from_json(kind: type[Kind], text: str) -> Kind:
     """The workload of class ``kind`` that :func:`to_json` wrote."""
-    return kind(**{name: _read(name, value) for name, value in json.loads(text).items()})
+    names = {written: name for name, written in TEXT_NAMES.items()}
+    fields = {names.get(name, name): value for name, value in json.loads(text).items()}
+    return kind(**{name: _read(name, value) for name, value in fields.items()})
 
 
 def _read(name: str, value: Any) -> Any:
     if name == "epilogue":
         return Epilogue(_steps(value["steps"]), value["dtype"])
-    if name == "sides":
-        return tuple(Side(side["operand"], _steps(side["steps"])) for side in value)
+    if name == "prologues":
+        return tuple(Prologue(each["operand"], _steps(each["steps"])) for each in value)
     return tuple(value) if isinstance(value, list) else value
 
 

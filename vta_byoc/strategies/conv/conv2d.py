@@ -15,7 +15,7 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.strategies.base import LayerSchedule, SingleKernelStrategy, cheapest_of
 from vta_byoc.strategies.conv.grouping import groupings, pack_grouped
 from vta_byoc.strategies.conv.schedule import ConvVariant, conv_function, conv_schedule
-from vta_byoc.strategies.conv.tile_space import conv_space, gemm_work, operands_at_sets
+from vta_byoc.strategies.conv.tile_space import conv_space, gemm_work, operands_at_groups
 from vta_byoc.strategies.fused.consumer import FusedConsumer
 from vta_byoc.strategies.fused.tile import Roles
 from vta_byoc.strategies.te.definition import packed_operands, with_epilogue
@@ -23,7 +23,7 @@ from vta_byoc.strategies.te.kernel import Grouping, Kernel, Kernels, KernelSpace
 from vta_byoc.workload.workloads import Conv2dWorkload
 
 ROLES = Roles((1, 2), (3, 4))
-"""Dimensions of the result: images, sets, channel blocks, rows, columns."""
+"""Dimensions of the result: images, block-diagonal groups, channel blocks, rows, columns."""
 
 
 class Conv2d(SingleKernelStrategy[Conv2dWorkload]):
@@ -92,8 +92,8 @@ class Conv2d(SingleKernelStrategy[Conv2dWorkload]):
         """Data, weight, operands, result."""
         grouping, choice = grouping_of(kernel), kernel.choice
         func = conv_function(work, grouping, config, ConvVariant.parse(choice.variant))
-        at_sets = operands_at_sets(work.epilogue, grouping, config)
-        return conv_schedule(func, work, choice, at_sets)
+        at_groups = operands_at_groups(work.epilogue, grouping, config)
+        return conv_schedule(func, work, choice, at_groups)
 
     def kept_tile(
         self, schedule: LayerSchedule[Conv2dWorkload], config: VTAConfig
@@ -151,7 +151,7 @@ def cheapest_kernel(work: Conv2dWorkload, space: KernelSpace, config: VTAConfig)
 
 
 def grouping_of(kernel: Kernel) -> Grouping:
-    """How ``kernel`` joins groups."""
+    """How ``kernel`` puts groups of channels in blocks."""
     assert kernel.grouping is not None
     return kernel.grouping
 
@@ -199,8 +199,10 @@ def accumulators(
 def packed_weight(
     weight: np.ndarray, work: Conv2dWorkload, grouping: Grouping, config: VTAConfig
 ) -> np.ndarray:
-    """(O, I/groups, KH, KW) int8, or integers of two digits, in the shape of
-    :func:`weight_shape`."""
+    """The weight (O, I/groups, KH, KW) in the shape of `weight_shape`.
+
+    It is int8, or integers of two int8 digits.
+    """
     if not work.digit_shift:
         return pack_grouped(weight, work.groups, grouping, config)
     digits = split(weight, work.digit_shift)

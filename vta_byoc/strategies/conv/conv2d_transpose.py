@@ -260,8 +260,10 @@ def _views(
     first_operand: int,
     kinds: Sequence[str],
 ) -> dict[int, View]:
-    """The result, and operands that differ by position, as the phase's rows and columns;
-    ``kinds`` of all parameters from ``first_operand`` on."""
+    """The result, and operands that differ by position, as the phase's rows and columns.
+
+    ``kinds`` are those of all parameters from ``first_operand`` on.
+    """
     width, (row, col) = work.out_width, work.strides
     unit = config.batch * config.block
     plane = work.out_height * width * unit

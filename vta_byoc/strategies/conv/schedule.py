@@ -1,4 +1,4 @@
-"""The nests of a convolution: its definition with sets of channels, and their schedule."""
+"""The nests of a convolution: its definition by block-diagonal groups, and their schedule."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, Conv2dWorkload, Epil
 
 DIMS = 11
 """Loops of a tile's accumulation: seven over the result, four over what is summed up."""
-WEIGHTS, INPUTS = "weights", "inputs"
+WEIGHT_STATIONARY, INPUT_STATIONARY = "weights", "inputs"
 """Loop orders: a tile's weights stay while it walks the images, or its input while it walks the
 output channels."""
 
@@ -29,20 +29,22 @@ output channels."""
 class ConvVariant:
     """What a tiling does besides its sizes.
 
-    ``hold``: the order's operand is staged once for all steps of the reduction; ``gather``: only
-    the columns that the stride keeps are loaded (kernels of one column).
+    ``resident``: the order's operand is staged once for all steps of the reduction; ``gather``:
+    only the columns that the stride keeps are loaded (kernels of one column).
     """
 
     order: str
-    hold: bool
+    resident: bool
     gather: bool = False
 
     @property
     def text(self) -> str:
-        return f"{self.order}{' held' if self.hold else ''}{' gathered' if self.gather else ''}"
+        """The variant as schedules and logs name it: `weights held gathered`."""
+        return f"{self.order}{' held' if self.resident else ''}{' gathered' if self.gather else ''}"
 
     @classmethod
     def parse(cls, text: str) -> ConvVariant:
+        """The variant that has this `text`."""
         words = text.split()
         return cls(words[0], "held" in words, "gathered" in words)
 
@@ -51,8 +53,7 @@ class ConvVariant:
 class Window:
     """How outputs along one axis see the input: output o reads o * step + tap * dilation - before.
 
-    ``stage``: distance of neighbouring outputs in the staged tile, 1 where rows (columns) that the
-    stride skips are left out.
+    ``gathered``: rows (columns) that the stride skips are left out of the staged tile.
     """
 
     out: int
@@ -65,6 +66,7 @@ class Window:
 
     @property
     def stage(self) -> int:
+        """Distance of neighbouring outputs in the staged tile."""
         return 1 if self.gathered else self.step
 
     @property
@@ -99,8 +101,10 @@ def windows(work: Conv2dWorkload, gather: bool) -> tuple[Window, Window]:
 def conv_function(
     work: Conv2dWorkload, grouping: Grouping, config: VTAConfig, variant: ConvVariant
 ) -> tirx.PrimFunc:
-    """The convolution over sets: data (n, sets, ci, H, W, b, k), weight (sets, co, ci, KH, KW, k,
-    k), operands, result (n, sets, co, OH, OW, b, k), int32 with byte planes in front.
+    """The convolution over block-diagonal groups.
+
+    Parameters are data (n, sets, ci, H, W, b, k), weight (sets, co, ci, KH, KW, k, k), operands and
+    the result (n, sets, co, OH, OW, b, k), which has byte planes in front where it is int32.
 
     A kernel without taps has neither data nor weight: its accumulators are 0.  Weights of two
     digits are (sets, co, 2, ci, KH, KW, k, k); each digit has its own accumulators.
@@ -232,11 +236,12 @@ def _step(
 
 # ---------------------------------------------------------------- schedule
 def conv_schedule(
-    func: tirx.PrimFunc, work: Conv2dWorkload, choice: Choice, operands_at_sets: bool
+    func: tirx.PrimFunc, work: Conv2dWorkload, choice: Choice, operands_at_groups: bool
 ) -> tirx.PrimFunc:
     """``func`` of :func:`conv_function` tiled as ``choice`` says.
 
-    ``operands_at_sets``: operands by channel are staged for all output channels of a tile's sets.
+    ``operands_at_groups``: operands by channel are staged for all output channels of the tile's
+    block-diagonal groups.
     """
     variant = ConvVariant.parse(choice.variant)
     sch = s_tir.Schedule(func)
@@ -246,9 +251,9 @@ def conv_schedule(
     _inline(sch, [JOINED] * joins)
     operands = _stage_operands(sch, work.epilogue)
     loops = _tile_output(sch, choice.tile, variant.order)
-    weights_first = variant.order == WEIGHTS
+    weight_stationary = variant.order == WEIGHT_STATIONARY
     for kind, operand in operands:
-        by_channel = loops["co" if weights_first or not operands_at_sets else "g"]
+        by_channel = loops["co" if weight_stationary or not operands_at_groups else "g"]
         at = {CHANNEL: by_channel, MAP: loops["ow"], FULL: loops["last"]}
         sch.compute_at(operand, at[kind])
         _annotate(sch, operand, "dma_copy")
@@ -264,10 +269,10 @@ def conv_schedule(
         first, innermost = _split_reduction(sch, acc, choice.tile, joins)
         inp = sch.get_sblock("inp")
         sch.set_scope(inp, 0, INP)
-        held = variant.hold
+        resident = variant.resident
         # weights first: they need not wait for the layer before
-        sch.compute_at(weight, loops["co"] if held and weights_first else innermost)
-        sch.compute_at(inp, loops["ow"] if held and not weights_first else innermost)
+        sch.compute_at(weight, loops["co"] if resident and weight_stationary else innermost)
+        sch.compute_at(inp, loops["ow"] if resident and not weight_stationary else innermost)
         acc = sch.decompose_reduction(acc, first)
         _annotate(sch, inp, "dma_copy")
         _annotate(sch, weight, "dma_copy")
@@ -294,8 +299,8 @@ def _tile_output(sch: s_tir.Schedule, tile: Mapping[str, int], order: str) -> di
     for name, loop in zip(("n", "g", "co", "oh", "ow"), axes, strict=True):
         outer[name], inside = sch.split(loop, [None, tile[name]])
         inner.append(inside)
-    weights_first = order == WEIGHTS
-    names = ("g", "co", "n", "oh", "ow") if weights_first else ("g", "n", "oh", "ow", "co")
+    weight_stationary = order == WEIGHT_STATIONARY
+    names = ("g", "co", "n", "oh", "ow") if weight_stationary else ("g", "n", "oh", "ow", "co")
     sch.reorder(*(outer[name] for name in names), *planes, *inner, b, k)
     return {**outer, "last": outer[names[-1]]}
 

@@ -57,6 +57,7 @@ class Shape:
     def of(
         cls, work: ElementwiseWorkload, config: VTAConfig, fused: Sequence[FusedConsumer] = ()
     ) -> Shape:
+        """The fewest axes that let every tensor operand differ by those that it differs by."""
         n, c = blocks(work.batch, config.batch), blocks(work.channels, config.block)
         plane, kinds = work.height * work.width, set(tensors(work))
         kinds.update(kind for consumer in fused for kind in operand_kinds(consumer))
@@ -73,8 +74,8 @@ class Shape:
 
 
 def tensors(work: ElementwiseWorkload) -> tuple[str, ...]:
-    """Kinds of all tensor operands: those of the sides, then those of the epilogue."""
-    steps = [step for side in work.sides for step in side.steps]
+    """Kinds of all tensor operands: those of the prologues, then those of the epilogue."""
+    steps = [step for prologue in work.prologues for step in prologue.steps]
     return tuple(str(s.operand) for s in [*steps, *work.epilogue.steps] if s.is_tensor)
 
 
@@ -106,10 +107,10 @@ class Elementwise(SingleKernelStrategy[ElementwiseWorkload]):
         scales = te.placeholder((count, 1, 1, 1, k, k), "int8", name="scales")
         operands = epilogue_operands(tensors(work), work.out_shape, config)
         values, first = [], 0
-        for number, side in enumerate(work.sides):
-            wide = elementwise(f"wide{number}", lambda v: v.astype("int32"), data[side.operand])
-            values.append(apply_steps(wide, side.steps, operands[first:], f"side{number}_"))
-            first += sum(step.is_tensor for step in side.steps)
+        for number, each in enumerate(work.prologues):
+            wide = elementwise(f"wide{number}", lambda v: v.astype("int32"), data[each.operand])
+            values.append(apply_steps(wide, each.steps, operands[first:], f"prologue{number}_"))
+            first += sum(step.is_tensor for step in each.steps)
         value = values[0]
         if work.op is not None:
             value = elementwise("joined", _binary(work.op), *values)

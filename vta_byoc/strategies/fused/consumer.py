@@ -149,8 +149,8 @@ def fused_plan(consumer: FusedConsumer, config: VTAConfig) -> FusedPlan:
         wide = next(term.scale for term in found.loaded if len(term.digits) > 1)
         raise VTAError(
             f"its other operand is multiplied by {wide}; one int8 weight holds -128 to 127 and "
-            "this machine's ALU has no MUL (CAPABILITIES.mul is false); an operator of its own adds "
-            "digit by digit"
+            "this machine's ALU has no MUL (CAPABILITIES.mul is false); an operator of its own "
+            "adds digit by digit"
         )
     multiplies = any(step.op == "mul" for step in (*found.before, *found.other_steps))
     if multiplies and not config.capabilities.mul:
@@ -200,14 +200,16 @@ def parameter_kinds(fused: Sequence[FusedConsumer]) -> list[str]:
 def operand_kinds(consumer: FusedConsumer) -> tuple[str, ...]:
     """Kinds of the tensor operands of all its steps, as the operator orders them."""
     work = consumer.work
-    sides = () if isinstance(work, PoolWorkload) else work.sides
-    steps = [step for side in sides for step in side.steps]
+    prologues = () if isinstance(work, PoolWorkload) else work.prologues
+    steps = [step for prologue in prologues for step in prologue.steps]
     return tuple(str(s.operand) for s in [*steps, *work.epilogue.steps] if s.is_tensor)
 
 
 def keeps_int8(work: Workload) -> bool:
-    """Whether the accumulators of ``work`` hold what STORE would write: int8 values, nothing cut
-    off."""
+    """Whether the accumulators of ``work`` hold what STORE would write.
+
+    That is where all values are int8, so that nothing is cut off.
+    """
     if work.epilogue.dtype != "int8":
         return False
     low, high = INT32_LOW, INT32_HIGH
@@ -220,11 +222,11 @@ def keeps_int8(work: Workload) -> bool:
 
 
 def _joined(work: ElementwiseWorkload) -> tuple[int, int]:
-    """The interval of the sides of int8 operands, joined."""
-    sides = [_through(side.steps, INT8_LOW, INT8_HIGH) for side in work.sides]
+    """The interval of what the prologues make of int8 operands, joined."""
+    ranges = [_through(each.steps, INT8_LOW, INT8_HIGH) for each in work.prologues]
     if work.op is None:
-        return sides[0]
-    (low, high), (least, most) = sides
+        return ranges[0]
+    (low, high), (lowest, highest) = ranges
     functions: dict[str, Callable[[int, int], int]] = {
         "add": operator.add,
         "sub": operator.sub,
@@ -232,7 +234,7 @@ def _joined(work: ElementwiseWorkload) -> tuple[int, int]:
         "max": max,
         "min": min,
     }
-    ends = [functions[work.op](x, y) for x in (low, high) for y in (least, most)]
+    ends = [functions[work.op](x, y) for x in (low, high) for y in (lowest, highest)]
     return _within(min(ends), max(ends))
 
 

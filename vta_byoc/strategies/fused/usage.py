@@ -32,8 +32,14 @@ CONSUMER_UOPS = 2
 
 @dataclass(frozen=True)
 class TileSize:
-    """The loops of the nest that stores a tile (outermost first, without lanes; rows and columns
-    last where there are any), and how many channel blocks and positions the tile has."""
+    """The size of a tile.
+
+    Attributes:
+        extents: of the loops of the nest that stores it: outermost first, without lanes, rows and
+            columns last where there are any.
+        channels: channel blocks.
+        positions: rows times columns.
+    """
 
     extents: Sequence[Array]
     channels: Array
@@ -145,8 +151,10 @@ def _operands(
 
 
 def _fills(tiles: Array, chunks: Array) -> Array:
-    """How often a buffer of chunks is filled, as one that is filled tile by tile: its chunks follow
-    each other at once.  Two of a single tile take two slots."""
+    """How often a buffer of chunks is filled, counted like one that is filled tile by tile.
+
+    The chunks of a tile follow each other at once; two of a single tile take two slots.
+    """
     return np.maximum(tiles, np.minimum(chunks, MOST_SLOTS))
 
 

@@ -22,7 +22,7 @@ from vta_byoc.strategies.fused.consumer import FusedConsumer
 from vta_byoc.strategies.te.definition import packed_operands
 from vta_byoc.strategies.te.kernel import Kernels, KernelSpace
 from vta_byoc.workload.packing import blocks, diagonal_weights, packed_shape
-from vta_byoc.workload.workloads import ConcatWorkload, ElementwiseWorkload, Side
+from vta_byoc.workload.workloads import ConcatWorkload, ElementwiseWorkload, Prologue
 
 
 class Concat(Strategy[ConcatWorkload]):
@@ -131,7 +131,7 @@ def _plane(work: ConcatWorkload, config: VTAConfig) -> int:
 def _copies(work: ConcatWorkload, config: VTAConfig) -> list[ElementwiseWorkload]:
     """Each operand of one block of images as an elementwise operator without steps."""
     return [
-        ElementwiseWorkload(config.batch, channels, work.height, work.width, (Side(0),))
+        ElementwiseWorkload(config.batch, channels, work.height, work.width, (Prologue(0),))
         for channels in work.channels
     ]
 

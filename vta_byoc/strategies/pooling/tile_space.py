@@ -52,13 +52,16 @@ class Taps:
 
     @property
     def others(self) -> list[int]:
+        """All taps but the home."""
         return [tap for tap in range(self.count) if tap != self.home]
 
     @property
     def every(self) -> list[int]:
+        """All taps of a step."""
         return list(range(self.count))
 
     def phase(self, tap: int) -> int:
+        """The position within a stride that ``tap`` sees."""
         return tap * self.window.dilation % self.window.step
 
     def turn(self, tap: int) -> int:
@@ -98,6 +101,7 @@ class MaxPool:
     def of(
         cls, work: PoolWorkload, config: VTAConfig, variant: str, taps: tuple[int, int]
     ) -> MaxPool:
+        """The pool of a tile whose reduction steps have ``taps`` rows and columns of taps."""
         sliding = sliding_of(work, config)
         windows = {"h": sliding.rows, "w": sliding.cols}
         pads = any(any(window.pads) for window in windows.values())
@@ -110,6 +114,7 @@ class MaxPool:
 
     @property
     def second(self) -> str:
+        """The axis that comes second, "h" or "w"."""
         return "w" if self.first == "h" else "h"
 
     @property
@@ -173,8 +178,11 @@ def _demand(
 
 
 def _counts(pool: MaxPool, config: VTAConfig, tile: Mapping[str, np.ndarray]) -> tuple[Array, ...]:
-    """GEMM cycles, ALU cycles with the instructions of a tile behind each, elements of ACC beside
-    the result's, micro-ops."""
+    """What the nests of a tiling take.
+
+    GEMM cycles and instructions of a tile, ALU cycles and instructions of a tile, elements of ACC
+    beside the result's, micro-ops.
+    """
     first, second = pool.taps[pool.first], pool.taps[pool.second]
     planes = float(pool.sliding.images * pool.sliding.planes)
     n_first = ceil_div(first.window.out, tile[pool.first])

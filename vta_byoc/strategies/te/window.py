@@ -134,6 +134,7 @@ class Sliding:
 
     @classmethod
     def of(cls, work: Conv2dWorkload, config: VTAConfig, per_channel: bool) -> Sliding:
+        """The windows of a convolution that keeps channels apart."""
         images, planes = blocks(work.batch, config.batch), blocks(work.in_channels, config.block)
         if not per_channel:
             images, planes = 1, images * planes
