@@ -36,7 +36,7 @@ from vta_byoc.hw.testing.random_safe import random_safe_program
 from vta_byoc.hw.trace.commit_log import first_difference
 from vta_byoc.hw.trace.implementations import NumpyLog
 from vta_byoc.hw.verify.verifier import verify
-from vta_byoc.strategies.base import LayerSchedule
+from vta_byoc.strategies.base import LayerSchedule, LayerWork
 from vta_byoc.strategies.conv.conv2d import CONV2D
 from vta_byoc.strategies.conv.grouping import groupings
 from vta_byoc.strategies.conv.tile_space import conv_space
@@ -86,16 +86,17 @@ def compiled_program(rng: Rng) -> tuple[Program, Inputs]:
             "operand0": rng.integers(-5000, 5000, channels).astype("int32"),
         }
         schedule = _conv(rng, work, cfg)
-        func = CONV2D.scheduled(work, cfg, schedule.kernels[0])
+        func = CONV2D.scheduled(schedule, cfg)
         _layer(builder, name, [source], CONV2D.constants(schedule, given, cfg), func)
     builder.symbol("y", "output", shape, "int8")
     sides = (Prologue(0), Prologue(1, (Step("shl", 1),)))
     end = Epilogue((Step("add", 1), *_rescale(1)))
     total = ElementwiseWorkload(1, channels, size, size, sides, "add", end)
-    (chosen,) = ELEMENTWISE.choose(total, cfg).kernels
+    (chosen,) = ELEMENTWISE.choose(LayerWork(total), cfg).kernels
     kernel = Kernel(dataclasses.replace(chosen.choice, slots=_slots(rng)))
-    func = ELEMENTWISE.scheduled(total, cfg, kernel)
-    constants = ELEMENTWISE.constants(LayerSchedule(total, (kernel,)), {}, cfg)
+    schedule = LayerSchedule(total, kernels=(kernel,))
+    func = ELEMENTWISE.scheduled(schedule, cfg)
+    constants = ELEMENTWISE.constants(schedule, {}, cfg)
     _layer(builder, "y", ["a", "b"], constants, func)
     return builder.finish(), {"x": rng.integers(-128, 128, shape).astype(np.int8)}
 
@@ -125,7 +126,7 @@ def _conv(
     tile = {name: int(rng.integers(1, axis[-1] + 1)) for name, axis in space.axes.items()}
     tile |= dict(zip(("kh", "kw"), work.kernel, strict=True))
     choice = Choice(tile, str(rng.choice(list(space.variants))), _slots(rng))
-    return LayerSchedule(work, (Kernel(choice, grouping),))
+    return LayerSchedule(work, kernels=(Kernel(choice, grouping),))
 
 
 def _slots(rng: Rng) -> tuple[int, int, int]:

@@ -74,8 +74,8 @@ STRATEGIES = {
     "base": "te fused",
     "elementwise": "te fused base",
     "conv": "te fused base",
-    "pooling": "te fused base",
-    "movement": "te fused base elementwise",
+    "pooling": "te base",
+    "movement": "te base elementwise",
 }
 """The same for `vta_byoc/strategies/`: tools, fused consumers, the base of all, and the kinds."""
 

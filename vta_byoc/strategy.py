@@ -16,6 +16,7 @@ from vta_byoc.strategies.base import (
     WORKLOAD_ATTR,
     KernelFunction,
     LayerSchedule,
+    LayerWork,
     Strategy,
 )
 from vta_byoc.strategies.conv.conv2d import CONV2D
@@ -47,6 +48,7 @@ __all__ = [
     "Computation",
     "KernelFunction",
     "LayerSchedule",
+    "LayerWork",
     "Strategy",
     "blocks",
     "computation_of",
@@ -97,8 +99,10 @@ class Computation:
     def schedule(self, config: VTAConfig) -> LayerSchedule[Any]:
         """How it is computed; VTAError where nothing fits."""
         if self.chosen is None:
-            return self.strategy.choose(self.work, config, self.fused, self.weight_batch)
-        return LayerSchedule(self.work, self.chosen.kernels, self.fused, self.weight_batch)
+            layer = LayerWork(self.work, self.fused, self.weight_batch)
+            return self.strategy.choose(layer, config)
+        kernels = self.chosen.kernels
+        return LayerSchedule(self.work, self.fused, self.weight_batch, kernels)
 
     def kernels(self, config: VTAConfig) -> Kernels:
         """Its kernels; VTAError where none fits."""

@@ -29,6 +29,7 @@ from vta_byoc.codegen.transfer import Dim, plan_transfer
 from vta_byoc.hw.config import Capabilities, VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.isa import AluOp
+from vta_byoc.strategies.base import LayerSchedule
 from vta_byoc.strategies.conv.conv2d import CONV2D
 from vta_byoc.strategies.conv.grouping import groupings
 from vta_byoc.strategies.te.kernel import Kernel
@@ -193,7 +194,7 @@ def tiled(
     co, oh, ow, ci = tile
     choice = conv_tile(work, co, oh, ow, ci, "weights")
     kernel = Kernel(choice, groupings(work, config)[0])
-    return CONV2D.scheduled(work, config, kernel)
+    return CONV2D.scheduled(LayerSchedule(work, kernels=(kernel,)), config)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ PAGE = DOCS / "cost-model.md"
 MODULES = {
     "demand": "vta_byoc.cost.usage",
     "conv_tiles": "vta_byoc.strategies.conv.tile_space",
-    "tail_demand": "vta_byoc.strategies.fused.usage",
+    "fused_usage": "vta_byoc.strategies.fused.usage",
     "pool_taps": "vta_byoc.strategies.pooling.tile_space",
     "move": "vta_byoc.strategies.movement.move",
 }

@@ -18,6 +18,7 @@ from vta_byoc.partition import Placement
 from vta_byoc.reports.html.charts import figures
 from vta_byoc.reports.run.layers import BUSY, SRAMS, model_facts, shared
 from vta_byoc.reports.run.trace_layer import trace_layer
+from vta_byoc.strategies.base import LayerWork
 from vta_byoc.strategies.conv.conv2d_transpose import CONV2D_TRANSPOSE
 from vta_byoc.workload.workloads import ConvTransposeWorkload
 
@@ -97,7 +98,7 @@ class TestFacts:
             output_padding=(1, 1),
             epilogue=rescale(9),
         )
-        assert len(CONV2D_TRANSPOSE.choose(work, SIM).kernels) > 1
+        assert len(CONV2D_TRANSPOSE.choose(LayerWork(work), SIM).kernels) > 1
         builder = NetBuilder(SIM)
         builder.input("x", *work.in_shapes[0])
         builder.conv_transpose("up", "x", work)

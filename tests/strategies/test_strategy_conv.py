@@ -31,6 +31,7 @@ from vta_byoc.hw.isa import ISA, Opcode
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.sim import simulator
 from vta_byoc.hw.timing.engine import simulate
+from vta_byoc.strategies.base import LayerWork
 from vta_byoc.strategies.conv.conv2d_transpose import axis_phases, phases_of
 from vta_byoc.strategies.conv.grouping import groupings, pack_grouped
 from vta_byoc.strategies.conv.tile_space import conv_space
@@ -93,7 +94,7 @@ def test_definition_on_llvm_equals_numpy(work: Any, preset: str) -> None:
     x = random_int8(rng, *work.in_shapes[0])
     reference = numpy_conv_transpose if transposed else numpy_conv
     given = {"weight": weight, **{f"operand{i}": value for i, value in enumerate(operands)}}
-    schedule = strategy.choose(work, config)
+    schedule = strategy.choose(LayerWork(work), config)
     constants = strategy.constants(schedule, given, config)
     func = strategy.compute(schedule, config)
     assert strategy_of(func) == (strategy, work)

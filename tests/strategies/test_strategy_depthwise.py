@@ -29,7 +29,7 @@ from vta_byoc.cost.dma import halves
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.program.program import Program
-from vta_byoc.strategies.base import Strategy
+from vta_byoc.strategies.base import LayerWork, Strategy
 from vta_byoc.strategies.conv.conv2d import CONV2D
 from vta_byoc.strategies.conv.depthwise import DEPTHWISE, pack_channels
 from vta_byoc.workload.workloads import CHANNEL, Conv2dWorkload, Epilogue, Step
@@ -117,7 +117,7 @@ def test_refusals() -> None:
         estimated(DEPTHWISE, layer(16, 4), BARE)
     mixed = dataclasses.replace(layer(16, 4), groups=4)
     with pytest.raises(VTAError, match="16 to 16 channels in 4 groups; .* use conv2d"):
-        DEPTHWISE.spaces(mixed, SIM)
+        DEPTHWISE.spaces(LayerWork(mixed), SIM)
     wide = dataclasses.replace(layer(16, 60, 61), padding=(30,) * 4)
     with pytest.raises(VTAError, match="no tile of a depthwise convolution fits the SRAM"):
         estimated(DEPTHWISE, wide, SIM)

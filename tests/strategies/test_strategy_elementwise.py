@@ -28,6 +28,7 @@ from alu_cases import (
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.program.program import Program
+from vta_byoc.strategies.base import LayerWork
 from vta_byoc.strategies.elementwise.elementwise import ELEMENTWISE
 from vta_byoc.strategies.te.prologue import plan_of
 from vta_byoc.workload.packing import blocks, diagonal_weights
@@ -184,7 +185,7 @@ TENSORS = "a subtraction whose right operand has tensor operands or wide immedia
 def test_what_needs_mul(work: ElementwiseWorkload, text: str) -> None:
     for function in (ELEMENTWISE.choose, ELEMENTWISE.spaces):
         with pytest.raises(VTAError, match=text) as error:
-            function(work, BARE)
+            function(LayerWork(work), BARE)
         assert "leave it to the CPU" in str(error.value) and "\n" not in str(error.value)
     check(work, SIM)
 

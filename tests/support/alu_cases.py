@@ -15,7 +15,7 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.sim.simulator import run
 from vta_byoc.hw.timing.engine import simulate
-from vta_byoc.strategies.base import Strategy
+from vta_byoc.strategies.base import LayerWork, Strategy
 from vta_byoc.workload.packing import pack_activation, packed_shape, unpack_activation
 from vta_byoc.workload.workloads import (
     CHANNEL,
@@ -153,7 +153,7 @@ def build(
     scopes = iter(strategy.scopes(work))
     for name, shape in zip(names, work.in_shapes, strict=True):
         builder.symbol(name, "input", packed_shape(shape, config), "int8", next(scopes))
-    schedule = strategy.choose(work, config)
+    schedule = strategy.choose(LayerWork(work), config)
     for number, value in enumerate(strategy.constants(schedule, given, config)):
         names.append(builder.constant(f"c{number}", value, next(scopes)))
     assert next(scopes, None) is None, "a scope for each argument"
@@ -178,7 +178,7 @@ def run_llvm(
     given: Mapping[str, np.ndarray],
 ) -> np.ndarray:
     """The unpacked result of the strategy's compute on the CPU."""
-    schedule = strategy.choose(work, config)
+    schedule = strategy.choose(LayerWork(work), config)
     func = strategy.compute(schedule, config).with_attr("global_symbol", "main")
     built = tvm.compile(tvm.IRModule({"main": func}), target="llvm")
     arrays = [pack_activation(x, config) for x in data]
@@ -196,12 +196,12 @@ def named(operands: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
 
 def estimated(strategy: Strategy, work: Any, config: VTAConfig) -> float:
     """Cycles of the schedule that ``strategy`` chooses; VTAError where nothing fits."""
-    return strategy.estimate(strategy.choose(work, config), config)
+    return strategy.estimate(strategy.choose(LayerWork(work), config), config)
 
 
 def choice_of(strategy: Strategy, work: Any, config: VTAConfig) -> Choice:
     """The tile of the only kernel that ``strategy`` chooses."""
-    (kernel,) = strategy.choose(work, config).kernels
+    (kernel,) = strategy.choose(LayerWork(work), config).kernels
     return kernel.choice
 
 

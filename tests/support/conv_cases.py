@@ -22,7 +22,7 @@ from vta_byoc.codegen import BEST, FoldMode, ProgramBuilder
 from vta_byoc.cost.search import Choice, Space, cost_of
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.program.program import Program
-from vta_byoc.strategies.base import LayerSchedule, Strategy
+from vta_byoc.strategies.base import LayerSchedule, LayerWork, Strategy
 from vta_byoc.strategies.conv.conv2d import CONV2D, grouping_of
 from vta_byoc.strategies.conv.conv2d_transpose import CONV2D_TRANSPOSE
 from vta_byoc.strategies.conv.grouping import groupings
@@ -128,10 +128,10 @@ class NetBuilder:
     ) -> str:
         """A convolution of ``x`` with random weights and operands; tile chosen when None."""
         if tile is None:
-            schedule = CONV2D.choose(work, self.config)
+            schedule = CONV2D.choose(LayerWork(work), self.config)
         else:
             kernel = Kernel(tile, grouping or groupings(work, self.config)[0])
-            schedule = LayerSchedule(work, (kernel,))
+            schedule = LayerSchedule(work, kernels=(kernel,))
         weight = random_int8(
             self.rng, work.out_channels, work.in_channels // work.groups, *work.kernel
         )
@@ -149,7 +149,7 @@ class NetBuilder:
         operands = self.operands(work, work.epilogue.tensors)
         expected = numpy_conv_transpose(work, self.values[x], weight, *operands.values())
         given = {"weight": weight, **operands}
-        schedule = CONV2D_TRANSPOSE.choose(work, self.config)
+        schedule = CONV2D_TRANSPOSE.choose(LayerWork(work), self.config)
         return self._layer(name, CONV2D_TRANSPOSE, schedule, [x], given, expected, kind)
 
     def add(
@@ -163,9 +163,9 @@ class NetBuilder:
     ) -> str:
         """A sum of ``lhs`` and ``rhs``; tile chosen when None."""
         expected = numpy_elementwise(work, [self.values[lhs], self.values[rhs]])
-        schedule = ELEMENTWISE.choose(work, self.config)
+        schedule = ELEMENTWISE.choose(LayerWork(work), self.config)
         if tile is not None:
-            schedule = LayerSchedule(work, (Kernel(tile),))
+            schedule = LayerSchedule(work, kernels=(Kernel(tile),))
         return self._layer(name, ELEMENTWISE, schedule, [lhs, rhs], {}, expected, kind)
 
     def finish(self, output: str) -> Case:
@@ -235,7 +235,7 @@ def conv_tile(
 
 def chosen_tiling(work: Conv2dWorkload, config: VTAConfig) -> tuple[Grouping, Choice]:
     """The grouping and the tile that the strategy chooses; VTAError where nothing fits."""
-    (kernel,) = CONV2D.choose(work, config).kernels
+    (kernel,) = CONV2D.choose(LayerWork(work), config).kernels
     return grouping_of(kernel), kernel.choice
 
 

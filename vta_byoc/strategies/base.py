@@ -1,6 +1,6 @@
 """What every strategy has: it chooses a schedule, and everything else follows from that schedule.
 
-    schedule = CONV2D.choose(work, config)             # once; a value
+    schedule = CONV2D.choose(LayerWork(work), config)      # once; a value
     CONV2D.compute(schedule, config)                   # what is computed, on packed tensors
     CONV2D.constants(schedule, given, config)          # its packed constants
     CONV2D.functions(schedule, config)                 # its loop nests, one PrimFunc a kernel
@@ -29,7 +29,7 @@ from vta_byoc.strategies.fused.tile import Roles
 from vta_byoc.strategies.te.definition import epilogue_constants
 from vta_byoc.strategies.te.kernel import Kernel, Kernels, KernelSpace
 from vta_byoc.workload.memory import DRAM_ACC, DRAM_INP, DRAM_WGT
-from vta_byoc.workload.workloads import Kind, Workload, to_json
+from vta_byoc.workload.workloads import Kind, to_json
 
 STRATEGY_ATTR = "vta.strategy"
 """Of a packed PrimFunc: the name of the strategy that made it."""
@@ -52,21 +52,30 @@ class KernelFunction:
 
 
 @dataclass(frozen=True)
-class LayerSchedule(Generic[Kind]):
-    """How one layer is computed: chosen once, and what all later questions are asked about.
+class LayerWork(Generic[Kind]):
+    """What one layer computes.
 
     Attributes:
         work: its workload.
-        kernels: its loop nests with their tilings; none of a fused consumer, which goes by its
-            producer's.
         fused: the operators that take its result from the accumulators, tile by tile.
         weight_batch: it is one of that many calls in a row that load their weights once.
     """
 
     work: Kind
-    kernels: Kernels = ()
     fused: tuple[FusedConsumer, ...] = ()
     weight_batch: int = 1
+
+
+@dataclass(frozen=True)
+class LayerSchedule(LayerWork[Kind]):
+    """How one layer is computed: chosen once, and what all later questions are asked about.
+
+    Attributes:
+        kernels: its loop nests with their tilings; none of a fused consumer, which goes by its
+            producer's.
+    """
+
+    kernels: Kernels = ()
 
 
 class Strategy(ABC, Generic[Kind]):
@@ -88,62 +97,37 @@ class Strategy(ABC, Generic[Kind]):
     reuses_weights: ClassVar[bool] = False
 
     # ---------------------------------------------------------------- choosing
-    def spaces(
-        self,
-        work: Kind,
-        config: VTAConfig,
-        fused: tuple[FusedConsumer, ...] = (),
-        weight_batch: int = 1,
-    ) -> tuple[KernelSpace, ...]:
+    def spaces(self, layer: LayerWork[Kind], config: VTAConfig) -> tuple[KernelSpace, ...]:
         """What each kernel could be.
 
         Raises:
             VTAError: the machine cannot compute the layer in this way.
         """
         if not self.fuses_pools:
-            refuse_pools(fused, self.name)
-        return self.kernel_spaces(work, config, fused, weight_batch)
+            refuse_pools(layer.fused, self.name)
+        return self.kernel_spaces(layer, config)
 
-    def choose(
-        self,
-        work: Kind,
-        config: VTAConfig,
-        fused: tuple[FusedConsumer, ...] = (),
-        weight_batch: int = 1,
-    ) -> LayerSchedule[Kind]:
+    def choose(self, layer: LayerWork[Kind], config: VTAConfig) -> LayerSchedule[Kind]:
         """The schedule that costs least by estimate.
 
         Raises:
             VTAError: the machine cannot compute the layer in this way, or no tile fits its SRAM.
         """
-        kernels = _cheapest(self, work, config, fused, weight_batch)
-        return LayerSchedule(work, kernels, fused, weight_batch)
+        plain = LayerWork(layer.work, layer.fused, layer.weight_batch)
+        kernels = _cheapest(self, plain, config)
+        return LayerSchedule(layer.work, layer.fused, layer.weight_batch, kernels)
 
     def estimate(self, schedule: LayerSchedule[Kind], config: VTAConfig) -> float:
         """Cycles that the tile chooser expects of one call."""
         return sum(kernel.choice.cycles for kernel in schedule.kernels)
 
     @abstractmethod
-    def kernel_spaces(
-        self,
-        work: Kind,
-        config: VTAConfig,
-        fused: tuple[FusedConsumer, ...],
-        weight_batch: int,
-    ) -> tuple[KernelSpace, ...]:
+    def kernel_spaces(self, layer: LayerWork[Kind], config: VTAConfig) -> tuple[KernelSpace, ...]:
         """What :meth:`spaces` gives, of consumers that are allowed."""
 
-    def cheapest(
-        self,
-        work: Kind,
-        config: VTAConfig,
-        fused: tuple[FusedConsumer, ...],
-        weight_batch: int,
-    ) -> Kernels:
+    def cheapest(self, layer: LayerWork[Kind], config: VTAConfig) -> Kernels:
         """The kernels of :meth:`choose`: of each space the tiling that costs least."""
-        return tuple(
-            cheapest_of(space, config) for space in self.spaces(work, config, fused, weight_batch)
-        )
+        return tuple(cheapest_of(space, config) for space in self.spaces(layer, config))
 
     # ---------------------------------------------------------------- what is computed
     def compute(self, schedule: LayerSchedule[Kind], config: VTAConfig) -> tirx.PrimFunc:
@@ -226,33 +210,20 @@ class SingleKernelStrategy(Strategy[Kind]):
     """Dimensions of the scheduled PrimFunc's result, where consumers can be fused."""
 
     @abstractmethod
-    def scheduled(
-        self,
-        work: Kind,
-        config: VTAConfig,
-        kernel: Kernel,
-        fused: tuple[FusedConsumer, ...] = (),
-    ) -> tirx.PrimFunc:
-        """The nests of ``work`` alone for a tiling that was chosen with ``fused``."""
+    def scheduled(self, schedule: LayerSchedule[Kind], config: VTAConfig) -> tirx.PrimFunc:
+        """The nests of the layer without its fused consumers."""
 
     def functions(self, schedule: LayerSchedule[Kind], config: VTAConfig) -> list[KernelFunction]:
         """One PrimFunc, whose parameters are the composite's arguments."""
-        (kernel,) = schedule.kernels
-        func = self.scheduled(schedule.work, config, kernel, schedule.fused)
+        func = self.scheduled(schedule, config)
         if schedule.fused:
             func = with_fused(func, schedule.fused, self.roles, config)
         return [KernelFunction(func, (*range(len(func.params) - 1), -1))]
 
 
 @functools.lru_cache(maxsize=CHOSEN)
-def _cheapest(
-    strategy: Strategy[Any],
-    work: Workload,
-    config: VTAConfig,
-    fused: tuple[FusedConsumer, ...],
-    weight_batch: int,
-) -> Kernels:
-    return strategy.cheapest(work, config, fused, weight_batch)
+def _cheapest(strategy: Strategy[Any], layer: LayerWork[Any], config: VTAConfig) -> Kernels:
+    return strategy.cheapest(layer, config)
 
 
 def cheapest_of(space: KernelSpace, config: VTAConfig) -> Kernel:

@@ -24,7 +24,7 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.partitioning.region import Region, Step, region_calls
 from vta_byoc.strategies.fused.consumer import ConsumerWork, FusedConsumer
 from vta_byoc.strategies.te.kernel import ESTIMATE, MEMORIES, Chosen, Kernel, Kernels, KernelSpace
-from vta_byoc.strategy import STRATEGIES, Computation
+from vta_byoc.strategy import STRATEGIES, Computation, LayerWork
 from vta_byoc.workload.workloads import Workload, from_json, to_json
 
 MOST_SLOTS = 2
@@ -138,7 +138,7 @@ class Schedule:
 
     def spaces(self, config: VTAConfig) -> tuple[KernelSpace, ...]:
         """What each kernel could be; VTAError where the machine cannot compute the layer so."""
-        return STRATEGIES[self.strategy].spaces(self.work, config, self.fused)
+        return STRATEGIES[self.strategy].spaces(LayerWork(self.work, self.fused), config)
 
     def check(self, config: VTAConfig, what: str) -> None:
         """Refuse kernels that the tile space does not have, or that do not fit SRAM.

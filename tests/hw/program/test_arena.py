@@ -30,6 +30,7 @@ from vta_byoc.partitioning.region import Region
 from vta_byoc.passes import lower_regions as lowering
 from vta_byoc.pipeline import DRAM_ONLY, ON, Compiled, compile_module
 from vta_byoc.runtime.execute import profile
+from vta_byoc.strategies.base import LayerWork
 from vta_byoc.strategies.elementwise.elementwise import ELEMENTWISE
 from vta_byoc.validation.bit_exact import compare_layers, stored_tensors
 from vta_byoc.validation.divergence import compare_with_reference
@@ -378,7 +379,7 @@ def three_sums(
     names = ("x", "one", "two", "three")
     for name, kind in zip(names, ("input", "temp", "temp", "output"), strict=True):
         builder.symbol(name, kind, shape, "int8")
-    schedule = ELEMENTWISE.choose(work, CONFIG)
+    schedule = ELEMENTWISE.choose(LayerWork(work), CONFIG)
     (scales,) = ELEMENTWISE.constants(schedule, {}, CONFIG)
     builder.constant("scales", scales)
     if lifetimes is not None:

@@ -12,11 +12,10 @@ from vta_byoc.base.int8_digits import split
 from vta_byoc.cost.search import Choice, Space, best, keeps_weights
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.strategies.base import LayerSchedule, SingleKernelStrategy, cheapest_of
+from vta_byoc.strategies.base import LayerSchedule, LayerWork, SingleKernelStrategy, cheapest_of
 from vta_byoc.strategies.conv.grouping import groupings, pack_grouped
 from vta_byoc.strategies.conv.schedule import ConvVariant, conv_function, conv_schedule
 from vta_byoc.strategies.conv.tile_space import conv_space, gemm_work, operands_at_groups
-from vta_byoc.strategies.fused.consumer import FusedConsumer
 from vta_byoc.strategies.fused.tile import Roles
 from vta_byoc.strategies.te.definition import packed_operands, with_epilogue
 from vta_byoc.strategies.te.kernel import Grouping, Kernel, Kernels, KernelSpace
@@ -35,29 +34,19 @@ class Conv2d(SingleKernelStrategy[Conv2dWorkload]):
     roles = ROLES
 
     def kernel_spaces(
-        self,
-        work: Conv2dWorkload,
-        config: VTAConfig,
-        fused: tuple[FusedConsumer, ...],
-        weight_batch: int,
+        self, layer: LayerWork[Conv2dWorkload], config: VTAConfig
     ) -> tuple[KernelSpace, ...]:
         """One kernel; fused consumers and calls in a row leave groups, and weights, as without."""
-        found = groupings(work, config)
-        if fused or weight_batch > 1:
-            (alone,) = self.choose(work, config).kernels
+        found = groupings(layer.work, config)
+        if layer.fused or layer.weight_batch > 1:
+            (alone,) = self.choose(LayerWork(layer.work), config).kernels
             found = [grouping_of(alone)]
-        return (kernel_space(work, config, found, None, fused, weight_batch),)
+        return (kernel_space(layer, config, found),)
 
-    def cheapest(
-        self,
-        work: Conv2dWorkload,
-        config: VTAConfig,
-        fused: tuple[FusedConsumer, ...],
-        weight_batch: int,
-    ) -> Kernels:
+    def cheapest(self, layer: LayerWork[Conv2dWorkload], config: VTAConfig) -> Kernels:
         """The only kernel, with the grouping that costs least where there are several."""
-        (space,) = self.spaces(work, config, fused, weight_batch)
-        return (cheapest_kernel(work, space, config),)
+        (space,) = self.spaces(layer, config)
+        return (cheapest_kernel(layer.work, space, config),)
 
     def definition(
         self, schedule: LayerSchedule[Conv2dWorkload], config: VTAConfig
@@ -83,13 +72,10 @@ class Conv2d(SingleKernelStrategy[Conv2dWorkload]):
         return [packed_weight(given["weight"], schedule.work, grouping, config)]
 
     def scheduled(
-        self,
-        work: Conv2dWorkload,
-        config: VTAConfig,
-        kernel: Kernel,
-        fused: tuple[FusedConsumer, ...] = (),
+        self, schedule: LayerSchedule[Conv2dWorkload], config: VTAConfig
     ) -> tirx.PrimFunc:
         """Data, weight, operands, result."""
+        work, (kernel,) = schedule.work, schedule.kernels
         grouping, choice = grouping_of(kernel), kernel.choice
         func = conv_function(work, grouping, config, ConvVariant.parse(choice.variant))
         at_groups = operands_at_groups(work.epilogue, grouping, config)
@@ -107,18 +93,16 @@ class Conv2d(SingleKernelStrategy[Conv2dWorkload]):
 
 
 def kernel_space(
-    work: Conv2dWorkload,
+    layer: LayerWork[Conv2dWorkload],
     config: VTAConfig,
     found: Sequence[Grouping],
-    out_strides: tuple[int, int] | None,
-    fused: tuple[FusedConsumer, ...],
-    calls: int = 1,
+    out_strides: tuple[int, int] | None = None,
 ) -> KernelSpace:
     """What a kernel of one of the groupings ``found`` could be.
 
-    ``out_strides``: elements between rows and columns of a result that is part of a larger one;
-    ``calls``: calls in a row that have their weights in common.
+    ``out_strides``: elements between rows and columns of a result that is part of a larger one.
     """
+    work, fused, calls = layer.work, layer.fused, layer.weight_batch
     spaces = [conv_space(work, each, config, out_strides, fused, calls) for each in found]
     return KernelSpace(tuple(zip(found, spaces, strict=True)))
 

@@ -19,7 +19,7 @@ from tvm.tirx import Expr, Var
 
 from vta_byoc.codegen import View, with_views
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.strategies.base import KernelFunction, LayerSchedule, Strategy
+from vta_byoc.strategies.base import KernelFunction, LayerSchedule, LayerWork, Strategy
 from vta_byoc.strategies.conv.conv2d import (
     CONV2D,
     ROLES,
@@ -32,7 +32,7 @@ from vta_byoc.strategies.conv.conv2d import (
 )
 from vta_byoc.strategies.conv.grouping import groupings
 from vta_byoc.strategies.conv.schedule import has_taps
-from vta_byoc.strategies.fused.consumer import RESULT, FusedConsumer, parameter_kinds
+from vta_byoc.strategies.fused.consumer import RESULT, parameter_kinds
 from vta_byoc.strategies.fused.schedule import with_fused
 from vta_byoc.strategies.te.definition import packed_operands, with_epilogue
 from vta_byoc.strategies.te.kernel import Kernel, Kernels, KernelSpace
@@ -120,33 +120,24 @@ class Conv2dTranspose(Strategy[ConvTransposeWorkload]):
     fuses = True
 
     def kernel_spaces(
-        self,
-        work: ConvTransposeWorkload,
-        config: VTAConfig,
-        fused: tuple[FusedConsumer, ...],
-        weight_batch: int,
+        self, layer: LayerWork[ConvTransposeWorkload], config: VTAConfig
     ) -> tuple[KernelSpace, ...]:
         """One space a phase; fused consumers leave groups, and weights, as without."""
+        work, fused = layer.work, layer.fused
         strides, phases = _out_strides(work), phases_of(work)
         found = [groupings(phase.work, config) for phase in phases]
         if fused:
-            alone = self.choose(work, config).kernels
+            alone = self.choose(LayerWork(work), config).kernels
             found = [[grouping_of(kernel)] for kernel in alone]
         return tuple(
-            kernel_space(phase.work, config, each, strides, fused)
+            kernel_space(LayerWork(phase.work, fused), config, each, strides)
             for phase, each in zip(phases, found, strict=True)
         )
 
-    def cheapest(
-        self,
-        work: ConvTransposeWorkload,
-        config: VTAConfig,
-        fused: tuple[FusedConsumer, ...],
-        weight_batch: int,
-    ) -> Kernels:
+    def cheapest(self, layer: LayerWork[ConvTransposeWorkload], config: VTAConfig) -> Kernels:
         """A kernel for each phase; equal phases have equal ones."""
-        phases = phases_of(work)
-        spaces = self.spaces(work, config, fused, weight_batch)
+        phases = phases_of(layer.work)
+        spaces = self.spaces(layer, config)
         found: dict[Conv2dWorkload, Kernel] = {}
         for phase, space in zip(phases, spaces, strict=True):
             if phase.work not in found:
@@ -204,7 +195,7 @@ class Conv2dTranspose(Strategy[ConvTransposeWorkload]):
         operands = tuple(range(first, first + len(kinds)))
         found, weight = [], 0
         for phase, kernel in _phases(schedule):
-            func = CONV2D.scheduled(phase.work, config, kernel)
+            func = CONV2D.scheduled(LayerSchedule(phase.work, kernels=(kernel,)), config)
             if fused:
                 func = with_fused(func, fused, ROLES, config)
             inputs: tuple[int, ...] = ()

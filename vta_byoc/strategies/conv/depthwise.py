@@ -23,13 +23,12 @@ from vta_byoc.cost.search import Choice, Demand, Space, Staged, ceil_div
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.strategies.base import LayerSchedule, SingleKernelStrategy
+from vta_byoc.strategies.base import LayerSchedule, LayerWork, SingleKernelStrategy
 from vta_byoc.strategies.fused.consumer import FusedConsumer
 from vta_byoc.strategies.fused.tile import Roles
 from vta_byoc.strategies.fused.usage import TileSize, fused_usage
 from vta_byoc.strategies.te.definition import packed_operands, with_epilogue
-from vta_byoc.strategies.te.kernel import Kernel, KernelSpace
-from vta_byoc.strategies.te.tile_grid import staged_operand
+from vta_byoc.strategies.te.kernel import KernelSpace
 from vta_byoc.strategies.te.tir_builder import Expr, Load
 from vta_byoc.strategies.te.window import SPACE, Sliding, SlidingNests, seen, windows_of
 from vta_byoc.workload.memory import ACC, DRAM_INP, DRAM_WGT, INP, WGT
@@ -46,14 +45,10 @@ class Depthwise(SingleKernelStrategy[Conv2dWorkload]):
     roles = Roles((1,), (2, 3))
 
     def kernel_spaces(
-        self,
-        work: Conv2dWorkload,
-        config: VTAConfig,
-        fused: tuple[FusedConsumer, ...],
-        weight_batch: int,
+        self, layer: LayerWork[Conv2dWorkload], config: VTAConfig
     ) -> tuple[KernelSpace, ...]:
         """One kernel; VTAError where the machine cannot multiply."""
-        return (KernelSpace.of_tiles(tile_space(work, config, fused)),)
+        return (KernelSpace.of_tiles(tile_space(layer.work, config, layer.fused)),)
 
     def definition(
         self, schedule: LayerSchedule[Conv2dWorkload], config: VTAConfig
@@ -81,14 +76,10 @@ class Depthwise(SingleKernelStrategy[Conv2dWorkload]):
         return [pack_channels(given["weight"], config), diagonal_weights((1,), config)]
 
     def scheduled(
-        self,
-        work: Conv2dWorkload,
-        config: VTAConfig,
-        kernel: Kernel,
-        fused: tuple[FusedConsumer, ...] = (),
+        self, schedule: LayerSchedule[Conv2dWorkload], config: VTAConfig
     ) -> tirx.PrimFunc:
         """Data, weight, identity, operands, result."""
-        return _Nests(work, config, kernel.choice).func()
+        return _Nests(schedule.work, config, schedule.kernels[0].choice).func()
 
 
 def check(work: Conv2dWorkload, config: VTAConfig) -> None:
@@ -153,9 +144,7 @@ def _demand(
     tiles, groups = sliding.tiles(tile), ceil_div(sliding.planes, tile["c"])
     pixels, vectors = tile["c"] * tile["h"] * tile["w"], sliding.vectors
     factors = float(sliding.planes * taps)
-    operands = [
-        staged_operand(kind, sliding.sizes, tile, SPACE, config) for kind in work.epilogue.tensors
-    ]
+    operands = sliding.operands(work.epilogue, tile, config)
     staged = (
         sliding.staged(tile, config),
         Staged(INP, tile["c"] * taps, groups, factors * config.inp_elem_bytes, groups),

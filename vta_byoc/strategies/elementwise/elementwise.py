@@ -21,7 +21,7 @@ from vta_byoc.cost.dma import alu_cost, tile_copies
 from vta_byoc.cost.search import Choice, Demand, Space, Staged, ceil_div, sizes
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.strategies.base import LayerSchedule, SingleKernelStrategy
+from vta_byoc.strategies.base import LayerSchedule, LayerWork, SingleKernelStrategy
 from vta_byoc.strategies.fused.consumer import FusedConsumer, operand_kinds
 from vta_byoc.strategies.fused.tile import Roles
 from vta_byoc.strategies.fused.usage import TileSize, fused_usage
@@ -33,7 +33,7 @@ from vta_byoc.strategies.te.definition import (
     packed_operands,
     stored,
 )
-from vta_byoc.strategies.te.kernel import Kernel, KernelSpace
+from vta_byoc.strategies.te.kernel import KernelSpace
 from vta_byoc.strategies.te.prologue import Plan, Term, passes, plan_of
 from vta_byoc.strategies.te.tile_grid import Grid, Operands, staged_operand
 from vta_byoc.strategies.te.tir_builder import Expr, Load, Nests, Tensor
@@ -88,14 +88,10 @@ class Elementwise(SingleKernelStrategy[ElementwiseWorkload]):
     roles = Roles((1,), (2,))
 
     def kernel_spaces(
-        self,
-        work: ElementwiseWorkload,
-        config: VTAConfig,
-        fused: tuple[FusedConsumer, ...],
-        weight_batch: int,
+        self, layer: LayerWork[ElementwiseWorkload], config: VTAConfig
     ) -> tuple[KernelSpace, ...]:
         """One kernel; VTAError where the machine cannot do the steps."""
-        return (KernelSpace.of_tiles(tile_space(work, config, fused)),)
+        return (KernelSpace.of_tiles(tile_space(layer.work, config, layer.fused)),)
 
     def definition(
         self, schedule: LayerSchedule[ElementwiseWorkload], config: VTAConfig
@@ -131,17 +127,14 @@ class Elementwise(SingleKernelStrategy[ElementwiseWorkload]):
         return [diagonal_weights(plan_of(schedule.work, config).scales, config)]
 
     def scheduled(
-        self,
-        work: ElementwiseWorkload,
-        config: VTAConfig,
-        kernel: Kernel,
-        fused: tuple[FusedConsumer, ...] = (),
+        self, schedule: LayerSchedule[ElementwiseWorkload], config: VTAConfig
     ) -> tirx.PrimFunc:
         """Operands, diagonal weights, tensor operands, result.
 
-        The result's axes depend on what the operands of ``fused`` differ by.
+        The result's axes depend on what the operands of fused consumers differ by.
         """
-        return _Nests(work, config, kernel.choice, fused).func()
+        (kernel,) = schedule.kernels
+        return _Nests(schedule.work, config, kernel.choice, schedule.fused).func()
 
 
 def _binary(op: str) -> Callable[[tirx.Expr, tirx.Expr], tirx.Expr]:

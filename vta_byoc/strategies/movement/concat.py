@@ -16,9 +16,8 @@ from tvm import te, tirx
 from vta_byoc.codegen import View, with_views
 from vta_byoc.codegen.linear import row_major
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.strategies.base import KernelFunction, LayerSchedule, Strategy
+from vta_byoc.strategies.base import KernelFunction, LayerSchedule, LayerWork, Strategy
 from vta_byoc.strategies.elementwise.elementwise import ELEMENTWISE
-from vta_byoc.strategies.fused.consumer import FusedConsumer
 from vta_byoc.strategies.te.definition import packed_operands
 from vta_byoc.strategies.te.kernel import Kernels, KernelSpace
 from vta_byoc.workload.packing import blocks, diagonal_weights, packed_shape
@@ -32,29 +31,21 @@ class Concat(Strategy[ConcatWorkload]):
     workload = ConcatWorkload
 
     def kernel_spaces(
-        self,
-        work: ConcatWorkload,
-        config: VTAConfig,
-        fused: tuple[FusedConsumer, ...],
-        weight_batch: int,
+        self, layer: LayerWork[ConcatWorkload], config: VTAConfig
     ) -> tuple[KernelSpace, ...]:
         """A kernel for the copy of each operand."""
         return tuple(
-            space for copy in _copies(work, config) for space in ELEMENTWISE.spaces(copy, config)
+            space
+            for copy in _copies(layer.work, config)
+            for space in ELEMENTWISE.spaces(LayerWork(copy), config)
         )
 
-    def cheapest(
-        self,
-        work: ConcatWorkload,
-        config: VTAConfig,
-        fused: tuple[FusedConsumer, ...],
-        weight_batch: int,
-    ) -> Kernels:
+    def cheapest(self, layer: LayerWork[ConcatWorkload], config: VTAConfig) -> Kernels:
         """A kernel for the copy of each operand."""
         return tuple(
             kernel
-            for copy in _copies(work, config)
-            for kernel in ELEMENTWISE.choose(copy, config).kernels
+            for copy in _copies(layer.work, config)
+            for kernel in ELEMENTWISE.choose(LayerWork(copy), config).kernels
         )
 
     def estimate(self, schedule: LayerSchedule[ConcatWorkload], config: VTAConfig) -> float:
@@ -99,7 +90,7 @@ class Concat(Strategy[ConcatWorkload]):
         found = []
         copies = zip(_copies(work, config), _firsts(work, config), schedule.kernels, strict=True)
         for i, (copy, first, kernel) in enumerate(copies):
-            func = ELEMENTWISE.scheduled(copy, config, kernel)
+            func = ELEMENTWISE.scheduled(LayerSchedule(copy, kernels=(kernel,)), config)
             size = blocks(copy.channels, config.block) * plane
             steps = [tuple(row_major([int(d) for d in func.params[p].shape])) for p in (0, 2)]
             for n in range(blocks(work.batch, config.batch)):

@@ -22,8 +22,7 @@ from vta_byoc.cost.search import Array, Choice, Demand, Space, Staged, ceil_div,
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.strategies.base import KernelFunction, LayerSchedule, Strategy
-from vta_byoc.strategies.fused.consumer import FusedConsumer
+from vta_byoc.strategies.base import KernelFunction, LayerSchedule, LayerWork, Strategy
 from vta_byoc.strategies.te.kernel import KernelSpace
 from vta_byoc.strategies.te.tile_grid import Grid
 from vta_byoc.strategies.te.tir_builder import Expr, Load, Nests, Tensor
@@ -46,14 +45,10 @@ class Move(Strategy[MoveWorkload]):
     workload = MoveWorkload
 
     def kernel_spaces(
-        self,
-        work: MoveWorkload,
-        config: VTAConfig,
-        fused: tuple[FusedConsumer, ...],
-        weight_batch: int,
+        self, layer: LayerWork[MoveWorkload], config: VTAConfig
     ) -> tuple[KernelSpace, ...]:
         """A space for each box."""
-        found = (tile_space(merged(box), config) for box in work.boxes)
+        found = (tile_space(merged(box), config) for box in layer.work.boxes)
         return tuple(KernelSpace.of_tiles(space) for space in found)
 
     def definition(self, schedule: LayerSchedule[MoveWorkload], config: VTAConfig) -> tirx.PrimFunc:

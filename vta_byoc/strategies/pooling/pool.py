@@ -13,13 +13,12 @@ from tvm import te, tirx
 from tvm.tirx import Expr, Var
 
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.strategies.base import LayerSchedule, SingleKernelStrategy
-from vta_byoc.strategies.fused.consumer import FusedConsumer
+from vta_byoc.strategies.base import LayerSchedule, LayerWork, SingleKernelStrategy
 from vta_byoc.strategies.pooling.max import scheduled_max
 from vta_byoc.strategies.pooling.sum import digits_of, scheduled_sum, sum_space
 from vta_byoc.strategies.pooling.tile_space import max_space
 from vta_byoc.strategies.te.definition import packed_operands, with_epilogue
-from vta_byoc.strategies.te.kernel import Kernel, KernelSpace
+from vta_byoc.strategies.te.kernel import KernelSpace
 from vta_byoc.strategies.te.window import seen, windows_of
 from vta_byoc.workload.packing import diagonal_weights, packed_shape
 from vta_byoc.workload.workloads import PoolWorkload
@@ -34,15 +33,11 @@ class Pool(SingleKernelStrategy[PoolWorkload]):
     workload = PoolWorkload
 
     def kernel_spaces(
-        self,
-        work: PoolWorkload,
-        config: VTAConfig,
-        fused: tuple[FusedConsumer, ...],
-        weight_batch: int,
+        self, layer: LayerWork[PoolWorkload], config: VTAConfig
     ) -> tuple[KernelSpace, ...]:
         """One kernel."""
-        space = max_space if work.kind == "max" else sum_space
-        return (KernelSpace.of_tiles(space(work, config)),)
+        space = max_space if layer.work.kind == "max" else sum_space
+        return (KernelSpace.of_tiles(space(layer.work, config)),)
 
     def definition(self, schedule: LayerSchedule[PoolWorkload], config: VTAConfig) -> tirx.PrimFunc:
         """Data, identity weight (unused here), operands of the epilogue, result."""
@@ -62,14 +57,9 @@ class Pool(SingleKernelStrategy[PoolWorkload]):
         digits = [digit for digit, _ in digits_of(schedule.work.factor)]
         return [diagonal_weights(digits, config)]
 
-    def scheduled(
-        self,
-        work: PoolWorkload,
-        config: VTAConfig,
-        kernel: Kernel,
-        fused: tuple[FusedConsumer, ...] = (),
-    ) -> tirx.PrimFunc:
+    def scheduled(self, schedule: LayerSchedule[PoolWorkload], config: VTAConfig) -> tirx.PrimFunc:
         """Data, identity, operands, result."""
+        work, (kernel,) = schedule.work, schedule.kernels
         nests = scheduled_max if work.kind == "max" else scheduled_sum
         return nests(work, config, kernel.choice)
 

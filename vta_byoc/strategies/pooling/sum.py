@@ -22,7 +22,6 @@ from vta_byoc.cost.search import Array, Choice, Demand, Mask, Space, Staged, cei
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.pooling.tile_space import sliding_of
-from vta_byoc.strategies.te.tile_grid import staged_operand
 from vta_byoc.strategies.te.tir_builder import Expr, Load
 from vta_byoc.strategies.te.window import SPACE, Sliding, SlidingNests
 from vta_byoc.workload.memory import ACC, WGT
@@ -82,9 +81,7 @@ def _demand(
     columns: Array = tile[APART[variant]] if variant in APART else 1
     passes = len(digits_of(work.factor))
     taps = float(passes * sliding.rows.taps * sliding.cols.taps)
-    operands = [
-        staged_operand(kind, sliding.sizes, tile, SPACE, config) for kind in work.epilogue.tensors
-    ]
+    operands = sliding.operands(work.epilogue, tile, config)
     staged = (
         _passed(sliding.staged(tile, config), passes),
         Staged(ACC, pixels * columns, tiles),

@@ -13,7 +13,6 @@ from vta_byoc.cost.dma import alu_cost, kernel_size
 from vta_byoc.cost.search import Array, Demand, Space, Staged, ceil_div
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.strategies.te.tile_grid import staged_operand
 from vta_byoc.strategies.te.window import SPACE, Sliding, Window, per_channel
 from vta_byoc.workload.memory import ACC, WGT
 from vta_byoc.workload.workloads import PoolWorkload
@@ -152,9 +151,7 @@ def _demand(
         found = [np.where(here, new, old) for new, old in zip(counts, found, strict=True)]
     gemm, gemms, alu, alus, held, kernel = found
     tiles = sliding.tiles(tile)
-    operands = [
-        staged_operand(kind, sliding.sizes, tile, SPACE, config) for kind in work.epilogue.tensors
-    ]
+    operands = sliding.operands(work.epilogue, tile, config)
     staged = (
         sliding.staged(tile, config),
         Staged(ACC, tile["c"] * tile["h"] * tile["w"], tiles),

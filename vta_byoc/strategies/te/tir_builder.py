@@ -34,6 +34,10 @@ Expr: TypeAlias = tirx.Expr | int
 """A TIR expression or an integer."""
 Load: TypeAlias = TensorLoad
 """An element of a tensor as a TIR expression (of one of its lanes)."""
+Change: TypeAlias = Callable[..., tuple[Load, Expr]]
+"""Of the loop variables: a destination and its value."""
+Where: TypeAlias = Callable[..., Sequence[Expr]] | None
+"""Of the loop variables: conditions."""
 
 
 class Tensor:
@@ -97,8 +101,8 @@ class Nests:
         name: str,
         extents: Sequence[int],
         move: Callable[..., tuple[Load, Load]],
-        where: Callable[..., Sequence[Expr]] | None = None,
-        inside: Callable[..., Sequence[Expr]] | None = None,
+        where: Where = None,
+        inside: Where = None,
     ) -> None:
         """A DMA: ``move`` gives (destination, source); zero where ``inside`` does not hold."""
         loops = self._begin(extents)
@@ -119,7 +123,7 @@ class Nests:
         name: str,
         extents: Sequence[int],
         target: Callable[..., Load],
-        where: Callable[..., Sequence[Expr]] | None = None,
+        where: Where = None,
     ) -> None:
         """Zeros into the accumulator."""
         loops = self._begin(extents)
@@ -131,7 +135,7 @@ class Nests:
         name: str,
         extents: Sequence[int],
         operands: Callable[..., tuple[Load, Load, Load]],
-        where: Callable[..., Sequence[Expr]] | None = None,
+        where: Where = None,
     ) -> None:
         """``acc += inp . wgt``: ``operands`` gives (acc, inp, wgt)."""
         loops = self._begin(extents)
@@ -143,25 +147,13 @@ class Nests:
         unit = (*self._unit, self._block)
         self._nest(name, "gemm", loops, extents, unit, acc, value, where, [k])
 
-    def alu(
-        self,
-        name: str,
-        extents: Sequence[int],
-        change: Callable[..., tuple[Load, Expr]],
-        where: Callable[..., Sequence[Expr]] | None = None,
-    ) -> None:
+    def alu(self, name: str, extents: Sequence[int], change: Change, where: Where = None) -> None:
         """``change`` gives (destination, value); the value may read the destination."""
         loops = self._begin(extents)
         dst, value = change(*loops)
         self._nest(name, "alu", loops, extents, self._unit, dst, value, where)
 
-    def store(
-        self,
-        name: str,
-        extents: Sequence[int],
-        change: Callable[..., tuple[Load, Expr]],
-        where: Callable[..., Sequence[Expr]] | None = None,
-    ) -> None:
+    def store(self, name: str, extents: Sequence[int], change: Change, where: Where = None) -> None:
         """As :meth:`alu`; the value goes to DRAM as int8."""
         loops = self._begin(extents)
         dst, value = change(*loops)
@@ -192,7 +184,7 @@ class Nests:
         unit: Sequence[int],
         dst: Load,
         value: Expr,
-        where: Callable[..., Sequence[Expr]] | None,
+        where: Where,
         reduced: Sequence[tirx.Var] = (),
     ) -> None:
         conditions = list(where(*loops)) if where else []

@@ -12,7 +12,7 @@ from tvm import te, tirx
 from vta_byoc.cost.dma import Run, copy_count, tile_copies
 from vta_byoc.cost.search import Array, Choice, Staged, ceil_div, sizes
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.strategies.te.tile_grid import Grid, Operands
+from vta_byoc.strategies.te.tile_grid import Grid, Operands, staged_operand
 from vta_byoc.strategies.te.tir_builder import Expr, Load, Nests
 from vta_byoc.workload.memory import INP
 from vta_byoc.workload.packing import blocks
@@ -193,6 +193,12 @@ class Sliding:
         zeros = planes * (row_read * col_pads + row_pads * (col_read + col_pads) / 2)
         nbytes = planes * row_read * col_read * config.inp_elem_bytes
         return Staged(INP, tile["c"] * height * width, fills, nbytes, count, zeros)
+
+    def operands(
+        self, epilogue: Epilogue, tile: Mapping[str, np.ndarray], config: VTAConfig
+    ) -> list[Staged]:
+        """The tensor operands of the epilogue."""
+        return [staged_operand(kind, self.sizes, tile, SPACE, config) for kind in epilogue.tensors]
 
     def stores(self, tile: Mapping[str, Array]) -> Array:
         """DMA instructions that store the result."""
