@@ -93,8 +93,8 @@ def phases_of(work: ConvTransposeWorkload) -> tuple[Phase, ...]:
 
 def _phase_work(work: ConvTransposeWorkload, rows: AxisPhase, cols: AxisPhase) -> Conv2dWorkload:
     def behind(phase: AxisPhase, size: int) -> int:
-        reach = (len(phase.taps) - 1) * phase.dilation + 1
-        return phase.count - 1 + reach - size - phase.before
+        extent = (len(phase.taps) - 1) * phase.dilation + 1
+        return phase.count - 1 + extent - size - phase.before
 
     return Conv2dWorkload(
         work.batch,

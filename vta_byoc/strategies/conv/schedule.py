@@ -74,14 +74,14 @@ class Window:
         """Distance in DRAM of neighbours in the staged tile."""
         return self.step if self.gathered else 1
 
-    def reach(self, outs: Array, taps: Array) -> Array:
-        """Staged positions of a tile."""
+    def extent(self, outs: Array, taps: Array) -> Array:
+        """Staged positions of a tile: its receptive extent."""
         return (outs - 1) * self.stage + (taps - 1) * self.dilation + 1
 
     @property
     def staged(self) -> int:
         """Staged positions of all outputs."""
-        return int(self.reach(self.out, self.taps))
+        return int(self.extent(self.out, self.taps))
 
     @property
     def bounds(self) -> tuple[bool, bool]:

@@ -205,18 +205,18 @@ class _ConvDemand:
         tile, work = self.tile, self.work
         ci = self.ci if self.keeps_inp else tile["ci"]
         kh, kw = work.kernel if self.keeps_inp else (tile["kh"], tile["kw"])
-        size = tile["n"] * tile["g"] * ci * self.rows.reach(tile["oh"], kh)
-        size = size * self.cols.reach(tile["ow"], kw)
+        size = tile["n"] * tile["g"] * ci * self.rows.extent(tile["oh"], kh)
+        size = size * self.cols.extent(tile["ow"], kw)
         fills = self.n_g * self.positions if self.keeps_inp else self.tiles * self.steps
         rows = self.traffic(self.rows, tile["oh"], kh)
         cols = self.traffic(self.cols, tile["ow"], kw)
         planes = float(self.images * self.sets * self.ci) * (1 if self.keeps_inp else self.n_co)
         nbytes = planes * rows.read * cols.read * self.config.inp_elem_bytes
-        width = self.cols.reach(tile["ow"], kw)
+        width = self.cols.extent(tile["ow"], kw)
         above = np.maximum(rows.before * cols.total - self.config.timing.dma_latency * self.n_w, 0)
         below = (rows.total - rows.before - rows.read) * cols.total
         zeros = planes * (rows.read * (cols.total - cols.read) + above + below)
-        dmas = self.inp_dmas(fills, (tile["g"], ci, self.rows.reach(tile["oh"], kh), width))
+        dmas = self.inp_dmas(fills, (tile["g"], ci, self.rows.extent(tile["oh"], kh), width))
         row = self.steps * (self.positions if self.variant.order == WEIGHT_STATIONARY else 1)
         again = (1, 1) if self.keeps_inp else (row, self.n_co, self.last_step())
         return Staged(INP, size, fills, nbytes, dmas, zeros, *again)

@@ -258,7 +258,7 @@ class _Nests:
             nests.load(
                 f"load_data{number}",
                 self.tile,
-                lambda *i, tile=tile, data=self.data[number]: (tile[i], data[grid.places(*i)]),
+                lambda *i, tile=tile, data=self.data[number]: (tile[i], data[grid.positions(*i)]),
                 grid.where,
             )
         own, *others = plan.sums
@@ -275,7 +275,7 @@ class _Nests:
             if plan.op is not None:
                 value = OPERATORS[plan.op](value, other[i])
             value = self.operands.applied(value, plan.steps, self._index(i), plan.first)
-            return self.out[grid.places(*i)], value
+            return self.out[grid.positions(*i)], value
 
         nests.store("out", self.tile, result, grid.where)
 

@@ -277,7 +277,8 @@ class _BoxNests:
             self._gather(number, source, self.tiles[number])
 
         def stored(*i: Expr) -> tuple[Load, Expr]:
-            return self.out[_affine(grid.places(*i), self.box.steps, self.box.start)], self.acc[i]
+            at = _affine(grid.positions(*i), self.box.steps, self.box.start)
+            return self.out[at], self.acc[i]
 
         nests.store("out", self.extents, stored, grid.where)
 

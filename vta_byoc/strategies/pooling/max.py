@@ -88,8 +88,8 @@ class _MaxNests(SlidingNests):
         ):
             self.input.step = (row, col)
             self.input.load()
-            for phase, turns in self.second.phases(self.second.every).items():
-                self._line(phase, turns)
+            for phase, offsets in self.second.phases(self.second.every).items():
+                self._line(phase, offsets)
             self._join()
         nests.store("out", self.extents, self._stored, self.where)
 
@@ -97,22 +97,22 @@ class _MaxNests(SlidingNests):
         return self.stored(self.result[i], *i)
 
     # ---------------------------------------------------------------- the first axis
-    def _line(self, phase: int, turns: tuple[int, int]) -> None:
+    def _line(self, phase: int, offsets: tuple[int, int]) -> None:
         """The maxima along the first axis of the lines of one phase of the second."""
         lines, home = self.lines[phase], self.first.home
-        name, spread = f"line{phase}", turns[1] - turns[0]
-        at = (self.first.phase(home), self.first.turn(home)), (phase, turns[0])
+        name, spread = f"line{phase}", offsets[1] - offsets[0]
+        at = (self.first.phase(home), self.first.offset(home)), (phase, offsets[0])
         self._widen(name, lines, at, (0, spread))
         if self.pool.signed:
             inside = self._line_where(spread)
             self._lowest_outside(name, lines, self.pool.first, spread, inside)
         for other, (low, high) in self.first.phases(self.first.others).items():
             tensor = self.others[other]
-            at = (other, low), (phase, turns[0])
+            at = (other, low), (phase, offsets[0])
             self._widen(f"{name}_{other}", tensor, at, (high - low, spread))
             for tap in self.first.others:
                 if self.first.phase(tap) == other:
-                    shift = self._moved(self.pool.first, self.first.turn(tap) - low)
+                    shift = self._moved(self.pool.first, self.first.offset(tap) - low)
                     text = f"{name}_tap{tap}"
                     self._maximum(text, lines, tensor, shift, self.pool.first, tap, spread)
 
@@ -123,11 +123,11 @@ class _MaxNests(SlidingNests):
         at: tuple[tuple[int, int], tuple[int, int]],
         more: tuple[int, int],
     ) -> None:
-        """Positions of a (phase, first turn) along each axis, into ``tensor``."""
+        """Positions of a (phase, first offset) along each axis, into ``tensor``."""
         steps = {self.pool.first: self.first.window.step, self.pool.second: self.second.window.step}
         origin = {
-            axis: phase + turn * steps[axis]
-            for axis, (phase, turn) in zip((self.pool.first, self.pool.second), at, strict=True)
+            axis: phase + offset * steps[axis]
+            for axis, (phase, offset) in zip((self.pool.first, self.pool.second), at, strict=True)
         }
 
         def where(c: Expr, h: Expr, w: Expr) -> list[Expr]:
@@ -207,12 +207,12 @@ class _MaxNests(SlidingNests):
     def _join(self) -> None:
         """The maxima along the second axis."""
         pool, second = self.pool, self.second
-        turns = second.phases(second.every)
+        offsets = second.phases(second.every)
         home = second.phase(second.home)
         taps = second.every if pool.split else second.others
 
         def source(tap: int) -> tuple[int, int]:
-            return self._moved(pool.second, second.turn(tap) - turns[second.phase(tap)][0])
+            return self._moved(pool.second, second.offset(tap) - offsets[second.phase(tap)][0])
 
         if not pool.in_place and not pool.split:
             shift, lines = source(second.home), self.lines[home]

@@ -63,17 +63,17 @@ class Taps:
         """The position within a stride that ``tap`` sees."""
         return tap * self.window.dilation % self.window.step
 
-    def turn(self, tap: int) -> int:
+    def offset(self, tap: int) -> int:
         """Whole strides from an output to ``tap``."""
         return tap * self.window.dilation // self.window.step
 
     def phases(self, taps: Sequence[int]) -> dict[int, tuple[int, int]]:
-        """First and last turn of each phase of ``taps``."""
+        """First and last offset of each phase of ``taps``."""
         found: dict[int, tuple[int, int]] = {}
         for tap in taps:
-            turn = self.turn(tap)
-            low, high = found.get(self.phase(tap), (turn, turn))
-            found[self.phase(tap)] = min(low, turn), max(high, turn)
+            offset = self.offset(tap)
+            low, high = found.get(self.phase(tap), (offset, offset))
+            found[self.phase(tap)] = min(low, offset), max(high, offset)
         return found
 
     @property
@@ -149,13 +149,13 @@ def _demand(
         counts = _counts(MaxPool.of(work, config, variant, (int(kh), int(kw))), config, tile)
         here = (tile["kh"] == kh) & (tile["kw"] == kw)
         found = [np.where(here, new, old) for new, old in zip(counts, found, strict=True)]
-    gemm, gemms, alu, alus, held, kernel = found
+    gemm, gemms, alu, alus, beside, kernel = found
     tiles = sliding.tiles(tile)
     operands = sliding.operands(work.epilogue, tile, config)
     staged = (
         sliding.staged(tile, config),
         Staged(ACC, tile["c"] * tile["h"] * tile["w"], tiles),
-        Staged(ACC, held, 1),
+        Staged(ACC, beside, 1),
         Staged(WGT, 1, 1, float(config.wgt_elem_bytes), 1),
         *operands,
     )
@@ -190,19 +190,19 @@ def _counts(pool: MaxPool, config: VTAConfig, tile: Mapping[str, np.ndarray]) ->
     shares = [taps.window.share if pool.signed else 1.0 for taps in (first, second)]
     gemm: Array = 0
     alu: Array = 0
-    held: Array = 0
+    beside: Array = 0
     most: Array = 0
     gemms: Array = 0
     alus: Array = 0
     phases = first.phases(first.others)
-    for turn, (low, high) in second.phases(second.every).items():
+    for phase, (low, high) in second.phases(second.every).items():
         lines = lines_out + n_second * (high - low)
         wide = sum(outs + n_first * (b - a) for a, b in phases.values())
         gemm = gemm + 2 * planes * lines * (outs + wide)
         alu = alu + planes * lines * outs * len(first.others) * tensor * shares[0]
         gemms, alus = gemms + 2 + 2 * len(phases), alus + len(first.others)
-        if not (pool.in_place and turn == second.phase(second.home)):
-            held = held + tile["c"] * tile[pool.first] * (tile[pool.second] + high - low)
+        if not (pool.in_place and phase == second.phase(second.home)):
+            beside = beside + tile["c"] * tile[pool.first] * (tile[pool.second] + high - low)
         extra = sum(tile[pool.first] + b - a for a, b in phases.values())
         most = np.maximum(most, tile["c"] * extra * (tile[pool.second] + high - low))
     vectors = pool.sliding.vectors
@@ -215,4 +215,4 @@ def _counts(pool: MaxPool, config: VTAConfig, tile: Mapping[str, np.ndarray]) ->
     alu = alu + vectors * taps * tensor * steps * shares[1] + start
     alus = (alus + taps) * steps
     kernel = (gemms + alus) * kernel_size([tile[axis] for axis in SPACE])
-    return gemm, gemms, alu, alus, held + most, kernel
+    return gemm, gemms, alu, alus, beside + most, kernel

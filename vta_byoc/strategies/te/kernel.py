@@ -25,7 +25,14 @@ MEMORIES = ("inp", "wgt", "acc")
 
 @dataclass(frozen=True)
 class Grouping:
-    """``sets`` of ``join`` groups, each with ``ci`` input and ``co`` output channel blocks."""
+    """Block-diagonal groups: the groups of a convolution in whole blocks of channels.
+
+    Attributes:
+        join: groups of the convolution in each.
+        sets: how many there are; channels of two do not mix.
+        ci: blocks of input channels of each.
+        co: blocks of output channels of each.
+    """
 
     join: int
     sets: int
@@ -35,7 +42,7 @@ class Grouping:
 
 @dataclass(frozen=True)
 class Kernel:
-    """One loop nest: its tiling, and how groups of channels are joined where it has groups."""
+    """One loop nest: its tiling, and how its groups are put in blocks where it has groups."""
 
     choice: Choice
     grouping: Grouping | None = None
@@ -46,10 +53,10 @@ class Kernel:
         choice = self.choice
         tile = " ".join(f"{axis}={size}" for axis, size in choice.tile.items())
         slots = "/".join(map(str, choice.slots))
-        join = ""
+        groups = ""
         if self.grouping is not None and self.grouping.sets > 1:
-            join = f", {self.grouping.sets} sets of {self.grouping.join} groups"
-        return f"{choice.variant}: {tile}, slots {slots}{join}"
+            groups = f", {self.grouping.sets} block-diagonal groups of {self.grouping.join}"
+        return f"{choice.variant}: {tile}, slots {slots}{groups}"
 
     def to_json(self) -> dict[str, object]:
         """The kernel as JSON has it."""

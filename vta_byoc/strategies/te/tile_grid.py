@@ -59,7 +59,7 @@ class Grid:
         """:meth:`inside` of one index for each axis."""
         return self.inside(dict(zip(self.sizes, index, strict=True)))
 
-    def places(self, *index: Expr) -> tuple[Expr, ...]:
+    def positions(self, *index: Expr) -> tuple[Expr, ...]:
         """Position in the result of an index of the tile."""
         return tuple(self.at(axis, i) for axis, i in zip(self.sizes, index, strict=True))
 

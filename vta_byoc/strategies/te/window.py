@@ -35,8 +35,8 @@ class Window:
     dilation: int
     before: int
 
-    def reach(self, outs: Array, taps: Array) -> Array:
-        """Positions that ``outs`` outputs see by ``taps`` taps."""
+    def extent(self, outs: Array, taps: Array) -> Array:
+        """Positions that ``outs`` outputs see by ``taps`` taps: their receptive extent."""
         return (outs - 1) * self.step + (taps - 1) * self.dilation + 1
 
     def lowest(self, first_tap: int = 0) -> int:
@@ -86,7 +86,7 @@ class Window:
             for first in range(0, self.out, outs):
                 count = min(outs, self.out - first)
                 low = first * self.step + self.lowest(first_tap)
-                high = low + int(self.reach(count, taps))
+                high = low + int(self.extent(count, taps))
                 inside = max(0, min(high, self.size) - max(low, 0))
                 read, pads = read + inside, pads + high - low - inside
                 padded += inside < high - low
@@ -176,8 +176,8 @@ class Sliding:
         (row_read, row_pads, row_padded), row_loads = _traffic(self.rows, tile["h"], tile["kh"])
         (col_read, col_pads, col_padded), col_loads = _traffic(self.cols, tile["w"], tile["kw"])
         fills = self.images * ceil_div(self.planes, tile["c"]) * row_loads * col_loads
-        height = self.rows.reach(tile["h"], tile["kh"])
-        width = self.cols.reach(tile["w"], tile["kw"])
+        height = self.rows.extent(tile["h"], tile["kh"])
+        width = self.cols.extent(tile["w"], tile["kw"])
         planes = float(self.images * self.planes)
         count: Array = 0
         rows = _lengths(self.rows, tile["h"], tile["kh"], row_padded / row_loads)
@@ -211,9 +211,9 @@ def _lengths(
     """Loads along an axis as (number, length, with padding), ``padded`` the share of those."""
     steps = ceil_div(window.taps, taps)
     whole, rest = window.out // outs * steps, window.out % outs
-    length = window.reach(outs, taps)
+    length = window.extent(outs, taps)
     found = [(whole * (1 - padded), length, False), (whole * padded, length, True)]
-    last = window.reach(np.maximum(rest, 1), taps)
+    last = window.extent(np.maximum(rest, 1), taps)
     return [*found, (np.where(rest > 0, steps, 0), last, window.pads[1])]
 
 
@@ -237,11 +237,11 @@ class SlidingInput:
         self._windows = (sliding.rows, sliding.cols)
         shape = (sliding.images, sliding.planes, sliding.rows.size, sliding.cols.size)
         self._param = nests.param("data", shape)
-        reach = [
-            int(window.reach(grid.tile[axis], count))
+        extents = [
+            int(window.extent(grid.tile[axis], count))
             for axis, window, count in zip("hw", self._windows, taps, strict=True)
         ]
-        self._extents = (grid.tile["c"], *reach)
+        self._extents = (grid.tile["c"], *extents)
         self.tile = nests.sram(INP, "tile", self._extents)
         self.step: tuple[Expr, Expr] = (0, 0)
 
@@ -341,7 +341,7 @@ class SlidingNests:
         """The result at an index (c, h, w), and ``value`` after the steps of the epilogue."""
         at = dict(zip(SPACE, index, strict=True))
         after = self.operands.applied(value, self._epilogue.steps, at)
-        return self.out[self.grid.places(0, *index)], after
+        return self.out[self.grid.positions(0, *index)], after
 
 
 def per_channel(kinds: Sequence[str]) -> bool:
