@@ -26,9 +26,10 @@ from vta_byoc.strategies.base import LayerSchedule, LayerWork, Strategy
 from vta_byoc.strategies.conv.conv2d import CONV2D, grouping_of
 from vta_byoc.strategies.conv.conv2d_transpose import CONV2D_TRANSPOSE
 from vta_byoc.strategies.conv.grouping import groupings
-from vta_byoc.strategies.conv.tile_space import conv_space, divisors
+from vta_byoc.strategies.conv.tile_space import conv_space
 from vta_byoc.strategies.elementwise.elementwise import ELEMENTWISE
 from vta_byoc.strategies.te.kernel import Grouping, Kernel
+from vta_byoc.strategies.te.window import divisors
 from vta_byoc.workload.packing import pack_activation, packed_shape, unpack_activation
 from vta_byoc.workload.workloads import (
     CHANNEL,

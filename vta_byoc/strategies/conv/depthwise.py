@@ -125,15 +125,15 @@ def tile_space(
     sliding = Sliding.of(work, config, per_channel=True)
     axes = {**sliding.axes, "kh": [sliding.rows.taps], "kw": [sliding.cols.taps]}
 
-    def demand(tile: Mapping[str, np.ndarray], variant: str) -> Demand:
+    def usage(tile: Mapping[str, np.ndarray], variant: str) -> Demand:
         extents = [tile[axis] for axis in SPACE]
         size = TileSize(extents, tile["c"], tile["h"] * tile["w"])
-        return fused_usage(_demand(work, sliding, config, tile, variant), fused, size, config)
+        return fused_usage(_usage(work, sliding, config, tile, variant), fused, size, config)
 
-    return Space("a depthwise convolution", axes, ("taps",), demand)
+    return Space("a depthwise convolution", axes, ("taps",), usage)
 
 
-def _demand(
+def _usage(
     work: Conv2dWorkload,
     sliding: Sliding,
     config: VTAConfig,

@@ -36,6 +36,7 @@ from vta_byoc.strategies.conv.schedule import (
 from vta_byoc.strategies.fused.consumer import FusedConsumer, pooled_by
 from vta_byoc.strategies.fused.usage import TileSize, fused_usage
 from vta_byoc.strategies.te.kernel import Grouping
+from vta_byoc.strategies.te.window import divisors
 from vta_byoc.workload.memory import ACC, INP, WGT
 from vta_byoc.workload.packing import PLANES, blocks
 from vta_byoc.workload.workloads import CHANNEL, MAP, Conv2dWorkload, Epilogue
@@ -49,11 +50,6 @@ ZERO_PIECES = 1.5
 """Instructions, about, that write the zeros beyond what the padding of one can."""
 OPERAND_SHARE = 8
 """Operands by channel are staged once where they take less than this part of ACC."""
-
-
-def divisors(total: int) -> list[int]:
-    """Divisors of ``total``, ascending."""
-    return [size for size in range(1, total + 1) if total % size == 0]
 
 
 def operands_at_groups(epilogue: Epilogue, grouping: Grouping, config: VTAConfig) -> bool:
@@ -102,12 +98,12 @@ def conv_space(
         axes |= {"ci": [1], "kh": [1], "kw": [1]}
     gathers = (False, True) if work.kernel[1] == 1 and work.strides[1] > 1 else (False,)
     variants = [
-        ConvVariant(order, hold, gather).text
+        ConvVariant(order, resident, gather).text
         for gather in gathers
         for order in (WEIGHT_STATIONARY, INPUT_STATIONARY)
-        for hold in (True, False)
+        for resident in (True, False)
     ]
-    demand = functools.partial(_demand, work, grouping, config, out_strides, fused)
+    usage = functools.partial(_usage, work, grouping, config, out_strides, fused)
     rows, cols = pooled_by(fused)
 
     def legal(tile: Tile, _variant: str) -> Mask:
@@ -115,10 +111,10 @@ def conv_space(
         low = (tile["oh"] % rows == 0) | (tile["oh"] == work.out_height)
         return low & ((tile["ow"] % cols == 0) | (tile["ow"] == work.out_width))
 
-    return Space(f"a {kernel} convolution", axes, variants, demand, legal, calls)
+    return Space(f"a {kernel} convolution", axes, variants, usage, legal, calls)
 
 
-def _demand(
+def _usage(
     work: Conv2dWorkload,
     grouping: Grouping,
     config: VTAConfig,
@@ -127,13 +123,13 @@ def _demand(
     tile: Tile,
     variant: str,
 ) -> Demand:
-    counts = _ConvDemand(work, grouping, config, ConvVariant.parse(variant), tile)
+    counts = _ConvUsage(work, grouping, config, ConvVariant.parse(variant), tile)
     extents = [tile[name] for name in DESTINATIONS]
     size = TileSize(extents, tile["g"] * tile["co"], tile["oh"] * tile["ow"])
-    return fused_usage(counts.demand(out_strides), fused, size, config)
+    return fused_usage(counts.usage(out_strides), fused, size, config)
 
 
-class _ConvDemand:
+class _ConvUsage:
     """Counts of one variant, for all tiles at once."""
 
     def __init__(
@@ -165,7 +161,7 @@ class _ConvDemand:
         self.keeps_wgt = variant.resident and variant.order == WEIGHT_STATIONARY
         self.keeps_inp = variant.resident and variant.order == INPUT_STATIONARY
 
-    def demand(self, out_strides: tuple[int, int] | None) -> Demand:
+    def usage(self, out_strides: tuple[int, int] | None) -> Demand:
         tile, config = self.tile, self.config
         pixels = self.digits * tile["n"] * tile["g"] * tile["co"] * tile["oh"] * tile["ow"]
         steps_of_alu = self.work.epilogue.steps

@@ -149,15 +149,15 @@ def tile_space(
     plan, shape = plan_of(work, config), Shape.of(work, config, fused)
     axes = {name: sizes(size) for name, size in shape.sizes.items()}
 
-    def demand(tile: Mapping[str, np.ndarray], variant: str) -> Demand:
+    def usage(tile: Mapping[str, np.ndarray], variant: str) -> Demand:
         size = TileSize([tile[axis] for axis in AXES], tile["c"], tile["p"])
-        own = _demand(work, plan, shape, config, tile, variant)
+        own = _usage(work, plan, shape, config, tile, variant)
         return fused_usage(own, fused, size, config)
 
-    return Space("an elementwise operator", axes, ("tiles",), demand)
+    return Space("an elementwise operator", axes, ("tiles",), usage)
 
 
-def _demand(
+def _usage(
     work: ElementwiseWorkload,
     plan: Plan,
     shape: Shape,

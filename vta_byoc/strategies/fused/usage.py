@@ -59,58 +59,58 @@ class TileSize:
 
 
 def fused_usage(
-    demand: Demand, fused: Sequence[FusedConsumer], tile: TileSize, config: VTAConfig
+    usage: Demand, fused: Sequence[FusedConsumer], tile: TileSize, config: VTAConfig
 ) -> Demand:
-    """``demand`` of the producer alone, with ``fused`` between computation and store."""
+    """``usage`` of the producer alone, with ``fused`` between computation and store."""
     for consumer in fused:
         if isinstance(consumer.work, PoolWorkload):
-            demand, tile = _with_pool(demand, consumer, consumer.work, tile, config)
+            usage, tile = _with_pool(usage, consumer, consumer.work, tile, config)
         else:
-            demand = _with_elementwise(demand, consumer, tile, config)
-    return demand
+            usage = _with_elementwise(usage, consumer, tile, config)
+    return usage
 
 
 def _with_pool(
-    demand: Demand, consumer: FusedConsumer, work: PoolWorkload, tile: TileSize, config: VTAConfig
+    usage: Demand, consumer: FusedConsumer, work: PoolWorkload, tile: TileSize, config: VTAConfig
 ) -> tuple[Demand, TileSize]:
     """With a pool, and the tile that it leaves."""
     check_pool(work)
     *outer, rows, cols = tile.extents
     rows, cols = np.maximum(1, rows // work.kernel[0]), np.maximum(1, cols // work.kernel[1])
     small = TileSize((*outer, rows, cols), tile.channels, rows * cols)
-    tiles, taps, time = demand.tiles, math.prod(work.kernel), config.timing
+    tiles, taps, time = usage.tiles, math.prod(work.kernel), config.timing
     kept = math.prod(work.out_shape[2:]) / math.prod(work.in_shapes[0][2:])
-    vectors = demand.stored / config.out_elem_bytes * kept
+    vectors = usage.stored / config.out_elem_bytes * kept
     cycles, count = alu_cost(work.epilogue.steps, config)
     # cleared, the first tap added, the others joined
     kernels = np.minimum(tiles, MOST_SLOTS) * (1 + taps + bool(count))
     pooled = dataclasses.replace(
-        demand,
+        usage,
         staged=(
-            *demand.staged,
+            *usage.staged,
             Staged(ACC, small.size, tiles),
-            *_operands(consumer, small, demand, config),
+            *_operands(consumer, small, usage, config),
         ),
-        gemm=demand.gemm + vectors,
-        gemm_starts=demand.gemm_starts + tiles,
-        alu=demand.alu + vectors * (taps * time.alu_tensor_cycles + cycles),
-        alu_starts=demand.alu_starts + tiles * (taps + count),
-        kernels=demand.kernels + kernels,
-        uops=demand.uops + kernels * kernel_size([*outer, rows, cols]),
-        stored=demand.stored * kept,
+        gemm=usage.gemm + vectors,
+        gemm_starts=usage.gemm_starts + tiles,
+        alu=usage.alu + vectors * (taps * time.alu_tensor_cycles + cycles),
+        alu_starts=usage.alu_starts + tiles * (taps + count),
+        kernels=usage.kernels + kernels,
+        uops=usage.uops + kernels * kernel_size([*outer, rows, cols]),
+        stored=usage.stored * kept,
     )
     return pooled, small
 
 
 def _with_elementwise(
-    demand: Demand, consumer: FusedConsumer, tile: TileSize, config: VTAConfig
+    usage: Demand, consumer: FusedConsumer, tile: TileSize, config: VTAConfig
 ) -> Demand:
-    plan, tiles = fused_plan(consumer, config), demand.tiles
-    vectors = demand.stored / config.out_elem_bytes
+    plan, tiles = fused_plan(consumer, config), usage.tiles
+    vectors = usage.stored / config.out_elem_bytes
     chunk = tile.chunk(chunk_limit(config))
     chunks = tiles * (tile.size / chunk)
-    dmas, fills = np.maximum(chunks, demand.stores), _fills(tiles, chunks)
-    staged = list(demand.staged)
+    dmas, fills = np.maximum(chunks, usage.stores), _fills(tiles, chunks)
+    staged = list(usage.staged)
     for _ in plan.loaded:
         nbytes = vectors * config.inp_elem_bytes
         staged.append(Staged(INP, chunk, fills, nbytes, dmas, chunks=chunks / tiles))
@@ -119,34 +119,34 @@ def _with_elementwise(
         staged.append(Staged(WGT, count, 1, float(count * config.wgt_elem_bytes), 1))
     if plan.other is not None:
         staged.append(Staged(ACC, chunk, fills))
-    staged += _operands(consumer, tile, demand, config)
+    staged += _operands(consumer, tile, usage, config)
     cycles, count = _alu(plan, config)
     gemms = len(plan.loaded) + (plan.other is not None)
     kernels = np.minimum(tiles, MOST_SLOTS) * (gemms + 2 + len(operand_kinds(consumer)))
     return dataclasses.replace(
-        demand,
+        usage,
         staged=tuple(staged),
-        gemm=demand.gemm + vectors * gemms,
-        gemm_starts=demand.gemm_starts + chunks * gemms,
-        alu=demand.alu + vectors * cycles,
-        alu_starts=demand.alu_starts + chunks * count,
-        kernels=demand.kernels + kernels,
-        uops=demand.uops + kernels * CONSUMER_UOPS,
+        gemm=usage.gemm + vectors * gemms,
+        gemm_starts=usage.gemm_starts + chunks * gemms,
+        alu=usage.alu + vectors * cycles,
+        alu_starts=usage.alu_starts + chunks * count,
+        kernels=usage.kernels + kernels,
+        uops=usage.uops + kernels * CONSUMER_UOPS,
     )
 
 
 def _operands(
-    consumer: FusedConsumer, tile: TileSize, demand: Demand, config: VTAConfig
+    consumer: FusedConsumer, tile: TileSize, usage: Demand, config: VTAConfig
 ) -> list[Staged]:
     """The tensor operands of all steps: loaded chunk by chunk, at the most all of one for each."""
     chunk = tile.chunk(chunk_limit(config))
-    chunks = demand.tiles * (tile.size / chunk)
+    chunks = usage.tiles * (tile.size / chunk)
     sizes = {CHANNEL: tile.channels, MAP: tile.positions, FULL: chunk}
     staged = []
     for kind in operand_kinds(consumer):
         each = np.minimum(sizes[kind], chunk)
         nbytes = chunks * each * config.acc_elem_bytes
-        staged.append(Staged(ACC, each, _fills(demand.tiles, chunks), nbytes, chunks))
+        staged.append(Staged(ACC, each, _fills(usage.tiles, chunks), nbytes, chunks))
     return staged
 
 

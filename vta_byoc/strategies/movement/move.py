@@ -151,8 +151,8 @@ def tile_space(box: Box, config: VTAConfig) -> Space:
     """All tilings of a :func:`merged` box."""
     most = max(2, int(CANDIDATES ** (1 / len(box.size))))
     axes = {name: sizes(size, most) for name, size in zip(names(box), box.size, strict=True)}
-    demand = functools.partial(_demand, box, config)
-    return Space("a copy", axes, ("tiles",), demand)
+    usage = functools.partial(_usage, box, config)
+    return Space("a copy", axes, ("tiles",), usage)
 
 
 def names(box: Box) -> list[str]:
@@ -160,7 +160,7 @@ def names(box: Box) -> list[str]:
     return [f"d{d}" for d in range(len(box.size))]
 
 
-def _demand(box: Box, config: VTAConfig, tile: Mapping[str, np.ndarray], _variant: str) -> Demand:
+def _usage(box: Box, config: VTAConfig, tile: Mapping[str, np.ndarray], _variant: str) -> Demand:
     cut = [tile[name] for name in names(box)]
     tiles: Array = 1
     pixels: Array = 1

@@ -46,9 +46,9 @@ def digits_of(factor: int) -> list[tuple[int, int]]:
 def sum_space(work: PoolWorkload, config: VTAConfig) -> Space:
     """All tilings."""
     sliding = sliding_of(work, config)
-    demand = functools.partial(_demand, work, sliding, config)
+    usage = functools.partial(_usage, work, sliding, config)
     legal = functools.partial(_legal, sliding, config)
-    return Space("a sum pool", sliding.axes, (WHOLE, *APART), demand, legal)
+    return Space("a sum pool", sliding.axes, (WHOLE, *APART), usage, legal)
 
 
 def _legal(
@@ -69,7 +69,7 @@ def _smallest(sliding: Sliding, tile: Mapping[str, np.ndarray]) -> Array:
     return count
 
 
-def _demand(
+def _usage(
     work: PoolWorkload,
     sliding: Sliding,
     config: VTAConfig,

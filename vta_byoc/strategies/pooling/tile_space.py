@@ -131,12 +131,12 @@ def sliding_of(work: PoolWorkload, config: VTAConfig) -> Sliding:
 def max_space(work: PoolWorkload, config: VTAConfig) -> Space:
     """All tilings."""
     sliding = sliding_of(work, config)
-    demand = functools.partial(_demand, work, sliding, config)
+    usage = functools.partial(_usage, work, sliding, config)
     variants = (ROWS_FIRST, COLUMNS_FIRST)
-    return Space("a max pool", sliding.axes, variants, demand)
+    return Space("a max pool", sliding.axes, variants, usage)
 
 
-def _demand(
+def _usage(
     work: PoolWorkload,
     sliding: Sliding,
     config: VTAConfig,

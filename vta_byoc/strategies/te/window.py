@@ -24,6 +24,11 @@ CHUNKS = 4
 """Most sizes tried for the taps of a reduction step."""
 
 
+def divisors(total: int) -> list[int]:
+    """Divisors of ``total``, ascending."""
+    return [size for size in range(1, total + 1) if total % size == 0]
+
+
 @dataclass(frozen=True)
 class Window:
     """Windows along one axis: output o reads o * step + tap * dilation - before of ``size``."""
@@ -74,7 +79,7 @@ class Window:
 
     def chunks(self) -> list[int]:
         """Numbers of taps in a step of the reduction: divisors, the last is all."""
-        every = [n for n in range(1, self.taps + 1) if self.taps % n == 0]
+        every = divisors(self.taps)
         if len(every) <= CHUNKS:
             return every
         return sorted({every[round(i * (len(every) - 1) / (CHUNKS - 1))] for i in range(CHUNKS)})
