@@ -157,9 +157,9 @@ class _Fuser:
         function = self._groups.get(call.op.name_hint)
         if function is None:
             return None
-        computes, carried, _ = computes_of(function)
+        computes, operands, _ = computes_of(function)
         funcs = [self._mod[c] for c in computes]
-        computation = computation_of(funcs, carried, chosen_of(function))
+        computation = computation_of(funcs, operands, chosen_of(function))
         cycles = computation.by_estimate(self._config).estimate(self._config)
         source = str(function.attrs[SOURCE_ATTR])
         return Node(binding.var, function, list(call.args), computation, cycles, (source,))
