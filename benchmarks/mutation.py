@@ -117,9 +117,7 @@ def _layer(
     builder.layer(name, func, [*operands, *named, name])
 
 
-def _conv(
-    rng: Rng, work: Conv2dWorkload, cfg: VTAConfig
-) -> LayerSchedule[Conv2dWorkload]:
+def _conv(rng: Rng, work: Conv2dWorkload, cfg: VTAConfig) -> LayerSchedule[Conv2dWorkload]:
     """A convolution with a random tile; every tile of these sizes fits SRAM."""
     (grouping,) = groupings(work, cfg)
     space = conv_space(work, grouping, cfg)
