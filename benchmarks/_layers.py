@@ -22,6 +22,7 @@ from vta_byoc.pipeline import compile_module
 from vta_byoc.quantization.dialect import DialectWriter
 from vta_byoc.quantization.scales import Rescale
 from vta_byoc.runtime.execute import profile
+from vta_byoc.strategies.base import LayerWork
 from vta_byoc.strategy import STRATEGIES
 
 KEPT = 40
@@ -151,7 +152,8 @@ def compiled(layer: Layer, config: VTAConfig) -> Result:
 def program_of(strategy: str, work: Any, config: VTAConfig) -> Program:
     """A workload alone in a program by one strategy, weights zero: for counters and cycles."""
     chosen = STRATEGIES[strategy]
-    params = chosen.compute(work, config).params
+    schedule = chosen.choose(LayerWork(work), config)
+    params = chosen.compute(schedule, config).params
     builder, names = ProgramBuilder(config), [f"t{i}" for i in range(len(params))]
     for position, (name, param) in enumerate(zip(names, params, strict=True)):
         shape, dtype = [int(s) for s in param.shape], str(param.dtype)
@@ -159,8 +161,8 @@ def program_of(strategy: str, work: Any, config: VTAConfig) -> Program:
             builder.symbol(name, "output" if position else "input", shape, dtype)
         else:
             builder.constant(name, np.zeros(shape, dtype))
-    for part in chosen.parts(work, config):
-        builder.layer("layer", part.func, [names[i] for i in part.args])
+    for kernel in chosen.functions(schedule, config):
+        builder.layer("layer", kernel.func, [names[i] for i in kernel.args])
     return builder.finish()
 
 

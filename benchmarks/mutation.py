@@ -36,12 +36,20 @@ from vta_byoc.hw.testing.random_safe import random_safe_program
 from vta_byoc.hw.trace.commit_log import first_difference
 from vta_byoc.hw.trace.implementations import NumpyLog
 from vta_byoc.hw.verify.verifier import verify
-from vta_byoc.strategies.conv import conv2d
+from vta_byoc.strategies.base import LayerSchedule, LayerWork
+from vta_byoc.strategies.conv.conv2d import CONV2D
 from vta_byoc.strategies.conv.grouping import groupings
 from vta_byoc.strategies.conv.tile_space import conv_space
-from vta_byoc.strategies.elementwise import elementwise
+from vta_byoc.strategies.elementwise.elementwise import ELEMENTWISE
+from vta_byoc.strategies.te.kernel import Kernel
 from vta_byoc.workload.packing import blocks
-from vta_byoc.workload.workloads import Conv2dWorkload, ElementwiseWorkload, Epilogue, Side, Step
+from vta_byoc.workload.workloads import (
+    Conv2dWorkload,
+    ElementwiseWorkload,
+    Epilogue,
+    Prologue,
+    Step,
+)
 
 PRESETS = ("sim", "tophub_4x8", "2x16", "1x32")
 RANDOM_RUNS = 3
@@ -77,14 +85,19 @@ def compiled_program(rng: Rng) -> tuple[Program, Inputs]:
             "weight": rng.integers(-128, 128, (channels, channels, kernel, kernel)).astype("int8"),
             "operand0": rng.integers(-5000, 5000, channels).astype("int32"),
         }
-        _layer(builder, name, [source], conv2d.constants(work, given, cfg), _conv(rng, work, cfg))
+        schedule = _conv(rng, work, cfg)
+        func = CONV2D.scheduled(schedule, cfg)
+        _layer(builder, name, [source], CONV2D.constants(schedule, given, cfg), func)
     builder.symbol("y", "output", shape, "int8")
-    sides = (Side(0), Side(1, (Step("shl", 1),)))
+    sides = (Prologue(0), Prologue(1, (Step("shl", 1),)))
     end = Epilogue((Step("add", 1), *_rescale(1)))
     total = ElementwiseWorkload(1, channels, size, size, sides, "add", end)
-    tile = dataclasses.replace(elementwise.choose(total, cfg), slots=_slots(rng))
-    func = elementwise.scheduled(total, cfg, tile)
-    _layer(builder, "y", ["a", "b"], elementwise.constants(total, {}, cfg), func)
+    (chosen,) = ELEMENTWISE.choose(LayerWork(total), cfg).kernels
+    kernel = Kernel(dataclasses.replace(chosen.choice, slots=_slots(rng)))
+    schedule = LayerSchedule(total, kernels=(kernel,))
+    func = ELEMENTWISE.scheduled(schedule, cfg)
+    constants = ELEMENTWISE.constants(schedule, {}, cfg)
+    _layer(builder, "y", ["a", "b"], constants, func)
     return builder.finish(), {"x": rng.integers(-128, 128, shape).astype(np.int8)}
 
 
@@ -104,14 +117,14 @@ def _layer(
     builder.layer(name, func, [*operands, *named, name])
 
 
-def _conv(rng: Rng, work: Conv2dWorkload, cfg: VTAConfig) -> tirx.PrimFunc:
+def _conv(rng: Rng, work: Conv2dWorkload, cfg: VTAConfig) -> LayerSchedule[Conv2dWorkload]:
     """A convolution with a random tile; every tile of these sizes fits SRAM."""
     (grouping,) = groupings(work, cfg)
     space = conv_space(work, grouping, cfg)
     tile = {name: int(rng.integers(1, axis[-1] + 1)) for name, axis in space.axes.items()}
     tile |= dict(zip(("kh", "kw"), work.kernel, strict=True))
     choice = Choice(tile, str(rng.choice(list(space.variants))), _slots(rng))
-    return conv2d.scheduled(work, cfg, grouping, choice)
+    return LayerSchedule(work, kernels=(Kernel(choice, grouping),))
 
 
 def _slots(rng: Rng) -> tuple[int, int, int]:

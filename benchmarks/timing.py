@@ -33,11 +33,19 @@ from vta_byoc.hw.isa import Queue
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.timing.engine import simulate
 from vta_byoc.hw.timing.result import STALLS, TimingResult
-from vta_byoc.strategies.conv import conv2d
+from vta_byoc.strategies.base import LayerSchedule, LayerWork
+from vta_byoc.strategies.conv.conv2d import CONV2D
 from vta_byoc.strategies.conv.grouping import groupings
-from vta_byoc.strategies.elementwise import elementwise
+from vta_byoc.strategies.elementwise.elementwise import ELEMENTWISE
+from vta_byoc.strategies.te.kernel import Kernel
 from vta_byoc.workload.packing import packed_shape
-from vta_byoc.workload.workloads import Conv2dWorkload, ElementwiseWorkload, Epilogue, Side, Step
+from vta_byoc.workload.workloads import (
+    Conv2dWorkload,
+    ElementwiseWorkload,
+    Epilogue,
+    Prologue,
+    Step,
+)
 
 BOARD = Path(__file__).parent / "reference" / "tophub_vta_pynq.csv"
 BOARD_NAME = "Pynq board, TopHub"
@@ -75,12 +83,12 @@ def conv_program(
     work: Conv2dWorkload, config: VTAConfig, slots: tuple[int, int, int] | None = None
 ) -> Program:
     """One convolution with the compiler's tile, or with the tutorial's and these ``slots``."""
-    grouping, choice = conv2d.choose(work, config)
+    (kernel,) = CONV2D.choose(LayerWork(work), config).kernels
     if slots is not None:
         tile = {"n": 1, "g": 1, "co": 8, "oh": 7, "ow": 14, "ci": 1, "kh": 3, "kw": 3}
         (grouping,) = groupings(work, config)
-        choice = Choice(tile, "weights", slots)
-    func = conv2d.scheduled(work, config, grouping, choice)
+        kernel = Kernel(Choice(tile, "weights", slots), grouping)
+    func = CONV2D.scheduled(LayerSchedule(work, kernels=(kernel,)), config)
     return program_of(func, {1: "weight", 2: "bias"}, config)
 
 
@@ -241,17 +249,18 @@ class _Region:
         return self.builder.symbol(f"t{self.count}", kind, shape, "int8")
 
     def conv(self, x: str, work: Conv2dWorkload) -> str:
-        (part,) = conv2d.parts(work, self.config)
+        (kernel,) = CONV2D.functions(CONV2D.choose(LayerWork(work), self.config), self.config)
         y = self.tensor(work.out_channels, work.out_height, "temp")
-        self.layer(part.func, [x], y)
+        self.layer(kernel.func, [x], y)
         return y
 
     def add(self, lhs: str, rhs: str, channels: int, size: int, kind: str) -> str:
-        sides, end = (Side(0), Side(1)), Epilogue((Step("add", 1), Step("shr", 1), *CLAMP))
+        sides, end = (Prologue(0), Prologue(1)), Epilogue((Step("add", 1), Step("shr", 1), *CLAMP))
         work = ElementwiseWorkload(1, channels, size, size, sides, "add", end)
-        (part,) = elementwise.parts(work, self.config)
+        schedule = ELEMENTWISE.choose(LayerWork(work), self.config)
+        (kernel,) = ELEMENTWISE.functions(schedule, self.config)
         y = self.tensor(channels, size, kind)
-        self.layer(part.func, [lhs, rhs], y)
+        self.layer(kernel.func, [lhs, rhs], y)
         return y
 
     def layer(self, func: tirx.PrimFunc, operands: list[str], result: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -67,6 +68,16 @@ MACHINE = {
     "testing": "hw program",
 }
 """The same for `hw/`; "hw" are the files that lie in it, but for `result`, which knows of time."""
+STRATEGIES = {
+    "te": "",
+    "fused": "te",
+    "base": "te fused",
+    "elementwise": "te fused base",
+    "conv": "te fused base",
+    "pooling": "te base",
+    "movement": "te base elementwise",
+}
+"""The same for `vta_byoc/strategies/`: tools, fused consumers, the base of all, and the kinds."""
 
 
 class Import(NamedTuple):
@@ -133,6 +144,18 @@ def arrows_of_machine(found: list[Import]) -> dict[tuple[str, str], list[Import]
     return between(ours, {name: room_of_machine(name) for name in names})
 
 
+def room_of_strategies(module: str) -> str:
+    """The room of `vta_byoc.strategies` that a module stands in."""
+    return module.split(".")[2]
+
+
+def arrows_of_strategies(found: list[Import]) -> dict[tuple[str, str], list[Import]]:
+    """The same inside of `strategies/`."""
+    names = [name for name in MODULES if name.startswith("vta_byoc.strategies.")]
+    ours = [i for i in found if i.importer in names and i.imported in names]
+    return between(ours, {name: room_of_strategies(name) for name in names})
+
+
 def between(found: list[Import], rooms: Mapping[str, str]) -> dict[tuple[str, str], list[Import]]:
     result: dict[tuple[str, str], list[Import]] = {}
     for each in found:
@@ -148,8 +171,12 @@ def stated(table: Mapping[str, str]) -> set[tuple[str, str]]:
 
 TABLES = pytest.mark.parametrize(
     ("table", "found"),
-    [(COMPILER, arrows(ALL)), (MACHINE, arrows_of_machine(ALL))],
-    ids=["compiler", "machine"],
+    [
+        (COMPILER, arrows(ALL)),
+        (MACHINE, arrows_of_machine(ALL)),
+        (STRATEGIES, arrows_of_strategies(ALL)),
+    ],
+    ids=["compiler", "machine", "strategies"],
 )
 
 
@@ -168,7 +195,9 @@ def test_the_table_says_no_more_than_there_is(
     assert stated(table) - found.keys() == set()
 
 
-@pytest.mark.parametrize("table", [COMPILER, MACHINE], ids=["compiler", "machine"])
+@pytest.mark.parametrize(
+    "table", [COMPILER, MACHINE, STRATEGIES], ids=["compiler", "machine", "strategies"]
+)
 def test_rooms_see_lower_rooms_only(table: dict[str, str]) -> None:
     """So that there are no cycles."""
     order = list(table)
@@ -179,6 +208,18 @@ def test_rooms_see_lower_rooms_only(table: dict[str, str]) -> None:
 def test_every_module_stands_in_a_room_of_the_table() -> None:
     assert {room(name) for name in MODULES} == set(COMPILER)
     assert {room_of_machine(n) for n in MODULES if room(n) == "hw"} == set(MACHINE)
+    inside = [name for name in MODULES if name.startswith("vta_byoc.strategies.")]
+    assert {room_of_strategies(name) for name in inside} == set(STRATEGIES)
+
+
+def test_modules_of_strategies_have_no_cycles() -> None:
+    """Inside of a room too; `graphlib` names the cycle."""
+    seen: dict[str, set[str]] = {}
+    for each in ALL:
+        if each.importer.startswith("vta_byoc.strategies.") and each.imported in MODULES:
+            seen.setdefault(each.importer, set()).add(each.imported)
+    order = list(graphlib.TopologicalSorter(seen).static_order())
+    assert set(seen) <= set(order)
 
 
 def test_few_files_lie_beside_the_folders() -> None:

@@ -244,18 +244,18 @@ class _Packer:
         plan = match.planned(self._config, hosted)
         source, result_name = composite_source(group), str(group.attrs[RESULT_ATTR])
         computation = self._scheduled(plan, source, result_name)
-        strategy, kernels = computation.strategy, computation.kernels(self._config)
+        strategy, schedule = computation.strategy, computation.schedule(self._config)
         plan = dataclasses.replace(plan, cycles=self._cycles(plan, computation))
         if plan.fold is not None:
             packed = [self._as_folded(operands[0], plan.fold)]
         else:
             once = {x: self._as_packed(x, parsed.layout) for x in dict.fromkeys(operands)}
             packed = [once[x] for x in operands]
-        args = [*packed, *(relax.const(c) for c in plan.constants(kernels, self._config))]
+        args = [*packed, *(relax.const(c) for c in plan.constants(schedule, self._config))]
         result = _Packed(var, plan.work.out_shape, plan.work.epilogue.dtype)
         out_type = relax.TensorType(packed_shape(result.shape, self._config, result.dtype), "int8")
-        groupings = [kernel.grouping for kernel in kernels]
-        compute = strategy.compute(plan.work, self._config, kernels)
+        groupings = [kernel.grouping for kernel in schedule.kernels]
+        compute = strategy.compute(schedule, self._config)
         prim = self._compute(f"{entry.name} {groupings}", entry.name, compute)
         assert computation.chosen is not None
         function = _packed_function(prim, args, out_type, self._builder).with_attrs(

@@ -25,7 +25,7 @@ from vta_byoc.options import DRAM_ONLY, OFF, ON, SCOPE_MODES, BuildOptions, buil
 from vta_byoc.partition import MARK, mark
 from vta_byoc.partitioning.composite import PLACEMENT_ATTR
 from vta_byoc.partitioning.placement import Placement, placements
-from vta_byoc.passes.fuse_tiles import SHARE_TILES, Demands, Sharing, share_tiles, sharing_record
+from vta_byoc.passes.fuse_tiles import FUSE_TILES, Demands, Sharing, fuse_tiles, sharing_record
 from vta_byoc.passes.lower_regions import LOWER_REGIONS, LoweredRegions, lower_regions
 from vta_byoc.tuning.schedules import CHECK_SCHEDULES, Schedules, check_schedules
 from vta_byoc.vdevice import ANNOTATE_SCOPES, annotate_scopes
@@ -118,8 +118,8 @@ PARTITION: tuple[Planned, ...] = (
     ),
     # Before merging: what shares a tile becomes one composite.
     Planned(
-        SHARE_TILES,
-        lambda options, _record: share_tiles(options.config, options.demands, options.schedules),
+        FUSE_TILES,
+        lambda options, _record: fuse_tiles(options.config, options.demands, options.schedules),
         SHARING_ON,
     ),
     _of_tvm(

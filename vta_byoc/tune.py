@@ -27,9 +27,9 @@ from vta_byoc.ir.bindings import is_constant
 from vta_byoc.partitioning.region import region_calls
 from vta_byoc.passes.lower_regions import weight_runs_of
 from vta_byoc.strategies.te.kernel import PIN, Kernel
-from vta_byoc.strategy import STRATEGIES, Computation
+from vta_byoc.strategy import STRATEGIES, Computation, LayerSchedule
 from vta_byoc.tuning.log import Entry, machine_of
-from vta_byoc.tuning.schedule import Schedule, layer_steps, strategy_of_tail
+from vta_byoc.tuning.schedule import Schedule, layer_steps
 
 CANDIDATES = 8
 """Of a kernel, unless the user says otherwise."""
@@ -148,8 +148,8 @@ def layer_program(computation: Computation, config: VTAConfig) -> Program:
             builder.constant(name, np.zeros(shape, dtype))
     builder.symbol("result", "output", *types[-1])
     names.append("result")
-    for part in computation.parts(config):
-        builder.layer("layer", part.func, [names[i] for i in part.args])
+    for kernel in computation.functions(config):
+        builder.layer("layer", kernel.func, [names[i] for i in kernel.args])
     program = builder.finish()
     check(program)
     return program
@@ -159,12 +159,11 @@ def _argument_types(
     computation: Computation, config: VTAConfig
 ) -> list[tuple[list[int], str]]:
     """Shape and dtype of the arguments, in order, and of the result."""
-    kernels = computation.kernels(config)
-    own = _types(computation.strategy.compute(computation.work, config, kernels))
-    for tail in computation.tails:
-        compute = STRATEGIES[strategy_of_tail(tail)].compute(tail.work, config)
+    own = _types(computation.strategy.compute(computation.schedule(config), config))
+    for each in computation.fused:
+        compute = STRATEGIES[each.strategy].compute(LayerSchedule(each.work), config)
         types = _types(compute)
-        own = [*own[:-1], *types[: tail.carried], *types[tail.carried + 1 :]]
+        own = [*own[:-1], *types[: each.operand], *types[each.operand + 1 :]]
     return own
 
 
@@ -174,11 +173,11 @@ def _types(func: tvm.tirx.PrimFunc) -> list[tuple[list[int], str]]:
 
 def _inputs(computation: Computation) -> set[int]:
     """Positions of the int8 operands; what is left are constants."""
-    demands = computation.demands()
+    requirements = computation.requirements()
     found = set(range(len(computation.work.in_shapes)))
-    at = len(demands[0])
-    for tail, own in zip(computation.tails, demands[1:], strict=True):
-        found.update(range(at, at + len(tail.others)))
+    at = len(requirements[0])
+    for each, own in zip(computation.fused, requirements[1:], strict=True):
+        found.update(range(at, at + len(each.others)))
         at += len(own)
     return found
 
@@ -209,11 +208,17 @@ def candidates(schedule: Schedule, config: VTAConfig, count: int) -> list[list[K
 def tune_layer(
     layer: TunableLayer, config: VTAConfig, count: int = CANDIDATES, known: Schedule | None = None
 ) -> Tuned:
-    """The fastest schedule of a layer among its own, ``count`` candidates a kernel, and ``known``
-    (what a log has for it).  Of equally fast ones the first of these."""
+    """The fastest schedule of a layer, and the first one of equally fast ones.
+
+    Args:
+        layer: the layer; its own schedule is timed first.
+        config: the machine.
+        count: candidates that are timed for each kernel.
+        known: what a log has for the layer, timed last.
+    """
     search = _Search(layer.schedule, config)
-    ways = candidates(layer.schedule, config, count) if count else []
-    for number, kernels in enumerate(ways[:MOST_KERNELS]):
+    found = candidates(layer.schedule, config, count) if count else []
+    for number, kernels in enumerate(found[:MOST_KERNELS]):
         for kernel in kernels:
             search.ask(search.best.with_kernel(number, kernel))
     if known is not None:

@@ -109,7 +109,7 @@ def scope_decisions(mod: tvm.IRModule, region: Region, config: VTAConfig) -> lis
     for step in region.steps:
         args = iter(step.args)
         consumers = (*step.inside, step.output)
-        for who, scopes in zip(consumers, step.computation(mod).demands(), strict=True):
+        for who, scopes in zip(consumers, step.computation(mod).requirements(), strict=True):
             for scope in scopes:
                 demands[next(args)].append((who, scope))
     return [decide(_fact(region, name), demands[name], table) for name in region.tensors]

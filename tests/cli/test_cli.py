@@ -75,7 +75,7 @@ class TestRun:
         assert re.search(r"^join +add +vta +0\.01 +\[2\]", text, re.MULTILINE)
         assert re.search(r"^gate +sigmoid +cpu +\[1\]", text, re.MULTILINE)
         assert "[1]  no pattern of the partition table takes this kind\n" in text
-        assert "[2]  in the tiles of second\n" in text
+        assert "[2]  fused into second\n" in text
         assert "on VTA 294,912 (100.0 %)" in text
         assert "bit-exact: 1 output and 2 tensors stored by regions equal" in text
         assert result.stderr.splitlines()[0] == f"importing {model}"

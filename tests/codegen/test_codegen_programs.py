@@ -30,7 +30,7 @@ from vta_byoc.hw.isa import ISA, MemType, Opcode
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.sim import simulator
 from vta_byoc.workload.packing import blocks
-from vta_byoc.workload.workloads import Conv2dWorkload, ElementwiseWorkload, Side, Step
+from vta_byoc.workload.workloads import Conv2dWorkload, ElementwiseWorkload, Prologue, Step
 
 HERE = Path(__file__).resolve().parent
 PATHS = os.pathsep.join(map(str, (HERE, HERE.parent / "support")))
@@ -141,8 +141,8 @@ def random_add(seed: int) -> tuple[ElementwiseWorkload, VTAConfig, Choice | None
     shape = tuple(int(rng.integers(1, most)) for most in (5, 70, 20, 20))
     work = add_work(shape, *(int(rng.integers(0, most)) for most in (5, 5, 9, 6)))
     if seed % 2:
-        aligned = Side(1, (Step("add", 2), Step("shr", int(rng.integers(1, 4)))))
-        work = dataclasses.replace(work, sides=(work.sides[0], aligned))
+        aligned = Prologue(1, (Step("add", 2), Step("shr", int(rng.integers(1, 4)))))
+        work = dataclasses.replace(work, prologues=(work.prologues[0], aligned))
     vectors = blocks(shape[0], config.batch) * blocks(shape[1], config.block) * shape[2] * shape[3]
     most = min(vectors, config.acc_depth // 4, config.inp_depth // 4)
     tile = add_tile(int(rng.integers(max(1, most // 9), most + 1)), int(rng.integers(1, 3)))

@@ -29,8 +29,10 @@ from vta_byoc.codegen.transfer import Dim, plan_transfer
 from vta_byoc.hw.config import Capabilities, VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.isa import AluOp
-from vta_byoc.strategies.conv import conv2d
+from vta_byoc.strategies.base import LayerSchedule
+from vta_byoc.strategies.conv.conv2d import CONV2D
 from vta_byoc.strategies.conv.grouping import groupings
+from vta_byoc.strategies.te.kernel import Kernel
 from vta_byoc.workload.memory import ACC
 from vta_byoc.workload.workloads import Conv2dWorkload
 
@@ -191,7 +193,8 @@ def tiled(
     """A convolution in tiles of output channels, rows, columns and input channels."""
     co, oh, ow, ci = tile
     choice = conv_tile(work, co, oh, ow, ci, "weights")
-    return conv2d.scheduled(work, config, groupings(work, config)[0], choice)
+    kernel = Kernel(choice, groupings(work, config)[0])
+    return CONV2D.scheduled(LayerSchedule(work, kernels=(kernel,)), config)
 
 
 @pytest.mark.parametrize(

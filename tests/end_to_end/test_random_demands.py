@@ -32,7 +32,7 @@ SEEDS = range(200)
 
 
 def joined_and_pooled() -> IntegerNet:
-    """Either of two convolutions may hold the sum in its tiles, and its pool behind it."""
+    """The sum may be fused into either of two convolutions, and its pool behind it."""
     net = IntegerNet(x=(1, 16, 8, 8))
     left = net.conv(net.params[0], 32, k=3, relu=False, name="left")
     right = net.conv(net.params[0], 32, k=1, relu=False, name="right")

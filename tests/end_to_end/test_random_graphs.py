@@ -23,7 +23,7 @@ LEAST_SHARE = 95
 LEAST_SHARING = 150
 """Networks with a layer of several operators."""
 LEAST_TILES = 16
-"""Consumers of each kind in their producer's tiles, and layers of each length."""
+"""Fused consumers of each kind, and layers of each length."""
 LEAST_DEMANDS = {INJECTED: 10, AGAINST_COST: 2, TAKEN_OUT: 2}
 """By what came of them; rarer outcomes are tests of test_random_demands.py."""
 SEEDS = range(HALF)

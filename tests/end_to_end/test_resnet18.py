@@ -107,7 +107,7 @@ def test_placement(compiled: Compiled) -> None:
 
 def test_counters(compiled: Compiled, program: Program) -> None:
     """Steps of all, and what the 19 published convolutions and residual additions take of them:
-    every addition is in the tiles of a convolution and adds its other operand by GEMM."""
+    every addition is fused into a convolution and adds its other operand by GEMM."""
     image = next(images())[1]
     assert profile(compiled.exe, image).counters == program.counters()
     kinds = {p.name: p.op for p in compiled.placement}

@@ -36,7 +36,7 @@ from vta_byoc.ir.legality import (
 )
 from vta_byoc.ir.stage import Stage, checked_forms
 from vta_byoc.partition import mark
-from vta_byoc.passes.fuse_tiles import share_tiles
+from vta_byoc.passes.fuse_tiles import fuse_tiles
 from vta_byoc.passes.lower_regions import LoweredRegions, lower_regions
 from vta_byoc.pipeline import (
     SCOPE_MODES,
@@ -335,9 +335,9 @@ def test_what_does_not_run_straight_is_refused(script: str, kind: str) -> None:
             f"it; {TAKE_MARKED}",
         ),
         (
-            lambda: share_tiles(CONFIG),
+            lambda: fuse_tiles(CONFIG),
             MARKED,
-            'stage ShareTiles takes PACKED: composite "vta_binary" has the attribute "vta.match"; '
+            'stage FuseTiles takes PACKED: composite "vta_binary" has the attribute "vta.match"; '
             f"PACKED does not have it; {TAKE_PACKED}",
         ),
         (

@@ -104,8 +104,8 @@ def test_addition_shifts_are_parsed_side_by_side() -> None:
             net = IntegerNet(x=(1, 16, 4, 4), y=(1, 16, 4, 4))
             out = net.residual(*net.params, shifts, shift=shift, name="s")
             work = parsed_work(net.module(out))
-            assert work.op == "add" and [side.operand for side in work.sides] == [0, 1]
-            for side, left in zip(work.sides, shifts, strict=True):
+            assert work.op == "add" and [side.operand for side in work.prologues] == [0, 1]
+            for side, left in zip(work.prologues, shifts, strict=True):
                 rounded = {-1: [("add", 1), ("shr", 1)], -2: [("add", 2), ("shr", 2)], 0: []}
                 expected = [("shl", left)] if left > 0 else rounded[left]
                 assert [(s.op, s.operand) for s in side.steps] == expected

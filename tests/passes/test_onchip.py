@@ -92,7 +92,7 @@ class TestMet:
         ]
         assert "conv_b" not in region.tensors
         notes = {op.name: op for op in placements(mod)}
-        assert notes["join"].note == "in the tiles of conv_b"
+        assert notes["join"].note == "fused into conv_b"
         assert 0 < notes["join"].cycles < notes["conv_b"].cycles
 
     def test_the_tensor_does_not_visit_dram(self) -> None:
@@ -130,7 +130,7 @@ class TestMet:
             {op.name: op for op in placements(m)}
             for m in (together, partition_for_vta(mod, SIM, scopes="dram"))
         )
-        assert now["join"].note == f"in the tiles of {homes['join']}"
+        assert now["join"].note == f"fused into {homes['join']}"
         gain = sum(item.apart - item.together for item in taken)
         assert gain > 0 and abs(before["join"].cycles - gain - now["join"].cycles) <= 1
 
@@ -181,7 +181,7 @@ class TestRefused:
         record = decided(net.module(net.result))
         taken = [item for item in record.values() if item.scope == ACC]
         (other,) = [item for item in record.values() if item.scope != ACC]
-        assert len(taken) == 1 and other.rule == "the other operand is in the tile"
+        assert len(taken) == 1 and other.rule == "the other operand is fused"
         assert taken[0].apart - taken[0].together >= other.apart - other.together
 
     def test_nothing_is_taken_at_a_loss(self) -> None:
@@ -244,7 +244,7 @@ class TestDemands:
             ),
             (
                 {("join", "left"): ACC, ("join", "right"): ACC},
-                r'"join" is to take it.*, and ".*" too: need one operand in the tile, have two',
+                r'"join" is to take it.*, and ".*" too: need one fused operand, have two',
             ),
         ],
     )

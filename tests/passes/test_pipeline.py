@@ -42,7 +42,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "pipeline.md"
 PYNQ = VTAConfig.preset("pynq")
 PARTITIONING = (
     *("TellOfFloats", "DropUnread", "Mark", "GraphPack"),
-    *("ShareTiles", "MergeRegions", "AnnotateScopes"),
+    *("FuseTiles", "MergeRegions", "AnnotateScopes"),
 )
 BUILDING = ("LowerRegions", "FuseHost", "BuildHost")
 GIVEN = "CheckSchedules"
@@ -87,7 +87,7 @@ def test_instruments_see_every_stage_in_order(scopes: str) -> None:
     names = Names()
     with tvm.transform.PassContext(instruments=[names]):
         compile_module(network(), device="null", scopes=scopes)
-    partitioning = [n for n in PARTITIONING if n != "ShareTiles" or scopes == "on"]
+    partitioning = [n for n in PARTITIONING if n != "FuseTiles" or scopes == "on"]
     assert names.seen == [*partitioning, *BUILDING, "Pipeline"]
 
 
@@ -153,9 +153,9 @@ def test_printing_changes_nothing() -> None:
         (partition_for_vta, {"print_after": ("LowerRegions",)}, ENDED),
         (
             compile_module,
-            {"print_after": ("ShareTiles",), "scopes": OFF},
-            "print after 'ShareTiles': this stage does not run here; those that run: "
-            f"{', '.join((*PARTITIONING, *BUILDING)).replace('ShareTiles, ', '')}; choose one of "
+            {"print_after": ("FuseTiles",), "scopes": OFF},
+            "print after 'FuseTiles': this stage does not run here; those that run: "
+            f"{', '.join((*PARTITIONING, *BUILDING)).replace('FuseTiles, ', '')}; choose one of "
             "them",
         ),
     ],
@@ -310,11 +310,11 @@ def test_the_table_as_json() -> None:
     assert set(found) == {"stages", "forms"}
     assert [stage["name"] for stage in found["stages"]] == [*PARTITIONING, GIVEN, *BUILDING]
     assert found["stages"][4] == {
-        "name": "ShareTiles",
-        "pass": "vta.ShareTiles",
+        "name": "FuseTiles",
+        "pass": "vta.FuseTiles",
         "from": "PACKED",
         "to": "PACKED",
-        "does": "computes consumers in their producer's tiles",
+        "does": "fuses consumers into their producers",
         "when": 'scopes "on"',
     }
     assert {s[key] for s in found["stages"] for key in ("from", "to")} == {

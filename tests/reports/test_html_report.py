@@ -212,14 +212,14 @@ class TestPage:
         at = text.index("Memory")
         sentence = " ".join(text[at + 1 : text.index("stays on chip", at)])
         assert sentence == (
-            "Of 5 demands for a tensor in its producer's tiles 2 are met: 8.19 kB are not moved. "
+            "Of 5 demands for a consumer fused into its producer 2 are met: 8.19 kB are not moved. "
             f"At the most, stored tensors take {quantity(peak, 'B')} of DRAM."
         )
         row = text.index("conv2", text.index("together", at))
         assert text[row : row + 7] == [
             "conv2",
             "sum",
-            "in its producer's tiles: stays on chip",
+            "fused into its producer: stays on chip",
             "2,048",
             "4,096",
             "30,000",

@@ -19,7 +19,8 @@ from vta_byoc.partitioning.placement import Taken
 from vta_byoc.reports.html.charts import charts
 from vta_byoc.reports.run.layers import BUSY, SRAMS, model_facts, shared
 from vta_byoc.reports.run.trace_layer import trace_layer
-from vta_byoc.strategies.conv import conv2d_transpose
+from vta_byoc.strategies.base import LayerWork
+from vta_byoc.strategies.conv.conv2d_transpose import CONV2D_TRANSPOSE
 from vta_byoc.workload.workloads import ConvTransposeWorkload
 
 
@@ -91,11 +92,14 @@ class TestFacts:
         (point,) = charts(found)["roofline"]["data"][1]["y"]
         assert point == work.macs / layer.cycles
 
-    def test_a_layer_of_several_parts_is_one_layer(self) -> None:
+    def test_a_layer_of_several_kernels_is_one_layer(self) -> None:
         """A transposed convolution is computed phase by phase: one row, one point, one slice."""
-        work = ConvTransposeWorkload(1, 32, 32, 8, 8, (3, 3), (2, 2), (1, 1, 1, 1), (1, 1))
-        work = dataclasses.replace(work, epilogue=rescale(9))
-        assert len(conv2d_transpose.parts(work, SIM)) > 1
+        work = ConvTransposeWorkload(
+            *(1, 32, 32, 8, 8, (3, 3), (2, 2), (1, 1, 1, 1)),
+            output_padding=(1, 1),
+            epilogue=rescale(9),
+        )
+        assert len(CONV2D_TRANSPOSE.choose(LayerWork(work), SIM).kernels) > 1
         builder = NetBuilder(SIM)
         builder.input("x", *work.in_shapes[0])
         builder.conv_transpose("up", "x", work)

@@ -57,7 +57,7 @@ def test_a_layer_says_once_whose_tiles_are_shared() -> None:
     made = compiled(chain, twice)
     layers = model_facts(made.config, made.programs, made.placement, made.sharing).layers
     assert layers[-1].name == "conv_b+join+twice"
-    assert layers[-1].how == "packed GEMM; in the tiles of conv_b"
+    assert layers[-1].how == "packed GEMM; fused into conv_b"
 
 
 class TestOnChip:

@@ -27,6 +27,7 @@ from scope_modules import (
     main,
     module,
     npu,
+    program,
     run,
     scoped,
     split,
@@ -72,19 +73,7 @@ def test_one_scope_that_serves_both_needs_no_copy() -> None:
         dataclasses.replace(s, serves=(Serves(ACC, "float32", why),)) if s.name == TEX else s
         for s in TABLE.scopes
     ]
-    before = module(
-        kernel("conv"),
-        kernel("add", operands=2),
-        main(
-            "x",
-            f"""
-            a = R.call_tir(cls.conv, (x,), out_ty={T})
-            b = R.call_tir(cls.conv, (a,), out_ty={T})
-            c = R.call_tir(cls.add, (a, b), out_ty={T})
-            """,
-            "c",
-        ),
-    )
+    before = program("a = conv(x)\nb = conv(a)\nc = add(a, b)", "c")
     result, decisions = scoped(before, table=ScopeTable("toy", tuple(rows)))
     assert (decisions["a"].scope, decisions["a"].rule, decisions["a"].copies) == (TEX, why, ())
     assert "add_tex_acc_global" in {g.name_hint for g in result.functions}
@@ -134,23 +123,16 @@ def test_results_of_one_call_have_scopes_of_their_own() -> None:
 
 def test_tuples_are_seen_through() -> None:
     """Behind an alias, a tuple and TupleGetItem is the tensor itself; concat takes a tuple."""
-    before = module(
-        kernel("conv"),
-        main(
-            "x",
-            f"""
-            a = R.call_tir(cls.conv, (x,), out_ty={T})
-            t = (a, x)
-            u = t[0]
-            v = u
-            b = R.call_tir(cls.conv, (v,), out_ty={T})
-            c = R.concat(t, axis=0)
-            d = R.strided_slice(c, axes=[0], begin=[0], end=[16])
-            """,
-            "((b, d), x)",
-            outputs="b, d",
-        ),
-    )
+    body = """
+    a = conv(x)
+    t = (a, x)
+    u = t[0]
+    v = u
+    b = conv(v)
+    c = R.concat(t, axis=0)
+    d = R.strided_slice(c, axes=[0], begin=[0], end=[16])
+    """
+    before = program(body, "((b, d), x)", outputs="b, d")
     result, decisions = scoped(before)
     assert decisions["a"].demands == (("b", TEX), ("c", GLOBAL))
     assert decisions["a"].copies == (TEX,)
@@ -264,12 +246,12 @@ def test_own_legalization() -> None:
 
 # ---------------------------------------------------------------- hints, blocks, functions
 def test_hints_of_the_user_are_demands_of_what_nobody_knows() -> None:
-    hint = f"""
-    h: {T} = R.hint_on_device(x, R.device(1, 0), "global.tex")
-    a = R.call_tir(cls.kernel, (h,), out_ty={T})
-    b = R.call_tir(cls.conv, (a,), out_ty={T})
+    hint = """
+    h = R.hint_on_device(x, R.device(1, 0), "global.tex")
+    a = kernel(h)
+    b = conv(a)
     """
-    before = module(kernel("kernel"), kernel("conv"), main("x", hint, "b"))
+    before = program(hint, "b")
     result, decisions = scoped(before)
     assert decisions["x"].demands == (("a", TEX),)
     assert "kernel_tex_global" in {g.name_hint for g in result.functions}

@@ -12,17 +12,9 @@ from scope_modules import (
     KNOWN,
     SCOPES,
     TEX,
-    TO_A,
-    TO_X,
-    A,
-    G,
-    T,
-    X,
     demands,
-    kernel,
-    main,
-    module,
     npu,
+    program,
     run,
     scoped,
 )
@@ -59,31 +51,21 @@ def rules(decisions: Mapping[str, Decision]) -> dict[str, tuple[str, str, tuple[
 
 
 def test_single_consumer() -> None:
-    before = module(
-        kernel("conv"),
-        main(
-            "x",
-            f"""
-            a = R.call_tir(cls.conv, (x,), out_ty={T})
-            b = R.call_tir(cls.conv, (a,), out_ty={T})
-            """,
-            "b",
-        ),
+    before = program(
+        """
+        a = conv(x)
+        b = conv(a)
+        """,
+        "b",
     )
-    expected = module(
-        kernel("conv_tex_tex", TEX, TEX),
-        kernel("conv_tex_global", TEX, GLOBAL),
-        main(
-            "x",
-            f"""
-            x_tex: {X} = R.to_vdevice(x, {TO_X})
-            a = R.call_tir(cls.conv_tex_tex, (x_tex,), out_ty={X})
-            b = R.call_tir(cls.conv_tex_global, (a,), out_ty={G})
-            """,
-            "b",
-            G,
-        ),
-        scopes=TEX_ONLY,
+    expected = program(
+        """
+        x_tex: X <- x
+        a: X = conv_tex_tex(x_tex)
+        b: G = conv_tex_global(a)
+        """,
+        "b",
+        *TEX_ONLY,
     )
     assert rules(check(before, expected)) == {
         "x": (GLOBAL, "graph input: stays in global, one copy per other scope", (TEX,)),
@@ -93,28 +75,22 @@ def test_single_consumer() -> None:
 
 
 def test_agreeing_consumers() -> None:
-    body = f"""
-    a = R.call_tir(cls.conv, (x,), out_ty={T})
-    b = R.call_tir(cls.conv, (a,), out_ty={T})
-    c = R.call_tir(cls.conv, (a,), out_ty={T})
+    body = """
+    a = conv(x)
+    b = conv(a)
+    c = conv(a)
     """
-    before = module(kernel("conv"), main("x", body, "(b, c)", outputs="b, c"))
-    expected = module(
-        kernel("conv_tex_tex", TEX, TEX),
-        kernel("conv_tex_global", TEX, GLOBAL),
-        main(
-            "x",
-            f"""
-            x_tex: {X} = R.to_vdevice(x, {TO_X})
-            a = R.call_tir(cls.conv_tex_tex, (x_tex,), out_ty={X})
-            b = R.call_tir(cls.conv_tex_global, (a,), out_ty={G})
-            c = R.call_tir(cls.conv_tex_global, (a,), out_ty={G})
-            """,
-            "(b, c)",
-            G,
-            "b, c",
-        ),
-        scopes=TEX_ONLY,
+    before = program(body, "(b, c)", outputs="b, c")
+    expected = program(
+        """
+        x_tex: X <- x
+        a: X = conv_tex_tex(x_tex)
+        b: G = conv_tex_global(a)
+        c: G = conv_tex_global(a)
+        """,
+        "(b, c)",
+        *TEX_ONLY,
+        outputs="b, c",
     )
     decisions = check(before, expected)
     assert decisions["a"].demands == (("b", TEX), ("c", TEX))
@@ -124,39 +100,26 @@ def test_agreeing_consumers() -> None:
 def test_conflicting_consumers_share_one_copy() -> None:
     """Three consumers want a in tex, one in acc: it is made in tex and copied to acc once; the
     second reader of acc takes the same copy."""
-    before = module(
-        kernel("conv"),
-        kernel("add", operands=2),
-        main(
-            "x",
-            f"""
-            a = R.call_tir(cls.conv, (x,), out_ty={T})
-            b = R.call_tir(cls.conv, (a,), out_ty={T})
-            c = R.call_tir(cls.add, (a, b), out_ty={T})
-            d = R.call_tir(cls.add, (c, a), out_ty={T})
-            """,
-            "d",
-        ),
+    before = program(
+        """
+        a = conv(x)
+        b = conv(a)
+        c = add(a, b)
+        d = add(c, a)
+        """,
+        "d",
     )
-    expected = module(
-        kernel("conv_tex_tex", TEX, TEX),
-        kernel("conv_tex_acc", TEX, ACC),
-        kernel("add_acc_acc_acc", ACC, ACC, ACC),
-        kernel("add_acc_acc_global", ACC, ACC, GLOBAL),
-        main(
-            "x",
-            f"""
-            x_tex: {X} = R.to_vdevice(x, {TO_X})
-            a = R.call_tir(cls.conv_tex_tex, (x_tex,), out_ty={X})
-            b = R.call_tir(cls.conv_tex_acc, (a,), out_ty={A})
-            a_acc: {A} = R.to_vdevice(a, {TO_A})
-            c = R.call_tir(cls.add_acc_acc_acc, (a_acc, b), out_ty={A})
-            d = R.call_tir(cls.add_acc_acc_global, (c, a_acc), out_ty={G})
-            """,
-            "d",
-            G,
-        ),
-        scopes=SCOPES,
+    expected = program(
+        """
+        x_tex: X <- x
+        a: X = conv_tex_tex(x_tex)
+        b: A = conv_tex_acc(a)
+        a_acc: A <- a
+        c: A = add_acc_acc_acc(a_acc, b)
+        d: G = add_acc_acc_global(c, a_acc)
+        """,
+        "d",
+        *SCOPES,
     )
     a = check(before, expected, runs=True)["a"]
     assert rules({"a": a})["a"] == (TEX, "consumers disagree: one copy per other scope", (ACC,))
@@ -165,55 +128,45 @@ def test_conflicting_consumers_share_one_copy() -> None:
 
 def test_cpu_island_in_the_middle() -> None:
     """The island reads and writes global; its operator is not even legalised."""
-    body = f"""
-    a = R.call_tir(cls.conv, (x,), out_ty={T})
+    body = """
+    a = conv(x)
     b = R.exp(a)
-    c = R.call_tir(cls.conv, (b,), out_ty={T})
+    c = conv(b)
     """
-    expected = module(
-        kernel("conv_tex_global", TEX, GLOBAL),
-        main(
-            "x",
-            f"""
-            x_tex: {X} = R.to_vdevice(x, {TO_X})
-            a = R.call_tir(cls.conv_tex_global, (x_tex,), out_ty={G})
-            b: {G} = R.exp(a)
-            b_tex: {X} = R.to_vdevice(b, {TO_X})
-            c = R.call_tir(cls.conv_tex_global, (b_tex,), out_ty={G})
-            """,
-            "c",
-            G,
-        ),
-        scopes=TEX_ONLY,
+    expected = program(
+        """
+        x_tex: X <- x
+        a: G = conv_tex_global(x_tex)
+        b: G = R.exp(a)
+        b_tex: X <- b
+        c: G = conv_tex_global(b_tex)
+        """,
+        "c",
+        *TEX_ONLY,
     )
-    decisions = check(module(kernel("conv"), main("x", body, "c")), expected)
+    decisions = check(program(body, "c"), expected)
     assert rules(decisions)["a"] == (GLOBAL, "single consumer", ())
     copied = (GLOBAL, "its producer cannot write it: one copy per scope", (TEX,))
     assert rules(decisions)["b"] == copied
 
 
 def test_graph_output_that_is_also_consumed() -> None:
-    body = f"""
-    a = R.call_tir(cls.conv, (x,), out_ty={T})
-    b = R.call_tir(cls.conv, (a,), out_ty={T})
+    body = """
+    a = conv(x)
+    b = conv(a)
     """
-    expected = module(
-        kernel("conv_tex_global", TEX, GLOBAL),
-        main(
-            "x",
-            f"""
-            x_tex: {X} = R.to_vdevice(x, {TO_X})
-            a = R.call_tir(cls.conv_tex_global, (x_tex,), out_ty={G})
-            a_tex: {X} = R.to_vdevice(a, {TO_X})
-            b = R.call_tir(cls.conv_tex_global, (a_tex,), out_ty={G})
-            """,
-            "(a, b)",
-            G,
-            "a, b",
-        ),
-        scopes=TEX_ONLY,
+    expected = program(
+        """
+        x_tex: X <- x
+        a: G = conv_tex_global(x_tex)
+        a_tex: X <- a
+        b: G = conv_tex_global(a_tex)
+        """,
+        "(a, b)",
+        *TEX_ONLY,
+        outputs="a, b",
     )
-    before = module(kernel("conv"), main("x", body, "(a, b)", outputs="a, b"))
+    before = program(body, "(a, b)", outputs="a, b")
     decisions = check(before, expected)
     assert decisions["a"].demands == (("b", TEX), ("result", GLOBAL))
     rule = "graph output that is also consumed: global at the border, one copy per other scope"
@@ -238,34 +191,24 @@ def test_constant_shared_by_two_scopes() -> None:
         mod.update_func(mod.get_global_var("main"), single)
         return relax.transform.Normalize()(mod)
 
-    before = module(
-        kernel("scale", operands=2),
-        kernel("add", operands=2),
-        main(
-            "x w",
-            f"""
-            a = R.call_tir(cls.scale, (x, w), out_ty={T})
-            b = R.call_tir(cls.add, (a, w), out_ty={T})
-            c = R.call_tir(cls.scale, (b, w), out_ty={T})
-            """,
-            "c",
-        ),
+    before = program(
+        """
+        a = scale(x, w)
+        b = add(a, w)
+        c = scale(b, w)
+        """,
+        "c",
+        params="x w",
     )
-    expected = module(
-        kernel("scale_global_tex_acc", GLOBAL, TEX, ACC),
-        kernel("scale_global_tex_global", GLOBAL, TEX, GLOBAL),
-        kernel("add_acc_acc_global", ACC, ACC, GLOBAL),
-        main(
-            "x w",
-            f"""
-            a = R.call_tir(cls.scale_global_tex_acc, (x, w), out_ty={A})
-            b = R.call_tir(cls.add_acc_acc_global, (a, w), out_ty={G})
-            c = R.call_tir(cls.scale_global_tex_global, (b, w), out_ty={G})
-            """,
-            "c",
-            G,
-        ),
-        scopes=SCOPES,
+    expected = program(
+        """
+        a: A = scale_global_tex_acc(x, w)
+        b: G = add_acc_acc_global(a, w)
+        c: G = scale_global_tex_global(b, w)
+        """,
+        "c",
+        *SCOPES,
+        params="x w",
     )
     demand = demands(scale=npu(GLOBAL, TEX), add=ADD)
     expected = with_weight(expected, (TEX, ACC, TEX))
@@ -277,39 +220,27 @@ def test_constant_shared_by_two_scopes() -> None:
 def test_residual_whose_sides_come_from_different_regions() -> None:
     """One side is made on the accelerator and written where the sum wants it, the other behind an
     operator of the host and copied."""
-    before = module(
-        kernel("conv"),
-        kernel("add", operands=2),
-        main(
-            "x",
-            f"""
-            a = R.call_tir(cls.conv, (x,), out_ty={T})
-            b = R.tanh(a)
-            c = R.call_tir(cls.conv, (b,), out_ty={T})
-            d = R.call_tir(cls.add, (b, c), out_ty={T})
-            """,
-            "d",
-        ),
+    before = program(
+        """
+        a = conv(x)
+        b = R.tanh(a)
+        c = conv(b)
+        d = add(b, c)
+        """,
+        "d",
     )
-    expected = module(
-        kernel("conv_tex_global", TEX, GLOBAL),
-        kernel("conv_tex_acc", TEX, ACC),
-        kernel("add_acc_acc_global", ACC, ACC, GLOBAL),
-        main(
-            "x",
-            f"""
-            x_tex: {X} = R.to_vdevice(x, {TO_X})
-            a = R.call_tir(cls.conv_tex_global, (x_tex,), out_ty={G})
-            b: {G} = R.tanh(a)
-            b_tex: {X} = R.to_vdevice(b, {TO_X})
-            c = R.call_tir(cls.conv_tex_acc, (b_tex,), out_ty={A})
-            b_acc: {A} = R.to_vdevice(b, {TO_A})
-            d = R.call_tir(cls.add_acc_acc_global, (b_acc, c), out_ty={G})
-            """,
-            "d",
-            G,
-        ),
-        scopes=SCOPES,
+    expected = program(
+        """
+        x_tex: X <- x
+        a: G = conv_tex_global(x_tex)
+        b: G = R.tanh(a)
+        b_tex: X <- b
+        c: A = conv_tex_acc(b_tex)
+        b_acc: A <- b
+        d: G = add_acc_acc_global(b_acc, c)
+        """,
+        "d",
+        *SCOPES,
     )
     decisions = check(before, expected)
     assert decisions["b"].copies == (TEX, ACC)
@@ -318,33 +249,22 @@ def test_residual_whose_sides_come_from_different_regions() -> None:
 
 def test_primfunc_shared_by_call_sites_with_different_scopes() -> None:
     """Three signatures of one PrimFunc: two clones, and itself where all is global."""
-    before = module(
-        kernel("twice"),
-        main(
-            "x",
-            f"""
-            a = R.call_tir(cls.twice, (x,), out_ty={T})
-            b = R.call_tir(cls.twice, (a,), out_ty={T})
-            c = R.call_tir(cls.twice, (b,), out_ty={T})
-            """,
-            "c",
-        ),
+    before = program(
+        """
+        a = twice(x)
+        b = twice(a)
+        c = twice(b)
+        """,
+        "c",
     )
-    expected = module(
-        kernel("twice"),
-        kernel("twice_global_tex", GLOBAL, TEX),
-        kernel("twice_tex_global", TEX, GLOBAL),
-        main(
-            "x",
-            f"""
-            a = R.call_tir(cls.twice_global_tex, (x,), out_ty={X})
-            b = R.call_tir(cls.twice_tex_global, (a,), out_ty={G})
-            c = R.call_tir(cls.twice, (b,), out_ty={G})
-            """,
-            "c",
-            G,
-        ),
-        scopes=TEX_ONLY,
+    expected = program(
+        """
+        a: X = twice_global_tex(x)
+        b: G = twice_tex_global(a)
+        c: G = twice(b)
+        """,
+        "c",
+        *TEX_ONLY,
     )
 
     def second_reads_tex(site: CallSite) -> Needs | None:

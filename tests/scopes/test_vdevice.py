@@ -16,6 +16,8 @@ from vta_byoc.partitioning.region import Region, region_functions
 from vta_byoc.passes.lower_regions import compile_region
 from vta_byoc.pipeline import DRAM_ONLY, ON, partition_for_vta, partition_passes
 from vta_byoc.scopes import Fact
+from vta_byoc.strategies.conv.conv2d import Conv2d
+from vta_byoc.strategies.elementwise.elementwise import Elementwise
 from vta_byoc.strategy import DRAM_ACC, DRAM_INP, DRAM_WGT, STRATEGIES
 from vta_byoc.vdevice import (
     SCOPES_ATTR,
@@ -25,11 +27,11 @@ from vta_byoc.vdevice import (
     scopes_of,
     vta_scopes,
 )
+from vta_byoc.workload.workloads import Conv2dWorkload, ElementwiseWorkload
 
 CONFIG = VTAConfig()
 TABLE = vta_scopes(CONFIG)
 INT8 = Fact("t", "int8", 64)
-CONV2D, ELEMENTWISE = STRATEGIES["conv2d"], STRATEGIES["elementwise"]
 
 
 def only_region(mod: tvm.IRModule) -> tvm.relax.Function:
@@ -154,14 +156,18 @@ def test_a_strategys_demand_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     name = only_region(mod).params[0].name
     before = compile_region(mod, only_region(mod), {}, CONFIG)
 
-    def scopes(work: object) -> tuple[str, ...]:
-        return tuple(DRAM_WGT if s == DRAM_INP else s for s in CONV2D.scopes(work))
+    class LoadsDataAsWeights(Conv2d):
+        def scopes(self, work: Conv2dWorkload) -> tuple[str, ...]:
+            return tuple(DRAM_WGT if s == DRAM_INP else s for s in super().scopes(work))
 
-    monkeypatch.setitem(STRATEGIES, "conv2d", dataclasses.replace(CONV2D, scopes=scopes))
+    class LoadsAllAsWeights(Elementwise):
+        def scopes(self, work: ElementwiseWorkload) -> tuple[str, ...]:
+            return (DRAM_WGT,) * 3
+
+    monkeypatch.setitem(STRATEGIES, "conv2d", LoadsDataAsWeights())
     with pytest.raises(VTAError, match="is wanted in global.vta.inp and global.vta.wgt"):
         annotate_scopes(CONFIG)(merged)
-    elementwise = dataclasses.replace(ELEMENTWISE, scopes=lambda _work: (DRAM_WGT,) * 3)
-    monkeypatch.setitem(STRATEGIES, ELEMENTWISE.name, elementwise)
+    monkeypatch.setitem(STRATEGIES, "elementwise", LoadsAllAsWeights())
     changed = annotate_scopes(CONFIG)(merged)
     decisions = scopes_of(only_region(changed))
     assert {decisions[t].scope for t in (name, "conv_a", "conv_b")} == {DRAM_WGT}

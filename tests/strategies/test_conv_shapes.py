@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from conv_cases import (
     Case,
+    chosen_tiling,
     conv_case,
     conv_transpose_case,
     random_tiling,
@@ -27,10 +28,9 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.isa import ISA, Opcode
 from vta_byoc.hw.sim import simulator
-from vta_byoc.strategies.conv import conv2d
 from vta_byoc.strategies.conv.conv2d_transpose import phases_of
-from vta_byoc.strategies.conv.grouping import Grouping
 from vta_byoc.strategies.conv.tile_space import conv_space
+from vta_byoc.strategies.te.kernel import Grouping
 from vta_byoc.workload.workloads import Conv2dWorkload
 
 PRESETS = {"1x16": "sim", "4x8": "tophub_4x8", "2x16": "2x16", "1x32": "1x32", "quarter": "sim"}
@@ -141,7 +141,7 @@ def _shape(number: int) -> Shape:
 
 def fits_nowhere(work: Conv2dWorkload, config: VTAConfig) -> bool:
     try:
-        conv2d.choose(work, config)
+        chosen_tiling(work, config)
     except VTAError:
         return True
     return False
@@ -211,7 +211,7 @@ def test_transposed_coverage(capsys: pytest.CaptureFixture[str]) -> None:
 # ---------------------------------------------------------------- what the shapes cover
 def tile_features(shape: Shape, config: VTAConfig, tiling: Tiling | None) -> set[str]:
     work = shape.work
-    grouping, tile = tiling or conv2d.choose(work, config)
+    grouping, tile = tiling or chosen_tiling(work, config)
     whole = {name: axis[-1] for name, axis in conv_space(work, grouping, config).axes.items()}
     words, slots = tile.variant.split(), set(tile.slots)
     off = bool(work.in_channels % config.block or work.out_channels % config.block)
@@ -267,7 +267,7 @@ def gemms(case: Case) -> int:
 def uop_features(shape: Shape) -> set[str]:
     """Whether the small micro-op buffer of the first machine split or evicted kernels."""
     name, config, tiling = shape.variants()[0]
-    chosen = tiling or conv2d.choose(shape.work, config)
+    chosen = tiling or chosen_tiling(shape.work, config)
     small, large = (shape.case(c, chosen) for c in (config, machine(name)))
     loaded = small.program.counters()["uop_load_nbytes"]
     found = {

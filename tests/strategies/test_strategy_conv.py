@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tvm
 from conv_cases import (
+    chosen_tiling,
     conv_case,
     conv_transpose_case,
     joined,
@@ -30,11 +31,12 @@ from vta_byoc.hw.isa import ISA, Opcode
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.sim import simulator
 from vta_byoc.hw.timing.engine import simulate
-from vta_byoc.strategies.conv import conv2d
+from vta_byoc.strategies.base import LayerWork
 from vta_byoc.strategies.conv.conv2d_transpose import axis_phases, phases_of
-from vta_byoc.strategies.conv.grouping import Grouping, groupings, pack_grouped
+from vta_byoc.strategies.conv.grouping import groupings, pack_grouped
 from vta_byoc.strategies.conv.tile_space import conv_space
-from vta_byoc.strategy import STRATEGIES, parts_of, strategy_of
+from vta_byoc.strategies.te.kernel import Grouping
+from vta_byoc.strategy import STRATEGIES, computation_of, strategy_of
 from vta_byoc.workload.memory import ACC, INP, WGT
 from vta_byoc.workload.packing import pack_activation, packed_shape, unpack_activation
 from vta_byoc.workload.workloads import Conv2dWorkload, ConvTransposeWorkload, Epilogue, Step
@@ -69,7 +71,9 @@ DEFINED = [
     Conv2dWorkload(2, 64, 64, 6, 6, (3, 3), (2, 2), (1, 1, 1, 1), (1, 1), 64, RELU),
     Conv2dWorkload(5, 70, 33, 1, 1, (1, 1), epilogue=LOGITS),
     ConvTransposeWorkload(1, 24, 40, 4, 3, (4, 4), (2, 2), (1, 1, 1, 1), epilogue=ALL_KINDS),
-    ConvTransposeWorkload(2, 32, 16, 3, 4, (3, 2), (2, 3), (1, 0, 0, 1), (1, 2), (2, 1), 2, LOGITS),
+    ConvTransposeWorkload(
+        *(2, 32, 16, 3, 4, (3, 2), (2, 3), (1, 0, 0, 1), (2, 1), 2, LOGITS), output_padding=(1, 2)
+    ),
 ]
 
 
@@ -90,14 +94,16 @@ def test_definition_on_llvm_equals_numpy(work: Any, preset: str) -> None:
     x = random_int8(rng, *work.in_shapes[0])
     reference = numpy_conv_transpose if transposed else numpy_conv
     given = {"weight": weight, **{f"operand{i}": value for i, value in enumerate(operands)}}
-    constants = strategy.constants(work, given, config)
-    func = strategy.compute(work, config)
+    schedule = strategy.choose(LayerWork(work), config)
+    constants = strategy.constants(schedule, given, config)
+    func = strategy.compute(schedule, config)
     assert strategy_of(func) == (strategy, work)
     shape = packed_shape(work.out_shape, config, work.epilogue.dtype)
     arrays = [pack_activation(x, config), *constants, np.zeros(shape, np.int8)]
     assert [tuple(map(int, p.shape)) for p in func.params] == [a.shape for a in arrays]
     assert len(strategy.scopes(work)) == len(func.params) - 1
-    assert all(len(p.args) == len(p.func.params) for p in parts_of(func, config))
+    kernels = computation_of([func]).functions(config)
+    assert all(len(kernel.args) == len(kernel.func.params) for kernel in kernels)
     tensors = [tvm.runtime.tensor(array) for array in arrays]
     module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
     tvm.compile(module, target={"kind": "llvm"})["main"](*tensors)
@@ -299,7 +305,7 @@ def test_resnet_layers_are_near_the_machine_bound() -> None:
     total = 0
     for work, count, bound in RESNET:
         cycles = simulate(conv_case(work, SIM).program).cycles
-        expected = conv2d.estimate(work, SIM)
+        expected = chosen_tiling(work, SIM)[1].cycles
         assert cycles <= max(1.04 * bound, bound + 4500), (work, cycles)
         assert abs(cycles - expected) <= 0.04 * cycles, (work, cycles, expected)
         total += count * cycles
@@ -343,7 +349,7 @@ def test_nothing_fits() -> None:
     )
     for _ in range(2):
         with pytest.raises(VTAError, match=re.escape(message)):
-            conv2d.estimate(work, tiny)
+            chosen_tiling(work, tiny)
 
 
 def test_smallest_buffers_still_do_it() -> None:
@@ -352,7 +358,7 @@ def test_smallest_buffers_still_do_it() -> None:
         SIM, log_inp_buff_size=5, log_wgt_buff_size=9, log_acc_buff_size=7, log_uop_buff_size=8
     )
     work = conv(20, 33, 3, 3)
-    grouping, choice = conv2d.choose(work, tiny)
+    grouping, choice = chosen_tiling(work, tiny)
     assert conv_space(work, grouping, tiny).axes.keys() == choice.tile.keys()
     case = conv_case(work, tiny)
     case.check(simulator.run(case.program, case.inputs).arena)

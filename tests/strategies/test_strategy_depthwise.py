@@ -12,9 +12,11 @@ from alu_cases import (
     GEOMETRIES,
     SIM,
     build,
+    choice_of,
     clamp,
     cycles_of,
     depthwise_reference,
+    estimated,
     named,
     operand_values,
     random_depthwise,
@@ -27,9 +29,9 @@ from vta_byoc.cost.dma import halves
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.program.program import Program
+from vta_byoc.strategies.base import LayerWork, Strategy
 from vta_byoc.strategies.conv.conv2d import CONV2D
-from vta_byoc.strategies.conv.depthwise import DEPTHWISE, choose, pack_channels
-from vta_byoc.strategies.te.base import Strategy
+from vta_byoc.strategies.conv.depthwise import DEPTHWISE, pack_channels
 from vta_byoc.workload.workloads import CHANNEL, Conv2dWorkload, Epilogue, Step
 
 BIASED = Epilogue((Step("add", CHANNEL), Step("shr", 7), *clamp()))
@@ -112,13 +114,13 @@ def test_weights_are_a_vector_a_tap() -> None:
 # ---------------------------------------------------------------- refusals
 def test_refusals() -> None:
     with pytest.raises(VTAError, match="this machine has no MUL .* use block-diagonal weights"):
-        DEPTHWISE.estimate(layer(16, 4), BARE)
+        estimated(DEPTHWISE, layer(16, 4), BARE)
     mixed = dataclasses.replace(layer(16, 4), groups=4)
     with pytest.raises(VTAError, match="16 to 16 channels in 4 groups; .* use conv2d"):
-        DEPTHWISE.parts(mixed, SIM)
+        DEPTHWISE.spaces(LayerWork(mixed), SIM)
     wide = dataclasses.replace(layer(16, 60, 61), padding=(30,) * 4)
     with pytest.raises(VTAError, match="no tile of a depthwise convolution fits the SRAM"):
-        DEPTHWISE.estimate(wide, SIM)
+        estimated(DEPTHWISE, wide, SIM)
 
 
 # ---------------------------------------------------------------- cost
@@ -133,8 +135,8 @@ def test_estimates(name: str) -> None:
     for seed in range(8):
         work = random_depthwise(np.random.default_rng([seed, 5]))
         work = dataclasses.replace(work, height=work.height + seed, batch=1)
-        estimate, cycles = DEPTHWISE.estimate(work, config), cost(DEPTHWISE, work, config)
-        assert abs(estimate - cycles) <= max(0.2 * cycles, 300), choose(work, config)
+        estimate, cycles = estimated(DEPTHWISE, work, config), cost(DEPTHWISE, work, config)
+        assert abs(estimate - cycles) <= max(0.2 * cycles, 300), choice_of(DEPTHWISE, work, config)
         ratios.append(estimate / cycles)
     assert 0.92 <= np.median(ratios) <= 1.08, ratios
 
@@ -146,4 +148,4 @@ def test_it_wins_on_tiny_planes_only(channels: int, kernel: int, size: int) -> N
     work = layer(channels, size, kernel)
     faster = cost(DEPTHWISE, work, SIM) < cost(CONV2D, work, SIM)
     assert faster == (size == 1)
-    assert faster == (DEPTHWISE.estimate(work, SIM) < CONV2D.estimate(work, SIM))
+    assert faster == (estimated(DEPTHWISE, work, SIM) < estimated(CONV2D, work, SIM))

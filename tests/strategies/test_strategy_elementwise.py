@@ -12,9 +12,11 @@ from alu_cases import (
     GEOMETRIES,
     SIM,
     build,
+    choice_of,
     clamp,
     cycles_of,
     elementwise_reference,
+    estimated,
     named,
     operand_values,
     random_elementwise,
@@ -26,16 +28,17 @@ from alu_cases import (
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.program.program import Program
-from vta_byoc.strategies.elementwise.elementwise import ELEMENTWISE, choose, diagonals
-from vta_byoc.strategies.elementwise.operands import plan_of
-from vta_byoc.workload.packing import blocks
+from vta_byoc.strategies.base import LayerWork
+from vta_byoc.strategies.elementwise.elementwise import ELEMENTWISE
+from vta_byoc.strategies.te.prologue import plan_of
+from vta_byoc.workload.packing import blocks, diagonal_weights
 from vta_byoc.workload.workloads import (
     CHANNEL,
     FULL,
     MAP,
     ElementwiseWorkload,
     Epilogue,
-    Side,
+    Prologue,
     Step,
 )
 
@@ -44,12 +47,12 @@ def work_of(
     shape: tuple[int, int, int, int], op: str | None, *sides: tuple[Step, ...], steps: tuple = ()
 ) -> ElementwiseWorkload:
     """Sides on operands of their own; int8 saturation at the end."""
-    pairs = tuple(Side(i, side) for i, side in enumerate(sides))
+    pairs = tuple(Prologue(i, side) for i, side in enumerate(sides))
     return ElementwiseWorkload(*shape, pairs, op, Epilogue((*steps, *clamp())))
 
 
 def all_steps(work: ElementwiseWorkload) -> list[Step]:
-    return [step for side in work.sides for step in side.steps] + list(work.epilogue.steps)
+    return [step for side in work.prologues for step in side.steps] + list(work.epilogue.steps)
 
 
 def check(
@@ -94,7 +97,7 @@ def test_random_workloads_without_mul_and_widening_loads() -> None:
     for seed in range(30):
         rng = np.random.default_rng(seed)
         work = random_elementwise(rng, tensors=0.2 if seed % 2 else 0.0, mul=False)
-        negated = work.sides[-1].steps if work.op == "sub" else ()
+        negated = work.prologues[-1].steps if work.op == "sub" else ()
         if any(step.is_tensor for step in negated):
             continue
         check(work, BARE, seed)
@@ -126,7 +129,7 @@ def test_aligned_residual(shift: int) -> None:
 
 
 def test_leaky_relu_reads_its_operand_once() -> None:
-    sides = (Side(0), Side(0, (Step("shr", 3),)))
+    sides = (Prologue(0), Prologue(0, (Step("shr", 3),)))
     work = ElementwiseWorkload(1, 32, 14, 14, sides, "max", Epilogue(clamp()))
     program = check(work, SIM, llvm=True)
     assert program.counters()["inp_load_nbytes"] == 32 * 14 * 14
@@ -166,7 +169,7 @@ def test_a_product_with_zero() -> None:
 
 # ---------------------------------------------------------------- refusals
 NO_MUL = "an elementwise multiplication needs the ALU's MUL; this machine has none"
-TENSORS = "a subtraction whose right side has tensor operands or wide immediates multiplies by -1"
+TENSORS = "a subtraction whose right operand has tensor operands or wide immediates multiplies by"
 
 
 @pytest.mark.parametrize(
@@ -180,15 +183,15 @@ TENSORS = "a subtraction whose right side has tensor operands or wide immediates
     ],
 )
 def test_what_needs_mul(work: ElementwiseWorkload, text: str) -> None:
-    for function in (ELEMENTWISE.estimate, ELEMENTWISE.parts):
+    for function in (ELEMENTWISE.choose, ELEMENTWISE.spaces):
         with pytest.raises(VTAError, match=text) as error:
-            function(work, BARE)
+            function(LayerWork(work), BARE)
         assert "leave it to the CPU" in str(error.value) and "\n" not in str(error.value)
     check(work, SIM)
 
 
 def test_diagonal_weights() -> None:
-    weights = diagonals((1, -128), SIM)
+    weights = diagonal_weights((1, -128), SIM)
     assert weights.shape == (2, 1, 1, 1, 16, 16) and weights.dtype == np.int8
     np.testing.assert_array_equal(weights[1, 0, 0, 0], np.eye(16) * -128)
 
@@ -221,7 +224,8 @@ def test_estimates(name: str) -> None:
         work = dataclasses.replace(work, height=h, width=w)
         operands = operand_values(rng, all_steps(work), work.out_shape)
         cycles = cycles_of(build(ELEMENTWISE, work, config, named(operands)))
-        estimate = ELEMENTWISE.estimate(work, config)
-        assert abs(estimate - cycles) <= max(0.2 * cycles, 300), (work, choose(work, config))
+        estimate = estimated(ELEMENTWISE, work, config)
+        choice = choice_of(ELEMENTWISE, work, config)
+        assert abs(estimate - cycles) <= max(0.2 * cycles, 300), (work, choice)
         ratios.append(estimate / cycles)
     assert 0.92 <= np.median(ratios) <= 1.08, ratios

@@ -12,6 +12,7 @@ from alu_cases import (
     SIM,
     build,
     cycles_of,
+    estimated,
     random_int8,
     run_llvm,
     run_program,
@@ -19,6 +20,7 @@ from alu_cases import (
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.strategies.base import LayerSchedule
 from vta_byoc.strategies.movement import regions as moves
 from vta_byoc.strategies.movement.move import MOVE
 from vta_byoc.strategies.movement.regions import Axis
@@ -189,7 +191,7 @@ def test_merged_boxes_have_few_axes() -> None:
 def test_boxes_of_another_machine_are_refused() -> None:
     work = moves.channels_of((1, 32, 2, 2), [5, 3], SIM)
     with pytest.raises(VTAError, match="a movement of 16 lanes; vectors of machine 1x32 have 32"):
-        MOVE.constants(work, {}, GEOMETRIES["1x32"])
+        MOVE.constants(LayerSchedule(work), {}, GEOMETRIES["1x32"])
 
 
 @pytest.mark.parametrize("name", GEOMETRIES)
@@ -207,7 +209,7 @@ def test_estimates(name: str) -> None:
         moves.channels_of(shape, list(range(47, -1, -1)), config),
     ):
         cycles = cycles_of(build(MOVE, work, config, {}))
-        estimate = MOVE.estimate(work, config)
+        estimate = estimated(MOVE, work, config)
         assert abs(estimate - cycles) <= max(0.25 * cycles, 300 * len(work.boxes)), work.out_shape
         ratios.append(estimate / cycles)
     assert 0.92 <= np.median(ratios) <= 1.08, ratios

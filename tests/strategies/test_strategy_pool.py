@@ -12,8 +12,10 @@ from alu_cases import (
     QUARTER,
     SIM,
     build,
+    choice_of,
     clamp,
     cycles_of,
+    estimated,
     named,
     operand_values,
     pool_reference,
@@ -27,8 +29,7 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.program.program import Program
 from vta_byoc.strategies.pooling.pool import POOL
-from vta_byoc.strategies.pooling.sum import choose_sum
-from vta_byoc.strategies.pooling.tile_space import MaxPool, choose_max
+from vta_byoc.strategies.pooling.tile_space import MaxPool
 from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, Epilogue, PoolWorkload, Step
 
 SCALE = Epilogue((Step("mul", 37), Step("add", 128), Step("shr", 8), *clamp()))
@@ -132,7 +133,7 @@ def test_equal_destinations_of_few_channels_stay_apart() -> None:
     """One vector, 56 x 56 taps: a column of accumulators; a cycle a tap, not an instruction."""
     work = PoolWorkload("sum", 1, 16, 56, 56, (56, 56), epilogue=Epilogue((Step("shr", 12),)))
     program = check(work, SIM)
-    assert choose_sum(work, SIM).variant != "whole"
+    assert choice_of(POOL, work, SIM).variant != "whole"
     assert cycles_of(program) <= 2.5 * 56 * 56
 
 
@@ -181,7 +182,7 @@ def test_cycles_a_vector(work: PoolWorkload, limit: float) -> None:
     cycles = cycles_of(build(POOL, work, SIM, {}))
     vectors = work.out_shape[1] // 16 * work.out_shape[2] * work.out_shape[3]
     assert cycles / vectors <= limit
-    assert abs(POOL.estimate(work, SIM) / cycles - 1) <= 0.08
+    assert abs(estimated(POOL, work, SIM) / cycles - 1) <= 0.08
 
 
 @pytest.mark.parametrize("kind", ["max", "sum"])
@@ -193,7 +194,7 @@ def test_estimates(kind: str) -> None:
         work = random_pool(np.random.default_rng([seed, 3]), kind)
         operands = operand_values(np.random.default_rng(0), work.epilogue.steps, work.out_shape)
         cycles = cycles_of(build(POOL, work, config, named(operands)))
-        estimate = POOL.estimate(work, config)
+        estimate = estimated(POOL, work, config)
         assert abs(estimate - cycles) <= max(0.33 * cycles, 600), (work, config.name)
         ratios.append(estimate / cycles)
     assert 0.92 <= np.median(ratios) <= 1.08
@@ -205,5 +206,5 @@ def test_both_orders_of_axes_occur() -> None:
     for shape in ((112, 30), (30, 112), (97, 97), (112, 112)):
         work = PoolWorkload("max", 1, 16, *shape, (3, 3), (2, 2), (1, 1, 1, 1))
         check(work, SIM)
-        found[choose_max(work, SIM).variant] += 1
+        found[choice_of(POOL, work, SIM).variant] += 1
     assert len(found) == 2, found

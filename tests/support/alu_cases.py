@@ -10,11 +10,12 @@ import numpy as np
 import tvm
 
 from vta_byoc.codegen import ProgramBuilder
+from vta_byoc.cost.search import Choice
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.sim.simulator import run
 from vta_byoc.hw.timing.engine import simulate
-from vta_byoc.strategies.te.base import Strategy
+from vta_byoc.strategies.base import LayerWork, Strategy
 from vta_byoc.workload.packing import pack_activation, packed_shape, unpack_activation
 from vta_byoc.workload.workloads import (
     CHANNEL,
@@ -24,7 +25,7 @@ from vta_byoc.workload.workloads import (
     ElementwiseWorkload,
     Epilogue,
     PoolWorkload,
-    Side,
+    Prologue,
     Step,
     from_json,
     to_json,
@@ -93,7 +94,7 @@ def elementwise_reference(
 ) -> np.ndarray:
     """Expected int8 result, unpacked."""
     waiting, values = list(operands), []
-    for side in work.sides:
+    for side in work.prologues:
         count = sum(step.is_tensor for step in side.steps)
         mine, waiting = waiting[:count], waiting[count:]
         values.append(applied(data[side.operand].astype(np.int64), side.steps, mine))
@@ -152,12 +153,13 @@ def build(
     scopes = iter(strategy.scopes(work))
     for name, shape in zip(names, work.in_shapes, strict=True):
         builder.symbol(name, "input", packed_shape(shape, config), "int8", next(scopes))
-    for number, value in enumerate(strategy.constants(work, given, config)):
+    schedule = strategy.choose(LayerWork(work), config)
+    for number, value in enumerate(strategy.constants(schedule, given, config)):
         names.append(builder.constant(f"c{number}", value, next(scopes)))
     assert next(scopes, None) is None, "a scope for each argument"
     names.append(builder.symbol("y", "output", packed_shape(work.out_shape, config), "int8"))
-    for part in strategy.parts(work, config):
-        builder.layer("layer", part.func, [names[i] for i in part.args])
+    for kernel in strategy.functions(schedule, config):
+        builder.layer("layer", kernel.func, [names[i] for i in kernel.args])
     return builder.finish()
 
 
@@ -176,10 +178,11 @@ def run_llvm(
     given: Mapping[str, np.ndarray],
 ) -> np.ndarray:
     """The unpacked result of the strategy's compute on the CPU."""
-    func = strategy.compute(work, config).with_attr("global_symbol", "main")
+    schedule = strategy.choose(LayerWork(work), config)
+    func = strategy.compute(schedule, config).with_attr("global_symbol", "main")
     built = tvm.compile(tvm.IRModule({"main": func}), target="llvm")
     arrays = [pack_activation(x, config) for x in data]
-    arrays += strategy.constants(work, given, config)
+    arrays += strategy.constants(schedule, given, config)
     out = np.zeros(packed_shape(work.out_shape, config), np.int8)
     args = [tvm.runtime.tensor(np.ascontiguousarray(a)) for a in (*arrays, out)]
     built["main"](*args)
@@ -189,6 +192,17 @@ def run_llvm(
 def named(operands: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
     """Tensor operands as the partition table names them."""
     return {f"operand{i}": value for i, value in enumerate(operands)}
+
+
+def estimated(strategy: Strategy, work: Any, config: VTAConfig) -> float:
+    """Cycles of the schedule that ``strategy`` chooses; VTAError where nothing fits."""
+    return strategy.estimate(strategy.choose(LayerWork(work), config), config)
+
+
+def choice_of(strategy: Strategy, work: Any, config: VTAConfig) -> Choice:
+    """The tile of the only kernel that ``strategy`` chooses."""
+    (kernel,) = strategy.choose(LayerWork(work), config).kernels
+    return kernel.choice
 
 
 def cycles_of(program: Program) -> int:
@@ -228,9 +242,9 @@ def random_elementwise(
     if op == "mul" and not mul:
         op = "add"
     same = rng.random() < 0.25
-    sides = [Side(0, tuple(random_steps(rng, tensors, mul)))]
+    sides = [Prologue(0, tuple(random_steps(rng, tensors, mul)))]
     if op is not None:
-        sides.append(Side(0 if same else 1, tuple(random_steps(rng, tensors, mul))))
+        sides.append(Prologue(0 if same else 1, tuple(random_steps(rng, tensors, mul))))
     shift = Step("shr", int(rng.integers(0, 12)))
     steps = (shift, *random_steps(rng, tensors, False)[:1], *clamp(int(rng.choice([-128, 0]))))
     return ElementwiseWorkload(batch, c, h, w, tuple(sides), op, Epilogue(steps))

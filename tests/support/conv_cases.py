@@ -22,11 +22,14 @@ from vta_byoc.codegen import BEST, FoldMode, ProgramBuilder
 from vta_byoc.cost.search import Choice, Space, cost_of
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.program.program import Program
-from vta_byoc.strategies.conv import conv2d, conv2d_transpose
-from vta_byoc.strategies.conv.grouping import Grouping, groupings, pack_grouped
-from vta_byoc.strategies.conv.tile_space import conv_space, divisors
-from vta_byoc.strategies.elementwise import elementwise
-from vta_byoc.strategies.te.base import Part, epilogue_constants
+from vta_byoc.strategies.base import LayerSchedule, LayerWork, Strategy
+from vta_byoc.strategies.conv.conv2d import CONV2D, grouping_of
+from vta_byoc.strategies.conv.conv2d_transpose import CONV2D_TRANSPOSE
+from vta_byoc.strategies.conv.grouping import groupings
+from vta_byoc.strategies.conv.tile_space import conv_space
+from vta_byoc.strategies.elementwise.elementwise import ELEMENTWISE
+from vta_byoc.strategies.te.kernel import Grouping, Kernel
+from vta_byoc.strategies.te.window import divisors
 from vta_byoc.workload.packing import pack_activation, packed_shape, unpack_activation
 from vta_byoc.workload.workloads import (
     CHANNEL,
@@ -36,7 +39,7 @@ from vta_byoc.workload.workloads import (
     ConvTransposeWorkload,
     ElementwiseWorkload,
     Epilogue,
-    Side,
+    Prologue,
     Step,
 )
 
@@ -90,12 +93,14 @@ class NetBuilder:
     def _layer(
         self,
         name: str,
-        parts: Sequence[Part],
+        strategy: Strategy,
+        schedule: LayerSchedule[Any],
         inputs: Sequence[str],
-        constants: Sequence[np.ndarray],
+        given: Mapping[str, np.ndarray],
         expected: np.ndarray,
         kind: str,
     ) -> str:
+        constants = strategy.constants(schedule, given, self.config)
         names = [f"{name}_{i}" for i in range(len(constants))]
         for constant, value in zip(names, constants, strict=True):
             self.builder.constant(constant, value)
@@ -103,8 +108,8 @@ class NetBuilder:
         shape = packed_shape(expected.shape, self.config, str(expected.dtype))
         self.builder.symbol(name, kind, shape, "int8")
         args = [*inputs, *names, name]
-        for part in parts:
-            self.builder.layer(name, part.func, [args[i] for i in part.args])
+        for kernel in strategy.functions(schedule, self.config):
+            self.builder.layer(name, kernel.func, [args[i] for i in kernel.args])
         return name
 
     def operands(self, work: Any, kinds: Sequence[str]) -> dict[str, np.ndarray]:
@@ -123,18 +128,18 @@ class NetBuilder:
         grouping: Grouping | None = None,
     ) -> str:
         """A convolution of ``x`` with random weights and operands; tile chosen when None."""
-        grouping = grouping or groupings(work, self.config)[0]
         if tile is None:
-            grouping, tile = conv2d.choose(work, self.config)
+            schedule = CONV2D.choose(LayerWork(work), self.config)
+        else:
+            kernel = Kernel(tile, grouping or groupings(work, self.config)[0])
+            schedule = LayerSchedule(work, kernels=(kernel,))
         weight = random_int8(
             self.rng, work.out_channels, work.in_channels // work.groups, *work.kernel
         )
         operands = self.operands(work, work.epilogue.tensors)
         expected = numpy_conv(work, self.values[x], weight, *operands.values())
-        packed = [pack_grouped(weight, work.groups, grouping, self.config)]
-        packed += epilogue_constants(work.epilogue.tensors, operands, self.config)
-        parts = conv2d.parts_for(work, self.config, grouping, tile)
-        return self._layer(name, parts, [x], packed, expected, kind)
+        given = {"weight": weight, **operands}
+        return self._layer(name, CONV2D, schedule, [x], given, expected, kind)
 
     def conv_transpose(
         self, name: str, x: str, work: ConvTransposeWorkload, kind: str = "temp"
@@ -145,9 +150,8 @@ class NetBuilder:
         operands = self.operands(work, work.epilogue.tensors)
         expected = numpy_conv_transpose(work, self.values[x], weight, *operands.values())
         given = {"weight": weight, **operands}
-        packed = conv2d_transpose.constants(work, given, self.config)
-        parts = conv2d_transpose.parts(work, self.config)
-        return self._layer(name, parts, [x], packed, expected, kind)
+        schedule = CONV2D_TRANSPOSE.choose(LayerWork(work), self.config)
+        return self._layer(name, CONV2D_TRANSPOSE, schedule, [x], given, expected, kind)
 
     def add(
         self,
@@ -160,12 +164,10 @@ class NetBuilder:
     ) -> str:
         """A sum of ``lhs`` and ``rhs``; tile chosen when None."""
         expected = numpy_elementwise(work, [self.values[lhs], self.values[rhs]])
-        parts = elementwise.parts(work, self.config)
+        schedule = ELEMENTWISE.choose(LayerWork(work), self.config)
         if tile is not None:
-            func = elementwise.scheduled(work, self.config, tile)
-            parts = [Part(func, (*range(len(func.params) - 1), -1))]
-        packed = elementwise.constants(work, {}, self.config)
-        return self._layer(name, parts, [lhs, rhs], packed, expected, kind)
+            schedule = LayerSchedule(work, kernels=(Kernel(tile),))
+        return self._layer(name, ELEMENTWISE, schedule, [lhs, rhs], {}, expected, kind)
 
     def finish(self, output: str) -> Case:
         return Case(self.builder.finish(), self.inputs, self.values[output], output)
@@ -209,7 +211,7 @@ def add_work(
 ) -> ElementwiseWorkload:
     """``int8(clamp(((lhs << left) + (rhs << right) + rounding) >> shift))`` of NCHW ``shape``."""
     sides = tuple(
-        Side(number, (Step("shl", amount),) if amount else ())
+        Prologue(number, (Step("shl", amount),) if amount else ())
         for number, amount in enumerate((left, right))
     )
     steps = [Step("add", rounding)] if rounding else []
@@ -230,6 +232,12 @@ def conv_tile(
     """A tile by hand: one image, one set of groups, the whole kernel."""
     tile = {"n": 1, "g": 1, "co": co, "oh": oh, "ow": ow, "ci": ci}
     return Choice(tile | dict(zip(("kh", "kw"), work.kernel, strict=True)), variant, slots)
+
+
+def chosen_tiling(work: Conv2dWorkload, config: VTAConfig) -> tuple[Grouping, Choice]:
+    """The grouping and the tile that the strategy chooses; VTAError where nothing fits."""
+    (kernel,) = CONV2D.choose(LayerWork(work), config).kernels
+    return grouping_of(kernel), kernel.choice
 
 
 def random_tiling(
@@ -298,7 +306,7 @@ def random_work(rng: Rng, **fixed: Any) -> Conv2dWorkload:
     work = Conv2dWorkload(height=1, width=1, **values)
     need = [
         max(
-            work.reach[k] - work.padding[k] - work.padding[k + 2],
+            work.extent[k] - work.padding[k] - work.padding[k + 2],
             1 - min(0, work.padding[k]) - min(0, work.padding[k + 2]),
         )
         for k in (0, 1)

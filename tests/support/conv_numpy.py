@@ -124,7 +124,7 @@ def numpy_elementwise(
 ) -> np.ndarray:
     """Sides, the operator between them and the epilogue, in int64."""
     values, waiting = [], list(operands)
-    for side in work.sides:
+    for side in work.prologues:
         count = sum(step.is_tensor for step in side.steps)
         wide = inputs[side.operand].astype(np.int64)
         values.append(numpy_steps(wide, side.steps, waiting[:count]))

@@ -1,4 +1,4 @@
-"""Which layers of a partitioned network hold consumers in their producer's tiles."""
+"""Which layers of a partitioned network are fused schedules."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import tvm
 
 from vta_byoc.partitioning.region import Region, region_functions
-from vta_byoc.strategies.fused.consumer import Tail
+from vta_byoc.strategies.fused.consumer import FusedConsumer
 from vta_byoc.strategy import Computation
 from vta_byoc.workload.workloads import PoolWorkload
 
@@ -52,16 +52,16 @@ def tiles_of(mod: tvm.IRModule) -> Tiles:
 def _count(layer: Computation, found: Tiles) -> None:
     found.layers += 1
     found.producers[layer.strategy.name] += 1
-    found.consumers.update(_kind(tail) for tail in layer.tails)
-    found.chains[PAIR if len(layer.tails) == 1 else CHAIN] += 1
+    found.consumers.update(_kind(consumer) for consumer in layer.fused)
+    found.chains[PAIR if len(layer.fused) == 1 else CHAIN] += 1
 
 
-def _kind(tail: Tail) -> str:
-    work = tail.work
+def _kind(consumer: FusedConsumer) -> str:
+    work = consumer.work
     if isinstance(work, PoolWorkload):
         return "max pool" if work.kind == "max" else "average pool"
     if work.op is None:
         return "unary"
-    one, two = work.sides
+    one, two = work.prologues
     slopes = one.operand == two.operand and one.steps != two.steps
     return "leaky" if slopes and work.op == "max" else "binary"

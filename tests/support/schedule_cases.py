@@ -66,10 +66,10 @@ def random_layer(kind: str, rng: np.random.Generator) -> tuple[str, Any]:
 
 def random_kernel(space: KernelSpace, rng: np.random.Generator) -> Kernel:
     """Any tiling of the space, whether it fits or not."""
-    way, tiles = space.ways[int(rng.integers(len(space.ways)))]
+    grouping, tiles = space.candidates[int(rng.integers(len(space.candidates)))]
     tile = {axis: int(rng.choice(list(sizes))) for axis, sizes in tiles.axes.items()}
     slots = tuple(int(n) for n in rng.integers(1, 3, 3))
-    return Kernel(Choice(tile, str(rng.choice(list(tiles.variants))), slots), way)  # type: ignore[arg-type]
+    return Kernel(Choice(tile, str(rng.choice(list(tiles.variants))), slots), grouping)  # type: ignore[arg-type]
 
 
 def random_schedule(
@@ -109,7 +109,7 @@ def given_for(
     data = [random_int8(rng, *shape) for shape in work.in_shapes]
     steps = list(work.epilogue.steps)
     if strategy == "elementwise":
-        steps = [s for side in work.sides for s in side.steps] + steps
+        steps = [s for side in work.prologues for s in side.steps] + steps
     operands = operand_values(rng, steps, work.out_shape)
     if strategy == "elementwise":
         return data, named(operands), elementwise_reference(work, data, operands)
@@ -138,14 +138,13 @@ def program_of(
     names = [f"x{i}" for i in range(len(work.in_shapes))]
     for name, shape in zip(names, work.in_shapes, strict=True):
         builder.symbol(name, "input", packed_shape(shape, config), "int8")
-    for number, value in enumerate(
-        strategy.constants(work, constants, config, schedule.kernels)
-    ):
+    values = strategy.constants(computation.schedule(config), constants, config)
+    for number, value in enumerate(values):
         names.append(builder.constant(f"c{number}", value))
     builder.symbol("y", "output", packed_shape(work.out_shape, config), "int8")
     names.append("y")
-    for part in computation.parts(config):
-        builder.layer("layer", part.func, [names[i] for i in part.args])
+    for kernel in computation.functions(config):
+        builder.layer("layer", kernel.func, [names[i] for i in kernel.args])
     program = builder.finish()
     check(program)
     return program

@@ -5,6 +5,7 @@ Every kernel works on float32[16]; the machine has a texture scope and an accumu
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 
@@ -41,6 +42,7 @@ SCOPES = (GLOBAL, TEX, ACC)
 T = 'R.Tensor((16,), "float32")'
 G, X, A = (f'R.Tensor((16,), "float32", "llvm:{i}:{s}")' for i, s in enumerate(SCOPES))
 TO_X, TO_A = (f'dst_vdevice="llvm:{SCOPES.index(s)}:{s}"' for s in (TEX, ACC))
+COPIES = {"X": TO_X, "A": TO_A}
 
 
 def kernel(name: str, *scopes: str, operands: int = 1, factor: int = 2) -> str:
@@ -102,6 +104,41 @@ def main(params: str, body: str, result: str, typed: str = T, outputs: str = "")
     )
 
 
+CALL = re.compile(r"(\w+)(?:: (\w))? = (\w+)\((.*)\)")
+COPY = re.compile(r"(\w+): (\w) <- (\w+)")
+TYPES = {"G": G, "X": X, "A": A}
+
+
+def program(
+    body: str, result: str, *scopes: str, params: str = "x", outputs: str = ""
+) -> tvm.IRModule:
+    """The module of ``main`` and the kernels that it calls, with VDevices of ``scopes``.
+
+    A line is a call ``a = conv(x)``, with the letter of its type ``a: X = conv_tex_tex(x_tex)``
+    where there are scopes; a copy ``x_tex: X <- x``; or a binding in TVMScript.  The scopes of a
+    kernel are the last parts of its name.
+    """
+    kernels: dict[str, str] = {}
+    lines = []
+    for line in textwrap.dedent(body).strip().splitlines():
+        if copy := COPY.fullmatch(line):
+            name, kind, source = copy.groups()
+            lines.append(f"{name}: {TYPES[kind]} = R.to_vdevice({source}, {COPIES[kind]})")
+        elif call := CALL.fullmatch(line):
+            name, kind, callee, operands = call.groups()
+            lines.append(
+                f"{name} = R.call_tir(cls.{callee}, ({operands},), out_ty={TYPES.get(kind, T)})"
+            )
+            named = [f"global.{part}" for part in callee.split("_")[1:]]
+            memories = [GLOBAL if memory == "global.global" else memory for memory in named]
+            kernels[callee] = kernel(callee, *memories, operands=operands.count(",") + 1)
+        else:
+            lines.append(re.sub(r"^(\w+): (\w) =", lambda m: f"{m[1]}: {TYPES[m[2]]} =", line))
+    typed = G if scopes else T
+    text = main(params, "\n".join(lines), result, typed, outputs)
+    return module(*kernels.values(), text, scopes=scopes)
+
+
 def demands(**needs: Needs) -> DemandFunction:
     """The demand function that knows kernels by the beginning of their names."""
 
@@ -140,16 +177,5 @@ def run(mod: tvm.IRModule) -> np.ndarray:
     return vm["main"](tvm.runtime.tensor(x)).numpy()
 
 
-CHAIN = module(
-    kernel("conv"),
-    kernel("pool"),
-    main(
-        "x",
-        f"""
-        a = R.call_tir(cls.conv, (x,), out_ty={T})
-        b = R.call_tir(cls.pool, (a,), out_ty={T})
-        """,
-        "b",
-    ),
-)
+CHAIN = program("a = conv(x)\nb = pool(a)", "b")
 """A convolution, and a pooling that reads it."""

@@ -33,7 +33,7 @@ def in_every_form(mod: tvm.IRModule) -> dict[Form, tvm.IRModule]:
 
 
 def bordered_net() -> IntegerNet:
-    """A convolution on VTA, a residual in its tiles, and an absolute value on the CPU."""
+    """A convolution on VTA, a residual fused into it, and an absolute value on the CPU."""
     net = IntegerNet(x=(1, 16, 6, 6))
     (x,) = net.params
     joined = net.residual(net.conv(x, 16, name="conv"), x, name="join")

@@ -189,7 +189,7 @@ class TestRefusals:
         )
 
     def test_a_pin_that_is_not_met(self, mod: tvm.IRModule, known: dict[str, Schedule]) -> None:
-        """A fused schedule where operators are not to share tiles."""
+        """A fused schedule where operators are not to be fused."""
         pins: dict[str, Any] = {"join": known["conv_b+join"]}
         with pytest.raises(VTAError) as error:
             partition_for_vta(mod, SIM, scopes="dram", schedules=Schedules(pins=pins))

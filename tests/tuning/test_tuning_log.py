@@ -78,7 +78,7 @@ def test_a_log_of_every_strategy_changes_the_program_and_no_bit(
     assert not left
     kinds = {layer.schedule.strategy for layer in layers}
     assert {"conv2d", "conv2d_transpose", "pool"} <= kinds
-    assert any(layer.schedule.tails for layer in layers)
+    assert any(layer.schedule.fused for layer in layers)
     entries = []
     for layer in layers:
         schedule = layer.schedule

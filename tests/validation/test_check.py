@@ -42,7 +42,7 @@ def check(
 @pytest.mark.parametrize("scopes", [ON, DRAM_ONLY])
 @pytest.mark.parametrize("build", [wide_net, island_net])
 def test_every_stored_tensor_is_compared(build: Callable[[], IntegerNet], scopes: str) -> None:
-    """With scopes ``second`` is added to in its tiles and never stored."""
+    """With scopes the sum is fused into ``second``, which is never stored."""
     net = build()
     mod = net.module(net.result)
     checks = check(mod, mod, net, scopes)

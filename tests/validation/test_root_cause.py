@@ -122,7 +122,7 @@ def convolved(**inputs: tuple[int, ...]) -> tuple[IntegerNet, relax.Var]:
 
 
 def shared_sum() -> IntegerNet:
-    """A sum in the tiles of a convolution."""
+    """A sum fused into a convolution."""
     net, result = convolved(y=(1, 40, 8, 6))
     operands = [(result, 2), (net.params[1], -1)]
     net.result = net.binary(relax.op.add, operands, Rescale(2, -90, 101), "layer")
@@ -130,7 +130,7 @@ def shared_sum() -> IntegerNet:
 
 
 def shared_chain() -> IntegerNet:
-    """A leaky relu and a pool in the tiles of a convolution."""
+    """A leaky relu and a pool fused into a convolution."""
     net, result = convolved()
     active = net.leaky_relu(result, 1, 3, Rescale(3, -128), "active")
     window = {"pool_size": (2, 2), "strides": (2, 2)}

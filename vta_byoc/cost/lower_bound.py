@@ -119,7 +119,7 @@ def _conv_transpose(work: ConvTransposeWorkload, config: VTAConfig) -> tuple[int
 def _elementwise(work: ElementwiseWorkload, config: VTAConfig) -> tuple[int, int]:
     """Loads into the accumulator are compute work: the ALU waits for them."""
     vectors, time = _vectors(work.out_shape, config), config.timing
-    steps = tuple(s for side in work.sides for s in side.steps) + work.epilogue.steps
+    steps = tuple(s for side in work.prologues for s in side.steps) + work.epilogue.steps
     alu = _steps(steps, config) + (time.alu_tensor_cycles if work.op is not None else 0)
     nbytes = _nbytes(work.out_shape, config)
     load = -(-(work.operands - 1) * nbytes // time.port_bytes)

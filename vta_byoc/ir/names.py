@@ -5,10 +5,10 @@ from __future__ import annotations
 from vta_byoc.ir.bindings import SEPARATOR
 
 JOINT = "+"
-"""Stands between the operators that share tiles."""
+"""Stands between the operators of a fused schedule."""
 
 
 def operators_of(layer: str) -> list[str]:
     """The operators that a layer of a program computes: a second layer of ``x`` is ``x__2``, and
-    ``x+y`` has ``y`` in the tiles of ``x``."""
+    ``x+y`` has ``y`` fused into ``x``."""
     return [name.split(SEPARATOR)[0] for name in layer.split(JOINT)]

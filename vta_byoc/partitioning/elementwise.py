@@ -24,7 +24,7 @@ from vta_byoc.partitioning.entry import Parsed, PatternEntry, Plan
 from vta_byoc.partitioning.layers import simple_plan
 from vta_byoc.partitioning.steps import NO_MUL, Range, StepReader, axes_of
 from vta_byoc.workload.layout import NCHW, canonical
-from vta_byoc.workload.workloads import ElementwiseWorkload, Epilogue, Side
+from vta_byoc.workload.workloads import ElementwiseWorkload, Epilogue, Prologue
 
 CONSTANT_SIDE = Refusal(
     "one side is a constant int8 tensor",
@@ -101,7 +101,7 @@ def read_binary(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     for source, steps in chains:
         reader = _reader(shape, Range.int8(_channels(shape)), config, "a side of the operator")
         reader.read(steps)
-        sides.append(Side(operands.index(source), tuple(reader.steps)))
+        sides.append(Prologue(operands.index(source), tuple(reader.steps)))
         tensors += reader.operands
         ranges.append(reader.range)
     reader = _reader(shape, _combined(op, *ranges), config, "the result", widened=False)
@@ -116,7 +116,7 @@ def read_unary(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     shape = static_shape(source)
     reader = _reader(shape, Range.int8(_channels(shape)), config, "the value")
     reader.read(steps_of(bindings[1:]))
-    return _parsed(_workload(shape, (Side(0),), None, reader), [source], reader.operands)
+    return _parsed(_workload(shape, (Prologue(0),), None, reader), [source], reader.operands)
 
 
 def read_clamp(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
@@ -126,7 +126,7 @@ def read_clamp(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     shape = static_shape(source)
     reader = _reader(shape, Range.int8(_channels(shape)), config, "the value")
     reader.read((s[0], s[1]) for s in steps if s)
-    return _parsed(_workload(shape, (Side(0),), None, reader), [source], reader.operands)
+    return _parsed(_workload(shape, (Prologue(0),), None, reader), [source], reader.operands)
 
 
 def _is_binary(expr: relax.Expr) -> bool:
@@ -186,7 +186,7 @@ def _combined(op: str, left: Range, right: Range) -> Range:
 
 
 def _workload(
-    shape: tuple[int, ...], sides: tuple[Side, ...], op: str | None, reader: StepReader
+    shape: tuple[int, ...], sides: tuple[Prologue, ...], op: str | None, reader: StepReader
 ) -> ElementwiseWorkload:
     n, c, h, w = canonical(shape, NCHW) or (0, 0, 0, 0)
     return ElementwiseWorkload(n, c, h, w, sides, op, Epilogue(tuple(reader.steps)))

@@ -11,6 +11,7 @@ from tvm import relax
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.ir.chains import Binding, Graph
+from vta_byoc.strategies.base import LayerSchedule
 from vta_byoc.strategies.te.kernel import Kernels
 from vta_byoc.strategy import STRATEGIES
 from vta_byoc.workload.im2col import Fold
@@ -100,9 +101,9 @@ class Plan:
     candidate: Candidate
     fold: Fold | None = None
 
-    def constants(self, kernels: Kernels, config: VTAConfig) -> list[np.ndarray]:
-        """The strategy's packed constant arguments for ``kernels``."""
-        return STRATEGIES[self.strategy].constants(self.work, self.arrays, config, kernels)
+    def constants(self, schedule: LayerSchedule[Any], config: VTAConfig) -> list[np.ndarray]:
+        """The strategy's packed constant arguments for ``schedule``."""
+        return STRATEGIES[self.strategy].constants(schedule, self.arrays, config)
 
 
 MatchBindings = Callable[[Graph, Binding], "list[Binding] | None"]

@@ -64,10 +64,10 @@ def region_calls(mod: tvm.IRModule) -> dict[relax.Var, RegionCall]:
 class Step:
     """One composite of a region: its packed computes, argument tensors, result tensor.
 
-    The first of ``computes`` is the producer; each further one is a consumer that takes the result
-    before it from the same tiles, as its argument number ``carried``; ``inside`` are these results.
+    The first of ``computes`` is the producer; each further one is a consumer fused into the one
+    before it, whose result is its argument number ``carried``; ``inside`` are these results.
     ``source`` is the model's operator that it computes, or a part of; several, joined by JOINT,
-    where tiles are shared.  ``chosen``: its schedule, as the composite has it.
+    of a fused schedule.  ``chosen``: its schedule, as the composite has it.
     """
 
     composite: str

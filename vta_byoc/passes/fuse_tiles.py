@@ -1,10 +1,10 @@
-"""Tensors that never visit DRAM: consumers in their producer's tiles.
+"""Tensors that never visit DRAM: consumers fused into their producers.
 
-An elementwise operator or a pool demands each operand in the accumulator buffer.  The demand is met
+An elementwise operator or a pool requires each operand in the accumulator buffer.  That is met
 where the operand's producer can hand over its tiles, nobody else reads the tensor, and both
 together cost no more than apart (within the tolerance in which the choice of tiles, part of the
 same estimate, takes the least traffic).  What was decided, and why not, is recorded on the module
-(:func:`sharing_record`).
+(`sharing_record`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import tvm
 from tvm import relax
@@ -21,33 +21,25 @@ from tvm import relax
 from vta_byoc.cost.search import TOLERANCE
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.ir.bindings import (
-    FunctionWriter,
-    static_shape,
-    straight_bindings,
-    substituted,
-    users_of,
-)
+from vta_byoc.ir.bindings import static_shape, straight_bindings, users_of
 from vta_byoc.ir.legality import PACKED
 from vta_byoc.ir.names import JOINT
 from vta_byoc.ir.stage import Stage
-from vta_byoc.partitioning.composite import RESULT_ATTR, SOURCE_ATTR, composites
-from vta_byoc.partitioning.entry import Candidate
-from vta_byoc.partitioning.placement import Placement, placements, with_placements
+from vta_byoc.partitioning.composite import SOURCE_ATTR, composites
 from vta_byoc.partitioning.region import chosen_of, computes_of
-from vta_byoc.strategies.fused.consumer import Tail, keeps_int8
-from vta_byoc.strategies.te.kernel import SCHEDULE_ATTR
+from vta_byoc.passes.fused_module import Node, with_fused_composites
+from vta_byoc.strategies.fused.consumer import FusedConsumer, keeps_int8
 from vta_byoc.strategy import Computation, computation_of
 from vta_byoc.tuning.schedules import Schedules, chosen_for
 from vta_byoc.workload.memory import ACC, DRAM_INP
 from vta_byoc.workload.workloads import ElementwiseWorkload, PoolWorkload
 
 SHARING_ATTR = "vta.sharing"
-SHARED = "in its producer's tiles: stays on chip"
+SHARED = "fused into its producer: stays on chip"
 HINTED = "demanded on chip"
 Demands = Mapping[tuple[str, str], str]
 """(consumer, tensor) -> scope, both named by their results."""
-SHARE_TILES = Stage("ShareTiles", PACKED, PACKED, "computes consumers in their producer's tiles")
+FUSE_TILES = Stage("FuseTiles", PACKED, PACKED, "fuses consumers into their producers")
 
 
 @dataclass(frozen=True)
@@ -72,57 +64,40 @@ class Sharing:
     together: float = 0.0
 
 
-def share_tiles(
+def fuse_tiles(
     config: VTAConfig, demands: Demands | None = None, schedules: Schedules | None = None
 ) -> tvm.transform.Pass:
-    """Merge packed composites that share tiles; ``demands`` overrule the consumers' own,
-    ``schedules`` those that strategies choose.  Who shares tiles does not depend on schedules of a
-    log: estimates of what strategies choose decide.
+    """Fuse consumers into the tiles of their producers, one composite for each fused schedule.
+
+    Estimates of what strategies choose decide, never the schedules of a log.
+
+    Args:
+        config: the machine.
+        demands: the memory in which a consumer is to have an operand; they overrule the estimates.
+        schedules: overrule those that strategies choose by estimate.
 
     Raises:
         VTAError: a demand that cannot be met, or of a consumer that does not read the tensor.
     """
 
-    @SHARE_TILES
+    @FUSE_TILES
     def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        return _Sharer(mod, config, demands or {}, schedules).run()
+        return _Fuser(mod, config, demands or {}, schedules).run()
 
     return run
 
 
 def sharing_record(mod: tvm.IRModule) -> list[Sharing]:
-    """What :func:`share_tiles` decided, in order of the consumers; empty before it has run."""
+    """What `fuse_tiles` decided, in order of the consumers; empty before it has run."""
     text = mod.get_attr(SHARING_ATTR)
     return [] if text is None else [Sharing(**item) for item in json.loads(str(text))]
 
 
-@dataclass
-class _Node:
-    """A call of a packed composite."""
-
-    var: relax.Var
-    function: relax.Function
-    args: list[relax.Expr]
-    computation: Computation
-    cycles: float
-    sources: tuple[str, ...]
-    inside: list[_Node] = field(default_factory=list)
-
-    @property
-    def result(self) -> str:
-        return str(self.function.attrs[RESULT_ATTR])
-
-    @property
-    def operands(self) -> list[relax.Expr]:
-        """The int8 operands of the composite alone."""
-        return self.args[: len(self.computation.work.in_shapes)]
-
-
 @dataclass(frozen=True)
-class _Way:
-    """Operand number ``operand`` of a consumer from the tiles of ``producer``."""
+class _Candidate:
+    """A consumer fused into ``producer`` by its operand number ``operand``."""
 
-    producer: _Node
+    producer: Node
     operand: int
     together: Computation
     cycles: float
@@ -132,7 +107,7 @@ class _Refused(Exception):
     """Why an operand cannot be taken on chip."""
 
 
-class _Sharer:
+class _Fuser:
     def __init__(
         self,
         mod: tvm.IRModule,
@@ -145,7 +120,7 @@ class _Sharer:
         self._groups = composites(mod)
         self._main = mod["main"]
         self._users = users_of(self._main)
-        self._nodes: dict[relax.Var, _Node] = {}
+        self._nodes: dict[relax.Var, Node] = {}
         self._record: list[Sharing] = []
 
     def run(self) -> tvm.IRModule:
@@ -157,10 +132,12 @@ class _Sharer:
         for var in list(self._nodes):
             node = self._nodes[var]
             if isinstance(node.computation.work, ElementwiseWorkload | PoolWorkload):
-                self._place(node)
+                self._decide(node)
         if not self._record:
             return self._mod
-        mod = self._rewritten() if any(s.scope == ACC for s in self._record) else self._mod
+        mod = self._mod
+        if any(item.scope == ACC for item in self._record):
+            mod = with_fused_composites(mod, self._nodes, self._config)
         text = json.dumps([dataclasses.asdict(item) for item in self._record])
         return mod.with_attr(SHARING_ATTR, text)
 
@@ -173,24 +150,24 @@ class _Sharer:
                     found[node.result, self._nodes[arg].result] = scope
         return found
 
-    def _node(self, binding: relax.VarBinding) -> _Node | None:
+    def _node(self, binding: relax.VarBinding) -> Node | None:
         call = binding.value
         if not isinstance(call, relax.Call) or not isinstance(call.op, tvm.ir.GlobalVar):
             return None
         function = self._groups.get(call.op.name_hint)
         if function is None:
             return None
-        computes, carried, _ = computes_of(function)
+        computes, operands, _ = computes_of(function)
         funcs = [self._mod[c] for c in computes]
-        computation = computation_of(funcs, carried, chosen_of(function))
+        computation = computation_of(funcs, operands, chosen_of(function))
         cycles = computation.by_estimate(self._config).estimate(self._config)
         source = str(function.attrs[SOURCE_ATTR])
-        return _Node(binding.var, function, list(call.args), computation, cycles, (source,))
+        return Node(binding.var, function, list(call.args), computation, cycles, (source,))
 
     # ---------------------------------------------------------------- decisions
-    def _place(self, node: _Node) -> None:
+    def _decide(self, node: Node) -> None:
         """Decide where the operands of a consumer are taken from."""
-        ways: list[_Way] = []
+        candidates: list[_Candidate] = []
         reasons: dict[relax.Var, str] = {}
         operands = node.operands
         for operand, arg in enumerate(operands):
@@ -201,45 +178,45 @@ class _Sharer:
                 reasons[arg] = f"demanded in {asked}"
                 continue
             try:
-                ways.append(self._way(node, operand))
+                candidates.append(self._candidate(node, operand))
             except _Refused as refused:
                 reasons[arg] = str(refused)
-        best = self._best(node, ways, reasons)
+        best = self._best(node, candidates, reasons)
         for arg in dict.fromkeys(operands):
             if arg in self._nodes:
-                self._note(node, arg, best, ways, reasons)
+                self._note(node, arg, best, candidates, reasons)
         if best is not None:
             self._merge(node, best)
 
     def _best(
-        self, node: _Node, ways: Sequence[_Way], reasons: dict[relax.Var, str]
-    ) -> _Way | None:
-        """The cheapest way, if it costs no more than apart or is demanded."""
-        hinted = [w for w in ways if self._hinted(node, w.producer)]
-        found: _Way | None = None
-        for way in hinted or ways:
-            apart = way.producer.cycles + node.cycles
-            if not hinted and way.cycles > (1 + TOLERANCE) * apart:
-                reasons[way.producer.var] = (
-                    f"together {way.cycles:,.0f} cycles by estimate, apart {apart:,.0f}"
+        self, node: Node, candidates: Sequence[_Candidate], reasons: dict[relax.Var, str]
+    ) -> _Candidate | None:
+        """The cheapest candidate, if it costs no more than apart or is demanded."""
+        hinted = [c for c in candidates if self._hinted(node, c.producer)]
+        found: _Candidate | None = None
+        for candidate in hinted or candidates:
+            apart = candidate.producer.cycles + node.cycles
+            if not hinted and candidate.cycles > (1 + TOLERANCE) * apart:
+                reasons[candidate.producer.var] = (
+                    f"together {candidate.cycles:,.0f} cycles by estimate, apart {apart:,.0f}"
                 )
-            elif found is None or self._gain(node, way) > self._gain(node, found):
-                found = way
-        self._check_hints(node, found, ways, reasons)
+            elif found is None or self._gain(node, candidate) > self._gain(node, found):
+                found = candidate
+        self._check_hints(node, found, candidates, reasons)
         return found
 
     @staticmethod
-    def _gain(node: _Node, way: _Way) -> float:
-        return way.producer.cycles + node.cycles - way.cycles
+    def _gain(node: Node, candidate: _Candidate) -> float:
+        return candidate.producer.cycles + node.cycles - candidate.cycles
 
-    def _hinted(self, node: _Node, producer: _Node) -> bool:
+    def _hinted(self, node: Node, producer: Node) -> bool:
         return self._demands.get((node.result, producer.result)) == ACC
 
     def _check_hints(
         self,
-        node: _Node,
-        best: _Way | None,
-        ways: Sequence[_Way],
+        node: Node,
+        best: _Candidate | None,
+        candidates: Sequence[_Candidate],
         reasons: Mapping[relax.Var, str],
     ) -> None:
         """A demand written by the user is met or refused, never dropped."""
@@ -248,29 +225,29 @@ class _Sharer:
         for arg in hinted:
             tensor = self._nodes[arg].result
             asked = f'tensor "{tensor}": consumer "{node.result}" is to take it in scope "{ACC}"'
-            if not any(way.producer.var.same_as(arg) for way in ways):
+            if not any(candidate.producer.var.same_as(arg) for candidate in candidates):
                 raise VTAError(f"{asked}: {reasons[arg]}; demand {DRAM_INP} or drop the demand")
             if best is not None and not best.producer.var.same_as(arg):
                 other = best.producer.result
                 raise VTAError(
-                    f'{asked}, and "{other}" too: need one operand in the tile, have two demands; '
+                    f'{asked}, and "{other}" too: need one fused operand, have two demands; '
                     "keep one of them"
                 )
 
-    def _way(self, node: _Node, operand: int) -> _Way:
+    def _candidate(self, node: Node, operand: int) -> _Candidate:
         """How ``node`` takes an operand from its producer's tiles."""
         producer = self._nodes[node.args[operand]]
         strategy = producer.computation.strategy
-        if len(node.computation.tails):
-            raise _Refused("need its consumer alone, have consumers in its tiles")
+        if len(node.computation.fused):
+            raise _Refused("need its consumer alone, have consumers fused into it")
         pinned = next((n.result for n in (producer, node) if n.computation.is_pinned), None)
         if pinned is not None:
             raise _Refused(f'need tiles to choose for both, have a pinned schedule of "{pinned}"')
-        if strategy.shared is None:
+        if not strategy.fuses:
             raise _Refused(
                 f"need a producer whose accumulators keep its result, have {strategy.name}"
             )
-        last = producer.computation.tails
+        last = producer.computation.fused
         if not keeps_int8(last[-1].work if last else producer.computation.work):
             raise _Refused("need clamps to int8 at the producer's end, have wider values")
         readers = self._users.get(producer.var, [])
@@ -280,29 +257,30 @@ class _Sharer:
             raise _Refused(f'need "{node.result}" as its only reader, have {names} too')
         work = node.computation.work
         assert isinstance(work, ElementwiseWorkload | PoolWorkload)
-        tail = Tail(work, operand)
+        consumer = FusedConsumer(work, operand)
         try:
-            together = dataclasses.replace(producer.computation, tails=(*last, tail), chosen=None)
+            fused = (*last, consumer)
+            together = dataclasses.replace(producer.computation, fused=fused, chosen=None)
             together = together.by_estimate(self._config)
-            return _Way(producer, operand, together, together.estimate(self._config))
+            return _Candidate(producer, operand, together, together.estimate(self._config))
         except VTAError as error:
             raise _Refused(str(error)) from error
 
     def _note(
         self,
-        node: _Node,
+        node: Node,
         arg: relax.Var,
-        best: _Way | None,
-        ways: Sequence[_Way],
+        best: _Candidate | None,
+        candidates: Sequence[_Candidate],
         reasons: Mapping[relax.Var, str],
     ) -> None:
         producer = self._nodes[arg]
-        way = next((w for w in ways if w.producer is producer), None)
+        candidate = next((c for c in candidates if c.producer is producer), None)
         taken = best is not None and best.producer is producer
         nbytes = math.prod(static_shape(arg))
         rule = SHARED
         if not taken:
-            rule = reasons.get(arg, "the other operand is in the tile")
+            rule = reasons.get(arg, "the other operand is fused")
         elif self._hinted(node, producer):
             rule = HINTED
         self._record.append(
@@ -313,131 +291,28 @@ class _Sharer:
                 rule,
                 nbytes,
                 2 * nbytes if taken else 0,
-                producer.cycles + node.cycles if way else 0.0,
-                way.cycles if way else 0.0,
+                producer.cycles + node.cycles if candidate else 0.0,
+                candidate.cycles if candidate else 0.0,
             )
         )
 
     # ---------------------------------------------------------------- merging
-    def _merge(self, node: _Node, way: _Way) -> None:
-        """``node`` becomes the producer with the consumer in its tiles."""
-        producer = way.producer
+    def _merge(self, node: Node, candidate: _Candidate) -> None:
+        """``node`` becomes the producer with the consumer fused into it."""
+        producer = candidate.producer
         sources = (*producer.sources, *node.sources)
         names = [node.result, JOINT.join(dict.fromkeys(sources))]
-        together = chosen_for(self._schedules, names, way.together, self._config)
-        own = node.args[: way.operand] + node.args[way.operand + 1 :]
+        together = chosen_for(self._schedules, names, candidate.together, self._config)
+        own = node.args[: candidate.operand] + node.args[candidate.operand + 1 :]
         del self._nodes[producer.var]
         self._nodes[node.var] = dataclasses.replace(
             node,
             args=[*producer.args, *own],
             computation=together,
-            cycles=way.cycles,
+            cycles=candidate.cycles,
             sources=sources,
             inside=[*(producer.inside or [producer]), node],
         )
-
-    def _rewritten(self) -> tvm.IRModule:
-        gone = {n.var for node in self._nodes.values() for n in node.inside[:-1]}
-        used = {
-            b.value.op.name_hint
-            for b in straight_bindings(self._main)
-            if b.var in self._nodes and not self._nodes[b.var].inside
-        }
-        kept = {
-            gv: func
-            for gv, func in self._mod.functions.items()
-            if gv.name_hint != "main" and (gv.name_hint not in self._groups or gv.name_hint in used)
-        }
-        builder = relax.BlockBuilder(tvm.IRModule(kept))
-        writer = FunctionWriter(builder)
-        env: dict[relax.Var, relax.Expr] = {}
-        for binding in straight_bindings(self._main):
-            var = binding.var
-            node = self._nodes.get(var)
-            if var in gone:
-                continue
-            value = binding.value
-            if node is not None and node.inside:
-                function = _merged(node, builder)
-                name = str(function.attrs["Composite"]).replace(".", "_")
-                value = relax.Call(builder.add_func(function, name), node.args)
-            env[var] = writer.emit(substituted(value, env), str(var.name))
-        main = writer.finish(self._main, substituted(self._main.body.body, env))
-        result = builder.get()
-        result.update_func(self._mod.get_global_var("main"), main)
-        for key, value in (self._mod.attrs or {}).items():
-            result = result.with_attr(key, value)
-        result = with_placements(result, self._placement())
-        return relax.transform.Normalize()(result)
-
-    def _scheduled(self, node: _Node) -> float:
-        """Estimated cycles with the kernels that it has."""
-        return node.computation.estimate(self._config)
-
-    def _placement(self) -> list[Placement]:
-        """The placement record: a consumer's cycles are those it adds to its producer's.
-
-        An operator of several composites may be in the tiles of several producers.
-        """
-        homes: dict[str, list[str]] = {}
-        added: dict[str, float] = {}
-        for node in self._nodes.values():
-            first, *rest = node.inside or [node]
-            if not rest:
-                continue
-            more = max(0.0, self._scheduled(node) - self._scheduled(first))
-            for consumer in rest:
-                (source,) = consumer.sources
-                homes.setdefault(source, []).append(first.sources[0])
-                spared = self._scheduled(consumer)
-                added[source] = added.get(source, 0.0) + more / len(rest) - spared
-        records = []
-        for record in placements(self._mod):
-            if record.name in homes:
-                how = f"in the tiles of {', '.join(dict.fromkeys(homes[record.name]))}"
-                cycles = max(0, round(record.cycles + added[record.name]))
-                record = dataclasses.replace(record, computed_by=(Candidate(how),), cycles=cycles)
-            records.append(record)
-        return records
-
-
-def _merged(node: _Node, builder: relax.BlockBuilder) -> relax.Function:
-    """The composite that computes producer and consumers one after the other."""
-    params: list[relax.Var] = []
-    bindings: list[relax.VarBinding] = []
-    before: relax.Var | None = None
-    tails = iter(node.computation.tails)
-    for part in node.inside:
-        carried = next(tails).carried if before is not None else -1
-        args: list[relax.Expr] = []
-        for position, param in enumerate(part.function.params):
-            if position == carried:
-                assert before is not None
-                args.append(before)
-            else:
-                params.append(relax.Var(f"x{len(params)}", param.ty))
-                args.append(params[-1])
-        (binding,) = part.function.body.blocks[0].bindings
-        called = relax.call_tir(binding.value.args[0], args, out_ty=binding.var.ty)
-        call = builder.normalize(called)
-        last = part is node.inside[-1]
-        before = (relax.Var if last else relax.DataflowVar)("out" if last else part.result, call.ty)
-        bindings.append(relax.VarBinding(before, call))
-    assert before is not None
-    body = relax.SeqExpr([relax.DataflowBlock(bindings)], before)
-    chosen = node.computation.chosen
-    assert chosen is not None
-    first, *rest = (str(part.function.attrs["Composite"]) for part in node.inside)
-    name = "_".join([first, *(other.partition(".")[2] for other in rest)])
-    return relax.Function(params, body, ret_ty=before.ty).with_attrs(
-        {
-            "Composite": name,
-            "Primitive": True,
-            SOURCE_ATTR: JOINT.join(dict.fromkeys(node.sources)),
-            RESULT_ATTR: node.result,
-            SCHEDULE_ATTR: chosen.to_text(),
-        }
-    )
 
 
 def _check_names(demands: Demands, reads: Mapping[tuple[str, str], str]) -> None:
@@ -456,4 +331,3 @@ def _check_names(demands: Demands, reads: Mapping[tuple[str, str], str]) -> None
                 f"{asked}: need {reads[consumer, tensor]}, which its instructions load, or "
                 f"{ACC}, have {scope}; name one of the two"
             )
-

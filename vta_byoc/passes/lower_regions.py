@@ -65,21 +65,21 @@ def compile_region(
                 builder.constant(name, constants[position], *place(name))
         else:
             builder.symbol(name, "input", *region.tensors[name], *place(name))
-    homes = _homes(mod, region, config)
+    in_place = _in_place(mod, region, config)
     for step in region.steps:
         kind = "output" if step.output in region.outputs else "temp"
         tensor, where = region.tensors[step.output], place(step.output)
-        home = homes.get(step.output)
-        inside = (home.step.output, home.offset) if home else None
+        place_of = in_place.get(step.output)
+        inside = (place_of.step.output, place_of.offset) if place_of else None
         builder.symbol(step.output, kind, *tensor, *where, inside=inside)
     builder.share(_lifetimes(region))
     for step in region.steps:
         tensors = [*step.args, step.output]
-        for part in computation_in(mod, step, runs).parts(config):
-            home = homes.get(tensors[part.args[0]])
-            if home is None or home.step is not step or home.position != part.args[0]:
-                bound = [shared.get(tensors[i], tensors[i]) for i in part.args]
-                builder.layer(region.layer_name(step), part.func, bound)
+        for kernel in computation_in(mod, step, runs).functions(config):
+            stored = in_place.get(tensors[kernel.args[0]])
+            if stored is None or stored.step is not step or stored.position != kernel.args[0]:
+                bound = [shared.get(tensors[i], tensors[i]) for i in kernel.args]
+                builder.layer(region.layer_name(step), kernel.func, bound)
     program = builder.finish()
     check(program)  # a program that could hang or race is never handed out
     return program
@@ -91,8 +91,10 @@ def weight_runs_of(
     constants: Mapping[int, np.ndarray],
     config: VTAConfig,
 ) -> list[WeightRun]:
-    """The steps of region ``func`` that load their weights once; arguments as of
-    :func:`compile_region`, which does so."""
+    """The steps of region ``func`` that load their weights once.
+
+    Arguments are as of `compile_region`, which compiles them so.
+    """
     region = Region.of(func)
     shared = _shared(region, constants, _placing(func, region, config))
     return weight_runs(mod, region, shared, config)
@@ -138,24 +140,26 @@ def _lifetimes(region: Region) -> dict[str, Lifetime]:
 
 
 @dataclass(frozen=True)
-class _Home:
-    """A tensor is stored at byte ``offset`` of the result of ``step``, whose argument number
-    ``position`` it is."""
+class _InPlace:
+    """Where a tensor is stored instead of being copied there.
+
+    That is byte ``offset`` of the result of ``step``, whose argument number ``position`` it is.
+    """
 
     step: Step
     position: int
     offset: int
 
 
-def _homes(mod: tvm.IRModule, region: Region, config: VTAConfig) -> dict[str, _Home]:
-    """Tensors that are stored right where a later step would copy them to."""
+def _in_place(mod: tvm.IRModule, region: Region, config: VTAConfig) -> dict[str, _InPlace]:
+    """The tensors that are stored right where a later step would copy them to."""
     stored = {step.output for step in region.steps}
-    found: dict[str, _Home] = {}
+    found: dict[str, _InPlace] = {}
     for step in region.steps:
-        homes = step.computation(mod).homes(config)
-        for position, (arg, home) in enumerate(zip(step.args, homes, strict=False)):
-            if home is not None and arg in stored and arg not in found:
-                found[arg] = _Home(step, position, home)
+        offsets = step.computation(mod).in_place_offsets(config)
+        for position, (arg, offset) in enumerate(zip(step.args, offsets, strict=False)):
+            if offset is not None and arg in stored and arg not in found:
+                found[arg] = _InPlace(step, position, offset)
     return found
 
 
@@ -185,9 +189,7 @@ def lower_regions(
         kept = {gv: f for gv, f in mod.functions.items() if gv.name_hint not in gone}
         result = tvm.IRModule(kept, attrs=mod.attrs)
         result.update_func(result.get_global_var("main"), main)
-        result = relax.transform.DeadCodeElimination(["main"])(
-            relax.transform.Normalize()(result)
-        )
+        result = relax.transform.DeadCodeElimination(["main"])(relax.transform.Normalize()(result))
         modules = [*(mod.attrs or {}).get("external_mods", []), driver.module(config, target)]
         result = with_signature(result).with_attr("external_mods", modules)
         return result.with_attr(REGIONS_ATTR, json.dumps(list(record.programs)))

@@ -63,7 +63,7 @@ def computation_in(mod: tvm.IRModule, step: Step, runs: Sequence[WeightRun]) -> 
     for run in runs:
         if step.output in run.results:
             chosen = run.chosen[run.results.index(step.output)]
-            return dataclasses.replace(computation, calls=run.calls, chosen=chosen)
+            return dataclasses.replace(computation, weight_batch=run.calls, chosen=chosen)
     return computation
 
 
@@ -77,30 +77,30 @@ def _alike(
         weights = _weights_of(step, computation)
         if weights is None or weights not in same:
             return step.output
-        end, tails = computation.work.epilogue, len(computation.tails)
+        end, fused = computation.work.epilogue, len(computation.fused)
         assert not isinstance(computation.work, MoveWorkload), "copies have no weights in common"
         work = dataclasses.replace(computation.work, epilogue=Epilogue(dtype=end.dtype))
-        return computation.strategy.name, work, end.tensors, tails, same[weights]
+        return computation.strategy.name, work, end.tensors, fused, same[weights]
 
     for _, run in itertools.groupby(steps, key):
         yield list(run)
 
 
 def _weights_of(step: Step, computation: Computation) -> str | None:
-    """The argument of ``step`` that calls can have in common; a tile that a user chose is for one
-    call."""
-    if computation.strategy.repeated is None or computation.is_pinned:
+    """The argument of ``step`` that calls can have in common.
+
+    There is none where a user chose the tile: it is for one call.
+    """
+    if not computation.strategy.reuses_weights or computation.is_pinned:
         return None
     return step.args[computation.strategy.scopes(computation.work).index(DRAM_WGT)]
 
 
-def _kept(
-    mod: tvm.IRModule, steps: Sequence[Step], config: VTAConfig
-) -> tuple[Chosen, ...] | None:
+def _kept(mod: tvm.IRModule, steps: Sequence[Step], config: VTAConfig) -> tuple[Chosen, ...] | None:
     """The schedules of ``steps`` where all take one tile that leaves the weights in SRAM."""
-    calls = [dataclasses.replace(s.computation(mod), calls=len(steps)) for s in steps]
+    calls = [dataclasses.replace(s.computation(mod), weight_batch=len(steps)) for s in steps]
     calls = [call.by_estimate(config) for call in calls]
-    keeps = [call.shared(config).keeps for call in calls]
+    keeps = [call.strategy.kept_tile(call.schedule(config), config) for call in calls]
     first = keeps[0]
     if first is None or any(
         k is None or (k.tile, k.variant, k.slots) != (first.tile, first.variant, first.slots)

@@ -22,10 +22,10 @@ from vta_byoc.cost.usage import depths, needs
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.partitioning.region import Region, Step, region_calls
-from vta_byoc.strategies.fused.consumer import Tail, TailWork
+from vta_byoc.strategies.fused.consumer import ConsumerWork, FusedConsumer
 from vta_byoc.strategies.te.kernel import ESTIMATE, MEMORIES, Chosen, Kernel, Kernels, KernelSpace
-from vta_byoc.strategy import STRATEGIES, Computation
-from vta_byoc.workload.workloads import PoolWorkload, Workload, from_json, to_json
+from vta_byoc.strategy import STRATEGIES, Computation, LayerWork
+from vta_byoc.workload.workloads import Workload, from_json, to_json
 
 MOST_SLOTS = 2
 
@@ -38,19 +38,19 @@ class Schedule:
         strategy: key of the table of strategies.
         work: its workload (shapes, epilogue).
         kernels: the loop nests in their order: tile, loop order, slots, groups, estimated cycles.
-        tails: operators fused into its tiles.
+        fused: operators fused into it.
     """
 
     strategy: str
     work: Workload
     kernels: Kernels
-    tails: tuple[Tail, ...] = ()
+    fused: tuple[FusedConsumer, ...] = ()
 
     @classmethod
     def of(cls, computation: Computation, config: VTAConfig) -> Schedule:
         """The schedule of a computation."""
         kernels = computation.kernels(config)
-        return cls(computation.strategy.name, computation.work, kernels, computation.tails)
+        return cls(computation.strategy.name, computation.work, kernels, computation.fused)
 
     @property
     def key(self) -> str:
@@ -64,11 +64,11 @@ class Schedule:
             "workload": json.loads(to_json(self.work)),
             "fused": [
                 {
-                    "strategy": strategy_of_tail(tail),
-                    "workload": json.loads(to_json(tail.work)),
-                    "operand": tail.carried,
+                    "strategy": each.strategy,
+                    "workload": json.loads(to_json(each.work)),
+                    "operand": each.operand,
                 }
-                for tail in self.tails
+                for each in self.fused
             ],
         }
 
@@ -82,15 +82,15 @@ class Schedule:
         fields: Mapping[str, Any] = value
         strategy = str(fields["strategy"])
         work = _workload(strategy, fields["workload"])
-        tails = tuple(
-            Tail(
-                cast(TailWork, _workload(fused["strategy"], fused["workload"])),
+        consumers = tuple(
+            FusedConsumer(
+                cast(ConsumerWork, _workload(fused["strategy"], fused["workload"])),
                 int(fused["operand"]),
             )
             for fused in fields["fused"]
         )
         kernels = tuple(Kernel.from_json(kernel) for kernel in fields["kernels"])
-        return cls(strategy, work, kernels, tails)
+        return cls(strategy, work, kernels, consumers)
 
     @property
     def cycles(self) -> float:
@@ -106,7 +106,7 @@ class Schedule:
     @property
     def layer_text(self) -> str:
         """What is computed, in short."""
-        fused = "".join(f"+{strategy_of_tail(tail)}" for tail in self.tails)
+        fused = "".join(f"+{each.strategy}" for each in self.fused)
         shapes = ["x".join(map(str, shape)) for shape in self.work.in_shapes]
         out = "x".join(map(str, self.work.out_shape))
         return f"{self.strategy}{fused} {', '.join(shapes)} to {out}"
@@ -134,11 +134,11 @@ class Schedule:
     def computation(self, origin: str = ESTIMATE) -> Computation:
         """What is computed, with these kernels."""
         chosen = Chosen(self.kernels, origin)
-        return Computation(STRATEGIES[self.strategy], self.work, self.tails, chosen=chosen)
+        return Computation(STRATEGIES[self.strategy], self.work, self.fused, chosen=chosen)
 
     def spaces(self, config: VTAConfig) -> tuple[KernelSpace, ...]:
         """What each kernel could be; VTAError where the machine cannot compute the layer so."""
-        return STRATEGIES[self.strategy].spaces(self.work, config, self.tails)
+        return STRATEGIES[self.strategy].spaces(LayerWork(self.work, self.fused), config)
 
     def check(self, config: VTAConfig, what: str) -> None:
         """Refuse kernels that the tile space does not have, or that do not fit SRAM.
@@ -157,11 +157,6 @@ class Schedule:
             _check_kernel(kernel, space, config, where)
 
 
-def strategy_of_tail(tail: Tail) -> str:
-    """The strategy whose workload a fused operator has."""
-    return "pool" if isinstance(tail.work, PoolWorkload) else "elementwise"
-
-
 def _workload(strategy: str, value: object) -> Workload:
     return from_json(STRATEGIES[strategy].workload, json.dumps(value))
 
@@ -169,7 +164,7 @@ def _workload(strategy: str, value: object) -> Workload:
 def _check_kernel(kernel: Kernel, spaces: KernelSpace, config: VTAConfig, what: str) -> None:
     space, choice = spaces.of(kernel), kernel.choice
     if space is None:
-        joins = [str(way.join) for way, _ in spaces.ways if way is not None]
+        joins = [str(group.join) for group, _ in spaces.candidates if group is not None]
         join = kernel.grouping.join if kernel.grouping else "no"
         raise VTAError(
             f"{what} joins {join} groups; this layer can join {', '.join(joins) or 'none'}; "

@@ -65,7 +65,7 @@ class Schedules:
         layer = Schedule.of(computation.by_estimate(config), config)
         for name in names:
             for what, pin in self._pinned(name):
-                if len(pin.tails) == len(layer.tails):
+                if len(pin.fused) == len(layer.fused):
                     self._check_same(pin, layer, what, name)
                     pin.check(config, what)
                     return Chosen(pin.kernels, PIN)

@@ -72,6 +72,13 @@ def pack_weight(weight: np.ndarray, config: VTAConfig) -> np.ndarray:
     return np.ascontiguousarray(split.transpose(0, 2, 4, 5, 1, 3))
 
 
+def diagonal_weights(scales: Sequence[int], config: VTAConfig) -> np.ndarray:
+    """Weights that multiply every lane by each of ``scales``: (scales, 1, 1, 1, k, k) int8."""
+    k = config.block
+    unit = np.eye(k, dtype=np.int64) * np.reshape(scales, (-1, 1, 1))
+    return np.ascontiguousarray(unit.reshape(-1, 1, 1, 1, k, k), np.int8)
+
+
 def operand_shape(kind: str, shape: Sequence[int], config: VTAConfig) -> tuple[int, ...]:
     """Packed shape of a step's tensor operand of ``kind`` for a result (N, C, H, W)."""
     _, c, h, w = shape

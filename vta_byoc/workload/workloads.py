@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
@@ -63,11 +64,8 @@ class Epilogue:
 
 
 @dataclass(frozen=True)
-class Conv2dWorkload:
-    """A convolution, correlation form: ``groups`` sets of channels that do not mix.
-
-    A padding may be negative: that many rows or columns of the input are not read.  conv1d is the
-    case of one row, a dense layer that of one pixel.
+class ConvWorkload(ABC):
+    """What convolutions of both directions have: ``groups`` of channels that do not mix.
 
     ``digit_shift``: weights are integers of two int8 digits, ``(high << digit_shift) + low``, whose
     sums are accumulated apart and then joined; 0: they are int8.
@@ -92,7 +90,7 @@ class Conv2dWorkload:
         return 2 if self.digit_shift else 1
 
     @property
-    def reach(self) -> tuple[int, int]:
+    def extent(self) -> tuple[int, int]:
         """Rows and columns that the dilated kernel spans."""
         return (
             (self.kernel[0] - 1) * self.dilation[0] + 1,
@@ -101,21 +99,40 @@ class Conv2dWorkload:
 
     @property
     def out_height(self) -> int:
-        padded = self.height + self.padding[0] + self.padding[2]
-        return (padded - self.reach[0]) // self.strides[0] + 1
+        """Rows of the result."""
+        return self._out(0, self.height)
 
     @property
     def out_width(self) -> int:
-        padded = self.width + self.padding[1] + self.padding[3]
-        return (padded - self.reach[1]) // self.strides[1] + 1
+        """Columns of the result."""
+        return self._out(1, self.width)
+
+    @abstractmethod
+    def _out(self, axis: int, size: int) -> int:
+        """Rows (axis 0) or columns of the result of an input of ``size``."""
 
     @property
     def in_shapes(self) -> tuple[Shape, ...]:
+        """The shape of the data."""
         return ((self.batch, self.in_channels, self.height, self.width),)
 
     @property
     def out_shape(self) -> Shape:
+        """The shape of the result."""
         return (self.batch, self.out_channels, self.out_height, self.out_width)
+
+
+@dataclass(frozen=True)
+class Conv2dWorkload(ConvWorkload):
+    """A convolution, correlation form.
+
+    A padding may be negative: that many rows or columns of the input are not read.  conv1d is the
+    case of one row, a dense layer that of one pixel.
+    """
+
+    def _out(self, axis: int, size: int) -> int:
+        padded = size + self.padding[axis] + self.padding[axis + 2]
+        return (padded - self.extent[axis]) // self.strides[axis] + 1
 
     @property
     def macs(self) -> int:
@@ -125,51 +142,15 @@ class Conv2dWorkload:
 
 
 @dataclass(frozen=True)
-class ConvTransposeWorkload:
-    """A transposed convolution: to output position stride * input + dilation * tap - padding.
+class ConvTransposeWorkload(ConvWorkload):
+    """A transposed convolution: to output position stride * input + dilation * tap - padding."""
 
-    ``digit_shift`` as in :class:`Conv2dWorkload`.
-    """
-
-    batch: int
-    in_channels: int
-    out_channels: int
-    height: int
-    width: int
-    kernel: tuple[int, int]
-    strides: tuple[int, int] = (1, 1)
-    padding: Pads = (0, 0, 0, 0)
     output_padding: tuple[int, int] = (0, 0)
-    dilation: tuple[int, int] = (1, 1)
-    groups: int = 1
-    epilogue: Epilogue = Epilogue()
-    digit_shift: int = 0
-
-    @property
-    def digits(self) -> int:
-        """Number of int8 digits of a weight."""
-        return 2 if self.digit_shift else 1
-
-    @property
-    def out_height(self) -> int:
-        return self._out(0, self.height)
-
-    @property
-    def out_width(self) -> int:
-        return self._out(1, self.width)
 
     def _out(self, axis: int, size: int) -> int:
-        reach = (self.kernel[axis] - 1) * self.dilation[axis] + 1
         pads = self.padding[axis] + self.padding[axis + 2]
-        return (size - 1) * self.strides[axis] + reach - pads + self.output_padding[axis]
-
-    @property
-    def in_shapes(self) -> tuple[Shape, ...]:
-        return ((self.batch, self.in_channels, self.height, self.width),)
-
-    @property
-    def out_shape(self) -> Shape:
-        return (self.batch, self.out_channels, self.out_height, self.out_width)
+        behind = self.output_padding[axis] - pads
+        return (size - 1) * self.strides[axis] + self.extent[axis] + behind
 
     @property
     def macs(self) -> int:
@@ -179,8 +160,11 @@ class ConvTransposeWorkload:
 
 
 @dataclass(frozen=True)
-class Side:
-    """One operand of an elementwise operator: argument number ``operand`` widened, then steps."""
+class Prologue:
+    """What is done to an operand of an elementwise operator before it meets the other.
+
+    Argument number ``operand`` is widened to int32, then there are ``steps``.
+    """
 
     operand: int
     steps: tuple[Step, ...] = ()
@@ -188,31 +172,33 @@ class Side:
 
 @dataclass(frozen=True)
 class ElementwiseWorkload:
-    """``epilogue(side0 op side1)`` on int8 tensors of one shape; ``op`` None: one side only.
+    """``epilogue(prologue0 op prologue1)`` on int8 tensors of one shape; of one if ``op`` is None.
 
-    Two sides may read the same operand.  The tensor operands of all steps are arguments after the
-    int8 operands: those of the sides first, then those of the epilogue.
+    Two prologues may read the same operand.  The tensor operands of all steps are arguments after
+    the int8 operands: those of the prologues first, then those of the epilogue.
     """
 
     batch: int
     channels: int
     height: int
     width: int
-    sides: tuple[Side, ...]
+    prologues: tuple[Prologue, ...]
     op: str | None = None
     epilogue: Epilogue = Epilogue()
 
     @property
     def operands(self) -> int:
         """Number of int8 operands."""
-        return 1 + max(side.operand for side in self.sides)
+        return 1 + max(prologue.operand for prologue in self.prologues)
 
     @property
     def in_shapes(self) -> tuple[Shape, ...]:
+        """The shapes of the int8 operands, all that of the result."""
         return (self.out_shape,) * self.operands
 
     @property
     def out_shape(self) -> Shape:
+        """The shape of the result."""
         return (self.batch, self.channels, self.height, self.width)
 
 
@@ -256,10 +242,12 @@ class PoolWorkload:
 
     @property
     def in_shapes(self) -> tuple[Shape, ...]:
+        """The shape of the data."""
         return self.window.in_shapes
 
     @property
     def out_shape(self) -> Shape:
+        """The shape of the result."""
         return self.window.out_shape
 
 
@@ -275,10 +263,12 @@ class ConcatWorkload:
 
     @property
     def in_shapes(self) -> tuple[Shape, ...]:
+        """The shapes of the operands, which differ by their channels."""
         return tuple((self.batch, c, self.height, self.width) for c in self.channels)
 
     @property
     def out_shape(self) -> Shape:
+        """The shape of the result."""
         return (self.batch, sum(self.channels), self.height, self.width)
 
 
@@ -323,21 +313,28 @@ Kind = TypeVar("Kind", bound=Workload)
 """One of the classes of workloads."""
 
 
+TEXT_NAMES = {"prologues": "sides"}
+"""Fields that have another name in texts, as tuning logs hold them."""
+
+
 def to_json(work: Workload) -> str:
     """Canonical text of a workload."""
-    return json.dumps(dataclasses.asdict(work), sort_keys=True)
+    fields = {TEXT_NAMES.get(name, name): v for name, v in dataclasses.asdict(work).items()}
+    return json.dumps(fields, sort_keys=True)
 
 
 def from_json(kind: type[Kind], text: str) -> Kind:
     """The workload of class ``kind`` that :func:`to_json` wrote."""
-    return kind(**{name: _read(name, value) for name, value in json.loads(text).items()})
+    names = {written: name for name, written in TEXT_NAMES.items()}
+    fields = {names.get(name, name): value for name, value in json.loads(text).items()}
+    return kind(**{name: _read(name, value) for name, value in fields.items()})
 
 
 def _read(name: str, value: Any) -> Any:
     if name == "epilogue":
         return Epilogue(_steps(value["steps"]), value["dtype"])
-    if name == "sides":
-        return tuple(Side(side["operand"], _steps(side["steps"])) for side in value)
+    if name == "prologues":
+        return tuple(Prologue(each["operand"], _steps(each["steps"])) for each in value)
     return tuple(value) if isinstance(value, list) else value
 
 

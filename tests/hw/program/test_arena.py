@@ -30,7 +30,8 @@ from vta_byoc.partitioning.region import Region
 from vta_byoc.passes import lower_regions as lowering
 from vta_byoc.pipeline import DRAM_ONLY, ON, Compiled, compile_module
 from vta_byoc.runtime.execute import profile
-from vta_byoc.strategies.elementwise import elementwise
+from vta_byoc.strategies.base import LayerWork
+from vta_byoc.strategies.elementwise.elementwise import ELEMENTWISE
 from vta_byoc.validation.bit_exact import compare_layers, stored_tensors
 from vta_byoc.validation.divergence import compare_with_reference
 from vta_byoc.workload.packing import pack_activation, packed_shape
@@ -378,7 +379,8 @@ def three_sums(
     names = ("x", "one", "two", "three")
     for name, kind in zip(names, ("input", "temp", "temp", "output"), strict=True):
         builder.symbol(name, kind, shape, "int8")
-    (scales,) = elementwise.constants(work, {}, CONFIG)
+    schedule = ELEMENTWISE.choose(LayerWork(work), CONFIG)
+    (scales,) = ELEMENTWISE.constants(schedule, {}, CONFIG)
     builder.constant("scales", scales)
     if lifetimes is not None:
         builder.share(lifetimes)
@@ -386,9 +388,9 @@ def three_sums(
     inputs = {"x": pack_activation(value, CONFIG)}
     for source, name in pairwise(names):
         value = numpy_elementwise(work, [value, value])
-        for part in elementwise.parts(work, CONFIG):
+        for kernel in ELEMENTWISE.functions(schedule, CONFIG):
             args = [source, source, "scales", name]
-            builder.layer(name, part.func, [args[i] for i in part.args])
+            builder.layer(name, kernel.func, [args[i] for i in kernel.args])
     return builder, inputs, value
 
 

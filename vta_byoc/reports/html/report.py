@@ -185,7 +185,7 @@ def _memory_text(facts: ModelFacts) -> str:
     text = ""
     if memory.sharing:
         text = (
-            f"Of {count(len(memory.sharing), 'demand')} for a tensor in its producer's tiles "
+            f"Of {count(len(memory.sharing), 'demand')} for a consumer fused into its producer "
             f"<b>{len(memory.met)}</b> {'is' if len(memory.met) == 1 else 'are'} met: "
             f"<b>{quantity(memory.saved, 'B')}</b> are not moved. "
         )

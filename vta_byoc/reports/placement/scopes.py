@@ -126,7 +126,7 @@ class ScopeReport:
 
     @property
     def saved(self) -> int:
-        """Bytes that tensors in their producer's tiles do not move."""
+        """Bytes that operands of fused consumers do not move."""
         return sum(row.saved for row in self.rows)
 
     def to_json(self) -> JsonObject:
@@ -229,7 +229,7 @@ def _region_rows(
 
 
 def _inside_row(part: str, asked: list[Sharing]) -> Row:
-    """A tensor that stays in its producer's tiles."""
+    """A tensor whose consumer is fused into its producer."""
     (item,) = (sharing for sharing in asked if sharing.scope == ACC)
     demands = ((item.consumer, ACC),)
     decision = Decision(item.tensor, "int8", demands, ACC, item.rule, item.nbytes)
@@ -327,7 +327,7 @@ def _cells(row: Row, rules: Notes[str]) -> list[str]:
     if row.calls > 1:
         notes.append(rules.number(f"resident: loaded once for {row.calls} calls in a row"))
     unmet = [item for item in row.on_chip if item.scope != ACC]
-    notes += [rules.number(f"not in the tiles: {item.rule}") for item in unmet]
+    notes += [rules.number(f"not fused: {item.rule}") for item in unmet]
     return [*cells, " ".join(notes)]
 
 

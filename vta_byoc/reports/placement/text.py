@@ -96,7 +96,7 @@ def _cell(text: str) -> Text:
 def layer_counters(programs: Mapping[str, Program]) -> dict[str, dict[str, int]]:
     """The seven counters of every operator on VTA, by decoding.
 
-    Those of operators that share tiles are all the first one's.
+    Those of a fused schedule are all the first operator's.
     """
     found: dict[str, dict[str, int]] = {}
     for program in programs.values():

@@ -28,7 +28,7 @@ def layer_listing(programs: Mapping[str, Program], name: str) -> str:
 
 
 def find_layer(programs: Mapping[str, Program], name: str) -> tuple[str, Layer]:
-    """The region and the layer ``name``, or the one that has the operator ``name`` in its tiles.
+    """The region and the layer ``name``, or the one that the operator ``name`` is fused into.
 
     Raises:
         VTAError: there is none.

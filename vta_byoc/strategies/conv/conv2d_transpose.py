@@ -19,21 +19,24 @@ from tvm.tirx import Expr, Var
 
 from vta_byoc.codegen import View, with_views
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.strategies.conv import conv2d
-from vta_byoc.strategies.conv.schedule import has_taps
-from vta_byoc.strategies.fused.consumer import RESULT, Tail, refuse_pools, tail_kinds
-from vta_byoc.strategies.fused.schedule import with_tails
-from vta_byoc.strategies.te.base import (
-    Part,
-    Shared,
-    Strategy,
-    apply_steps,
-    epilogue_constants,
-    epilogue_operands,
-    stored,
+from vta_byoc.strategies.base import KernelFunction, LayerSchedule, LayerWork, Strategy
+from vta_byoc.strategies.conv.conv2d import (
+    CONV2D,
+    ROLES,
+    accumulators,
+    cheapest_kernel,
+    grouping_of,
+    kernel_space,
+    packed_weight,
+    weight_shape,
 )
+from vta_byoc.strategies.conv.grouping import groupings
+from vta_byoc.strategies.conv.schedule import has_taps
+from vta_byoc.strategies.fused.consumer import RESULT, parameter_kinds
+from vta_byoc.strategies.fused.schedule import with_fused
+from vta_byoc.strategies.te.definition import packed_operands, with_epilogue
 from vta_byoc.strategies.te.kernel import Kernel, Kernels, KernelSpace
-from vta_byoc.workload.memory import DRAM_ACC, DRAM_INP, DRAM_WGT
+from vta_byoc.workload.memory import DRAM_WGT
 from vta_byoc.workload.packing import packed_shape
 from vta_byoc.workload.workloads import MAP, Conv2dWorkload, ConvTransposeWorkload
 
@@ -88,12 +91,10 @@ def phases_of(work: ConvTransposeWorkload) -> tuple[Phase, ...]:
     return tuple(Phase(rows, cols, _phase_work(work, rows, cols)) for rows, cols in pairs)
 
 
-def _phase_work(
-    work: ConvTransposeWorkload, rows: AxisPhase, cols: AxisPhase
-) -> Conv2dWorkload:
+def _phase_work(work: ConvTransposeWorkload, rows: AxisPhase, cols: AxisPhase) -> Conv2dWorkload:
     def behind(phase: AxisPhase, size: int) -> int:
-        reach = (len(phase.taps) - 1) * phase.dilation + 1
-        return phase.count - 1 + reach - size - phase.before
+        extent = (len(phase.taps) - 1) * phase.dilation + 1
+        return phase.count - 1 + extent - size - phase.before
 
     return Conv2dWorkload(
         work.batch,
@@ -111,60 +112,126 @@ def _phase_work(
     )
 
 
+class Conv2dTranspose(Strategy[ConvTransposeWorkload]):
+    """A transposed convolution: a kernel for each phase of the output."""
+
+    name = "conv2d_transpose"
+    workload = ConvTransposeWorkload
+    fuses = True
+
+    def kernel_spaces(
+        self, layer: LayerWork[ConvTransposeWorkload], config: VTAConfig
+    ) -> tuple[KernelSpace, ...]:
+        """One space a phase; fused consumers leave groups, and weights, as without."""
+        work, fused = layer.work, layer.fused
+        strides, phases = _out_strides(work), phases_of(work)
+        found = [groupings(phase.work, config) for phase in phases]
+        if fused:
+            alone = self.choose(LayerWork(work), config).kernels
+            found = [[grouping_of(kernel)] for kernel in alone]
+        return tuple(
+            kernel_space(LayerWork(phase.work, fused), config, each, strides)
+            for phase, each in zip(phases, found, strict=True)
+        )
+
+    def cheapest(self, layer: LayerWork[ConvTransposeWorkload], config: VTAConfig) -> Kernels:
+        """A kernel for each phase; equal phases have equal ones."""
+        phases = phases_of(layer.work)
+        spaces = self.spaces(layer, config)
+        found: dict[Conv2dWorkload, Kernel] = {}
+        for phase, space in zip(phases, spaces, strict=True):
+            if phase.work not in found:
+                found[phase.work] = cheapest_kernel(phase.work, space, config)
+        return tuple(found[phase.work] for phase in phases)
+
+    def definition(
+        self, schedule: LayerSchedule[ConvTransposeWorkload], config: VTAConfig
+    ) -> tirx.PrimFunc:
+        """The packed result: data, a weight for each phase with taps, operands of the epilogue."""
+        work = schedule.work
+        (data,) = packed_operands(work, config)
+        weights: list[te.Tensor] = []
+        planes: list[te.Tensor | None] = []
+        for number, (phase, kernel) in enumerate(_phases(schedule)):
+            if phase.is_empty:
+                planes.append(None)
+                continue
+            grouping = grouping_of(kernel)
+            shape = weight_shape(phase.work, grouping, config)
+            weights.append(te.placeholder(shape, "int8", name=f"weight{number}"))
+            planes.append(accumulators(phase.work, data, weights[-1], grouping, f"acc{number}"))
+        acc = _interleaved(work, planes, config)
+        return with_epilogue([data, *weights], acc, work, config)
+
+    def weight_scopes(self, work: ConvTransposeWorkload) -> tuple[str, ...]:
+        """A weight for each phase with taps."""
+        return (DRAM_WGT,) * _weight_count(work)
+
+    def weights(
+        self,
+        schedule: LayerSchedule[ConvTransposeWorkload],
+        given: Mapping[str, np.ndarray],
+        config: VTAConfig,
+    ) -> list[np.ndarray]:
+        """Weights by phase, of "weight" (I, O/groups, KH, KW) int8."""
+        weight, groups = given["weight"], schedule.work.groups
+        i, o, kh, kw = weight.shape
+        split = weight.reshape(groups, i // groups, o, kh, kw).swapaxes(1, 2)
+        swapped = split.reshape(groups * o, i // groups, kh, kw)
+        packed = []
+        for phase, kernel in _phases(schedule):
+            if not phase.is_empty:
+                part = swapped[:, :, list(phase.rows.taps)][:, :, :, list(phase.cols.taps)]
+                packed.append(packed_weight(part, phase.work, grouping_of(kernel), config))
+        return packed
+
+    def functions(
+        self, schedule: LayerSchedule[ConvTransposeWorkload], config: VTAConfig
+    ) -> list[KernelFunction]:
+        """One PrimFunc for each phase, which writes its rows and columns of the result."""
+        work, fused = schedule.work, schedule.fused
+        first = 1 + _weight_count(work)
+        kinds = [*work.epilogue.tensors, *parameter_kinds(fused)]
+        operands = tuple(range(first, first + len(kinds)))
+        found, weight = [], 0
+        for phase, kernel in _phases(schedule):
+            func = CONV2D.scheduled(LayerSchedule(phase.work, kernels=(kernel,)), config)
+            if fused:
+                func = with_fused(func, fused, ROLES, config)
+            inputs: tuple[int, ...] = ()
+            if not phase.is_empty:
+                weight += 1
+                inputs = (0, weight)
+            views = _views(work, phase, config, func, len(inputs), [*kinds, RESULT])
+            args = (*inputs, *operands, -1)
+            found.append(KernelFunction(with_views(func, views), args))
+        return found
+
+
 def _out_strides(work: ConvTransposeWorkload) -> tuple[int, int]:
     row, col = work.strides
     return row * work.out_width, col
 
 
-def chosen(
-    work: ConvTransposeWorkload,
-    config: VTAConfig,
-    tails: tuple[Tail, ...] = (),
-    _calls: int = 1,
-) -> Kernels:
-    """A kernel for each phase, by estimate."""
-    found, strides = [], _out_strides(work)
-    for phase in phases_of(work):
-        grouping, choice = conv2d.choose(phase.work, config, strides, tails)
-        found.append(Kernel(choice, grouping))
-    return tuple(found)
+def _weight_count(work: ConvTransposeWorkload) -> int:
+    return sum(not phase.is_empty for phase in phases_of(work))
 
 
-def spaces(
-    work: ConvTransposeWorkload,
-    config: VTAConfig,
-    tails: tuple[Tail, ...] = (),
-    _calls: int = 1,
-) -> tuple[KernelSpace, ...]:
-    """What the kernel of each phase could be."""
-    strides = _out_strides(work)
-    return tuple(
-        conv2d.kernel_space(phase.work, config, strides, tails) for phase in phases_of(work)
-    )
+def _phases(
+    schedule: LayerSchedule[ConvTransposeWorkload],
+) -> list[tuple[Phase, Kernel]]:
+    """The phases and their kernels."""
+    return list(zip(phases_of(schedule.work), schedule.kernels, strict=True))
 
 
-# ---------------------------------------------------------------- definition
-def compute(
-    work: ConvTransposeWorkload, config: VTAConfig, kernels: Kernels | None = None
-) -> tirx.PrimFunc:
-    """The packed result: data, a weight for each phase with taps, operands of the epilogue."""
-    data = te.placeholder(packed_shape(work.in_shapes[0], config), "int8", name="data")
-    weights: list[te.Tensor] = []
-    planes: list[te.Tensor | None] = []
-    kernels = kernels or chosen(work, config)
-    for number, (phase, kernel) in enumerate(zip(phases_of(work), kernels, strict=True)):
-        if phase.is_empty:
-            planes.append(None)
-            continue
-        grouping = conv2d.grouping_of(kernel)
-        shape = conv2d.weight_shape(phase.work, grouping, config)
-        weights.append(te.placeholder(shape, "int8", name=f"weight{number}"))
-        planes.append(conv2d.definition(phase.work, data, weights[-1], grouping, f"acc{number}"))
-    operands = epilogue_operands(work.epilogue.tensors, work.out_shape, config)
+def _interleaved(
+    work: ConvTransposeWorkload, planes: Sequence[te.Tensor | None], config: VTAConfig
+) -> te.Tensor:
+    """The accumulators of all phases, each at its rows and columns; 0 where a phase is empty."""
     row, col = work.strides
     columns = len(axis_phases(work, 1))
 
-    def interleaved(n: Var, c: Var, h: Var, w: Var, b: Var, k: Var) -> Expr:
+    def at(n: Var, c: Var, h: Var, w: Var, b: Var, k: Var) -> Expr:
         value: Expr = tirx.const(0, "int32")
         for number, plane in enumerate(planes):
             if plane is not None:
@@ -173,39 +240,7 @@ def compute(
                 value = tirx.if_then_else(here, plane[n, c, h // row, w // col, b, k], value)
         return value
 
-    shape = packed_shape(work.out_shape, config)
-    value, _ = apply_steps(
-        te.compute(shape, interleaved, name="acc"), work.epilogue.steps, operands, "step"
-    )
-    out = stored(value, work.epilogue)
-    return te.create_prim_func([data, *weights, *operands, out])
-
-
-def parts(
-    work: ConvTransposeWorkload,
-    config: VTAConfig,
-    kernels: Kernels | None = None,
-    tails: tuple[Tail, ...] = (),
-) -> list[Part]:
-    """One PrimFunc for each phase, which writes its rows and columns of the result."""
-    phases = phases_of(work)
-    weights = sum(not phase.is_empty for phase in phases)
-    count = len(work.epilogue.tensors) + len(tail_kinds(tails))
-    operands = tuple(range(1 + weights, 1 + weights + count))
-    found, weight = [], 0
-    for phase, kernel in zip(phases, kernels or chosen(work, config, tails), strict=True):
-        grouping = conv2d.grouping_of(kernel)
-        func = conv2d.scheduled(phase.work, config, grouping, kernel.choice)
-        if tails:
-            func = with_tails(func, tails, conv2d.ROLES, config)
-        inputs: tuple[int, ...] = ()
-        if not phase.is_empty:
-            weight += 1
-            inputs = (0, weight)
-        kinds = [*work.epilogue.tensors, *tail_kinds(tails), RESULT]
-        views = _views(work, phase, config, func, len(inputs), kinds)
-        found.append(Part(with_views(func, views), (*inputs, *operands, -1)))
-    return found
+    return te.compute(packed_shape(work.out_shape, config), at, name="acc")
 
 
 def _views(
@@ -216,8 +251,10 @@ def _views(
     first_operand: int,
     kinds: Sequence[str],
 ) -> dict[int, View]:
-    """The result, and operands that differ by position, as the phase's rows and columns;
-    ``kinds`` of all parameters from ``first_operand`` on."""
+    """The result, and operands that differ by position, as the phase's rows and columns.
+
+    ``kinds`` are those of all parameters from ``first_operand`` on.
+    """
     width, (row, col) = work.out_width, work.strides
     unit = config.batch * config.block
     plane = work.out_height * width * unit
@@ -233,61 +270,4 @@ def _views(
     return views
 
 
-def scopes(work: ConvTransposeWorkload) -> tuple[str, ...]:
-    """Data, the phases' weights and the operands of the epilogue."""
-    weights = sum(not phase.is_empty for phase in phases_of(work))
-    return (DRAM_INP, *[DRAM_WGT] * weights, *[DRAM_ACC] * len(work.epilogue.tensors))
-
-
-def constants(
-    work: ConvTransposeWorkload,
-    given: Mapping[str, np.ndarray],
-    config: VTAConfig,
-    kernels: Kernels | None = None,
-) -> list[np.ndarray]:
-    """Weights by phase, of "weight" (I, O/groups, KH, KW) int8, and operands of "operand0" ..."""
-    weight = given["weight"]
-    i, o, kh, kw = weight.shape
-    split = weight.reshape(work.groups, i // work.groups, o, kh, kw).swapaxes(1, 2)
-    swapped = split.reshape(work.groups * o, i // work.groups, kh, kw)
-    packed = []
-    for phase, kernel in zip(phases_of(work), kernels or chosen(work, config), strict=True):
-        if not phase.is_empty:
-            part = swapped[:, :, list(phase.rows.taps)][:, :, :, list(phase.cols.taps)]
-            grouping = conv2d.grouping_of(kernel)
-            packed.append(conv2d.packed_weight(part, phase.work, grouping, config))
-    return [*packed, *epilogue_constants(work.epilogue.tensors, given, config)]
-
-
-def estimate(
-    work: ConvTransposeWorkload, config: VTAConfig, kernels: Kernels | None = None
-) -> float:
-    """Cycles of all phases; VTAError where a tile does not fit."""
-    return sum(kernel.choice.cycles for kernel in kernels or chosen(work, config))
-
-
-def shared(
-    work: ConvTransposeWorkload,
-    tails: tuple[Tail, ...],
-    config: VTAConfig,
-    kernels: Kernels | None = None,
-) -> Shared:
-    """With consumers in the tiles of all phases."""
-    refuse_pools(tails, "conv2d_transpose")
-    taken = kernels or chosen(work, config, tails)
-    cycles = sum(kernel.choice.cycles for kernel in taken)
-    return Shared(cycles, lambda: parts(work, config, taken, tails))
-
-
-CONV2D_TRANSPOSE = Strategy(
-    "conv2d_transpose",
-    ConvTransposeWorkload,
-    compute,
-    parts,
-    scopes,
-    constants,
-    estimate,
-    chosen,
-    spaces,
-    shared=shared,
-)
+CONV2D_TRANSPOSE = Conv2dTranspose()

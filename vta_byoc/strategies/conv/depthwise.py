@@ -11,7 +11,7 @@ Input and weights are widened by the GEMM core with an identity weight.
 
 from __future__ import annotations
 
-import functools
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -19,30 +19,67 @@ from tvm import te, tirx
 from tvm.tirx import Var
 
 from vta_byoc.cost.dma import alu_cost, halves, kernel_size
-from vta_byoc.cost.search import Choice, Demand, Space, Staged, best, ceil_div
+from vta_byoc.cost.search import Choice, Demand, Space, Staged, ceil_div
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.strategies.elementwise.elementwise import diagonals
-from vta_byoc.strategies.fused.consumer import Tail, refuse_pools
-from vta_byoc.strategies.fused.schedule import Roles, with_tails
-from vta_byoc.strategies.fused.usage import TileSize, tail_demand
-from vta_byoc.strategies.te.base import (
-    Part,
-    Shared,
-    Strategy,
-    apply_steps,
-    epilogue_constants,
-    epilogue_operands,
-    stored,
-)
-from vta_byoc.strategies.te.kernel import Kernel, Kernels, KernelSpace
-from vta_byoc.strategies.te.tile_grid import Grid, Operands, staged_operand
-from vta_byoc.strategies.te.tir_builder import Expr, Load, Nests
-from vta_byoc.strategies.te.window import SPACE, Sliding, SlidingInput, Window, windows_of
-from vta_byoc.workload.memory import ACC, DRAM_ACC, DRAM_INP, DRAM_WGT, INP, WGT
-from vta_byoc.workload.packing import blocks, packed_shape
-from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, Conv2dWorkload
+from vta_byoc.strategies.base import LayerSchedule, LayerWork, SingleKernelStrategy
+from vta_byoc.strategies.fused.consumer import FusedConsumer
+from vta_byoc.strategies.fused.tile import Roles
+from vta_byoc.strategies.fused.usage import TileSize, fused_usage
+from vta_byoc.strategies.te.definition import packed_operands, with_epilogue
+from vta_byoc.strategies.te.kernel import KernelSpace
+from vta_byoc.strategies.te.tir_builder import Expr, Load
+from vta_byoc.strategies.te.window import SPACE, Sliding, SlidingNests, seen, windows_of
+from vta_byoc.workload.memory import ACC, DRAM_INP, DRAM_WGT, INP, WGT
+from vta_byoc.workload.packing import blocks, diagonal_weights, packed_shape
+from vta_byoc.workload.workloads import Conv2dWorkload
+
+
+class Depthwise(SingleKernelStrategy[Conv2dWorkload]):
+    """A convolution of single channels on the vector ALU."""
+
+    name = "depthwise"
+    workload = Conv2dWorkload
+    fuses = True
+    roles = Roles((1,), (2, 3))
+
+    def kernel_spaces(
+        self, layer: LayerWork[Conv2dWorkload], config: VTAConfig
+    ) -> tuple[KernelSpace, ...]:
+        """One kernel; VTAError where the machine cannot multiply."""
+        return (KernelSpace.of_tiles(tile_space(layer.work, config, layer.fused)),)
+
+    def definition(
+        self, schedule: LayerSchedule[Conv2dWorkload], config: VTAConfig
+    ) -> tirx.PrimFunc:
+        """Data, weight (C/k, taps, b, k) int8, identity weight (unused here), operands, result."""
+        work, b, k = schedule.work, config.batch, config.block
+        (data,) = packed_operands(work, config)
+        shape = (blocks(work.in_channels, k), math.prod(work.kernel), b, k)
+        weight = te.placeholder(shape, "int8", name="weight")
+        identity = te.placeholder((1, 1, 1, 1, k, k), "int8", name="identity")
+        acc = _accumulators(work, data, weight, config)
+        return with_epilogue([data, weight, identity], acc, work, config)
+
+    def weight_scopes(self, work: Conv2dWorkload) -> tuple[str, ...]:
+        """A vector a tap, which is loaded like data, and the identity."""
+        return (DRAM_INP, DRAM_WGT)
+
+    def weights(
+        self,
+        schedule: LayerSchedule[Conv2dWorkload],
+        given: Mapping[str, np.ndarray],
+        config: VTAConfig,
+    ) -> list[np.ndarray]:
+        """The packed "weight" (C, 1, KH, KW) int8 and the identity."""
+        return [pack_channels(given["weight"], config), diagonal_weights((1,), config)]
+
+    def scheduled(
+        self, schedule: LayerSchedule[Conv2dWorkload], config: VTAConfig
+    ) -> tirx.PrimFunc:
+        """Data, weight, identity, operands, result."""
+        return _Nests(schedule.work, config, schedule.kernels[0].choice).func()
 
 
 def check(work: Conv2dWorkload, config: VTAConfig) -> None:
@@ -65,86 +102,38 @@ def check(work: Conv2dWorkload, config: VTAConfig) -> None:
         )
 
 
-# ---------------------------------------------------------------- definition
-def compute(
-    work: Conv2dWorkload, config: VTAConfig, _kernels: Kernels | None = None
-) -> tirx.PrimFunc:
-    """The convolution of packed tensors: data, weight (C/k, taps, b, k) int8, identity weight
-    (unused here), operands of the epilogue."""
-    check(work, config)
-    data = te.placeholder(packed_shape(work.in_shapes[0], config), "int8", name="data")
-    b, k = config.batch, config.block
-    shape = (blocks(work.in_channels, k), work.kernel[0] * work.kernel[1], b, k)
-    weight = te.placeholder(shape, "int8", name="weight")
-    identity = te.placeholder((1, 1, 1, 1, k, k), "int8", name="identity")
-    operands = epilogue_operands(work.epilogue.tensors, work.out_shape, config)
-    acc = _definition(work, data, weight, config)
-    value, _ = apply_steps(acc, work.epilogue.steps, operands, "step")
-    return te.create_prim_func(
-        [data, weight, identity, *operands, stored(value, work.epilogue)]
-    )
-
-
-def _definition(
+def _accumulators(
     work: Conv2dWorkload, data: te.Tensor, weight: te.Tensor, config: VTAConfig
 ) -> te.Tensor:
     rows, cols = windows_of(work)
     kh, kw = te.reduce_axis((0, rows.taps), "kh"), te.reduce_axis((0, cols.taps), "kw")
 
-    def position(window: Window, out: Var, tap: tirx.IterVar) -> tirx.Expr:
-        return out * window.step + tap * window.dilation - window.before
-
     def mac(n: Var, c: Var, h: Var, w: Var, b: Var, k: Var) -> tirx.Expr:
-        y, x = position(rows, h, kh), position(cols, w, kw)
-        inside = tirx.all(y >= 0, y < rows.size, x >= 0, x < cols.size)
-        value = tirx.if_then_else(inside, data[n, c, y, x, b, k], tirx.const(0, "int8"))
+        value = seen(data, (rows, cols), (kh, kw), (n, c, h, w, b, k), 0)
         factor = weight[c, kh * cols.taps + kw, b, k].astype("int32")
-        return te.sum(value.astype("int32") * factor, axis=[kh, kw])
+        return te.sum(value * factor, axis=[kh, kw])
 
     return te.compute(packed_shape(work.out_shape, config), mac, name="acc")
 
 
 # ---------------------------------------------------------------- tiles
-@functools.lru_cache(maxsize=4096)
-def choose(
-    work: Conv2dWorkload, config: VTAConfig, tails: tuple[Tail, ...] = ()
-) -> Choice:
-    """The best tile by estimate; VTAError where none fits or the machine cannot multiply."""
-    return best(tile_space(work, config, tails), config)
-
-
 def tile_space(
-    work: Conv2dWorkload, config: VTAConfig, tails: tuple[Tail, ...] = ()
+    work: Conv2dWorkload, config: VTAConfig, fused: tuple[FusedConsumer, ...] = ()
 ) -> Space:
     """All tilings; VTAError where the machine cannot multiply."""
-    refuse_pools(tails, "depthwise")
     check(work, config)
     sliding = Sliding.of(work, config, per_channel=True)
     axes = {**sliding.axes, "kh": [sliding.rows.taps], "kw": [sliding.cols.taps]}
 
-    def demand(tile: Mapping[str, np.ndarray], variant: str) -> Demand:
+    def usage(tile: Mapping[str, np.ndarray], variant: str) -> Demand:
         extents = [tile[axis] for axis in SPACE]
         size = TileSize(extents, tile["c"], tile["h"] * tile["w"])
-        return tail_demand(_demand(work, sliding, config, tile, variant), tails, size, config)
+        return fused_usage(_usage(work, sliding, config, tile, variant), fused, size, config)
 
-    return Space("a depthwise convolution", axes, ("taps",), demand)
-
-
-def chosen(
-    work: Conv2dWorkload, config: VTAConfig, tails: tuple[Tail, ...] = (), _calls: int = 1
-) -> Kernels:
-    """The only kernel, by estimate."""
-    return (Kernel(choose(work, config, tails)),)
+    return Space("a depthwise convolution", axes, ("taps",), usage)
 
 
-def spaces(
-    work: Conv2dWorkload, config: VTAConfig, tails: tuple[Tail, ...] = (), _calls: int = 1
-) -> tuple[KernelSpace, ...]:
-    """What the kernel could be."""
-    return (KernelSpace(((None, tile_space(work, config, tails)),)),)
-
-
-def _demand(
+def _usage(
     work: Conv2dWorkload,
     sliding: Sliding,
     config: VTAConfig,
@@ -155,9 +144,7 @@ def _demand(
     tiles, groups = sliding.tiles(tile), ceil_div(sliding.planes, tile["c"])
     pixels, vectors = tile["c"] * tile["h"] * tile["w"], sliding.vectors
     factors = float(sliding.planes * taps)
-    operands = [
-        staged_operand(kind, sliding.sizes, tile, SPACE, config) for kind in work.epilogue.tensors
-    ]
+    operands = sliding.operands(work.epilogue, tile, config)
     staged = (
         sliding.staged(tile, config),
         Staged(INP, tile["c"] * taps, groups, factors * config.inp_elem_bytes, groups),
@@ -185,24 +172,14 @@ def _demand(
 
 
 # ---------------------------------------------------------------- nests
-def scheduled(work: Conv2dWorkload, config: VTAConfig, choice: Choice) -> tirx.PrimFunc:
-    """The nests for tiles of ``choice``."""
-    return _Depthwise(work, config, choice).func()
-
-
-class _Depthwise:
+class _Nests(SlidingNests):
     def __init__(self, work: Conv2dWorkload, config: VTAConfig, choice: Choice):
-        self.work, self.choice = work, choice
-        self.sliding = sliding = Sliding.of(work, config, per_channel=True)
-        self.grid = Grid(sliding.sizes, choice.tile)
-        self.taps = work.kernel[0] * work.kernel[1]
-        self.extents = tuple(self.grid.tile[axis] for axis in SPACE)
-        self.nests = nests = Nests(config)
-        self.input = SlidingInput(nests, sliding, self.grid, work.kernel)
+        sliding = Sliding.of(work, config, per_channel=True)
+        super().__init__(work.epilogue, sliding, choice, work.kernel, config)
+        self.kernel, self.taps, nests = work.kernel, math.prod(work.kernel), self.nests
         self.factors = nests.param("weight", (sliding.planes, self.taps))
         self.identity = nests.weights("identity", 1)
-        self.operands = Operands(nests, work.epilogue.tensors, self.grid, SPACE)
-        self.out = nests.param("out", tuple(sliding.sizes.values()))
+        self.declare_rest()
         channels = (self.grid.tile["c"], self.taps)
         self.narrow = nests.sram(INP, "narrow", channels)
         self.weight = nests.sram(ACC, "wide", channels)
@@ -210,19 +187,9 @@ class _Depthwise:
         self.product = nests.sram(ACC, "product", (self.taps, *self.extents))
 
     def func(self) -> tirx.PrimFunc:
-        nests, grid = self.nests, self.grid
-        nests.load("load_identity", (1,), lambda i: (self.unit[i], self.identity[i]))
-        with nests.loop("co", grid.count("c")) as grid.outer["c"]:
-            self._load_weight()
-            self.operands.load(CHANNEL)
-            with (
-                nests.loop("ho", grid.count("h")) as grid.outer["h"],
-                nests.loop("wo", grid.count("w")) as grid.outer["w"],
-            ):
-                self.operands.load(MAP, FULL)
-                with nests.loop("no", grid.count("n")) as grid.outer["n"]:
-                    self._tile()
-        return nests.func(self.choice.slots_attr())
+        self.nests.load("load_identity", (1,), lambda i: (self.unit[i], self.identity[i]))
+        self.tiled(self._tile, self._load_weight)
+        return self.finished()
 
     def _load_weight(self) -> None:
         grid, extents = self.grid, (self.grid.tile["c"], self.taps)
@@ -240,20 +207,17 @@ class _Depthwise:
         self.nests.reset("clear_weight", extents, lambda c, t: self.weight[c, t], where)
         self.nests.gemm("widen_weight", extents, widen, where)
 
-    def _where(self, *index: Expr) -> list[Expr]:
-        return self.grid.inside(dict(zip(SPACE, index[-3:], strict=True)))
-
     def _tile(self) -> None:
         nests, product = self.nests, self.product
         self.input.load()
         every = (self.taps, *self.extents)
-        nests.reset("clear", every, lambda *i: product[i], self._where)
-        nests.gemm("gather", (*self.work.kernel, *self.extents), self._gathered, self._where)
+        nests.reset("clear", every, lambda *i: product[i], self.where)
+        nests.gemm("gather", (*self.kernel, *self.extents), self._gathered, self.where)
         nests.alu(
             "multiply",
             every,
             lambda t, c, h, w: (product[t, c, h, w], product[t, c, h, w] * self.weight[c, t]),
-            self._where,
+            self.where,
         )
         for count, distance in halves(self.taps):
             nests.alu(
@@ -263,9 +227,9 @@ class _Depthwise:
                     product[(t, *i)],
                     product[(t, *i)] + product[(t + d, *i)],
                 ),
-                self._where,
+                self.where,
             )
-        nests.store("out", self.extents, self._result, self._where)
+        nests.store("out", self.extents, self._result, self.where)
 
     def _gathered(self, i: Expr, j: Expr, c: Expr, h: Expr, w: Expr) -> tuple[Load, Load, Load]:
         rows, cols = self.sliding.rows, self.sliding.cols
@@ -273,38 +237,7 @@ class _Depthwise:
         return self.product[i * cols.taps + j, c, h, w], self.input[c, y, x], self.unit[0]
 
     def _result(self, *i: Expr) -> tuple[Load, Expr]:
-        index = dict(zip(SPACE, i, strict=True))
-        value = self.operands.applied(self.product[(0, *i)], self.work.epilogue.steps, index)
-        return self.out[self.grid.places(0, *i)], value
-
-
-# ---------------------------------------------------------------- strategy
-def parts(
-    work: Conv2dWorkload, config: VTAConfig, kernels: Kernels | None = None
-) -> list[Part]:
-    """One PrimFunc."""
-    (kernel,) = kernels or chosen(work, config)
-    func = scheduled(work, config, kernel.choice)
-    return [Part(func, (*range(len(func.params) - 1), -1))]
-
-
-def scopes(work: Conv2dWorkload) -> tuple[str, ...]:
-    """Data, weight, identity, operands of the epilogue."""
-    return (DRAM_INP, DRAM_INP, DRAM_WGT, *(DRAM_ACC for _ in work.epilogue.tensors))
-
-
-def constants(
-    work: Conv2dWorkload,
-    given: Mapping[str, np.ndarray],
-    config: VTAConfig,
-    _kernels: Kernels | None = None,
-) -> list[np.ndarray]:
-    """Packed "weight" (C, 1, KH, KW) int8, the identity and operands "operand0", ..."""
-    return [
-        pack_channels(given["weight"], config),
-        diagonals((1,), config),
-        *epilogue_constants(work.epilogue.tensors, given, config),
-    ]
+        return self.stored(self.product[(0, *i)], *i)
 
 
 def pack_channels(weight: np.ndarray, config: VTAConfig) -> np.ndarray:
@@ -316,38 +249,4 @@ def pack_channels(weight: np.ndarray, config: VTAConfig) -> np.ndarray:
     return np.ascontiguousarray(np.repeat(split[:, :, None, :], config.batch, axis=2))
 
 
-def estimate(
-    work: Conv2dWorkload, config: VTAConfig, kernels: Kernels | None = None
-) -> float:
-    """Cycles of the chosen tile; VTAError where none fits or the machine cannot multiply."""
-    return (kernels or chosen(work, config))[0].choice.cycles
-
-
-def shared(
-    work: Conv2dWorkload,
-    tails: tuple[Tail, ...],
-    config: VTAConfig,
-    kernels: Kernels | None = None,
-) -> Shared:
-    """With consumers in its tiles."""
-    choice = (kernels or chosen(work, config, tails))[0].choice
-
-    def parts() -> list[Part]:
-        func = with_tails(scheduled(work, config, choice), tails, Roles((1,), (2, 3)), config)
-        return [Part(func, (*range(len(func.params) - 1), -1))]
-
-    return Shared(choice.cycles, parts)
-
-
-DEPTHWISE = Strategy(
-    "depthwise",
-    Conv2dWorkload,
-    compute,
-    parts,
-    scopes,
-    constants,
-    estimate,
-    chosen,
-    spaces,
-    shared=shared,
-)
+DEPTHWISE = Depthwise()

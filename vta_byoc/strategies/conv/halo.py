@@ -25,7 +25,7 @@ def positions(window: Window, outs: int, taps: int) -> tuple[int, int, int]:
     for first_tap in range(0, window.taps, taps):
         origin = window.before - first_tap * window.dilation
         for first in range(0, window.out, outs):
-            staged = int(window.reach(min(outs, window.out - first), taps))
+            staged = int(window.extent(min(outs, window.out - first), taps))
             low = first * window.step - origin
             begin = min(staged, max(0, -(low // window.skip)))
             end = min(staged, max(begin, -((low - window.size) // window.skip)))
@@ -35,11 +35,10 @@ def positions(window: Window, outs: int, taps: int) -> tuple[int, int, int]:
 
 def padded_tiles(window: Window, outs: int) -> int:
     """Tiles of ``outs`` outputs that touch padding, for the whole kernel."""
-    reach, count = (window.taps - 1) * window.dilation, 0
+    extent, count = (window.taps - 1) * window.dilation, 0
     for first in range(0, window.out, outs):
         last = min(first + outs, window.out) - 1
         low = first * window.step - window.before
-        high = last * window.step - window.before + reach
+        high = last * window.step - window.before + extent
         count += low < 0 or high >= window.size
     return count
-

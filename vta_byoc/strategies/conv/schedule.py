@@ -1,26 +1,26 @@
-"""The nests of a convolution: its definition with sets of channels, and their schedule."""
+"""The nests of a convolution: its definition by block-diagonal groups, and their schedule."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tvm import s_tir, te, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import Expr, Var
 
-from vta_byoc.codegen import SLOTS_ATTR
+from vta_byoc.codegen import PRAGMA_KEY, SLOTS_ATTR
 from vta_byoc.cost.search import Array, Choice
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.strategies.conv.grouping import Grouping
-from vta_byoc.strategies.te.base import OPERATORS, elementwise, inline, mark, stored
+from vta_byoc.strategies.te.definition import OPERATORS, elementwise, stored
+from vta_byoc.strategies.te.kernel import Grouping
 from vta_byoc.workload.memory import ACC, INP, WGT
 from vta_byoc.workload.packing import blocks
 from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, Conv2dWorkload, Epilogue, Step
 
 DIMS = 11
 """Loops of a tile's accumulation: seven over the result, four over what is summed up."""
-WEIGHTS, INPUTS = "weights", "inputs"
+WEIGHT_STATIONARY, INPUT_STATIONARY = "weights", "inputs"
 """Loop orders: a tile's weights stay while it walks the images, or its input while it walks the
 output channels."""
 
@@ -29,20 +29,22 @@ output channels."""
 class ConvVariant:
     """What a tiling does besides its sizes.
 
-    ``hold``: the order's operand is staged once for all steps of the reduction; ``gather``: only
-    the columns that the stride keeps are loaded (kernels of one column).
+    ``resident``: the order's operand is staged once for all steps of the reduction; ``gather``:
+    only the columns that the stride keeps are loaded (kernels of one column).
     """
 
     order: str
-    hold: bool
+    resident: bool
     gather: bool = False
 
     @property
     def text(self) -> str:
-        return f"{self.order}{' held' if self.hold else ''}{' gathered' if self.gather else ''}"
+        """The variant as schedules and logs name it: `weights held gathered`."""
+        return f"{self.order}{' held' if self.resident else ''}{' gathered' if self.gather else ''}"
 
     @classmethod
     def parse(cls, text: str) -> ConvVariant:
+        """The variant that has this `text`."""
         words = text.split()
         return cls(words[0], "held" in words, "gathered" in words)
 
@@ -51,8 +53,7 @@ class ConvVariant:
 class Window:
     """How outputs along one axis see the input: output o reads o * step + tap * dilation - before.
 
-    ``stage``: distance of neighbouring outputs in the staged tile, 1 where rows (columns) that the
-    stride skips are left out.
+    ``gathered``: rows (columns) that the stride skips are left out of the staged tile.
     """
 
     out: int
@@ -65,6 +66,7 @@ class Window:
 
     @property
     def stage(self) -> int:
+        """Distance of neighbouring outputs in the staged tile."""
         return 1 if self.gathered else self.step
 
     @property
@@ -72,14 +74,14 @@ class Window:
         """Distance in DRAM of neighbours in the staged tile."""
         return self.step if self.gathered else 1
 
-    def reach(self, outs: Array, taps: Array) -> Array:
-        """Staged positions of a tile."""
+    def extent(self, outs: Array, taps: Array) -> Array:
+        """Staged positions of a tile: its receptive extent."""
         return (outs - 1) * self.stage + (taps - 1) * self.dilation + 1
 
     @property
     def staged(self) -> int:
         """Staged positions of all outputs."""
-        return int(self.reach(self.out, self.taps))
+        return int(self.extent(self.out, self.taps))
 
     @property
     def bounds(self) -> tuple[bool, bool]:
@@ -99,8 +101,10 @@ def windows(work: Conv2dWorkload, gather: bool) -> tuple[Window, Window]:
 def conv_function(
     work: Conv2dWorkload, grouping: Grouping, config: VTAConfig, variant: ConvVariant
 ) -> tirx.PrimFunc:
-    """The convolution over sets: data (n, sets, ci, H, W, b, k), weight (sets, co, ci, KH, KW, k,
-    k), operands, result (n, sets, co, OH, OW, b, k), int32 with byte planes in front.
+    """The convolution over block-diagonal groups.
+
+    Parameters are data (n, sets, ci, H, W, b, k), weight (sets, co, ci, KH, KW, k, k), operands and
+    the result (n, sets, co, OH, OW, b, k), which has byte planes in front where it is int32.
 
     A kernel without taps has neither data nor weight: its accumulators are 0.  Weights of two
     digits are (sets, co, 2, ci, KH, KW, k, k); each digit has its own accumulators.
@@ -232,59 +236,58 @@ def _step(
 
 # ---------------------------------------------------------------- schedule
 def conv_schedule(
-    func: tirx.PrimFunc, work: Conv2dWorkload, choice: Choice, operands_at_sets: bool
+    func: tirx.PrimFunc, work: Conv2dWorkload, choice: Choice, operands_at_groups: bool
 ) -> tirx.PrimFunc:
     """``func`` of :func:`conv_function` tiled as ``choice`` says.
 
-    ``operands_at_sets``: operands by channel are staged for all output channels of a tile's sets.
+    ``operands_at_groups``: operands by channel are staged for all output channels of the tile's
+    block-diagonal groups.
     """
     variant = ConvVariant.parse(choice.variant)
     sch = s_tir.Schedule(func)
     sch.set_scope(sch.get_sblock("acc"), 0, ACC)
     weight = sch.cache_read(sch.get_sblock("acc"), 1, WGT) if has_taps(work) else None
     joins = bool(work.digit_shift) and weight is not None
-    inline(sch, [JOINED] * joins)
+    _inline(sch, [JOINED] * joins)
     operands = _stage_operands(sch, work.epilogue)
     loops = _tile_output(sch, choice.tile, variant.order)
-    weights_first = variant.order == WEIGHTS
+    weight_stationary = variant.order == WEIGHT_STATIONARY
     for kind, operand in operands:
-        by_channel = loops["co" if weights_first or not operands_at_sets else "g"]
+        by_channel = loops["co" if weight_stationary or not operands_at_groups else "g"]
         at = {CHANNEL: by_channel, MAP: loops["ow"], FULL: loops["last"]}
         sch.compute_at(operand, at[kind])
-        mark(sch, operand, "dma_copy")
+        _annotate(sch, operand, "dma_copy")
 
     if any(step.op == "keep" for step in work.epilogue.steps):
         copy = sch.get_sblock(KEEP)
         sch.set_scope(copy, 0, ACC)
         sch.compute_at(copy, loops["last"], preserve_unit_loops=True)
-        mark(sch, copy, "alu")
+        _annotate(sch, copy, "alu")
     acc = sch.get_sblock("acc")
     sch.compute_at(acc, loops["last"], preserve_unit_loops=True)
     if weight is not None:
         first, innermost = _split_reduction(sch, acc, choice.tile, joins)
         inp = sch.get_sblock("inp")
         sch.set_scope(inp, 0, INP)
-        held = variant.hold
+        resident = variant.resident
         # weights first: they need not wait for the layer before
-        sch.compute_at(weight, loops["co"] if held and weights_first else innermost)
-        sch.compute_at(inp, loops["ow"] if held and not weights_first else innermost)
+        sch.compute_at(weight, loops["co"] if resident and weight_stationary else innermost)
+        sch.compute_at(inp, loops["ow"] if resident and not weight_stationary else innermost)
         acc = sch.decompose_reduction(acc, first)
-        mark(sch, inp, "dma_copy")
-        mark(sch, weight, "dma_copy")
-        mark(sch, sch.get_sblock("acc_update"), "gemm")
-    mark(sch, acc, "gemm")
+        _annotate(sch, inp, "dma_copy")
+        _annotate(sch, weight, "dma_copy")
+        _annotate(sch, sch.get_sblock("acc_update"), "gemm")
+    _annotate(sch, acc, "gemm")
     computes = joins or work.epilogue.steps or work.epilogue.dtype != "int8"
-    mark(sch, sch.get_sblock("out"), "alu,dma_copy" if computes else "dma_copy")
+    _annotate(sch, sch.get_sblock("out"), "alu,dma_copy" if computes else "dma_copy")
     return sch.mod["main"].with_attr(SLOTS_ATTR, choice.slots_attr())
 
 
 def _stage_operands(sch: s_tir.Schedule, epilogue: Epilogue) -> list[tuple[str, SBlockRV]]:
     """Kinds and staged blocks of the tensor operands; the steps become part of the store."""
     tensors = [(i, str(s.operand)) for i, s in enumerate(epilogue.steps) if s.is_tensor]
-    staged = [
-        (kind, sch.cache_read(sch.get_sblock(step_name(i)), 1, ACC)) for i, kind in tensors
-    ]
-    inline(sch, (step_name(i) for i, s in enumerate(epilogue.steps) if s.op != "keep"))
+    staged = [(kind, sch.cache_read(sch.get_sblock(step_name(i)), 1, ACC)) for i, kind in tensors]
+    _inline(sch, (step_name(i) for i, s in enumerate(epilogue.steps) if s.op != "keep"))
     return staged
 
 
@@ -296,8 +299,8 @@ def _tile_output(sch: s_tir.Schedule, tile: Mapping[str, int], order: str) -> di
     for name, loop in zip(("n", "g", "co", "oh", "ow"), axes, strict=True):
         outer[name], inside = sch.split(loop, [None, tile[name]])
         inner.append(inside)
-    weights_first = order == WEIGHTS
-    names = ("g", "co", "n", "oh", "ow") if weights_first else ("g", "n", "oh", "ow", "co")
+    weight_stationary = order == WEIGHT_STATIONARY
+    names = ("g", "co", "n", "oh", "ow") if weight_stationary else ("g", "n", "oh", "ow", "co")
     sch.reorder(*(outer[name] for name in names), *planes, *inner, b, k)
     return {**outer, "last": outer[names[-1]]}
 
@@ -314,3 +317,14 @@ def _split_reduction(
     # the reduction outermost: equal destinations of a kernel stay far apart
     sch.reorder(rco, kho, kwo, rci, khi, kwi, *places, rk)
     return rco, kwo
+
+
+def _inline(sch: s_tir.Schedule, names: Iterable[str]) -> None:
+    """Inline the stages of ``names`` into what reads them."""
+    for name in names:
+        sch.compute_inline(sch.get_sblock(name))
+
+
+def _annotate(sch: s_tir.Schedule, block: SBlockRV, pragma: str) -> None:
+    """State on the innermost loop of ``block`` what its nest is."""
+    sch.annotate(sch.get_loops(block)[-1], PRAGMA_KEY, pragma)

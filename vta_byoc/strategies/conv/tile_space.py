@@ -24,18 +24,19 @@ from vta_byoc.cost.search import (
 )
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.strategies.conv.grouping import Grouping
 from vta_byoc.strategies.conv.halo import Positions, padded_tiles, positions
 from vta_byoc.strategies.conv.schedule import (
-    INPUTS,
-    WEIGHTS,
+    INPUT_STATIONARY,
+    WEIGHT_STATIONARY,
     ConvVariant,
     Window,
     has_taps,
     windows,
 )
-from vta_byoc.strategies.fused.consumer import Tail, pooled_by
-from vta_byoc.strategies.fused.usage import TileSize, tail_demand
+from vta_byoc.strategies.fused.consumer import FusedConsumer, pooled_by
+from vta_byoc.strategies.fused.usage import TileSize, fused_usage
+from vta_byoc.strategies.te.kernel import Grouping
+from vta_byoc.strategies.te.window import divisors
 from vta_byoc.workload.memory import ACC, INP, WGT
 from vta_byoc.workload.packing import PLANES, blocks
 from vta_byoc.workload.workloads import CHANNEL, MAP, Conv2dWorkload, Epilogue
@@ -51,12 +52,7 @@ OPERAND_SHARE = 8
 """Operands by channel are staged once where they take less than this part of ACC."""
 
 
-def divisors(total: int) -> list[int]:
-    """Divisors of ``total``, ascending."""
-    return [size for size in range(1, total + 1) if total % size == 0]
-
-
-def operands_at_sets(epilogue: Epilogue, grouping: Grouping, config: VTAConfig) -> bool:
+def operands_at_groups(epilogue: Epilogue, grouping: Grouping, config: VTAConfig) -> bool:
     """Whether operands by channel are small enough to stay while a tile walks the channels."""
     count = epilogue.tensors.count(CHANNEL)
     return MOST_SLOTS * count * grouping.co * OPERAND_SHARE <= config.acc_depth
@@ -74,12 +70,19 @@ def conv_space(
     grouping: Grouping,
     config: VTAConfig,
     out_strides: tuple[int, int] | None = None,
-    tails: Sequence[Tail] = (),
+    fused: Sequence[FusedConsumer] = (),
     calls: int = 1,
 ) -> Space:
-    """All tilings; ``out_strides``: elements between rows and columns of the result, where it is
-    part of a larger tensor; ``tails``: consumers that share the tiles; ``calls``: calls in a row
-    that have their weights in common."""
+    """All tilings.
+
+    Args:
+        work: the workload.
+        grouping: how its groups are put in blocks.
+        config: the machine.
+        out_strides: elements between rows and columns of a result that is part of a larger tensor.
+        fused: the consumers fused into it.
+        calls: calls in a row that have their weights in common.
+    """
     kernel = f"{work.kernel[0]}x{work.kernel[1]}"
     axes = {
         "n": sizes(blocks(work.batch, config.batch)),
@@ -95,38 +98,38 @@ def conv_space(
         axes |= {"ci": [1], "kh": [1], "kw": [1]}
     gathers = (False, True) if work.kernel[1] == 1 and work.strides[1] > 1 else (False,)
     variants = [
-        ConvVariant(order, hold, gather).text
+        ConvVariant(order, resident, gather).text
         for gather in gathers
-        for order in (WEIGHTS, INPUTS)
-        for hold in (True, False)
+        for order in (WEIGHT_STATIONARY, INPUT_STATIONARY)
+        for resident in (True, False)
     ]
-    demand = functools.partial(_demand, work, grouping, config, out_strides, tails)
-    rows, cols = pooled_by(tails)
+    usage = functools.partial(_usage, work, grouping, config, out_strides, fused)
+    rows, cols = pooled_by(fused)
 
     def legal(tile: Tile, _variant: str) -> Mask:
         """Tiles are cut between windows of pools."""
         low = (tile["oh"] % rows == 0) | (tile["oh"] == work.out_height)
         return low & ((tile["ow"] % cols == 0) | (tile["ow"] == work.out_width))
 
-    return Space(f"a {kernel} convolution", axes, variants, demand, legal, calls)
+    return Space(f"a {kernel} convolution", axes, variants, usage, legal, calls)
 
 
-def _demand(
+def _usage(
     work: Conv2dWorkload,
     grouping: Grouping,
     config: VTAConfig,
     out_strides: tuple[int, int] | None,
-    tails: Sequence[Tail],
+    fused: Sequence[FusedConsumer],
     tile: Tile,
     variant: str,
 ) -> Demand:
-    counts = _ConvDemand(work, grouping, config, ConvVariant.parse(variant), tile)
+    counts = _ConvUsage(work, grouping, config, ConvVariant.parse(variant), tile)
     extents = [tile[name] for name in DESTINATIONS]
     size = TileSize(extents, tile["g"] * tile["co"], tile["oh"] * tile["ow"])
-    return tail_demand(counts.demand(out_strides), tails, size, config)
+    return fused_usage(counts.usage(out_strides), fused, size, config)
 
 
-class _ConvDemand:
+class _ConvUsage:
     """Counts of one variant, for all tiles at once."""
 
     def __init__(
@@ -139,7 +142,7 @@ class _ConvDemand:
     ):
         self.work, self.config, self.variant, self.tile = work, config, variant, tile
         self.sets, self.ci, self.co = grouping.sets, grouping.ci, grouping.co
-        self.at_sets = operands_at_sets(work.epilogue, grouping, config)
+        self.at_groups = operands_at_groups(work.epilogue, grouping, config)
         self.images = blocks(work.batch, config.batch)
         self.rows, self.cols = windows(work, variant.gather)
         self.n_g = ceil_div(self.sets, tile["g"])
@@ -147,18 +150,18 @@ class _ConvDemand:
         self.n_n = ceil_div(self.images, tile["n"])
         self.n_h = ceil_div(work.out_height, tile["oh"])
         self.n_w = ceil_div(work.out_width, tile["ow"])
-        self.places = self.n_n * self.n_h * self.n_w
-        self.tiles = self.n_g * self.n_co * self.places
+        self.positions = self.n_n * self.n_h * self.n_w
+        self.tiles = self.n_g * self.n_co * self.positions
         self.taps = work.kernel[0] * work.kernel[1] if has_taps(work) else 0
         taps = (work.kernel[0] // tile["kh"]) * (work.kernel[1] // tile["kw"])
         self.steps = ceil_div(self.ci, tile["ci"]) * taps if self.taps else 1
         self.digits = work.digits if self.taps else 1
         self.area = work.out_height * work.out_width
         self.vectors = self.images * self.sets * self.co * self.area
-        self.holds_wgt = variant.hold and variant.order == WEIGHTS
-        self.holds_inp = variant.hold and variant.order == INPUTS
+        self.keeps_wgt = variant.resident and variant.order == WEIGHT_STATIONARY
+        self.keeps_inp = variant.resident and variant.order == INPUT_STATIONARY
 
-    def demand(self, out_strides: tuple[int, int] | None) -> Demand:
+    def usage(self, out_strides: tuple[int, int] | None) -> Demand:
         tile, config = self.tile, self.config
         pixels = self.digits * tile["n"] * tile["g"] * tile["co"] * tile["oh"] * tile["ow"]
         steps_of_alu = self.work.epilogue.steps
@@ -196,22 +199,22 @@ class _ConvDemand:
     # ---------------------------------------------------------------- loads
     def inp(self) -> Staged:
         tile, work = self.tile, self.work
-        ci = self.ci if self.holds_inp else tile["ci"]
-        kh, kw = (work.kernel if self.holds_inp else (tile["kh"], tile["kw"]))
-        size = tile["n"] * tile["g"] * ci * self.rows.reach(tile["oh"], kh)
-        size = size * self.cols.reach(tile["ow"], kw)
-        fills = self.n_g * self.places if self.holds_inp else self.tiles * self.steps
+        ci = self.ci if self.keeps_inp else tile["ci"]
+        kh, kw = work.kernel if self.keeps_inp else (tile["kh"], tile["kw"])
+        size = tile["n"] * tile["g"] * ci * self.rows.extent(tile["oh"], kh)
+        size = size * self.cols.extent(tile["ow"], kw)
+        fills = self.n_g * self.positions if self.keeps_inp else self.tiles * self.steps
         rows = self.traffic(self.rows, tile["oh"], kh)
         cols = self.traffic(self.cols, tile["ow"], kw)
-        planes = float(self.images * self.sets * self.ci) * (1 if self.holds_inp else self.n_co)
+        planes = float(self.images * self.sets * self.ci) * (1 if self.keeps_inp else self.n_co)
         nbytes = planes * rows.read * cols.read * self.config.inp_elem_bytes
-        width = self.cols.reach(tile["ow"], kw)
+        width = self.cols.extent(tile["ow"], kw)
         above = np.maximum(rows.before * cols.total - self.config.timing.dma_latency * self.n_w, 0)
         below = (rows.total - rows.before - rows.read) * cols.total
         zeros = planes * (rows.read * (cols.total - cols.read) + above + below)
-        dmas = self.inp_dmas(fills, (tile["g"], ci, self.rows.reach(tile["oh"], kh), width))
-        row = self.steps * (self.places if self.variant.order == WEIGHTS else 1)
-        again = (1, 1) if self.holds_inp else (row, self.n_co, self.last_step())
+        dmas = self.inp_dmas(fills, (tile["g"], ci, self.rows.extent(tile["oh"], kh), width))
+        row = self.steps * (self.positions if self.variant.order == WEIGHT_STATIONARY else 1)
+        again = (1, 1) if self.keeps_inp else (row, self.n_co, self.last_step())
         return Staged(INP, size, fills, nbytes, dmas, zeros, *again)
 
     def traffic(self, window: Window, outs: Array, taps: Array) -> Positions:
@@ -261,11 +264,11 @@ class _ConvDemand:
 
     def wgt(self) -> Staged:
         tile, work, co = self.tile, self.work, self.tile["co"]
-        ci = self.ci if self.holds_wgt else tile["ci"]
-        kh, kw = (work.kernel if self.holds_wgt else (tile["kh"], tile["kw"]))
-        fills = self.n_g * self.n_co if self.holds_wgt else self.tiles * self.steps
+        ci = self.ci if self.keeps_wgt else tile["ci"]
+        kh, kw = work.kernel if self.keeps_wgt else (tile["kh"], tile["kw"])
+        fills = self.n_g * self.n_co if self.keeps_wgt else self.tiles * self.steps
         total = float(self.digits * self.sets * self.co * self.ci * self.taps)
-        nbytes = total * self.config.wgt_elem_bytes * (1 if self.holds_wgt else self.places)
+        nbytes = total * self.config.wgt_elem_bytes * (1 if self.keeps_wgt else self.positions)
         axes = (
             Axis(kw, 1),
             Axis(kh, work.kernel[1]),
@@ -275,10 +278,10 @@ class _ConvDemand:
             Axis(tile["g"], self.co * self.digits * self.ci * self.taps),
         )
         size = self.digits * tile["g"] * co * ci * kh * kw
-        row = self.steps * (1 if self.variant.order == WEIGHTS else self.n_co)
-        once = (self.places == 1) | self.holds_wgt
-        turns = np.where(once, 1, self.places)
-        again = np.where(once, fills, row), turns, self.last_step()
+        row = self.steps * (1 if self.variant.order == WEIGHT_STATIONARY else self.n_co)
+        once = (self.positions == 1) | self.keeps_wgt
+        iterations = np.where(once, 1, self.positions)
+        again = np.where(once, fills, row), iterations, self.last_step()
         return Staged(WGT, size, fills, nbytes, fills * transfers(axes), 0, *again)
 
     def last_step(self) -> Array:
@@ -291,7 +294,7 @@ class _ConvDemand:
             ("oh", work.out_height, self.n_h),
             ("ow", work.out_width, self.n_w),
         )
-        inner = axes[1:] if self.variant.order == WEIGHTS else axes[:1]
+        inner = axes[1:] if self.variant.order == WEIGHT_STATIONARY else axes[:1]
         for name, total, count in inner:
             size = size * (total - (count - 1) * tile[name]) * count / total
         return size
@@ -299,23 +302,23 @@ class _ConvDemand:
     def operand(self, kind: str) -> Staged:
         """A tensor operand of the epilogue: staged at the loop where it changes."""
         tile, work = self.tile, self.work
-        weights_first = self.variant.order == WEIGHTS
+        weight_stationary = self.variant.order == WEIGHT_STATIONARY
         area, places = tile["oh"] * tile["ow"], self.n_h * self.n_w
         rows = Axis(tile["oh"], work.out_width)
         again: tuple[Array, Array] = (1, 1)
         if kind == CHANNEL:
-            whole = not weights_first and self.at_sets
+            whole = not weight_stationary and self.at_groups
             co = self.co if whole else tile["co"]
-            fills = self.n_g * (1 if whole else self.n_co if weights_first else self.tiles)
-            size, repeats = tile["g"] * co, 1 if whole or weights_first else self.places
+            fills = self.n_g * (1 if whole else self.n_co if weight_stationary else self.tiles)
+            size, repeats = tile["g"] * co, 1 if whole or weight_stationary else self.positions
             total = self.sets * self.co
             axes = [Axis(co, 1), Axis(tile["g"], self.co)]
-            if not whole and not weights_first:
-                again = self.n_co, self.places
+            if not whole and not weight_stationary:
+                again = self.n_co, self.positions
         elif kind == MAP:
-            fills = self.tiles if weights_first else self.n_g * self.places
+            fills = self.tiles if weight_stationary else self.n_g * self.positions
             size, total = area, self.area
-            repeats = self.n_g * self.n_n * (self.n_co if weights_first else 1)
+            repeats = self.n_g * self.n_n * (self.n_co if weight_stationary else 1)
             axes = [Axis(tile["ow"], 1), rows]
             again = places, repeats
         else:
@@ -323,7 +326,7 @@ class _ConvDemand:
             total = self.sets * self.co * self.area
             axes = [Axis(tile["ow"], 1), rows, Axis(tile["co"], self.area)]
             axes.append(Axis(tile["g"], self.co * self.area))
-            again = places * (1 if weights_first else self.n_co), self.n_n
+            again = places * (1 if weight_stationary else self.n_co), self.n_n
         nbytes = float(total) * repeats * self.config.acc_elem_bytes
         return Staged(ACC, size, fills, nbytes, fills * transfers(axes), 0, *again)
 

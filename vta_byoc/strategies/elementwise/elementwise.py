@@ -9,7 +9,6 @@ ACC_8BIT load costs two cycles of the compute queue and the port).  All steps ar
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,29 +18,27 @@ from tvm import te, tirx
 
 from vta_byoc.base.int8_digits import DIGIT_SHIFT
 from vta_byoc.cost.dma import alu_cost, tile_copies
-from vta_byoc.cost.search import Choice, Demand, Space, Staged, best, ceil_div, sizes
+from vta_byoc.cost.search import Choice, Demand, Space, Staged, ceil_div, sizes
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.strategies.elementwise.operands import Plan, Term, passes, plan_of
-from vta_byoc.strategies.fused.consumer import Tail, refuse_pools, tail_tensors
-from vta_byoc.strategies.fused.schedule import Roles, with_tails
-from vta_byoc.strategies.fused.usage import TileSize, tail_demand
-from vta_byoc.strategies.te.base import (
+from vta_byoc.strategies.base import LayerSchedule, LayerWork, SingleKernelStrategy
+from vta_byoc.strategies.fused.consumer import FusedConsumer, operand_kinds
+from vta_byoc.strategies.fused.tile import Roles
+from vta_byoc.strategies.fused.usage import TileSize, fused_usage
+from vta_byoc.strategies.te.definition import (
     OPERATORS,
-    Part,
-    Shared,
-    Strategy,
     apply_steps,
     elementwise,
-    epilogue_constants,
     epilogue_operands,
+    packed_operands,
     stored,
 )
-from vta_byoc.strategies.te.kernel import Kernel, Kernels, KernelSpace
+from vta_byoc.strategies.te.kernel import KernelSpace
+from vta_byoc.strategies.te.prologue import Plan, Term, passes, plan_of
 from vta_byoc.strategies.te.tile_grid import Grid, Operands, staged_operand
 from vta_byoc.strategies.te.tir_builder import Expr, Load, Nests, Tensor
-from vta_byoc.workload.memory import ACC, DRAM_ACC, DRAM_INP, DRAM_WGT, INP, WGT
-from vta_byoc.workload.packing import blocks, packed_shape
+from vta_byoc.workload.memory import ACC, INP, WGT
+from vta_byoc.workload.packing import blocks, diagonal_weights
 from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, ElementwiseWorkload
 
 AXES = ("n", "c", "p")
@@ -58,11 +55,12 @@ class Shape:
 
     @classmethod
     def of(
-        cls, work: ElementwiseWorkload, config: VTAConfig, tails: Sequence[Tail] = ()
+        cls, work: ElementwiseWorkload, config: VTAConfig, fused: Sequence[FusedConsumer] = ()
     ) -> Shape:
+        """The fewest axes that let every tensor operand differ by those that it differs by."""
         n, c = blocks(work.batch, config.batch), blocks(work.channels, config.block)
         plane, kinds = work.height * work.width, set(tensors(work))
-        kinds.update(kind for tail in tails for kind in tail_tensors(tail))
+        kinds.update(kind for consumer in fused for kind in operand_kinds(consumer))
         if not kinds:
             return cls(1, 1, n * c * plane)
         if kinds == {MAP}:
@@ -76,32 +74,67 @@ class Shape:
 
 
 def tensors(work: ElementwiseWorkload) -> tuple[str, ...]:
-    """Kinds of all tensor operands: those of the sides, then those of the epilogue."""
-    steps = [step for side in work.sides for step in side.steps]
+    """Kinds of all tensor operands: those of the prologues, then those of the epilogue."""
+    steps = [step for prologue in work.prologues for step in prologue.steps]
     return tuple(str(s.operand) for s in [*steps, *work.epilogue.steps] if s.is_tensor)
 
 
-# ---------------------------------------------------------------- definition
-def compute(
-    work: ElementwiseWorkload, config: VTAConfig, _kernels: Kernels | None = None
-) -> tirx.PrimFunc:
-    """The operator on packed tensors: operands, diagonal weights (unused here), tensor operands."""
-    shape = packed_shape(work.out_shape, config)
-    data = [te.placeholder(shape, "int8", name=f"data{i}") for i in range(work.operands)]
-    count, k = len(plan_of(work, config).scales), config.block
-    scales = te.placeholder((count, 1, 1, 1, k, k), "int8", name="scales")
-    operands = epilogue_operands(tensors(work), work.out_shape, config)
-    values, first = [], 0
-    for number, side in enumerate(work.sides):
-        wide = elementwise(f"wide{number}", lambda v: v.astype("int32"), data[side.operand])
-        value, _ = apply_steps(wide, side.steps, operands[first:], f"side{number}_")
-        values.append(value)
-        first += sum(step.is_tensor for step in side.steps)
-    value = values[0]
-    if work.op is not None:
-        value = elementwise("joined", _binary(work.op), *values)
-    value, _ = apply_steps(value, work.epilogue.steps, operands[first:], "step")
-    return te.create_prim_func([*data, scales, *operands, stored(value, work.epilogue)])
+class Elementwise(SingleKernelStrategy[ElementwiseWorkload]):
+    """A chain of ALU steps on one or two int8 tensors."""
+
+    name = "elementwise"
+    workload = ElementwiseWorkload
+    fuses = True
+    roles = Roles((1,), (2,))
+
+    def kernel_spaces(
+        self, layer: LayerWork[ElementwiseWorkload], config: VTAConfig
+    ) -> tuple[KernelSpace, ...]:
+        """One kernel; VTAError where the machine cannot do the steps."""
+        return (KernelSpace.of_tiles(tile_space(layer.work, config, layer.fused)),)
+
+    def definition(
+        self, schedule: LayerSchedule[ElementwiseWorkload], config: VTAConfig
+    ) -> tirx.PrimFunc:
+        """Operands, diagonal weights (unused here), tensor operands, result."""
+        work, k = schedule.work, config.block
+        data = packed_operands(work, config)
+        count = len(plan_of(work, config).scales)
+        scales = te.placeholder((count, 1, 1, 1, k, k), "int8", name="scales")
+        operands = epilogue_operands(tensors(work), work.out_shape, config)
+        values, first = [], 0
+        for number, each in enumerate(work.prologues):
+            wide = elementwise(f"wide{number}", lambda v: v.astype("int32"), data[each.operand])
+            values.append(apply_steps(wide, each.steps, operands[first:], f"prologue{number}_"))
+            first += sum(step.is_tensor for step in each.steps)
+        value = values[0]
+        if work.op is not None:
+            value = elementwise("joined", _binary(work.op), *values)
+        value = apply_steps(value, work.epilogue.steps, operands[first:], "step")
+        return te.create_prim_func([*data, scales, *operands, stored(value, work.epilogue)])
+
+    def tensors(self, work: ElementwiseWorkload) -> tuple[str, ...]:
+        """Those of the operand prologues, then those of the epilogue."""
+        return tensors(work)
+
+    def weights(
+        self,
+        schedule: LayerSchedule[ElementwiseWorkload],
+        given: Mapping[str, np.ndarray],
+        config: VTAConfig,
+    ) -> list[np.ndarray]:
+        """Diagonal weights (scales, 1, 1, 1, k, k)."""
+        return [diagonal_weights(plan_of(schedule.work, config).scales, config)]
+
+    def scheduled(
+        self, schedule: LayerSchedule[ElementwiseWorkload], config: VTAConfig
+    ) -> tirx.PrimFunc:
+        """Operands, diagonal weights, tensor operands, result.
+
+        The result's axes depend on what the operands of fused consumers differ by.
+        """
+        (kernel,) = schedule.kernels
+        return _Nests(schedule.work, config, kernel.choice, schedule.fused).func()
 
 
 def _binary(op: str) -> Callable[[tirx.Expr, tirx.Expr], tirx.Expr]:
@@ -109,51 +142,22 @@ def _binary(op: str) -> Callable[[tirx.Expr, tirx.Expr], tirx.Expr]:
 
 
 # ---------------------------------------------------------------- tiles
-@functools.lru_cache(maxsize=4096)
-def choose(
-    work: ElementwiseWorkload, config: VTAConfig, tails: tuple[Tail, ...] = ()
-) -> Choice:
-    """The best tile by estimate; VTAError where the machine cannot do the steps."""
-    return best(tile_space(work, config, tails), config)
-
-
 def tile_space(
-    work: ElementwiseWorkload, config: VTAConfig, tails: tuple[Tail, ...] = ()
+    work: ElementwiseWorkload, config: VTAConfig, fused: tuple[FusedConsumer, ...] = ()
 ) -> Space:
     """All tilings; VTAError where the machine cannot do the steps."""
-    refuse_pools(tails, "elementwise")
-    plan, shape = plan_of(work, config), Shape.of(work, config, tails)
+    plan, shape = plan_of(work, config), Shape.of(work, config, fused)
     axes = {name: sizes(size) for name, size in shape.sizes.items()}
 
-    def demand(tile: Mapping[str, np.ndarray], variant: str) -> Demand:
+    def usage(tile: Mapping[str, np.ndarray], variant: str) -> Demand:
         size = TileSize([tile[axis] for axis in AXES], tile["c"], tile["p"])
-        own = _demand(work, plan, shape, config, tile, variant)
-        return tail_demand(own, tails, size, config)
+        own = _usage(work, plan, shape, config, tile, variant)
+        return fused_usage(own, fused, size, config)
 
-    return Space("an elementwise operator", axes, ("tiles",), demand)
-
-
-def chosen(
-    work: ElementwiseWorkload,
-    config: VTAConfig,
-    tails: tuple[Tail, ...] = (),
-    _calls: int = 1,
-) -> Kernels:
-    """The only kernel, by estimate."""
-    return (Kernel(choose(work, config, tails)),)
+    return Space("an elementwise operator", axes, ("tiles",), usage)
 
 
-def spaces(
-    work: ElementwiseWorkload,
-    config: VTAConfig,
-    tails: tuple[Tail, ...] = (),
-    _calls: int = 1,
-) -> tuple[KernelSpace, ...]:
-    """What the kernel could be."""
-    return (KernelSpace(((None, tile_space(work, config, tails)),)),)
-
-
-def _demand(
+def _usage(
     work: ElementwiseWorkload,
     plan: Plan,
     shape: Shape,
@@ -214,20 +218,16 @@ def _sums(plan: Plan) -> tuple[int, int]:
 
 
 # ---------------------------------------------------------------- nests
-def scheduled(
-    work: ElementwiseWorkload, config: VTAConfig, choice: Choice, tails: Sequence[Tail] = ()
-) -> tirx.PrimFunc:
-    """The nests for tiles of ``choice``."""
-    func = _Elementwise(work, config, choice, tails).func()
-    return with_tails(func, tails, Roles((1,), (2,)), config) if tails else func
-
-
-class _Elementwise:
+class _Nests:
     def __init__(
-        self, work: ElementwiseWorkload, config: VTAConfig, choice: Choice, tails: Sequence[Tail]
+        self,
+        work: ElementwiseWorkload,
+        config: VTAConfig,
+        choice: Choice,
+        fused: Sequence[FusedConsumer],
     ):
         self.plan, self.choice = plan_of(work, config), choice
-        shape = Shape.of(work, config, tails)
+        shape = Shape.of(work, config, fused)
         self.grid = Grid(shape.sizes, choice.tile)
         self.tile = self.grid.shape
         self.nests = nests = Nests(config)
@@ -258,7 +258,7 @@ class _Elementwise:
             nests.load(
                 f"load_data{number}",
                 self.tile,
-                lambda *i, tile=tile, data=self.data[number]: (tile[i], data[grid.places(*i)]),
+                lambda *i, tile=tile, data=self.data[number]: (tile[i], data[grid.positions(*i)]),
                 grid.where,
             )
         own, *others = plan.sums
@@ -275,7 +275,7 @@ class _Elementwise:
             if plan.op is not None:
                 value = OPERATORS[plan.op](value, other[i])
             value = self.operands.applied(value, plan.steps, self._index(i), plan.first)
-            return self.out[grid.places(*i)], value
+            return self.out[grid.positions(*i)], value
 
         nests.store("out", self.tile, result, grid.where)
 
@@ -302,9 +302,7 @@ class _Elementwise:
 
     def _raise(self, name: str, acc: Tensor) -> None:
         """Make room for a digit."""
-        self.nests.alu(
-            name, self.tile, lambda *i: (acc[i], acc[i] << DIGIT_SHIFT), self.grid.where
-        )
+        self.nests.alu(name, self.tile, lambda *i: (acc[i], acc[i] << DIGIT_SHIFT), self.grid.where)
 
     def _gemm(self, name: str, acc: Tensor, term: Term, digit: int) -> None:
         """``acc += digit * operand``."""
@@ -314,73 +312,4 @@ class _Elementwise:
         )
 
 
-# ---------------------------------------------------------------- strategy
-def parts(
-    work: ElementwiseWorkload, config: VTAConfig, kernels: Kernels | None = None
-) -> list[Part]:
-    """One PrimFunc."""
-    (kernel,) = kernels or chosen(work, config)
-    func = scheduled(work, config, kernel.choice)
-    return [Part(func, (*range(len(func.params) - 1), -1))]
-
-
-def scopes(work: ElementwiseWorkload) -> tuple[str, ...]:
-    """The operands, the diagonal weights, the tensor operands."""
-    return (DRAM_INP,) * work.operands + (DRAM_WGT,) + (DRAM_ACC,) * len(tensors(work))
-
-
-def constants(
-    work: ElementwiseWorkload,
-    given: Mapping[str, np.ndarray],
-    config: VTAConfig,
-    _kernels: Kernels | None = None,
-) -> list[np.ndarray]:
-    """Diagonal weights (scales, 1, 1, 1, k, k) and "operand0", "operand1", ... of all steps."""
-    return [
-        diagonals(plan_of(work, config).scales, config),
-        *epilogue_constants(tensors(work), given, config),
-    ]
-
-
-def diagonals(scales: Sequence[int], config: VTAConfig) -> np.ndarray:
-    """Weight elements that multiply by each of ``scales``: (scales, 1, 1, 1, k, k) int8."""
-    k = config.block
-    unit = np.eye(k, dtype=np.int64) * np.reshape(scales, (-1, 1, 1))
-    return np.ascontiguousarray(unit.reshape(-1, 1, 1, 1, k, k), np.int8)
-
-
-def estimate(
-    work: ElementwiseWorkload, config: VTAConfig, kernels: Kernels | None = None
-) -> float:
-    """Cycles of the chosen tile; VTAError where the machine cannot do the steps."""
-    return (kernels or chosen(work, config))[0].choice.cycles
-
-
-def shared(
-    work: ElementwiseWorkload,
-    tails: tuple[Tail, ...],
-    config: VTAConfig,
-    kernels: Kernels | None = None,
-) -> Shared:
-    """With consumers in its tiles."""
-    choice = (kernels or chosen(work, config, tails))[0].choice
-
-    def parts() -> list[Part]:
-        func = scheduled(work, config, choice, tails)
-        return [Part(func, (*range(len(func.params) - 1), -1))]
-
-    return Shared(choice.cycles, parts)
-
-
-ELEMENTWISE = Strategy(
-    "elementwise",
-    ElementwiseWorkload,
-    compute,
-    parts,
-    scopes,
-    constants,
-    estimate,
-    chosen,
-    spaces,
-    shared=shared,
-)
+ELEMENTWISE = Elementwise()

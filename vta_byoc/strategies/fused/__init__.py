@@ -1,1 +1,1 @@
-"""Consumers in the tiles of their producer."""
+"""Fused consumers: operators computed in the tiles of their producer."""

@@ -2,7 +2,7 @@
 
 The producer has left an int8 value in every accumulator of a tile; the other operand of an
 elementwise operator comes from DRAM, or is the same value again.  What the GEMM core would have
-multiplied while it widened (:mod:`vta_byoc.strategies.elementwise.operands`), the ALU does in
+multiplied while it widened (:mod:`vta_byoc.strategies.te.prologue`), the ALU does in
 place; sums with the other operand stay GEMMs.  A pool is taken where its windows do not overlap:
 tiles are then cut between windows.
 """
@@ -17,25 +17,32 @@ from typing import TypeAlias
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.strategies.elementwise.operands import Plan, Term, plan_of
+from vta_byoc.strategies.te.prologue import Plan, Term, plan_of
 from vta_byoc.workload.workloads import ElementwiseWorkload, PoolWorkload, Step, Workload
 
 INT8_LOW, INT8_HIGH = -(1 << 7), (1 << 7) - 1
 INT32_LOW, INT32_HIGH = -(1 << 31), (1 << 31) - 1
 
 
-TailWork: TypeAlias = ElementwiseWorkload | PoolWorkload
+ConsumerWork: TypeAlias = ElementwiseWorkload | PoolWorkload
 MOST_TAPS = 16
 """Windows of a pool in the tile are unrolled."""
 
 
 @dataclass(frozen=True)
-class Tail:
-    """The elementwise operator or pool ``work`` takes its operand number ``carried`` from the
-    tile."""
+class FusedConsumer:
+    """The elementwise operator or pool ``work``, fused into its producer.
 
-    work: TailWork
-    carried: int = 0
+    ``operand`` is the number of its fused operand: the one that it takes from the tile.
+    """
+
+    work: ConsumerWork
+    operand: int = 0
+
+    @property
+    def strategy(self) -> str:
+        """The name of the strategy that has workloads of this kind."""
+        return "pool" if isinstance(self.work, PoolWorkload) else "elementwise"
 
     @property
     def window(self) -> tuple[int, int]:
@@ -45,18 +52,18 @@ class Tail:
     @property
     def others(self) -> tuple[int, ...]:
         """Numbers of the int8 operands that come from DRAM."""
-        return tuple(i for i in range(len(self.work.in_shapes)) if i != self.carried)
+        return tuple(i for i in range(len(self.work.in_shapes)) if i != self.operand)
 
 
 @dataclass(frozen=True)
-class Carried:
+class FusedPlan:
     """What is computed: ``after(before(value) + summed ... op other)``.
 
     Attributes:
-        before: steps on the carried value, their tensor operands from number ``first`` on.
+        before: steps on the fused operand, their tensor operands from number ``first`` on.
         summed: operands from DRAM, added by GEMM.
-        other: the other side where it has an accumulator of its own, joined by ``op``.
-        copied: ``other`` is the carried value again.
+        other: the other operand where it has an accumulator of its own, joined by ``op``.
+        copied: ``other`` is the fused operand again.
         after: steps on the result, their tensor operands from number ``last`` on.
         scales: the weights that the operator's constant holds, in order.
     """
@@ -85,7 +92,7 @@ class Carried:
 
     @property
     def other_steps(self) -> tuple[Step, ...]:
-        """What the ALU does to the other side."""
+        """What the ALU does to the other operand."""
         if self.other is None:
             return ()
         scale = scaling(self.other.scale) if self.copied else ()
@@ -93,7 +100,7 @@ class Carried:
 
 
 def check_pool(work: PoolWorkload) -> None:
-    """VTAError where a pool cannot be computed in its producer's tiles."""
+    """VTAError where a pool cannot be fused into its producer."""
     what = f"windows of {work.kernel[0]}x{work.kernel[1]} every {work.strides[0]}x{work.strides[1]}"
     if work.kernel != work.strides:
         raise VTAError(f"need windows that neither overlap nor leave gaps, have {what}")
@@ -108,26 +115,26 @@ def check_pool(work: PoolWorkload) -> None:
         )
 
 
-def pooled_by(tails: Sequence[Tail]) -> tuple[int, int]:
+def pooled_by(fused: Sequence[FusedConsumer]) -> tuple[int, int]:
     """Rows and columns of the producer's tile that become one of the result."""
     rows, cols = 1, 1
-    for tail in tails:
-        rows, cols = rows * tail.window[0], cols * tail.window[1]
+    for consumer in fused:
+        rows, cols = rows * consumer.window[0], cols * consumer.window[1]
     return rows, cols
 
 
-def refuse_pools(tails: Sequence[Tail], producer: str) -> None:
-    """VTAError where ``tails`` pool tiles that are not rows and columns, be it windows of 1x1."""
-    if any(isinstance(tail.work, PoolWorkload) for tail in tails):
+def refuse_pools(fused: Sequence[FusedConsumer], producer: str) -> None:
+    """VTAError where ``fused`` pool tiles that are not rows and columns, be it windows of 1x1."""
+    if any(isinstance(consumer.work, PoolWorkload) for consumer in fused):
         raise VTAError(f"need tiles of rows and columns (conv2d) to pool in, have {producer}")
 
 
-def carried_plan(tail: Tail, config: VTAConfig) -> Carried:
-    """How an elementwise ``tail`` is computed; VTAError where the machine cannot."""
-    assert isinstance(tail.work, ElementwiseWorkload)
-    plan = plan_of(tail.work, config)
-    own, summed, other, copied = _roles(plan, tail.carried)
-    found = Carried(
+def fused_plan(consumer: FusedConsumer, config: VTAConfig) -> FusedPlan:
+    """How an elementwise ``consumer`` is computed; VTAError where the machine cannot."""
+    assert isinstance(consumer.work, ElementwiseWorkload)
+    plan = plan_of(consumer.work, config)
+    own, summed, other, copied = _roles(plan, consumer.operand)
+    found = FusedPlan(
         before=(*scaling(own.scale), *own.steps),
         first=own.first,
         summed=summed,
@@ -141,27 +148,27 @@ def carried_plan(tail: Tail, config: VTAConfig) -> Carried:
     if any(len(term.digits) > 1 for term in found.loaded):
         wide = next(term.scale for term in found.loaded if len(term.digits) > 1)
         raise VTAError(
-            f"its other side is multiplied by {wide}; one int8 weight holds -128 to 127 and this "
-            "machine's ALU has no MUL (CAPABILITIES.mul is false); an operator of its own adds "
-            "digit by digit"
+            f"its other operand is multiplied by {wide}; one int8 weight holds -128 to 127 and "
+            "this machine's ALU has no MUL (CAPABILITIES.mul is false); an operator of its own "
+            "adds digit by digit"
         )
     multiplies = any(step.op == "mul" for step in (*found.before, *found.other_steps))
     if multiplies and not config.capabilities.mul:
         raise VTAError(
-            f"its side is multiplied by {own.scale}; this machine's ALU has no MUL "
+            f"its fused operand is multiplied by {own.scale}; this machine's ALU has no MUL "
             "(CAPABILITIES.mul is false); the GEMM core multiplies what it loads"
         )
     return found
 
 
-def _roles(plan: Plan, carried: int) -> tuple[Term, tuple[Term, ...], Term | None, bool]:
-    """The carried term, the summed ones, the one with an accumulator, whether it is a copy."""
+def _roles(plan: Plan, operand: int) -> tuple[Term, tuple[Term, ...], Term | None, bool]:
+    """The fused term, the summed ones, the one with an accumulator, whether it is a copy."""
     head, rest = plan.head, plan.other or (plan.summed[0] if plan.summed else None)
     if rest is None:
         return head, (), None, False
     if head.operand == rest.operand:
         return head, (), rest, True
-    if head.operand == carried:
+    if head.operand == operand:
         return head, plan.summed, plan.other, False
     # sums, maxima, minima and products commute; a difference is a sum by now
     if plan.other is None and not head.steps:
@@ -179,27 +186,30 @@ def scaling(scale: int) -> tuple[Step, ...]:
 
 
 RESULT, WEIGHTS = "result", "weights"
-"""Parameters of a tail that are no tensor operand: laid out as the result, and weights."""
+"""Parameters of a fused consumer that are no tensor operand: laid out as the result; weights."""
 
 
-def tail_kinds(tails: Sequence[Tail]) -> list[str]:
-    """What the parameters of ``tails`` are, in order: RESULT, WEIGHTS or kinds of operands."""
+def parameter_kinds(fused: Sequence[FusedConsumer]) -> list[str]:
+    """What the parameters of ``fused`` are, in order: RESULT, WEIGHTS or kinds of operands."""
     found = []
-    for tail in tails:
-        found += [RESULT] * len(tail.others) + [WEIGHTS] + list(tail_tensors(tail))
+    for each in fused:
+        found += [RESULT] * len(each.others) + [WEIGHTS] + list(operand_kinds(each))
     return found
 
 
-def tail_tensors(tail: Tail) -> tuple[str, ...]:
+def operand_kinds(consumer: FusedConsumer) -> tuple[str, ...]:
     """Kinds of the tensor operands of all its steps, as the operator orders them."""
-    sides = () if isinstance(tail.work, PoolWorkload) else tail.work.sides
-    steps = [step for side in sides for step in side.steps]
-    return tuple(str(s.operand) for s in [*steps, *tail.work.epilogue.steps] if s.is_tensor)
+    work = consumer.work
+    prologues = () if isinstance(work, PoolWorkload) else work.prologues
+    steps = [step for prologue in prologues for step in prologue.steps]
+    return tuple(str(s.operand) for s in [*steps, *work.epilogue.steps] if s.is_tensor)
 
 
 def keeps_int8(work: Workload) -> bool:
-    """Whether the accumulators of ``work`` hold what STORE would write: int8 values, nothing cut
-    off."""
+    """Whether the accumulators of ``work`` hold what STORE would write.
+
+    That is where all values are int8, so that nothing is cut off.
+    """
     if work.epilogue.dtype != "int8":
         return False
     low, high = INT32_LOW, INT32_HIGH
@@ -212,11 +222,11 @@ def keeps_int8(work: Workload) -> bool:
 
 
 def _joined(work: ElementwiseWorkload) -> tuple[int, int]:
-    """The interval of the sides of int8 operands, joined."""
-    sides = [_through(side.steps, INT8_LOW, INT8_HIGH) for side in work.sides]
+    """The interval of what the prologues make of int8 operands, joined."""
+    ranges = [_through(each.steps, INT8_LOW, INT8_HIGH) for each in work.prologues]
     if work.op is None:
-        return sides[0]
-    (low, high), (least, most) = sides
+        return ranges[0]
+    (low, high), (lowest, highest) = ranges
     functions: dict[str, Callable[[int, int], int]] = {
         "add": operator.add,
         "sub": operator.sub,
@@ -224,7 +234,7 @@ def _joined(work: ElementwiseWorkload) -> tuple[int, int]:
         "max": max,
         "min": min,
     }
-    ends = [functions[work.op](x, y) for x in (low, high) for y in (least, most)]
+    ends = [functions[work.op](x, y) for x in (low, high) for y in (lowest, highest)]
     return _within(min(ends), max(ends))
 
 
@@ -255,4 +265,3 @@ def _after(step: Step, low: int, high: int) -> tuple[int, int]:
     }
     ends = functions[step.op](low), functions[step.op](high)
     return _within(min(ends), max(ends))
-

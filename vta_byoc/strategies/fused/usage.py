@@ -1,4 +1,4 @@
-"""What consumers in their producer's tiles ask of the machine besides what the producer does."""
+"""What fused consumers ask of the machine besides what their producer does."""
 
 from __future__ import annotations
 
@@ -15,19 +15,31 @@ from vta_byoc.cost.dma import alu_cost, kernel_size
 from vta_byoc.cost.search import Array, Demand, Staged
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.strategies.fused.consumer import Carried, Tail, carried_plan, check_pool, tail_tensors
-from vta_byoc.strategies.fused.schedule import chunk_limit
+from vta_byoc.strategies.fused.consumer import (
+    FusedConsumer,
+    FusedPlan,
+    check_pool,
+    fused_plan,
+    operand_kinds,
+)
+from vta_byoc.strategies.fused.tile import chunk_limit
 from vta_byoc.workload.memory import ACC, INP, WGT
 from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, PoolWorkload
 
-TAIL_UOPS = 2
+CONSUMER_UOPS = 2
 """About as many micro-ops has a kernel of a consumer."""
 
 
 @dataclass(frozen=True)
 class TileSize:
-    """The loops of the nest that stores a tile (outermost first, without lanes; rows and columns
-    last where there are any), and how many channel blocks and positions the tile has."""
+    """The size of a tile.
+
+    Attributes:
+        extents: of the loops of the nest that stores it: outermost first, without lanes, rows and
+            columns last where there are any.
+        channels: channel blocks.
+        positions: rows times columns.
+    """
 
     extents: Sequence[Array]
     channels: Array
@@ -46,57 +58,59 @@ class TileSize:
         return size
 
 
-def tail_demand(
-    demand: Demand, tails: Sequence[Tail], tile: TileSize, config: VTAConfig
+def fused_usage(
+    usage: Demand, fused: Sequence[FusedConsumer], tile: TileSize, config: VTAConfig
 ) -> Demand:
-    """``demand`` of the producer alone, with ``tails`` between computation and store."""
-    for tail in tails:
-        if isinstance(tail.work, PoolWorkload):
-            demand, tile = _with_pool(demand, tail, tail.work, tile, config)
+    """``usage`` of the producer alone, with ``fused`` between computation and store."""
+    for consumer in fused:
+        if isinstance(consumer.work, PoolWorkload):
+            usage, tile = _with_pool(usage, consumer, consumer.work, tile, config)
         else:
-            demand = _with_elementwise(demand, tail, tile, config)
-    return demand
+            usage = _with_elementwise(usage, consumer, tile, config)
+    return usage
 
 
 def _with_pool(
-    demand: Demand, tail: Tail, work: PoolWorkload, tile: TileSize, config: VTAConfig
+    usage: Demand, consumer: FusedConsumer, work: PoolWorkload, tile: TileSize, config: VTAConfig
 ) -> tuple[Demand, TileSize]:
     """With a pool, and the tile that it leaves."""
     check_pool(work)
     *outer, rows, cols = tile.extents
     rows, cols = np.maximum(1, rows // work.kernel[0]), np.maximum(1, cols // work.kernel[1])
     small = TileSize((*outer, rows, cols), tile.channels, rows * cols)
-    tiles, taps, time = demand.tiles, math.prod(work.kernel), config.timing
+    tiles, taps, time = usage.tiles, math.prod(work.kernel), config.timing
     kept = math.prod(work.out_shape[2:]) / math.prod(work.in_shapes[0][2:])
-    vectors = demand.stored / config.out_elem_bytes * kept
+    vectors = usage.stored / config.out_elem_bytes * kept
     cycles, count = alu_cost(work.epilogue.steps, config)
     # cleared, the first tap added, the others joined
     kernels = np.minimum(tiles, MOST_SLOTS) * (1 + taps + bool(count))
     pooled = dataclasses.replace(
-        demand,
+        usage,
         staged=(
-            *demand.staged,
+            *usage.staged,
             Staged(ACC, small.size, tiles),
-            *_operands(tail, small, demand, config),
+            *_operands(consumer, small, usage, config),
         ),
-        gemm=demand.gemm + vectors,
-        gemm_starts=demand.gemm_starts + tiles,
-        alu=demand.alu + vectors * (taps * time.alu_tensor_cycles + cycles),
-        alu_starts=demand.alu_starts + tiles * (taps + count),
-        kernels=demand.kernels + kernels,
-        uops=demand.uops + kernels * kernel_size([*outer, rows, cols]),
-        stored=demand.stored * kept,
+        gemm=usage.gemm + vectors,
+        gemm_starts=usage.gemm_starts + tiles,
+        alu=usage.alu + vectors * (taps * time.alu_tensor_cycles + cycles),
+        alu_starts=usage.alu_starts + tiles * (taps + count),
+        kernels=usage.kernels + kernels,
+        uops=usage.uops + kernels * kernel_size([*outer, rows, cols]),
+        stored=usage.stored * kept,
     )
     return pooled, small
 
 
-def _with_elementwise(demand: Demand, tail: Tail, tile: TileSize, config: VTAConfig) -> Demand:
-    plan, tiles = carried_plan(tail, config), demand.tiles
-    vectors = demand.stored / config.out_elem_bytes
+def _with_elementwise(
+    usage: Demand, consumer: FusedConsumer, tile: TileSize, config: VTAConfig
+) -> Demand:
+    plan, tiles = fused_plan(consumer, config), usage.tiles
+    vectors = usage.stored / config.out_elem_bytes
     chunk = tile.chunk(chunk_limit(config))
     chunks = tiles * (tile.size / chunk)
-    dmas, fills = np.maximum(chunks, demand.stores), _fills(tiles, chunks)
-    staged = list(demand.staged)
+    dmas, fills = np.maximum(chunks, usage.stores), _fills(tiles, chunks)
+    staged = list(usage.staged)
     for _ in plan.loaded:
         nbytes = vectors * config.inp_elem_bytes
         staged.append(Staged(INP, chunk, fills, nbytes, dmas, chunks=chunks / tiles))
@@ -105,42 +119,46 @@ def _with_elementwise(demand: Demand, tail: Tail, tile: TileSize, config: VTACon
         staged.append(Staged(WGT, count, 1, float(count * config.wgt_elem_bytes), 1))
     if plan.other is not None:
         staged.append(Staged(ACC, chunk, fills))
-    staged += _operands(tail, tile, demand, config)
+    staged += _operands(consumer, tile, usage, config)
     cycles, count = _alu(plan, config)
     gemms = len(plan.loaded) + (plan.other is not None)
-    kernels = np.minimum(tiles, MOST_SLOTS) * (gemms + 2 + len(tail_tensors(tail)))
+    kernels = np.minimum(tiles, MOST_SLOTS) * (gemms + 2 + len(operand_kinds(consumer)))
     return dataclasses.replace(
-        demand,
+        usage,
         staged=tuple(staged),
-        gemm=demand.gemm + vectors * gemms,
-        gemm_starts=demand.gemm_starts + chunks * gemms,
-        alu=demand.alu + vectors * cycles,
-        alu_starts=demand.alu_starts + chunks * count,
-        kernels=demand.kernels + kernels,
-        uops=demand.uops + kernels * TAIL_UOPS,
+        gemm=usage.gemm + vectors * gemms,
+        gemm_starts=usage.gemm_starts + chunks * gemms,
+        alu=usage.alu + vectors * cycles,
+        alu_starts=usage.alu_starts + chunks * count,
+        kernels=usage.kernels + kernels,
+        uops=usage.uops + kernels * CONSUMER_UOPS,
     )
 
 
-def _operands(tail: Tail, tile: TileSize, demand: Demand, config: VTAConfig) -> list[Staged]:
+def _operands(
+    consumer: FusedConsumer, tile: TileSize, usage: Demand, config: VTAConfig
+) -> list[Staged]:
     """The tensor operands of all steps: loaded chunk by chunk, at the most all of one for each."""
     chunk = tile.chunk(chunk_limit(config))
-    chunks = demand.tiles * (tile.size / chunk)
+    chunks = usage.tiles * (tile.size / chunk)
     sizes = {CHANNEL: tile.channels, MAP: tile.positions, FULL: chunk}
     staged = []
-    for kind in tail_tensors(tail):
+    for kind in operand_kinds(consumer):
         each = np.minimum(sizes[kind], chunk)
         nbytes = chunks * each * config.acc_elem_bytes
-        staged.append(Staged(ACC, each, _fills(demand.tiles, chunks), nbytes, chunks))
+        staged.append(Staged(ACC, each, _fills(usage.tiles, chunks), nbytes, chunks))
     return staged
 
 
 def _fills(tiles: Array, chunks: Array) -> Array:
-    """How often a buffer of chunks is filled, as one that is filled tile by tile: its chunks follow
-    each other at once.  Two of a single tile take two slots."""
+    """How often a buffer of chunks is filled, counted like one that is filled tile by tile.
+
+    The chunks of a tile follow each other at once; two of a single tile take two slots.
+    """
     return np.maximum(tiles, np.minimum(chunks, MOST_SLOTS))
 
 
-def _alu(plan: Carried, config: VTAConfig) -> tuple[float, int]:
+def _alu(plan: FusedPlan, config: VTAConfig) -> tuple[float, int]:
     """ALU cycles a vector, and instructions of a chunk."""
     cycles, count = alu_cost((*plan.before, *plan.other_steps, *plan.after), config)
     tensors = (plan.other is not None) + plan.copied  # the join, and the copy

@@ -1,9 +1,9 @@
 """concat: int8 tensors joined along the channels.
 
 Packed, a range of channels is a range of the result, so an operand that a layer of the same region
-stores can be stored right there: :func:`homes` says where.  What cannot (an input of the region, a
-tensor that several concats hold) is copied by the GEMM core, as an elementwise operator without
-steps.
+stores can be stored right there: `in_place_offsets` says where.  What cannot (an input of the
+region, a tensor that several concats hold) is copied by the GEMM core, as an elementwise operator
+without steps.
 """
 
 from __future__ import annotations
@@ -16,35 +16,96 @@ from tvm import te, tirx
 from vta_byoc.codegen import View, with_views
 from vta_byoc.codegen.linear import row_major
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.strategies.elementwise.elementwise import choose, diagonals, scheduled, tile_space
-from vta_byoc.strategies.te.base import Part, Strategy
-from vta_byoc.strategies.te.kernel import Kernel, Kernels, KernelSpace
-from vta_byoc.workload.memory import DRAM_INP, DRAM_WGT
-from vta_byoc.workload.packing import blocks, packed_shape
-from vta_byoc.workload.workloads import ConcatWorkload, ElementwiseWorkload, Side
+from vta_byoc.strategies.base import KernelFunction, LayerSchedule, LayerWork, Strategy
+from vta_byoc.strategies.elementwise.elementwise import ELEMENTWISE
+from vta_byoc.strategies.te.definition import packed_operands
+from vta_byoc.strategies.te.kernel import Kernels, KernelSpace
+from vta_byoc.workload.packing import blocks, diagonal_weights, packed_shape
+from vta_byoc.workload.workloads import ConcatWorkload, ElementwiseWorkload, Prologue
 
 
-def compute(
-    work: ConcatWorkload, config: VTAConfig, _kernels: Kernels | None = None
-) -> tirx.PrimFunc:
-    """The operands side by side; the weights of the copies are not used here."""
-    data = [
-        te.placeholder(packed_shape(shape, config), "int8", name=f"data{i}")
-        for i, shape in enumerate(work.in_shapes)
-    ]
-    k = config.block
-    scales = te.placeholder((1, 1, 1, 1, k, k), "int8", name="scales")
-    firsts = _firsts(work, config)
+class Concat(Strategy[ConcatWorkload]):
+    """A copy of each operand that is not stored in place."""
 
-    def at(n: tirx.Var, c: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
-        value = data[0][(n, c, *rest)]
-        for tensor, first in zip(data[1:], firsts[1:], strict=True):
-            part = tensor[(n, tirx.max(c - first, 0), *rest)]
-            value = tirx.if_then_else(c >= first, part, value)
-        return value
+    name = "concat"
+    workload = ConcatWorkload
 
-    out = te.compute(packed_shape(work.out_shape, config), at, name="out")
-    return te.create_prim_func([*data, scales, out])
+    def kernel_spaces(
+        self, layer: LayerWork[ConcatWorkload], config: VTAConfig
+    ) -> tuple[KernelSpace, ...]:
+        """A kernel for the copy of each operand."""
+        return tuple(
+            space
+            for copy in _copies(layer.work, config)
+            for space in ELEMENTWISE.spaces(LayerWork(copy), config)
+        )
+
+    def cheapest(self, layer: LayerWork[ConcatWorkload], config: VTAConfig) -> Kernels:
+        """A kernel for the copy of each operand."""
+        return tuple(
+            kernel
+            for copy in _copies(layer.work, config)
+            for kernel in ELEMENTWISE.choose(LayerWork(copy), config).kernels
+        )
+
+    def estimate(self, schedule: LayerSchedule[ConcatWorkload], config: VTAConfig) -> float:
+        """Cycles of copying all operands, those too that are stored in place."""
+        return blocks(schedule.work.batch, config.batch) * super().estimate(schedule, config)
+
+    def definition(
+        self, schedule: LayerSchedule[ConcatWorkload], config: VTAConfig
+    ) -> tirx.PrimFunc:
+        """The operands side by side; the weight of the copies is not used here."""
+        work, k = schedule.work, config.block
+        data = packed_operands(work, config)
+        scales = te.placeholder((1, 1, 1, 1, k, k), "int8", name="scales")
+        firsts = _firsts(work, config)
+
+        def at(n: tirx.Var, c: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
+            value = data[0][(n, c, *rest)]
+            for tensor, first in zip(data[1:], firsts[1:], strict=True):
+                part = tensor[(n, tirx.max(c - first, 0), *rest)]
+                value = tirx.if_then_else(c >= first, part, value)
+            return value
+
+        out = te.compute(packed_shape(work.out_shape, config), at, name="out")
+        return te.create_prim_func([*data, scales, out])
+
+    def weights(
+        self,
+        schedule: LayerSchedule[ConcatWorkload],
+        given: Mapping[str, np.ndarray],
+        config: VTAConfig,
+    ) -> list[np.ndarray]:
+        """The unit weight of the copies."""
+        return [diagonal_weights((1,), config)]
+
+    def functions(
+        self, schedule: LayerSchedule[ConcatWorkload], config: VTAConfig
+    ) -> list[KernelFunction]:
+        """A copy of each operand, block of images by block of images."""
+        work = schedule.work
+        plane, scales = _plane(work, config), len(work.channels)
+        total = blocks(sum(work.channels), config.block) * plane
+        found = []
+        copies = zip(_copies(work, config), _firsts(work, config), schedule.kernels, strict=True)
+        for i, (copy, first, kernel) in enumerate(copies):
+            func = ELEMENTWISE.scheduled(LayerSchedule(copy, kernels=(kernel,)), config)
+            size = blocks(copy.channels, config.block) * plane
+            steps = [tuple(row_major([int(d) for d in func.params[p].shape])) for p in (0, 2)]
+            for n in range(blocks(work.batch, config.batch)):
+                views = {
+                    0: View(n * size, steps[0]),
+                    2: View(n * total + first * plane, steps[1]),
+                }
+                found.append(KernelFunction(with_views(func, views), (i, scales, -1)))
+        return found
+
+    def in_place_offsets(self, work: ConcatWorkload, config: VTAConfig) -> list[int | None]:
+        """Scalar offset of each operand in the result, where it is one range of it."""
+        if blocks(work.batch, config.batch) > 1:
+            return [None] * len(work.channels)
+        return [first * _plane(work, config) for first in _firsts(work, config)]
 
 
 def _firsts(work: ConcatWorkload, config: VTAConfig) -> list[int]:
@@ -53,91 +114,17 @@ def _firsts(work: ConcatWorkload, config: VTAConfig) -> list[int]:
     return [sum(counts[:i]) for i in range(len(counts))]
 
 
-def homes(work: ConcatWorkload, config: VTAConfig) -> list[int | None]:
-    """Scalar offset of each operand in the result, where it is one range of it."""
-    if blocks(work.batch, config.batch) > 1:
-        return [None] * len(work.channels)
-    return [first * _plane(work, config) for first in _firsts(work, config)]
-
-
 def _plane(work: ConcatWorkload, config: VTAConfig) -> int:
     """Scalars of one channel block."""
     return work.height * work.width * config.batch * config.block
 
 
-def _copy(work: ConcatWorkload, index: int, config: VTAConfig) -> ElementwiseWorkload:
-    """One operand of one block of images as an elementwise operator without steps."""
-    channels = work.channels[index]
-    return ElementwiseWorkload(config.batch, channels, work.height, work.width, (Side(0),))
+def _copies(work: ConcatWorkload, config: VTAConfig) -> list[ElementwiseWorkload]:
+    """Each operand of one block of images as an elementwise operator without steps."""
+    return [
+        ElementwiseWorkload(config.batch, channels, work.height, work.width, (Prologue(0),))
+        for channels in work.channels
+    ]
 
 
-def chosen(
-    work: ConcatWorkload, config: VTAConfig, _tails: object = (), _calls: int = 1
-) -> Kernels:
-    """A kernel for the copy of each operand, by estimate."""
-    copies = (_copy(work, i, config) for i in range(len(work.channels)))
-    return tuple(Kernel(choose(copy, config)) for copy in copies)
-
-
-def spaces(
-    work: ConcatWorkload, config: VTAConfig, _tails: object = (), _calls: int = 1
-) -> tuple[KernelSpace, ...]:
-    """What the kernel of each copy could be."""
-    copies = (_copy(work, i, config) for i in range(len(work.channels)))
-    return tuple(KernelSpace(((None, tile_space(copy, config)),)) for copy in copies)
-
-
-def parts(
-    work: ConcatWorkload, config: VTAConfig, kernels: Kernels | None = None
-) -> list[Part]:
-    """A copy of each operand, block of images by block of images."""
-    plane, scales = _plane(work, config), len(work.channels)
-    total = blocks(sum(work.channels), config.block) * plane
-    found, taken = [], kernels or chosen(work, config)
-    for i, (first, kernel) in enumerate(zip(_firsts(work, config), taken, strict=True)):
-        func = scheduled(_copy(work, i, config), config, kernel.choice)
-        size = blocks(work.channels[i], config.block) * plane
-        steps = [tuple(row_major([int(d) for d in func.params[p].shape])) for p in (0, 2)]
-        for n in range(blocks(work.batch, config.batch)):
-            views = {
-                0: View(n * size, steps[0]),
-                2: View(n * total + first * plane, steps[1]),
-            }
-            found.append(Part(with_views(func, views), (i, scales, -1)))
-    return found
-
-
-def scopes(work: ConcatWorkload) -> tuple[str, ...]:
-    """The operands and the unit weight of the copies."""
-    return (DRAM_INP,) * len(work.channels) + (DRAM_WGT,)
-
-
-def constants(
-    work: ConcatWorkload,
-    given: Mapping[str, np.ndarray],
-    config: VTAConfig,
-    _kernels: Kernels | None = None,
-) -> list[np.ndarray]:
-    """The unit weight."""
-    return [diagonals((1,), config)]
-
-
-def estimate(work: ConcatWorkload, config: VTAConfig, kernels: Kernels | None = None) -> float:
-    """Cycles of copying all operands; those at home cost nothing."""
-    images = blocks(work.batch, config.batch)
-    taken = kernels or chosen(work, config)
-    return float(images * sum(kernel.choice.cycles for kernel in taken))
-
-
-CONCAT = Strategy(
-    "concat",
-    ConcatWorkload,
-    compute,
-    parts,
-    scopes,
-    constants,
-    estimate,
-    chosen,
-    spaces,
-    homes,
-)
+CONCAT = Concat()

@@ -18,16 +18,16 @@ from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
 from vta_byoc.cost.dma import Run, copy_count, kernel_size, tile_copies
-from vta_byoc.cost.search import Array, Choice, Demand, Space, Staged, best, ceil_div, sizes
+from vta_byoc.cost.search import Array, Choice, Demand, Space, Staged, ceil_div, sizes
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.strategies.te.base import Part, Strategy
-from vta_byoc.strategies.te.kernel import Kernel, Kernels, KernelSpace
+from vta_byoc.strategies.base import KernelFunction, LayerSchedule, LayerWork, Strategy
+from vta_byoc.strategies.te.kernel import KernelSpace
 from vta_byoc.strategies.te.tile_grid import Grid
 from vta_byoc.strategies.te.tir_builder import Expr, Load, Nests, Tensor
 from vta_byoc.workload.copy_region import Box, Ints, Source, merged
-from vta_byoc.workload.memory import ACC, DRAM_INP, DRAM_WGT, INP, WGT
+from vta_byoc.workload.memory import ACC, INP, WGT
 from vta_byoc.workload.packing import packed_shape
 from vta_byoc.workload.workloads import MoveWorkload, Shape
 
@@ -38,11 +38,56 @@ EXPOSED_ZEROS = 0.5
 """The part of a copy's padding, about, that the DMA latency of its loads does not hide."""
 
 
+class Move(Strategy[MoveWorkload]):
+    """A kernel for each box."""
+
+    name = "move"
+    workload = MoveWorkload
+
+    def kernel_spaces(
+        self, layer: LayerWork[MoveWorkload], config: VTAConfig
+    ) -> tuple[KernelSpace, ...]:
+        """A space for each box."""
+        found = (tile_space(merged(box), config) for box in layer.work.boxes)
+        return tuple(KernelSpace.of_tiles(space) for space in found)
+
+    def definition(self, schedule: LayerSchedule[MoveWorkload], config: VTAConfig) -> tirx.PrimFunc:
+        """The result of packed operands and the movements of lanes (count, 1, 1, 1, k, k)."""
+        return _definition(schedule.work, config)
+
+    def weights(
+        self,
+        schedule: LayerSchedule[MoveWorkload],
+        given: Mapping[str, np.ndarray],
+        config: VTAConfig,
+    ) -> list[np.ndarray]:
+        """Weights of 0 and 1 that move lanes: (count, 1, 1, 1, k, k) int8."""
+        work, k = schedule.work, config.block
+        weights = np.zeros((len(work.lanes), 1, 1, 1, k, k), np.int8)
+        for number, lanes in enumerate(work.lanes):
+            if lanes and len(lanes) != k:
+                raise VTAError(
+                    f"a movement of {len(lanes)} lanes; vectors of machine {config.name} have {k}; "
+                    "write the boxes for this machine"
+                )
+            for to, lane in enumerate(lanes or range(k)):
+                if lane >= 0:
+                    weights[number, 0, 0, 0, to, lane] = 1
+        return [weights]
+
+    def functions(
+        self, schedule: LayerSchedule[MoveWorkload], config: VTAConfig
+    ) -> list[KernelFunction]:
+        """A PrimFunc for each box."""
+        work, found = schedule.work, []
+        for box, kernel in zip(work.boxes, schedule.kernels, strict=True):
+            nests = _BoxNests(work, merged(box), config, kernel.choice)
+            found.append(KernelFunction(nests.func(), (*nests.data, len(work.in_shapes), -1)))
+        return found
+
+
 # ---------------------------------------------------------------- definition
-def compute(
-    work: MoveWorkload, config: VTAConfig, _kernels: Kernels | None = None
-) -> tirx.PrimFunc:
-    """The result of packed operands and the movements of lanes (count, 1, 1, 1, k, k)."""
+def _definition(work: MoveWorkload, config: VTAConfig) -> tirx.PrimFunc:
     b, k = config.batch, config.block
     shapes = [packed_shape(shape, config) for shape in work.in_shapes]
     data = [tirx.decl_buffer(s, "int8", f"data{i}") for i, s in enumerate(shapes)]
@@ -102,33 +147,12 @@ def _nest(loops: Sequence[tuple[tirx.Var, int]], body: tirx.Stmt) -> tirx.Stmt:
 
 
 # ---------------------------------------------------------------- tiles
-@functools.lru_cache(maxsize=4096)
-def choose(box: Box, config: VTAConfig) -> Choice:
-    """The best tile of a :func:`merged` box by estimate."""
-    return best(tile_space(box, config), config)
-
-
 def tile_space(box: Box, config: VTAConfig) -> Space:
     """All tilings of a :func:`merged` box."""
     most = max(2, int(CANDIDATES ** (1 / len(box.size))))
     axes = {name: sizes(size, most) for name, size in zip(names(box), box.size, strict=True)}
-    demand = functools.partial(_demand, box, config)
-    return Space("a copy", axes, ("tiles",), demand)
-
-
-def chosen(
-    work: MoveWorkload, config: VTAConfig, _tails: object = (), _calls: int = 1
-) -> Kernels:
-    """A kernel for each box, by estimate."""
-    return tuple(Kernel(choose(merged(box), config)) for box in work.boxes)
-
-
-def spaces(
-    work: MoveWorkload, config: VTAConfig, _tails: object = (), _calls: int = 1
-) -> tuple[KernelSpace, ...]:
-    """What the kernel of each box could be."""
-    found = (tile_space(merged(box), config) for box in work.boxes)
-    return tuple(KernelSpace(((None, space),)) for space in found)
+    usage = functools.partial(_usage, box, config)
+    return Space("a copy", axes, ("tiles",), usage)
 
 
 def names(box: Box) -> list[str]:
@@ -136,9 +160,7 @@ def names(box: Box) -> list[str]:
     return [f"d{d}" for d in range(len(box.size))]
 
 
-def _demand(
-    box: Box, config: VTAConfig, tile: Mapping[str, np.ndarray], _variant: str
-) -> Demand:
+def _usage(box: Box, config: VTAConfig, tile: Mapping[str, np.ndarray], _variant: str) -> Demand:
     cut = [tile[name] for name in names(box)]
     tiles: Array = 1
     pixels: Array = 1
@@ -201,14 +223,6 @@ def _staged(
 
 
 # ---------------------------------------------------------------- nests
-def scheduled(
-    work: MoveWorkload, box: Box, config: VTAConfig, choice: Choice
-) -> tuple[tirx.PrimFunc, list[int]]:
-    """The nests of a :func:`merged` box, and the operands that they read."""
-    nests = _BoxNests(work, box, config, choice)
-    return nests.func(), list(nests.data)
-
-
 class _BoxNests:
     def __init__(self, work: MoveWorkload, box: Box, config: VTAConfig, choice: Choice):
         self.box, self.choice = box, choice
@@ -263,7 +277,8 @@ class _BoxNests:
             self._gather(number, source, self.tiles[number])
 
         def stored(*i: Expr) -> tuple[Load, Expr]:
-            return self.out[_affine(grid.places(*i), self.box.steps, self.box.start)], self.acc[i]
+            at = _affine(grid.positions(*i), self.box.steps, self.box.start)
+            return self.out[at], self.acc[i]
 
         nests.store("out", self.extents, stored, grid.where)
 
@@ -308,49 +323,4 @@ def _vectors(shape: Shape, config: VTAConfig) -> int:
     return math.prod(packed_shape(shape, config)[:4])
 
 
-# ---------------------------------------------------------------- strategy
-def parts(
-    work: MoveWorkload, config: VTAConfig, kernels: Kernels | None = None
-) -> list[Part]:
-    """A PrimFunc for each box."""
-    found = []
-    for box, kernel in zip(work.boxes, kernels or chosen(work, config), strict=True):
-        func, operands = scheduled(work, merged(box), config, kernel.choice)
-        found.append(Part(func, (*operands, len(work.in_shapes), -1)))
-    return found
-
-
-def scopes(work: MoveWorkload) -> tuple[str, ...]:
-    """The operands and the movements of lanes."""
-    return (*(DRAM_INP for _ in work.in_shapes), DRAM_WGT)
-
-
-def constants(
-    work: MoveWorkload,
-    _given: Mapping[str, np.ndarray],
-    config: VTAConfig,
-    _kernels: Kernels | None = None,
-) -> list[np.ndarray]:
-    """Weights of 0 and 1 that move lanes: (count, 1, 1, 1, k, k) int8."""
-    k = config.block
-    weights = np.zeros((len(work.lanes), 1, 1, 1, k, k), np.int8)
-    for number, lanes in enumerate(work.lanes):
-        if lanes and len(lanes) != k:
-            raise VTAError(
-                f"a movement of {len(lanes)} lanes; vectors of machine {config.name} have {k}; "
-                "write the boxes for this machine"
-            )
-        for to, lane in enumerate(lanes or range(k)):
-            if lane >= 0:
-                weights[number, 0, 0, 0, to, lane] = 1
-    return [weights]
-
-
-def estimate(work: MoveWorkload, config: VTAConfig, kernels: Kernels | None = None) -> float:
-    """Cycles of the chosen tiles."""
-    return sum(kernel.choice.cycles for kernel in kernels or chosen(work, config))
-
-
-MOVE = Strategy(
-    "move", MoveWorkload, compute, parts, scopes, constants, estimate, chosen, spaces
-)
+MOVE = Move()

@@ -56,9 +56,7 @@ Lanes = tuple[int, int, tuple[int, ...]]
 """An operand, its channel block, and the source lane of each lane (-1: none; empty: all)."""
 
 
-def _runs(
-    channels: Sequence[Channel], block: int
-) -> list[tuple[int, int, tuple[Lanes, ...]]]:
+def _runs(channels: Sequence[Channel], block: int) -> list[tuple[int, int, tuple[Lanes, ...]]]:
     """Runs of channel blocks made alike: (first, count, sources of the first).
 
     The sources of the next block are the blocks behind those of the one before it.

@@ -23,14 +23,13 @@ from tvm import tirx
 from vta_byoc.cost.search import Choice
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.pooling.tile_space import MaxPool
-from vta_byoc.strategies.te.tile_grid import Grid, Operands
-from vta_byoc.strategies.te.tir_builder import Expr, Load, Nests, Tensor
-from vta_byoc.strategies.te.window import SPACE, SlidingInput
+from vta_byoc.strategies.te.tir_builder import Expr, Load, Tensor
+from vta_byoc.strategies.te.window import SlidingNests
 from vta_byoc.workload.memory import ACC, WGT
-from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, PoolWorkload
+from vta_byoc.workload.workloads import PoolWorkload
 
 LOW = -128
-Where = Callable[[Expr, Expr, Expr], list[Expr]]
+Where = Callable[..., list[Expr]]
 
 
 def scheduled_max(work: PoolWorkload, config: VTAConfig, choice: Choice) -> tirx.PrimFunc:
@@ -38,20 +37,16 @@ def scheduled_max(work: PoolWorkload, config: VTAConfig, choice: Choice) -> tirx
     return _MaxNests(work, config, choice).func()
 
 
-class _MaxNests:
+class _MaxNests(SlidingNests):
     def __init__(self, work: PoolWorkload, config: VTAConfig, choice: Choice):
-        self.work, self.choice = work, choice
         taps = (choice.tile["kh"], choice.tile["kw"])
         self.pool = pool = MaxPool.of(work, config, choice.variant, taps)
+        super().__init__(work.epilogue, pool.sliding, choice, taps, config)
         self.first, self.second = pool.taps[pool.first], pool.taps[pool.second]
-        self.grid = Grid(pool.sliding.sizes, choice.tile)
-        self.nests = nests = Nests(config)
-        self.input = SlidingInput(nests, pool.sliding, self.grid, taps)
+        nests = self.nests
         identity = nests.weights("identity", 1)
-        self.operands = Operands(nests, work.epilogue.tensors, self.grid, SPACE)
-        self.out = nests.param("out", tuple(pool.sliding.sizes.values()))
+        self.declare_rest()
         self.weight = nests.sram(WGT, "weight", (1,))
-        self.extents = tuple(self.grid.tile[axis] for axis in SPACE)
         self.lines = {
             phase: self._sram(f"lines{phase}", 0, high - low)
             for phase, (low, high) in self.second.phases(self.second.every).items()
@@ -78,60 +73,46 @@ class _MaxNests:
         return c, h + more["h"], w + more["w"]
 
     def func(self) -> tirx.PrimFunc:
-        nests, grid = self.nests, self.grid
-        with nests.loop("co", grid.count("c")) as grid.outer["c"]:
-            self.operands.load(CHANNEL)
-            with (
-                nests.loop("ho", grid.count("h")) as grid.outer["h"],
-                nests.loop("wo", grid.count("w")) as grid.outer["w"],
-            ):
-                self.operands.load(MAP, FULL)
-                with nests.loop("no", grid.count("n")) as grid.outer["n"]:
-                    self._tile()
-        return nests.func(self.choice.slots_attr())
+        self.tiled(self._tile)
+        return self.finished()
 
     def _tile(self) -> None:
-        nests, sliding = self.nests, self.pool.sliding
+        nests, sliding = self.nests, self.sliding
         if self.pool.split:
-            nests.reset("start", self.extents, lambda *i: self.result[i], self._where)
+            nests.reset("start", self.extents, lambda *i: self.result[i], self.where)
             if self.pool.negative:
-                nests.alu("lowest", self.extents, _clamped(self.result), self._where)
+                nests.alu("lowest", self.extents, _clamped(self.result), self.where)
         with (
             nests.loop("kho", sliding.rows.taps // self.pool.taps["h"].count) as row,
             nests.loop("kwo", sliding.cols.taps // self.pool.taps["w"].count) as col,
         ):
             self.input.step = (row, col)
             self.input.load()
-            for phase, turns in self.second.phases(self.second.every).items():
-                self._line(phase, turns)
+            for phase, offsets in self.second.phases(self.second.every).items():
+                self._line(phase, offsets)
             self._join()
-        nests.store("out", self.extents, self._stored, self._where)
-
-    def _where(self, c: Expr, h: Expr, w: Expr) -> list[Expr]:
-        return self.grid.inside({"c": c, "h": h, "w": w})
+        nests.store("out", self.extents, self._stored, self.where)
 
     def _stored(self, *i: Expr) -> tuple[Load, Expr]:
-        index = dict(zip(SPACE, i, strict=True))
-        value = self.operands.applied(self.result[i], self.work.epilogue.steps, index)
-        return self.out[self.grid.places(0, *i)], value
+        return self.stored(self.result[i], *i)
 
     # ---------------------------------------------------------------- the first axis
-    def _line(self, phase: int, turns: tuple[int, int]) -> None:
+    def _line(self, phase: int, offsets: tuple[int, int]) -> None:
         """The maxima along the first axis of the lines of one phase of the second."""
         lines, home = self.lines[phase], self.first.home
-        name, spread = f"line{phase}", turns[1] - turns[0]
-        at = (self.first.phase(home), self.first.turn(home)), (phase, turns[0])
+        name, spread = f"line{phase}", offsets[1] - offsets[0]
+        at = (self.first.phase(home), self.first.offset(home)), (phase, offsets[0])
         self._widen(name, lines, at, (0, spread))
         if self.pool.signed:
             inside = self._line_where(spread)
             self._lowest_outside(name, lines, self.pool.first, spread, inside)
         for other, (low, high) in self.first.phases(self.first.others).items():
             tensor = self.others[other]
-            at = (other, low), (phase, turns[0])
+            at = (other, low), (phase, offsets[0])
             self._widen(f"{name}_{other}", tensor, at, (high - low, spread))
             for tap in self.first.others:
                 if self.first.phase(tap) == other:
-                    shift = self._moved(self.pool.first, self.first.turn(tap) - low)
+                    shift = self._moved(self.pool.first, self.first.offset(tap) - low)
                     text = f"{name}_tap{tap}"
                     self._maximum(text, lines, tensor, shift, self.pool.first, tap, spread)
 
@@ -142,11 +123,11 @@ class _MaxNests:
         at: tuple[tuple[int, int], tuple[int, int]],
         more: tuple[int, int],
     ) -> None:
-        """Positions of a (phase, first turn) along each axis, into ``tensor``."""
+        """Positions of a (phase, first offset) along each axis, into ``tensor``."""
         steps = {self.pool.first: self.first.window.step, self.pool.second: self.second.window.step}
         origin = {
-            axis: phase + turn * steps[axis]
-            for axis, (phase, turn) in zip((self.pool.first, self.pool.second), at, strict=True)
+            axis: phase + offset * steps[axis]
+            for axis, (phase, offset) in zip((self.pool.first, self.pool.second), at, strict=True)
         }
 
         def where(c: Expr, h: Expr, w: Expr) -> list[Expr]:
@@ -226,12 +207,12 @@ class _MaxNests:
     def _join(self) -> None:
         """The maxima along the second axis."""
         pool, second = self.pool, self.second
-        turns = second.phases(second.every)
+        offsets = second.phases(second.every)
         home = second.phase(second.home)
         taps = second.every if pool.split else second.others
 
         def source(tap: int) -> tuple[int, int]:
-            return self._moved(pool.second, second.turn(tap) - turns[second.phase(tap)][0])
+            return self._moved(pool.second, second.offset(tap) - offsets[second.phase(tap)][0])
 
         if not pool.in_place and not pool.split:
             shift, lines = source(second.home), self.lines[home]
@@ -239,10 +220,10 @@ class _MaxNests:
                 "copy",
                 self.extents,
                 lambda c, h, w: (self.result[c, h, w], lines[c, h + shift[0], w + shift[1]]),
-                self._where,
+                self.where,
             )
         if pool.signed and not pool.split:
-            self._lowest_outside("join", self.result, pool.second, 0, self._where)
+            self._lowest_outside("join", self.result, pool.second, 0, self.where)
         for tap in taps:
             lines = self.lines[second.phase(tap)]
             self._maximum(f"join_tap{tap}", self.result, lines, source(tap), pool.second, tap, 0)

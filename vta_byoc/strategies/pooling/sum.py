@@ -18,14 +18,14 @@ import numpy as np
 from tvm import tirx
 
 from vta_byoc.cost.dma import alu_cost, halves, kernel_size
-from vta_byoc.cost.search import Array, Choice, Demand, Mask, Space, Staged, best, ceil_div
+from vta_byoc.cost.search import Array, Choice, Demand, Mask, Space, Staged, ceil_div
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.strategies.te.tile_grid import Grid, Operands, staged_operand
-from vta_byoc.strategies.te.tir_builder import Expr, Load, Nests
-from vta_byoc.strategies.te.window import SPACE, Sliding, SlidingInput, per_channel
+from vta_byoc.strategies.pooling.tile_space import sliding_of
+from vta_byoc.strategies.te.tir_builder import Expr, Load
+from vta_byoc.strategies.te.window import SPACE, Sliding, SlidingNests
 from vta_byoc.workload.memory import ACC, WGT
-from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, PoolWorkload
+from vta_byoc.workload.workloads import PoolWorkload
 
 INT8_HIGH = 127
 WHOLE, ROWS, COLUMNS = "whole", "rows", "columns"
@@ -43,23 +43,12 @@ def digits_of(factor: int) -> list[tuple[int, int]]:
     return [(high, 0), (low, shift)]
 
 
-def sliding_of(work: PoolWorkload, config: VTAConfig) -> Sliding:
-    """The windows of ``work``."""
-    return Sliding.of(work.window, config, per_channel(work.epilogue.tensors))
-
-
-@functools.lru_cache(maxsize=4096)
-def choose_sum(work: PoolWorkload, config: VTAConfig) -> Choice:
-    """The best tile by estimate."""
-    return best(sum_space(work, config), config)
-
-
 def sum_space(work: PoolWorkload, config: VTAConfig) -> Space:
     """All tilings."""
     sliding = sliding_of(work, config)
-    demand = functools.partial(_demand, work, sliding, config)
+    usage = functools.partial(_usage, work, sliding, config)
     legal = functools.partial(_legal, sliding, config)
-    return Space("a sum pool", sliding.axes, (WHOLE, *APART), demand, legal)
+    return Space("a sum pool", sliding.axes, (WHOLE, *APART), usage, legal)
 
 
 def _legal(
@@ -80,7 +69,7 @@ def _smallest(sliding: Sliding, tile: Mapping[str, np.ndarray]) -> Array:
     return count
 
 
-def _demand(
+def _usage(
     work: PoolWorkload,
     sliding: Sliding,
     config: VTAConfig,
@@ -92,9 +81,7 @@ def _demand(
     columns: Array = tile[APART[variant]] if variant in APART else 1
     passes = len(digits_of(work.factor))
     taps = float(passes * sliding.rows.taps * sliding.cols.taps)
-    operands = [
-        staged_operand(kind, sliding.sizes, tile, SPACE, config) for kind in work.epilogue.tensors
-    ]
+    operands = sliding.operands(work.epilogue, tile, config)
     staged = (
         _passed(sliding.staged(tile, config), passes),
         Staged(ACC, pixels * columns, tiles),
@@ -136,58 +123,40 @@ def _passed(staged: Staged, passes: int) -> Staged:
 
 def scheduled_sum(work: PoolWorkload, config: VTAConfig, choice: Choice) -> tirx.PrimFunc:
     """The nests for tiles of ``choice``."""
-    return _SumPool(work, config, choice).func()
+    return _SumNests(work, config, choice).func()
 
 
-class _SumPool:
+class _SumNests(SlidingNests):
     def __init__(self, work: PoolWorkload, config: VTAConfig, choice: Choice):
-        self.work, self.choice = work, choice
-        self.sliding = sliding = sliding_of(work, config)
-        self.grid = Grid(sliding.sizes, choice.tile)
         self.taps = (choice.tile["kh"], choice.tile["kw"])
+        super().__init__(work.epilogue, sliding_of(work, config), choice, self.taps, config)
         self.apart = APART.get(choice.variant)
         self.columns = choice.tile[self.apart] if self.apart else 1
-        self.nests = nests = Nests(config)
-        self.input = SlidingInput(nests, sliding, self.grid, self.taps)
-        self.digits = digits_of(work.factor)
+        self.digits, nests = digits_of(work.factor), self.nests
         count = len(self.digits)
         identity = nests.weights("identity", count)
-        self.operands = Operands(nests, work.epilogue.tensors, self.grid, SPACE)
-        self.out = nests.param("out", tuple(sliding.sizes.values()))
+        self.declare_rest()
         self.weight = nests.sram(WGT, "weight", (count,))
-        self.extents = tuple(self.grid.tile[axis] for axis in SPACE)
         self.acc = nests.sram(ACC, "acc", (*self.extents, self.columns))
         nests.load("load_identity", (count,), lambda i: (self.weight[i], identity[i]))
 
     def func(self) -> tirx.PrimFunc:
-        nests, grid = self.nests, self.grid
-        with nests.loop("co", grid.count("c")) as grid.outer["c"]:
-            self.operands.load(CHANNEL)
-            with (
-                nests.loop("ho", grid.count("h")) as grid.outer["h"],
-                nests.loop("wo", grid.count("w")) as grid.outer["w"],
-            ):
-                self.operands.load(MAP, FULL)
-                with nests.loop("no", grid.count("n")) as grid.outer["n"]:
-                    self._tile()
-        return nests.func(self.choice.slots_attr())
-
-    def _where(self, c: Expr, h: Expr, w: Expr) -> list[Expr]:
-        return self.grid.inside({"c": c, "h": h, "w": w})
+        self.tiled(self._tile)
+        return self.finished()
 
     def _tile(self) -> None:
         self.nests.reset(
             "clear",
             (*self.extents, self.columns),
             lambda c, h, w, q: self.acc[c, h, w, q],
-            lambda c, h, w, _q: self._where(c, h, w),
+            lambda c, h, w, _q: self.where(c, h, w),
         )
         for number, (_, shift) in enumerate(self.digits):
             if shift:
                 self._shift(shift)
             self._sum(number)
         self._halve()
-        self.nests.store("out", self.extents, self._result, self._where)
+        self.nests.store("out", self.extents, self._result, self.where)
 
     def _shift(self, by: int) -> None:
         """Make room for a digit."""
@@ -196,7 +165,7 @@ class _SumPool:
             "digit",
             (*self.extents, self.columns),
             lambda c, h, w, q: (acc[c, h, w, q], acc[c, h, w, q] << by),
-            lambda c, h, w, _q: self._where(c, h, w),
+            lambda c, h, w, _q: self.where(c, h, w),
         )
 
     def _sum(self, digit: int) -> None:
@@ -213,7 +182,7 @@ class _SumPool:
             taps = (kw, kh) if self.apart == "kh" else (kh, kw)
             extents = (*taps, *self.extents)
             add = functools.partial(self._add, digit)
-            nests.gemm(f"sum{digit}", extents, add, lambda _i, _j, *p: self._where(*p))
+            nests.gemm(f"sum{digit}", extents, add, lambda _i, _j, *p: self.where(*p))
 
     def _add(
         self, digit: int, i: Expr, j: Expr, c: Expr, h: Expr, w: Expr
@@ -236,10 +205,8 @@ class _SumPool:
                     acc[c, h, w, q],
                     acc[c, h, w, q] + acc[c, h, w, q + d],
                 ),
-                lambda c, h, w, _q: self._where(c, h, w),
+                lambda c, h, w, _q: self.where(c, h, w),
             )
 
-    def _result(self, c: Expr, h: Expr, w: Expr) -> tuple[Load, Expr]:
-        index = {"c": c, "h": h, "w": w}
-        value = self.operands.applied(self.acc[c, h, w, 0], self.work.epilogue.steps, index)
-        return self.out[self.grid.places(0, c, h, w)], value
+    def _result(self, *i: Expr) -> tuple[Load, Expr]:
+        return self.stored(self.acc[(*i, 0)], *i)

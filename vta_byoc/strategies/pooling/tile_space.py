@@ -10,10 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from vta_byoc.cost.dma import alu_cost, kernel_size
-from vta_byoc.cost.search import Array, Choice, Demand, Space, Staged, best, ceil_div
+from vta_byoc.cost.search import Array, Demand, Space, Staged, ceil_div
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.strategies.te.tile_grid import staged_operand
 from vta_byoc.strategies.te.window import SPACE, Sliding, Window, per_channel
 from vta_byoc.workload.memory import ACC, WGT
 from vta_byoc.workload.workloads import PoolWorkload
@@ -52,26 +51,29 @@ class Taps:
 
     @property
     def others(self) -> list[int]:
+        """All taps but the home."""
         return [tap for tap in range(self.count) if tap != self.home]
 
     @property
     def every(self) -> list[int]:
+        """All taps of a step."""
         return list(range(self.count))
 
     def phase(self, tap: int) -> int:
+        """The position within a stride that ``tap`` sees."""
         return tap * self.window.dilation % self.window.step
 
-    def turn(self, tap: int) -> int:
+    def offset(self, tap: int) -> int:
         """Whole strides from an output to ``tap``."""
         return tap * self.window.dilation // self.window.step
 
     def phases(self, taps: Sequence[int]) -> dict[int, tuple[int, int]]:
-        """First and last turn of each phase of ``taps``."""
+        """First and last offset of each phase of ``taps``."""
         found: dict[int, tuple[int, int]] = {}
         for tap in taps:
-            turn = self.turn(tap)
-            low, high = found.get(self.phase(tap), (turn, turn))
-            found[self.phase(tap)] = min(low, turn), max(high, turn)
+            offset = self.offset(tap)
+            low, high = found.get(self.phase(tap), (offset, offset))
+            found[self.phase(tap)] = min(low, offset), max(high, offset)
         return found
 
     @property
@@ -98,6 +100,7 @@ class MaxPool:
     def of(
         cls, work: PoolWorkload, config: VTAConfig, variant: str, taps: tuple[int, int]
     ) -> MaxPool:
+        """The pool of a tile whose reduction steps have ``taps`` rows and columns of taps."""
         sliding = sliding_of(work, config)
         windows = {"h": sliding.rows, "w": sliding.cols}
         pads = any(any(window.pads) for window in windows.values())
@@ -110,6 +113,7 @@ class MaxPool:
 
     @property
     def second(self) -> str:
+        """The axis that comes second, "h" or "w"."""
         return "w" if self.first == "h" else "h"
 
     @property
@@ -124,21 +128,15 @@ def sliding_of(work: PoolWorkload, config: VTAConfig) -> Sliding:
 
 
 # ---------------------------------------------------------------- tiles
-@functools.lru_cache(maxsize=4096)
-def choose_max(work: PoolWorkload, config: VTAConfig) -> Choice:
-    """The best tile by estimate."""
-    return best(max_space(work, config), config)
-
-
 def max_space(work: PoolWorkload, config: VTAConfig) -> Space:
     """All tilings."""
     sliding = sliding_of(work, config)
-    demand = functools.partial(_demand, work, sliding, config)
+    usage = functools.partial(_usage, work, sliding, config)
     variants = (ROWS_FIRST, COLUMNS_FIRST)
-    return Space("a max pool", sliding.axes, variants, demand)
+    return Space("a max pool", sliding.axes, variants, usage)
 
 
-def _demand(
+def _usage(
     work: PoolWorkload,
     sliding: Sliding,
     config: VTAConfig,
@@ -151,15 +149,13 @@ def _demand(
         counts = _counts(MaxPool.of(work, config, variant, (int(kh), int(kw))), config, tile)
         here = (tile["kh"] == kh) & (tile["kw"] == kw)
         found = [np.where(here, new, old) for new, old in zip(counts, found, strict=True)]
-    gemm, gemms, alu, alus, held, kernel = found
+    gemm, gemms, alu, alus, beside, kernel = found
     tiles = sliding.tiles(tile)
-    operands = [
-        staged_operand(kind, sliding.sizes, tile, SPACE, config) for kind in work.epilogue.tensors
-    ]
+    operands = sliding.operands(work.epilogue, tile, config)
     staged = (
         sliding.staged(tile, config),
         Staged(ACC, tile["c"] * tile["h"] * tile["w"], tiles),
-        Staged(ACC, held, 1),
+        Staged(ACC, beside, 1),
         Staged(WGT, 1, 1, float(config.wgt_elem_bytes), 1),
         *operands,
     )
@@ -179,8 +175,11 @@ def _demand(
 
 
 def _counts(pool: MaxPool, config: VTAConfig, tile: Mapping[str, np.ndarray]) -> tuple[Array, ...]:
-    """GEMM cycles, ALU cycles with the instructions of a tile behind each, elements of ACC beside
-    the result's, micro-ops."""
+    """What the nests of a tiling take.
+
+    GEMM cycles and instructions of a tile, ALU cycles and instructions of a tile, elements of ACC
+    beside the result's, micro-ops.
+    """
     first, second = pool.taps[pool.first], pool.taps[pool.second]
     planes = float(pool.sliding.images * pool.sliding.planes)
     n_first = ceil_div(first.window.out, tile[pool.first])
@@ -191,19 +190,19 @@ def _counts(pool: MaxPool, config: VTAConfig, tile: Mapping[str, np.ndarray]) ->
     shares = [taps.window.share if pool.signed else 1.0 for taps in (first, second)]
     gemm: Array = 0
     alu: Array = 0
-    held: Array = 0
+    beside: Array = 0
     most: Array = 0
     gemms: Array = 0
     alus: Array = 0
     phases = first.phases(first.others)
-    for turn, (low, high) in second.phases(second.every).items():
+    for phase, (low, high) in second.phases(second.every).items():
         lines = lines_out + n_second * (high - low)
         wide = sum(outs + n_first * (b - a) for a, b in phases.values())
         gemm = gemm + 2 * planes * lines * (outs + wide)
         alu = alu + planes * lines * outs * len(first.others) * tensor * shares[0]
         gemms, alus = gemms + 2 + 2 * len(phases), alus + len(first.others)
-        if not (pool.in_place and turn == second.phase(second.home)):
-            held = held + tile["c"] * tile[pool.first] * (tile[pool.second] + high - low)
+        if not (pool.in_place and phase == second.phase(second.home)):
+            beside = beside + tile["c"] * tile[pool.first] * (tile[pool.second] + high - low)
         extra = sum(tile[pool.first] + b - a for a, b in phases.values())
         most = np.maximum(most, tile["c"] * extra * (tile[pool.second] + high - low))
     vectors = pool.sliding.vectors
@@ -216,4 +215,4 @@ def _counts(pool: MaxPool, config: VTAConfig, tile: Mapping[str, np.ndarray]) ->
     alu = alu + vectors * taps * tensor * steps * shares[1] + start
     alus = (alus + taps) * steps
     kernel = (gemms + alus) * kernel_size([tile[axis] for axis in SPACE])
-    return gemm, gemms, alu, alus, held + most, kernel
+    return gemm, gemms, alu, alus, beside + most, kernel

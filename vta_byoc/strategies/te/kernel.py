@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from vta_byoc.cost.search import Choice, Space
-from vta_byoc.strategies.conv.grouping import Grouping
 
 SCHEDULE_ATTR = "vta.schedule"
 """Of a packed composite: the text of its :class:`Chosen`."""
@@ -25,8 +24,25 @@ MEMORIES = ("inp", "wgt", "acc")
 
 
 @dataclass(frozen=True)
+class Grouping:
+    """Block-diagonal groups: the groups of a convolution in whole blocks of channels.
+
+    Attributes:
+        join: groups of the convolution in each.
+        sets: how many there are; channels of two do not mix.
+        ci: blocks of input channels of each.
+        co: blocks of output channels of each.
+    """
+
+    join: int
+    sets: int
+    ci: int
+    co: int
+
+
+@dataclass(frozen=True)
 class Kernel:
-    """One loop nest: its tiling, and how groups of channels are joined where it has groups."""
+    """One loop nest: its tiling, and how its groups are put in blocks where it has groups."""
 
     choice: Choice
     grouping: Grouping | None = None
@@ -37,10 +53,10 @@ class Kernel:
         choice = self.choice
         tile = " ".join(f"{axis}={size}" for axis, size in choice.tile.items())
         slots = "/".join(map(str, choice.slots))
-        join = ""
+        groups = ""
         if self.grouping is not None and self.grouping.sets > 1:
-            join = f", {self.grouping.sets} sets of {self.grouping.join} groups"
-        return f"{choice.variant}: {tile}, slots {slots}{join}"
+            groups = f", {self.grouping.sets} block-diagonal groups of {self.grouping.join}"
+        return f"{choice.variant}: {tile}, slots {slots}{groups}"
 
     def to_json(self) -> dict[str, object]:
         """The kernel as JSON has it."""
@@ -75,13 +91,21 @@ Kernels = tuple[Kernel, ...]
 
 @dataclass(frozen=True)
 class KernelSpace:
-    """What one kernel could be: a space of tilings for each way to join groups."""
+    """What one kernel could be: a space of tilings for each grouping that it could have.
 
-    ways: tuple[tuple[Grouping | None, Space], ...]
+    The only grouping is None where the layer has no groups.
+    """
+
+    candidates: tuple[tuple[Grouping | None, Space], ...]
+
+    @classmethod
+    def of_tiles(cls, space: Space) -> KernelSpace:
+        """Of a kernel without groups."""
+        return cls(((None, space),))
 
     def of(self, kernel: Kernel) -> Space | None:
-        """The space that ``kernel`` joins its groups for, None where there is none."""
-        return next((space for way, space in self.ways if way == kernel.grouping), None)
+        """The space of the grouping that ``kernel`` has, None where there is none."""
+        return next((tiles for group, tiles in self.candidates if group == kernel.grouping), None)
 
 
 @dataclass(frozen=True)

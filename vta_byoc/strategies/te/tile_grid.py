@@ -10,7 +10,7 @@ from tvm import tirx
 
 from vta_byoc.cost.search import Array, Axis, Staged, ceil_div, transfers
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.strategies.te.base import OPERATORS
+from vta_byoc.strategies.te.definition import OPERATORS
 from vta_byoc.strategies.te.tir_builder import Expr, Nests, Tensor
 from vta_byoc.workload.memory import ACC
 from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, Step
@@ -59,7 +59,7 @@ class Grid:
         """:meth:`inside` of one index for each axis."""
         return self.inside(dict(zip(self.sizes, index, strict=True)))
 
-    def places(self, *index: Expr) -> tuple[Expr, ...]:
+    def positions(self, *index: Expr) -> tuple[Expr, ...]:
         """Position in the result of an index of the tile."""
         return tuple(self.at(axis, i) for axis, i in zip(self.sizes, index, strict=True))
 

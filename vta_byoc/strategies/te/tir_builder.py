@@ -34,6 +34,10 @@ Expr: TypeAlias = tirx.Expr | int
 """A TIR expression or an integer."""
 Load: TypeAlias = TensorLoad
 """An element of a tensor as a TIR expression (of one of its lanes)."""
+Change: TypeAlias = Callable[..., tuple[Load, Expr]]
+"""Of the loop variables: a destination and its value."""
+Where: TypeAlias = Callable[..., Sequence[Expr]] | None
+"""Of the loop variables: conditions."""
 
 
 class Tensor:
@@ -90,15 +94,15 @@ class Nests:
         var = tirx.Var(name, "int32")
         self._body.append([])
         yield var
-        self._body[-2].append(_for(var, extent, _sequence(self._body.pop())))
+        self._body[-2].append(serial_for(var, extent, sequence(self._body.pop())))
 
     def load(
         self,
         name: str,
         extents: Sequence[int],
         move: Callable[..., tuple[Load, Load]],
-        where: Callable[..., Sequence[Expr]] | None = None,
-        inside: Callable[..., Sequence[Expr]] | None = None,
+        where: Where = None,
+        inside: Where = None,
     ) -> None:
         """A DMA: ``move`` gives (destination, source); zero where ``inside`` does not hold."""
         loops = self._begin(extents)
@@ -119,7 +123,7 @@ class Nests:
         name: str,
         extents: Sequence[int],
         target: Callable[..., Load],
-        where: Callable[..., Sequence[Expr]] | None = None,
+        where: Where = None,
     ) -> None:
         """Zeros into the accumulator."""
         loops = self._begin(extents)
@@ -131,7 +135,7 @@ class Nests:
         name: str,
         extents: Sequence[int],
         operands: Callable[..., tuple[Load, Load, Load]],
-        where: Callable[..., Sequence[Expr]] | None = None,
+        where: Where = None,
     ) -> None:
         """``acc += inp . wgt``: ``operands`` gives (acc, inp, wgt)."""
         loops = self._begin(extents)
@@ -143,25 +147,13 @@ class Nests:
         unit = (*self._unit, self._block)
         self._nest(name, "gemm", loops, extents, unit, acc, value, where, [k])
 
-    def alu(
-        self,
-        name: str,
-        extents: Sequence[int],
-        change: Callable[..., tuple[Load, Expr]],
-        where: Callable[..., Sequence[Expr]] | None = None,
-    ) -> None:
+    def alu(self, name: str, extents: Sequence[int], change: Change, where: Where = None) -> None:
         """``change`` gives (destination, value); the value may read the destination."""
         loops = self._begin(extents)
         dst, value = change(*loops)
         self._nest(name, "alu", loops, extents, self._unit, dst, value, where)
 
-    def store(
-        self,
-        name: str,
-        extents: Sequence[int],
-        change: Callable[..., tuple[Load, Expr]],
-        where: Callable[..., Sequence[Expr]] | None = None,
-    ) -> None:
+    def store(self, name: str, extents: Sequence[int], change: Change, where: Where = None) -> None:
         """As :meth:`alu`; the value goes to DRAM as int8."""
         loops = self._begin(extents)
         dst, value = change(*loops)
@@ -192,7 +184,7 @@ class Nests:
         unit: Sequence[int],
         dst: Load,
         value: Expr,
-        where: Callable[..., Sequence[Expr]] | None,
+        where: Where,
         reduced: Sequence[tirx.Var] = (),
     ) -> None:
         conditions = list(where(*loops)) if where else []
@@ -203,12 +195,12 @@ class Nests:
         pairs = [*zip(loops, extents, strict=True), *lanes]
         notes: Mapping[str, str] = {PRAGMA_KEY: pragma}
         for var, extent in reversed(pairs):
-            stmt, notes = _for(var, extent, stmt, notes), {}
+            stmt, notes = serial_for(var, extent, stmt, notes), {}
         self._body[-1].append(stmt)
 
     def func(self, slots: Mapping[str, int]) -> tirx.PrimFunc:
         """The PrimFunc of all nests so far; ``slots`` by SRAM scope."""
-        block = SBlock([], [], [], "root", _sequence(self._body[0]), alloc_buffers=self._sram)
+        block = SBlock([], [], [], "root", sequence(self._body[0]), alloc_buffers=self._sram)
         func = tirx.PrimFunc(self._params, SBlockRealize([], True, block))
         return func.with_attr(SLOTS_ATTR, dict(slots))
 
@@ -217,11 +209,13 @@ def _lanes() -> tuple[tirx.Var, tirx.Var]:
     return tirx.Var("b", "int32"), tirx.Var("k", "int32")
 
 
-def _for(
+def serial_for(
     var: tirx.Var, extent: int, body: tirx.Stmt, notes: Mapping[str, str] | None = None
 ) -> tirx.For:
+    """A serial loop from 0 to ``extent``; ``notes`` are its annotations."""
     return tirx.For(var, 0, extent, tirx.ForKind.SERIAL, body, annotations=dict(notes or {}))
 
 
-def _sequence(stmts: Sequence[tirx.Stmt]) -> tirx.Stmt:
+def sequence(stmts: Sequence[tirx.Stmt]) -> tirx.Stmt:
+    """One statement for several in order."""
     return stmts[0] if len(stmts) == 1 else tirx.SeqStmt(list(stmts))

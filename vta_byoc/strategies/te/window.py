@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from tvm import te, tirx
 
 from vta_byoc.cost.dma import Run, copy_count, tile_copies
-from vta_byoc.cost.search import Array, Staged, ceil_div, sizes
+from vta_byoc.cost.search import Array, Choice, Staged, ceil_div, sizes
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.strategies.te.tile_grid import Grid
+from vta_byoc.strategies.te.tile_grid import Grid, Operands, staged_operand
 from vta_byoc.strategies.te.tir_builder import Expr, Load, Nests
 from vta_byoc.workload.memory import INP
 from vta_byoc.workload.packing import blocks
-from vta_byoc.workload.workloads import CHANNEL, FULL, Conv2dWorkload
+from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, Conv2dWorkload, Epilogue
 
 AXES = ("n", "c", "h", "w")
 SPACE = ("c", "h", "w")
 CHUNKS = 4
 """Most sizes tried for the taps of a reduction step."""
+
+
+def divisors(total: int) -> list[int]:
+    """Divisors of ``total``, ascending."""
+    return [size for size in range(1, total + 1) if total % size == 0]
 
 
 @dataclass(frozen=True)
@@ -34,8 +40,8 @@ class Window:
     dilation: int
     before: int
 
-    def reach(self, outs: Array, taps: Array) -> Array:
-        """Positions that ``outs`` outputs see by ``taps`` taps."""
+    def extent(self, outs: Array, taps: Array) -> Array:
+        """Positions that ``outs`` outputs see by ``taps`` taps: their receptive extent."""
         return (outs - 1) * self.step + (taps - 1) * self.dilation + 1
 
     def lowest(self, first_tap: int = 0) -> int:
@@ -73,7 +79,7 @@ class Window:
 
     def chunks(self) -> list[int]:
         """Numbers of taps in a step of the reduction: divisors, the last is all."""
-        every = [n for n in range(1, self.taps + 1) if self.taps % n == 0]
+        every = divisors(self.taps)
         if len(every) <= CHUNKS:
             return every
         return sorted({every[round(i * (len(every) - 1) / (CHUNKS - 1))] for i in range(CHUNKS)})
@@ -85,7 +91,7 @@ class Window:
             for first in range(0, self.out, outs):
                 count = min(outs, self.out - first)
                 low = first * self.step + self.lowest(first_tap)
-                high = low + int(self.reach(count, taps))
+                high = low + int(self.extent(count, taps))
                 inside = max(0, min(high, self.size) - max(low, 0))
                 read, pads = read + inside, pads + high - low - inside
                 padded += inside < high - low
@@ -98,6 +104,25 @@ def windows_of(work: Conv2dWorkload) -> tuple[Window, Window]:
     rows = (work.out_height, work.height, work.kernel[0], work.strides[0], work.dilation[0], top)
     cols = (work.out_width, work.width, work.kernel[1], work.strides[1], work.dilation[1], left)
     return Window(*rows), Window(*cols)
+
+
+def seen(
+    data: te.Tensor,
+    windows: tuple[Window, Window],
+    taps: tuple[tirx.IterVar, tirx.IterVar],
+    index: Sequence[tirx.Var],
+    outside: int,
+) -> tirx.Expr:
+    """What the output at ``index`` (n, c, h, w, b, k) sees of packed ``data`` by a tap, int32."""
+    n, c, h, w, b, k = index
+    y, x = (
+        out * window.step + tap * window.dilation - window.before
+        for window, out, tap in zip(windows, (h, w), taps, strict=True)
+    )
+    rows, cols = windows
+    inside = tirx.all(y >= 0, y < rows.size, x >= 0, x < cols.size)
+    value = data[n, c, y, x, b, k].astype("int32")
+    return tirx.if_then_else(inside, value, tirx.const(outside, "int32"))
 
 
 @dataclass(frozen=True)
@@ -114,6 +139,7 @@ class Sliding:
 
     @classmethod
     def of(cls, work: Conv2dWorkload, config: VTAConfig, per_channel: bool) -> Sliding:
+        """The windows of a convolution that keeps channels apart."""
         images, planes = blocks(work.batch, config.batch), blocks(work.in_channels, config.block)
         if not per_channel:
             images, planes = 1, images * planes
@@ -155,8 +181,8 @@ class Sliding:
         (row_read, row_pads, row_padded), row_loads = _traffic(self.rows, tile["h"], tile["kh"])
         (col_read, col_pads, col_padded), col_loads = _traffic(self.cols, tile["w"], tile["kw"])
         fills = self.images * ceil_div(self.planes, tile["c"]) * row_loads * col_loads
-        height = self.rows.reach(tile["h"], tile["kh"])
-        width = self.cols.reach(tile["w"], tile["kw"])
+        height = self.rows.extent(tile["h"], tile["kh"])
+        width = self.cols.extent(tile["w"], tile["kw"])
         planes = float(self.images * self.planes)
         count: Array = 0
         rows = _lengths(self.rows, tile["h"], tile["kh"], row_padded / row_loads)
@@ -173,6 +199,12 @@ class Sliding:
         nbytes = planes * row_read * col_read * config.inp_elem_bytes
         return Staged(INP, tile["c"] * height * width, fills, nbytes, count, zeros)
 
+    def operands(
+        self, epilogue: Epilogue, tile: Mapping[str, np.ndarray], config: VTAConfig
+    ) -> list[Staged]:
+        """The tensor operands of the epilogue."""
+        return [staged_operand(kind, self.sizes, tile, SPACE, config) for kind in epilogue.tensors]
+
     def stores(self, tile: Mapping[str, Array]) -> Array:
         """DMA instructions that store the result."""
         return tile_copies(list(self.sizes.values()), [tile[a] for a in AXES], store=True)
@@ -184,9 +216,9 @@ def _lengths(
     """Loads along an axis as (number, length, with padding), ``padded`` the share of those."""
     steps = ceil_div(window.taps, taps)
     whole, rest = window.out // outs * steps, window.out % outs
-    length = window.reach(outs, taps)
+    length = window.extent(outs, taps)
     found = [(whole * (1 - padded), length, False), (whole * padded, length, True)]
-    last = window.reach(np.maximum(rest, 1), taps)
+    last = window.extent(np.maximum(rest, 1), taps)
     return [*found, (np.where(rest > 0, steps, 0), last, window.pads[1])]
 
 
@@ -210,11 +242,11 @@ class SlidingInput:
         self._windows = (sliding.rows, sliding.cols)
         shape = (sliding.images, sliding.planes, sliding.rows.size, sliding.cols.size)
         self._param = nests.param("data", shape)
-        reach = [
-            int(window.reach(grid.tile[axis], count))
+        extents = [
+            int(window.extent(grid.tile[axis], count))
             for axis, window, count in zip("hw", self._windows, taps, strict=True)
         ]
-        self._extents = (grid.tile["c"], *reach)
+        self._extents = (grid.tile["c"], *extents)
         self.tile = nests.sram(INP, "tile", self._extents)
         self.step: tuple[Expr, Expr] = (0, 0)
 
@@ -225,8 +257,8 @@ class SlidingInput:
         """Position in the input of row (axis 0) or column ``local`` of the tile."""
         window, name = self._windows[axis], "hw"[axis]
         first = self._grid.outer[name] * (self._grid.tile[name] * window.step)
-        return first + self.step[axis] * (self._taps[axis] * window.dilation) + (
-            local - window.before
+        return (
+            first + self.step[axis] * (self._taps[axis] * window.dilation) + (local - window.before)
         )
 
     def load(self) -> None:
@@ -259,6 +291,62 @@ class SlidingInput:
         position = self.position(axis, local)
         conditions = [position >= 0] if before else []
         return conditions + ([position < self._windows[axis].size] if behind else [])
+
+
+class SlidingNests:
+    """The tiles of a layer of windows: images inside of columns, rows and channel blocks.
+
+    A subclass declares its weights, then calls :meth:`declare_rest`: parameters have the order of
+    their declarations.
+    """
+
+    def __init__(
+        self,
+        epilogue: Epilogue,
+        sliding: Sliding,
+        choice: Choice,
+        taps: tuple[int, int],
+        config: VTAConfig,
+    ):
+        self.sliding, self.choice, self._epilogue = sliding, choice, epilogue
+        self.grid = Grid(sliding.sizes, choice.tile)
+        self.extents = tuple(self.grid.tile[axis] for axis in SPACE)
+        self.nests = Nests(config)
+        self.input = SlidingInput(self.nests, sliding, self.grid, taps)
+
+    def declare_rest(self) -> None:
+        """The tensor operands of the epilogue and the result."""
+        self.operands = Operands(self.nests, self._epilogue.tensors, self.grid, SPACE)
+        self.out = self.nests.param("out", tuple(self.sliding.sizes.values()))
+
+    def tiled(self, tile: Callable[[], None], channels: Callable[[], None] | None = None) -> None:
+        """``tile`` for each tile, with ``channels`` before those of the same channel blocks."""
+        nests, grid = self.nests, self.grid
+        with nests.loop("co", grid.count("c")) as grid.outer["c"]:
+            if channels is not None:
+                channels()
+            self.operands.load(CHANNEL)
+            with (
+                nests.loop("ho", grid.count("h")) as grid.outer["h"],
+                nests.loop("wo", grid.count("w")) as grid.outer["w"],
+            ):
+                self.operands.load(MAP, FULL)
+                with nests.loop("no", grid.count("n")) as grid.outer["n"]:
+                    tile()
+
+    def finished(self) -> tirx.PrimFunc:
+        """The PrimFunc of all nests."""
+        return self.nests.func(self.choice.slots_attr())
+
+    def where(self, *index: Expr) -> list[Expr]:
+        """Conditions that keep an index (..., c, h, w) inside a smaller last tile."""
+        return self.grid.inside(dict(zip(SPACE, index[-len(SPACE) :], strict=True)))
+
+    def stored(self, value: Expr, *index: Expr) -> tuple[Load, Expr]:
+        """The result at an index (c, h, w), and ``value`` after the steps of the epilogue."""
+        at = dict(zip(SPACE, index, strict=True))
+        after = self.operands.applied(value, self._epilogue.steps, at)
+        return self.out[self.grid.positions(0, *index)], after
 
 
 def per_channel(kinds: Sequence[str]) -> bool:

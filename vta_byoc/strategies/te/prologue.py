@@ -1,8 +1,9 @@
-"""The sides of an elementwise operator as sums that the GEMM core computes.
+"""Operand prologues of an elementwise operator as sums that the GEMM core computes.
 
-A side that only scales and shifts its int8 operand is one weight: ``acc += scale * x``, a GEMM with
-a diagonal element.  What is left of a side (clamps, right shifts) the ALU does in place.  A
-subtraction is the sum with the right side negated; the sign moves through the steps to the scale:
+A prologue that only scales and shifts its int8 operand is one weight: ``acc += scale * x``, a GEMM
+with a diagonal element.  What is left of it (clamps, right shifts) the ALU does in place.  A
+subtraction is the sum with the right operand negated; the sign moves through the steps to the
+scale:
 
     -(x << s)    = (-x) << s         -max(x, c) = min(-x, -c)
     -(x + c)     = (-x) + (-c)       -(x >> s)  = (-x + 2**s - 1) >> s
@@ -43,8 +44,10 @@ class Term:
 
 
 def passes(terms: Sequence[Term]) -> list[list[tuple[int, int]]]:
-    """The sum of ``terms`` as (number of the term, digit) by levels; between two levels the sum is
-    shifted left by DIGIT_SHIFT."""
+    """The sum of ``terms`` as (number of the term, digit), by levels.
+
+    Between two levels the sum is shifted left by DIGIT_SHIFT.
+    """
     count = max(len(term.digits) for term in terms)
     levels: list[list[tuple[int, int]]] = [[] for _ in range(count)]
     for number, term in enumerate(terms):
@@ -71,6 +74,7 @@ class Plan:
 
     @property
     def terms(self) -> tuple[Term, ...]:
+        """The terms of both accumulators, the first one's at first."""
         rest = (self.other,) if self.other else ()
         return (self.head, *self.summed, *rest)
 
@@ -95,9 +99,9 @@ class Plan:
 def plan_of(work: ElementwiseWorkload, config: VTAConfig) -> Plan:
     """How ``work`` is computed.  A step that the machine cannot do: VTAError."""
     terms, first = [], 0
-    for side in work.sides:
-        terms.append(Term(side.operand, 1, _plain(side.steps), first))
-        first += sum(step.is_tensor for step in side.steps)
+    for prologue in work.prologues:
+        terms.append(Term(prologue.operand, 1, _plain(prologue.steps), first))
+        first += sum(step.is_tensor for step in prologue.steps)
     if work.op == "sub":
         terms[1] = _negated(terms[1], config)
     fit = INT8 if config.capabilities.mul else WIDE
@@ -120,7 +124,7 @@ def _joined(
     sums = [_affine(term, fit) for term in terms]
     if sums[1] is None:  # the term with steps comes first
         terms, sums = terms[::-1], sums[::-1]
-    # behind the steps of the first there is no place for another's digits
+    # behind the steps of the first there is no position for another's digits
     if sums[1] is None or (sums[0] is None and sums[1][0].scale not in INT8):
         return Plan(terms[0], other=terms[1], op="add", steps=steps, first=first)
     offset = sums[1][1]
@@ -187,8 +191,8 @@ def _negated(term: Term, config: VTAConfig) -> Term:
     if not config.capabilities.mul:
         raise VTAError(
             Refusal(
-                "a subtraction whose right side has tensor operands or wide immediates multiplies "
-                "by",
+                "a subtraction whose right operand has tensor operands or wide immediates "
+                "multiplies by",
                 "-1",
                 "this machine has no MUL (CAPABILITIES.mul is false)",
                 "leave it to the CPU",

@@ -1,4 +1,4 @@
-"""Consumers in their producer's tiles: any producer, any elementwise operator, against numpy."""
+"""Fused consumers: any producer, any elementwise operator, against numpy."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.sim.simulator import run
 from vta_byoc.hw.verify.verifier import check
-from vta_byoc.strategies.fused.consumer import Tail, carried_plan, keeps_int8, tail_tensors
-from vta_byoc.strategy import STRATEGIES, Computation
+from vta_byoc.strategies.fused.consumer import FusedConsumer, fused_plan, keeps_int8, operand_kinds
+from vta_byoc.strategy import STRATEGIES, Computation, LayerSchedule
 from vta_byoc.workload.packing import pack_activation, packed_shape, unpack_activation
 from vta_byoc.workload.workloads import (
     CHANNEL,
@@ -41,7 +41,7 @@ from vta_byoc.workload.workloads import (
     ElementwiseWorkload,
     Epilogue,
     PoolWorkload,
-    Side,
+    Prologue,
     Step,
 )
 
@@ -69,7 +69,7 @@ def head(kind: str, rng: np.random.Generator, work: Any = None) -> Head:
             break
     inputs = [random_int8(rng, *shape) for shape in found.in_shapes]
     if kind == "elementwise":
-        steps = [s for side in found.sides for s in side.steps] + list(found.epilogue.steps)
+        steps = [s for side in found.prologues for s in side.steps] + list(found.epilogue.steps)
         operands = operand_values(rng, steps, found.out_shape)
         result = elementwise_reference(found, inputs, operands)
         return Head(kind, found, inputs, named(operands), result)
@@ -119,7 +119,7 @@ def _weight_shape(kind: str, work: Any) -> tuple[int, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A program of a producer with consumers in its tiles, and what numpy expects of it."""
+    """A program of a producer with fused consumers, and what numpy expects of it."""
 
     computation: Computation
     program: Program
@@ -135,11 +135,11 @@ class Case:
 
 
 def case(
-    producer: Head, tails: Sequence[Tail], config: VTAConfig, rng: np.random.Generator
+    producer: Head, consumers: Sequence[FusedConsumer], config: VTAConfig, rng: np.random.Generator
 ) -> Case:
-    """The program of ``producer`` with ``tails``; their other operands are random."""
+    """The program of ``producer`` with ``consumers``; their other operands are random."""
     strategy = STRATEGIES[producer.strategy]
-    together = Computation(strategy, producer.work, tuple(tails))
+    together = Computation(strategy, producer.work, tuple(consumers))
     builder, inputs, names = ProgramBuilder(config), {}, []
 
     def given(value: np.ndarray) -> None:
@@ -153,31 +153,30 @@ def case(
 
     for value in producer.inputs:
         given(value)
-    constants(strategy.constants(producer.work, producer.constants, config))
+    constants(strategy.constants(together.schedule(config), producer.constants, config))
     expected = producer.result
-    for tail in tails:
-        data = [random_int8(rng, *shape) for shape in tail.work.in_shapes]
-        data[tail.carried] = expected
+    for consumer in consumers:
+        data = [random_int8(rng, *shape) for shape in consumer.work.in_shapes]
+        data[consumer.operand] = expected
         for number, value in enumerate(data):
-            if number != tail.carried:
+            if number != consumer.operand:
                 given(value)
-        pools = isinstance(tail.work, PoolWorkload)
-        sides = () if pools else tail.work.sides
-        steps = [s for side in sides for s in side.steps] + list(tail.work.epilogue.steps)
-        operands = operand_values(rng, steps, tail.work.out_shape)
-        own = STRATEGIES["pool" if pools else "elementwise"]
-        constants(own.constants(tail.work, named(operands), config))
-        if isinstance(tail.work, PoolWorkload):
-            expected = pool_reference(tail.work, expected, operands)
+        sides = () if isinstance(consumer.work, PoolWorkload) else consumer.work.prologues
+        steps = [s for side in sides for s in side.steps] + list(consumer.work.epilogue.steps)
+        operands = operand_values(rng, steps, consumer.work.out_shape)
+        own = STRATEGIES[consumer.strategy]
+        constants(own.constants(LayerSchedule(consumer.work), named(operands), config))
+        if isinstance(consumer.work, PoolWorkload):
+            expected = pool_reference(consumer.work, expected, operands)
         else:
-            expected = elementwise_reference(tail.work, data, operands)
+            expected = elementwise_reference(consumer.work, data, operands)
     names.append(builder.symbol("y", "output", packed_shape(expected.shape, config), "int8"))
-    for part in together.parts(config):
-        builder.layer("layer", part.func, [names[i] for i in part.args])
+    for kernel in together.functions(config):
+        builder.layer("layer", kernel.func, [names[i] for i in kernel.args])
     return Case(together, builder.finish(), inputs, expected)
 
 
-def random_pool_tail(rng: np.random.Generator, shape: Sequence[int]) -> Tail:
+def random_pool_consumer(rng: np.random.Generator, shape: Sequence[int]) -> FusedConsumer:
     """A pool whose windows lie side by side."""
     batch, channels, height, width = shape
     kernel = int(rng.integers(1, min(4, height) + 1)), int(rng.integers(1, min(4, width) + 1))
@@ -187,15 +186,15 @@ def random_pool_tail(rng: np.random.Generator, shape: Sequence[int]) -> Tail:
     work = PoolWorkload(
         kind, batch, channels, height, width, kernel, kernel, epilogue=epilogue
     )
-    return Tail(work)
+    return FusedConsumer(work)
 
 
-def random_tail(rng: np.random.Generator, shape: Sequence[int], mul: bool) -> Tail:
-    """Any elementwise operator on a tensor of ``shape``; any of its operands is carried."""
+def random_consumer(rng: np.random.Generator, shape: Sequence[int], mul: bool) -> FusedConsumer:
+    """Any elementwise operator on a tensor of ``shape``; any of its operands is the fused one."""
     work = random_elementwise(rng, mul=mul)
     batch, channels, height, width = shape
     sized = dataclasses.replace(work, batch=batch, channels=channels, height=height, width=width)
-    return Tail(sized, int(rng.integers(0, sized.operands)))
+    return FusedConsumer(sized, int(rng.integers(0, sized.operands)))
 
 
 @pytest.mark.parametrize(
@@ -210,24 +209,24 @@ def test_any_producer_and_consumer(kind: str, machine: str) -> None:
     seen: Counter[str] = Counter()
     while seen["checked"] < 4:
         producer = head(kind, rng)
-        tails: list[Tail] = []
+        consumers: list[FusedConsumer] = []
         for _ in range(int(rng.choice([1, 1, 2, 3]))):
-            if not tails or keeps_int8(tails[-1].work):
-                tails.append(random_tail(rng, producer.result.shape, mul=True))
+            if not consumers or keeps_int8(consumers[-1].work):
+                consumers.append(random_consumer(rng, producer.result.shape, mul=True))
         try:
-            made = case(producer, tails, config, rng)
+            made = case(producer, consumers, config, rng)
         except VTAError as error:
             assert "no tile" in str(error), error
             seen["too large"] += 1
             continue
         made.check()
         seen["checked"] += 1
-        for tail in tails:
-            plan = carried_plan(tail, config)
+        for consumer in consumers:
+            plan = fused_plan(consumer, config)
             seen["summed"] += bool(plan.summed)
             seen["copied"] += plan.copied
             seen["other"] += plan.other is not None and not plan.copied
-            seen.update(tail_tensors(tail))
+            seen.update(operand_kinds(consumer))
     assert seen["too large"] <= 4, seen
 
 
@@ -237,22 +236,24 @@ def test_a_pool_makes_a_smaller_tile(machine: str) -> None:
     checked, too_large, after = 0, 0, 0
     while checked < 6:
         producer = head("conv2d", rng)
-        tails = [random_tail(rng, producer.result.shape, True)] if rng.random() < 0.3 else []
-        tails = [tail for tail in tails if keeps_int8(tail.work)]
-        tails.append(random_pool_tail(rng, producer.result.shape))
-        shape = tails[-1].work.out_shape
+        consumers = []
+        if rng.random() < 0.3:
+            consumers.append(random_consumer(rng, producer.result.shape, True))
+        consumers = [consumer for consumer in consumers if keeps_int8(consumer.work)]
+        consumers.append(random_pool_consumer(rng, producer.result.shape))
+        shape = consumers[-1].work.out_shape
         if rng.random() < 0.5:
-            tails.append(random_tail(rng, shape, True))
-        elif rng.random() < 0.5 and keeps_int8(tails[-1].work):
-            tails.append(random_pool_tail(rng, shape))
+            consumers.append(random_consumer(rng, shape, True))
+        elif rng.random() < 0.5 and keeps_int8(consumers[-1].work):
+            consumers.append(random_pool_consumer(rng, shape))
         try:
-            made = case(producer, tails, config, rng)
+            made = case(producer, consumers, config, rng)
         except VTAError as error:
             assert "no tile" in str(error), error
             too_large += 1
             continue
         made.check()
-        checked, after = checked + 1, after + (tails[-1].window == (1, 1))
+        checked, after = checked + 1, after + (consumers[-1].window == (1, 1))
     assert too_large <= 4 and after >= 1
 
 
@@ -270,7 +271,7 @@ def test_pools_that_stay_apart(change: dict[str, Any], message: str) -> None:
     pool = dataclasses.replace(PoolWorkload("max", 1, 16, 20, 20, (2, 2), (2, 2)), **change)
     conv = Conv2dWorkload(1, 16, 16, 20, 20, (1, 1), epilogue=SATURATED)
     with pytest.raises(VTAError, match=message):
-        Computation(STRATEGIES["conv2d"], conv, (Tail(pool),)).estimate(SIM)
+        Computation(STRATEGIES["conv2d"], conv, (FusedConsumer(pool),)).estimate(SIM)
 
 
 @pytest.mark.parametrize("kind", ["depthwise", "conv2d_transpose", "elementwise"])
@@ -278,41 +279,41 @@ def test_other_tiles_are_not_pooled(kind: str) -> None:
     producer = head(kind, np.random.default_rng(6))
     pool = PoolWorkload("max", *producer.work.out_shape, (2, 2), (2, 2))
     with pytest.raises(VTAError, match=rf"need tiles of rows and columns \(conv2d\).*have {kind}"):
-        Computation(STRATEGIES[kind], producer.work, (Tail(pool),)).estimate(SIM)
+        Computation(STRATEGIES[kind], producer.work, (FusedConsumer(pool),)).estimate(SIM)
 
 
-@pytest.mark.parametrize("carried", [0, 1])
+@pytest.mark.parametrize("fused", [0, 1])
 @pytest.mark.parametrize("op", ["add", "sub", "max", "min", "mul"])
-def test_either_side_may_be_carried(op: str, carried: int) -> None:
-    rng = np.random.default_rng(carried)
-    sides = (Side(0, (Step("shl", 2),)), Side(1, (Step("mul", 3), Step("add", 7))))
+def test_either_operand_may_be_fused(op: str, fused: int) -> None:
+    rng = np.random.default_rng(fused)
+    sides = (Prologue(0, (Step("shl", 2),)), Prologue(1, (Step("mul", 3), Step("add", 7))))
     work = ElementwiseWorkload(1, 24, 9, 7, sides, op, Epilogue((Step("shr", 3), *clamp())))
     conv = Conv2dWorkload(1, 20, 24, 9, 7, (3, 3), padding=(1, 1, 1, 1), epilogue=SATURATED)
-    case(head("conv2d", rng, conv), [Tail(work, carried)], SIM, rng).check()
+    case(head("conv2d", rng, conv), [FusedConsumer(work, fused)], SIM, rng).check()
 
 
-@pytest.mark.parametrize("carried", [0, 1])
-def test_only_weights_of_loaded_operands_are_loaded(carried: int) -> None:
-    """The operator's constant has a weight for each side; the carried one needs none."""
-    rng = np.random.default_rng(carried)
-    sides = (Side(0, (Step("shl", 1),)), Side(1, ()))
+@pytest.mark.parametrize("fused", [0, 1])
+def test_only_weights_of_loaded_operands_are_loaded(fused: int) -> None:
+    """The operator's constant has a weight for each operand; the fused operand needs none."""
+    rng = np.random.default_rng(fused)
+    sides = (Prologue(0, (Step("shl", 1),)), Prologue(1, ()))
     work = ElementwiseWorkload(1, 16, 9, 7, sides, "add", Epilogue((Step("shr", 1), *clamp())))
     conv = Conv2dWorkload(1, 16, 16, 9, 7, (1, 1), epilogue=SATURATED)
-    tail = Tail(work, carried)
-    plan = carried_plan(tail, SIM)
-    assert plan.scales == (2, 1) and list(plan.weights) == [1 - carried]
-    made = case(head("conv2d", rng, conv), [tail], SIM, rng)
+    consumer = FusedConsumer(work, fused)
+    plan = fused_plan(consumer, SIM)
+    assert plan.scales == (2, 1) and list(plan.weights) == [1 - fused]
+    made = case(head("conv2d", rng, conv), [consumer], SIM, rng)
     made.check()
     assert made.program.counters()["wgt_load_nbytes"] == 2 * SIM.wgt_elem_bytes
 
 
 def test_leaky_relu_reads_the_tile_twice() -> None:
     rng = np.random.default_rng(1)
-    sides = (Side(0, (Step("shl", 3),)), Side(0, ()))
+    sides = (Prologue(0, (Step("shl", 3),)), Prologue(0, ()))
     work = ElementwiseWorkload(2, 24, 9, 7, sides, "max", Epilogue((Step("shr", 3), *clamp())))
-    assert carried_plan(Tail(work, 0), SIM).copied
+    assert fused_plan(FusedConsumer(work, 0), SIM).copied
     conv = Conv2dWorkload(2, 20, 24, 9, 7, (1, 1), epilogue=SATURATED)
-    made = case(head("conv2d", rng, conv), [Tail(work, 0)], SIM, rng)
+    made = case(head("conv2d", rng, conv), [FusedConsumer(work, 0)], SIM, rng)
     made.check()
     assert "x1" not in made.inputs, "nothing but the convolution's input is loaded"
 
@@ -320,45 +321,46 @@ def test_leaky_relu_reads_the_tile_twice() -> None:
 @pytest.mark.parametrize("kind", [CHANNEL, MAP, FULL])
 def test_tensor_operands_are_staged_by_chunk(kind: str) -> None:
     rng = np.random.default_rng(2)
-    sides = (Side(0, (Step("add", kind),)), Side(1, (Step("mul", kind), Step("shr", 5))))
+    sides = (Prologue(0, (Step("add", kind),)), Prologue(1, (Step("mul", kind), Step("shr", 5))))
     steps = (Step("add", kind), Step("shr", 1), *clamp())
     work = ElementwiseWorkload(1, 40, 30, 31, sides, "add", Epilogue(steps))
     conv = Conv2dWorkload(1, 16, 40, 30, 31, (1, 1), epilogue=SATURATED)
     for config in (SIM, GEOMETRIES["quarter"]):
-        for carried in (0, 1):
-            case(head("conv2d", rng, conv), [Tail(work, carried)], config, rng).check()
+        for fused in (0, 1):
+            case(head("conv2d", rng, conv), [FusedConsumer(work, fused)], config, rng).check()
 
 
 def test_traffic_is_that_of_the_producer_and_one_operand() -> None:
     rng = np.random.default_rng(3)
-    sides = (Side(0, ()), Side(1, ()))
+    sides = (Prologue(0, ()), Prologue(1, ()))
     work = ElementwiseWorkload(1, 64, 28, 28, sides, "add", Epilogue(clamp()))
     conv = Conv2dWorkload(1, 64, 64, 28, 28, (1, 1), epilogue=SATURATED)
     producer = head("conv2d", rng, conv)
     alone = case(producer, [], SIM, rng).program.counters()
-    shared = case(producer, [Tail(work, 1)], SIM, rng).program.counters()
+    fused = case(producer, [FusedConsumer(work, 1)], SIM, rng).program.counters()
     tensor = 64 * 28 * 28
-    assert shared["out_store_nbytes"] == alone["out_store_nbytes"] == tensor
-    assert shared["inp_load_nbytes"] == alone["inp_load_nbytes"] + tensor
-    assert shared["acc_load_nbytes"] == alone["acc_load_nbytes"]
-    assert shared["gemm_counter"] == alone["gemm_counter"] + tensor // 16
+    assert fused["out_store_nbytes"] == alone["out_store_nbytes"] == tensor
+    assert fused["inp_load_nbytes"] == alone["inp_load_nbytes"] + tensor
+    assert fused["acc_load_nbytes"] == alone["acc_load_nbytes"]
+    assert fused["gemm_counter"] == alone["gemm_counter"] + tensor // 16
 
 
 def test_a_product_needs_mul() -> None:
     work = ElementwiseWorkload(
-        1, 16, 4, 4, (Side(0, (Step("mul", 3),)), Side(1)), "add", Epilogue(clamp())
+        1, 16, 4, 4, (Prologue(0, (Step("mul", 3),)), Prologue(1)), "add", Epilogue(clamp())
     )
-    with pytest.raises(VTAError, match="side is multiplied by 3; this machine's ALU has no MUL"):
-        carried_plan(Tail(work, 0), BARE)
-    assert carried_plan(Tail(work, 1), BARE).summed, "the GEMM core multiplies what it loads"
+    message = "its fused operand is multiplied by 3; this machine's ALU has no MUL"
+    with pytest.raises(VTAError, match=message):
+        fused_plan(FusedConsumer(work, 0), BARE)
+    assert fused_plan(FusedConsumer(work, 1), BARE).summed, "the GEMM core multiplies what it loads"
 
 
 def test_what_stays_int8() -> None:
     def conv(*steps: Step, dtype: str = "int8") -> bool:
         return keeps_int8(Conv2dWorkload(1, 16, 16, 4, 4, (1, 1), epilogue=Epilogue(steps, dtype)))
 
-    def sides(op: str | None, *given: tuple[Step, ...], steps: tuple[Step, ...] = ()) -> bool:
-        pairs = tuple(Side(i, side) for i, side in enumerate(given))
+    def combined(op: str | None, *given: tuple[Step, ...], steps: tuple[Step, ...] = ()) -> bool:
+        pairs = tuple(Prologue(i, side) for i, side in enumerate(given))
         return keeps_int8(ElementwiseWorkload(1, 16, 4, 4, pairs, op, Epilogue(steps)))
 
     assert conv(Step("shr", 7), *clamp())
@@ -367,11 +369,11 @@ def test_what_stays_int8() -> None:
     assert not conv(*clamp(), Step("add", 1))
     assert not conv(*clamp(), Step("add", CHANNEL))
     assert not conv(*clamp(), dtype="int32")
-    assert sides("max", (Step("shl", 3),), (), steps=(Step("shr", 4),)), "a leaky relu"
-    assert not sides("add", (), ())
-    assert sides("add", (), (), steps=(Step("shr", 1),))
-    assert not sides(None, (Step("shl", 25),), steps=(Step("shr", 20),)), "may wrap"
-    assert sides(None, (Step("shl", 25),), steps=(Step("shr", 25),)), "wrapped, but int8"
+    assert combined("max", (Step("shl", 3),), (), steps=(Step("shr", 4),)), "a leaky relu"
+    assert not combined("add", (), ())
+    assert combined("add", (), (), steps=(Step("shr", 1),))
+    assert not combined(None, (Step("shl", 25),), steps=(Step("shr", 20),)), "may wrap"
+    assert combined(None, (Step("shl", 25),), steps=(Step("shr", 25),)), "wrapped, but int8"
     pool = PoolWorkload("max", 1, 16, 4, 4, (2, 2), (2, 2))
     assert keeps_int8(pool) and not keeps_int8(dataclasses.replace(pool, kind="sum"))
 
@@ -381,6 +383,6 @@ def test_same_input_same_program() -> None:
     for _ in range(2):
         rng = np.random.default_rng(4)
         producer = head("conv2d", rng)
-        made = case(producer, [random_tail(rng, producer.result.shape, True)], SIM, rng)
+        made = case(producer, [random_consumer(rng, producer.result.shape, True)], SIM, rng)
         digests.add(made.program.digest())
     assert len(digests) == 1

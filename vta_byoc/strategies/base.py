@@ -1,0 +1,232 @@
+"""What every strategy has: it chooses a schedule, and everything else follows from that schedule.
+
+    schedule = CONV2D.choose(LayerWork(work), config)      # once; a value
+    CONV2D.compute(schedule, config)                   # what is computed, on packed tensors
+    CONV2D.constants(schedule, given, config)          # its packed constants
+    CONV2D.functions(schedule, config)                 # its loop nests, one PrimFunc a kernel
+    CONV2D.estimate(schedule, config)                  # cycles
+
+A strategy is a subclass of :class:`Strategy`, or of :class:`SingleKernelStrategy` where one loop
+nest computes the whole result, and one instance of it in `vta_byoc.strategy.STRATEGIES`.
+"""
+
+from __future__ import annotations
+
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic
+
+import numpy as np
+from tvm import tirx
+
+from vta_byoc.cost.search import Choice, best
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.strategies.fused.consumer import FusedConsumer, refuse_pools
+from vta_byoc.strategies.fused.schedule import with_fused
+from vta_byoc.strategies.fused.tile import Roles
+from vta_byoc.strategies.te.definition import epilogue_constants
+from vta_byoc.strategies.te.kernel import Kernel, Kernels, KernelSpace
+from vta_byoc.workload.memory import DRAM_ACC, DRAM_INP, DRAM_WGT
+from vta_byoc.workload.workloads import Kind, to_json
+
+STRATEGY_ATTR = "vta.strategy"
+"""Of a packed PrimFunc: the name of the strategy that made it."""
+WORKLOAD_ATTR = "vta.workload"
+"""Of a packed PrimFunc: the text of its workload."""
+CHOSEN = 4096
+"""Schedules that are kept instead of being searched for again."""
+
+
+@dataclass(frozen=True)
+class KernelFunction:
+    """A scheduled PrimFunc of a composite.
+
+    ``args`` are positions among the composite's arguments; -1 is its result.  Where a parameter is
+    only a part of the tensor it is bound to, ``func`` says so by views (`codegen.with_views`).
+    """
+
+    func: tirx.PrimFunc
+    args: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class LayerWork(Generic[Kind]):
+    """What one layer computes.
+
+    Attributes:
+        work: its workload.
+        fused: the operators that take its result from the accumulators, tile by tile.
+        weight_batch: it is one of that many calls in a row that load their weights once.
+    """
+
+    work: Kind
+    fused: tuple[FusedConsumer, ...] = ()
+    weight_batch: int = 1
+
+
+@dataclass(frozen=True)
+class LayerSchedule(LayerWork[Kind]):
+    """How one layer is computed: chosen once, and what all later questions are asked about.
+
+    Attributes:
+        kernels: its loop nests with their tilings; none of a fused consumer, which goes by its
+            producer's.
+    """
+
+    kernels: Kernels = ()
+
+
+class Strategy(ABC, Generic[Kind]):
+    """How one kind of composite becomes instructions.
+
+    Attributes:
+        name: its name; that of the composite is ``vta.<name>``.
+        workload: the class of its workloads.
+        fuses: its accumulators keep its result until they are stored, so that consumers can be
+            fused into it.
+        fuses_pools: these consumers may be pools, as its tiles are rows and columns.
+        reuses_weights: calls in a row can load their weights once.
+    """
+
+    name: ClassVar[str]
+    workload: type[Kind]
+    fuses: ClassVar[bool] = False
+    fuses_pools: ClassVar[bool] = False
+    reuses_weights: ClassVar[bool] = False
+
+    # ---------------------------------------------------------------- choosing
+    def spaces(self, layer: LayerWork[Kind], config: VTAConfig) -> tuple[KernelSpace, ...]:
+        """What each kernel could be.
+
+        Raises:
+            VTAError: the machine cannot compute the layer in this way.
+        """
+        if not self.fuses_pools:
+            refuse_pools(layer.fused, self.name)
+        return self.kernel_spaces(layer, config)
+
+    def choose(self, layer: LayerWork[Kind], config: VTAConfig) -> LayerSchedule[Kind]:
+        """The schedule that costs least by estimate.
+
+        Raises:
+            VTAError: the machine cannot compute the layer in this way, or no tile fits its SRAM.
+        """
+        plain = LayerWork(layer.work, layer.fused, layer.weight_batch)
+        kernels = _cheapest(self, plain, config)
+        return LayerSchedule(layer.work, layer.fused, layer.weight_batch, kernels)
+
+    def estimate(self, schedule: LayerSchedule[Kind], config: VTAConfig) -> float:
+        """Cycles that the tile chooser expects of one call."""
+        return sum(kernel.choice.cycles for kernel in schedule.kernels)
+
+    @abstractmethod
+    def kernel_spaces(self, layer: LayerWork[Kind], config: VTAConfig) -> tuple[KernelSpace, ...]:
+        """What :meth:`spaces` gives, of consumers that are allowed."""
+
+    def cheapest(self, layer: LayerWork[Kind], config: VTAConfig) -> Kernels:
+        """The kernels of :meth:`choose`: of each space the tiling that costs least."""
+        return tuple(cheapest_of(space, config) for space in self.spaces(layer, config))
+
+    # ---------------------------------------------------------------- what is computed
+    def compute(self, schedule: LayerSchedule[Kind], config: VTAConfig) -> tirx.PrimFunc:
+        """The packed PrimFunc that defines the result; it runs as it is on llvm.
+
+        Its parameters are the operands, the constants in the order of :meth:`constants`, and the
+        result.  It names the strategy and the workload.
+        """
+        private = self.definition(schedule, config).without_attr("global_symbol")
+        return private.with_attrs({STRATEGY_ATTR: self.name, WORKLOAD_ATTR: to_json(schedule.work)})
+
+    @abstractmethod
+    def definition(self, schedule: LayerSchedule[Kind], config: VTAConfig) -> tirx.PrimFunc:
+        """What :meth:`compute` gives, without names."""
+
+    def scopes(self, work: Kind) -> tuple[str, ...]:
+        """The DRAM scope that each argument is required in: operands, then constants."""
+        return (
+            *(DRAM_INP for _ in work.in_shapes),
+            *self.weight_scopes(work),
+            *(DRAM_ACC for _ in self.tensors(work)),
+        )
+
+    def constants(
+        self,
+        schedule: LayerSchedule[Kind],
+        given: Mapping[str, np.ndarray],
+        config: VTAConfig,
+    ) -> list[np.ndarray]:
+        """The packed constant arguments, of the arrays that the partition table read.
+
+        Those are "weight" where the layer has one, and "operand0", "operand1", ... for the tensor
+        operands of its steps.
+        """
+        operands = epilogue_constants(self.tensors(schedule.work), given, config)
+        return [*self.weights(schedule, given, config), *operands]
+
+    def tensors(self, work: Kind) -> tuple[str, ...]:
+        """Kinds of the tensor operands of all steps, in order."""
+        return work.epilogue.tensors
+
+    def weight_scopes(self, _work: Kind) -> tuple[str, ...]:
+        """The DRAM scopes of :meth:`weights`."""
+        return (DRAM_WGT,)
+
+    @abstractmethod
+    def weights(
+        self,
+        schedule: LayerSchedule[Kind],
+        given: Mapping[str, np.ndarray],
+        config: VTAConfig,
+    ) -> list[np.ndarray]:
+        """The packed constants before the tensor operands."""
+
+    # ---------------------------------------------------------------- how it is computed
+    @abstractmethod
+    def functions(self, schedule: LayerSchedule[Kind], config: VTAConfig) -> list[KernelFunction]:
+        """The scheduled PrimFuncs that compute the layer, in order.
+
+        The composite's arguments are those of :meth:`compute`; then for each fused consumer its
+        int8 operands from DRAM, its weights and its tensor operands.
+        """
+
+    def in_place_offsets(self, _work: Kind, _config: VTAConfig) -> list[int | None]:
+        """For each operand the scalar offset in the result where its producer may store it.
+
+        A kernel that copies such an operand is not needed then; None where it must be copied.
+        """
+        return []
+
+    def kept_tile(self, _schedule: LayerSchedule[Kind], _config: VTAConfig) -> Choice | None:
+        """The tile, where it leaves all weights in SRAM for the next call of the same tile."""
+        return None
+
+
+class SingleKernelStrategy(Strategy[Kind]):
+    """A strategy whose result one loop nest computes."""
+
+    roles: ClassVar[Roles]
+    """Dimensions of the scheduled PrimFunc's result, where consumers can be fused."""
+
+    @abstractmethod
+    def scheduled(self, schedule: LayerSchedule[Kind], config: VTAConfig) -> tirx.PrimFunc:
+        """The nests of the layer without its fused consumers."""
+
+    def functions(self, schedule: LayerSchedule[Kind], config: VTAConfig) -> list[KernelFunction]:
+        """One PrimFunc, whose parameters are the composite's arguments."""
+        func = self.scheduled(schedule, config)
+        if schedule.fused:
+            func = with_fused(func, schedule.fused, self.roles, config)
+        return [KernelFunction(func, (*range(len(func.params) - 1), -1))]
+
+
+@functools.lru_cache(maxsize=CHOSEN)
+def _cheapest(strategy: Strategy[Any], layer: LayerWork[Any], config: VTAConfig) -> Kernels:
+    return strategy.cheapest(layer, config)
+
+
+def cheapest_of(space: KernelSpace, config: VTAConfig) -> Kernel:
+    """The tiling of a space without a choice of groupings that costs least by estimate."""
+    ((grouping, tiles),) = space.candidates
+    return Kernel(best(tiles, config), grouping)

@@ -1,0 +1,357 @@
+"""The tile of a producer with fused consumers: what takes the place of the nest that stores it.
+
+The nest ``out = int8(value(acc))`` becomes
+
+    acc = value(acc);  for chunks of the tile:  load x;  acc += scale * x;  ...
+    out = int8(steps(acc))
+
+for each elementwise operator; a pool makes a smaller tile of it.  Operands from DRAM are staged
+chunk by chunk, so that they need little of the input buffer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias, TypeVar
+
+from tvm import ir, tirx
+from tvm.ir import TensorLoad
+from tvm.s_tir import SBlock, SBlockRealize
+from tvm_ffi import structural_map, structural_walk
+
+from vta_byoc.codegen import PRAGMA_KEY
+from vta_byoc.codegen.alu import loads_of
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.strategies.fused.consumer import FusedConsumer, FusedPlan
+from vta_byoc.strategies.te.definition import OPERATORS
+from vta_byoc.strategies.te.prologue import Term
+from vta_byoc.strategies.te.tir_builder import sequence, serial_for
+from vta_byoc.workload.memory import ACC, INP
+from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, PoolWorkload, Step
+
+CHUNK_SHARE = 4
+"""A chunk takes at most this part of the input or the accumulator buffer."""
+Expr: TypeAlias = tirx.Expr
+Node = TypeVar("Node", bound=ir.Node)
+LANES = 2
+"""The innermost loops of every nest."""
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Which dimensions of the result parameter are channels and which positions."""
+
+    channel: tuple[int, ...]
+    position: tuple[int, ...]
+
+    def of(self, kind: str) -> tuple[int, ...]:
+        """The dimensions that move an operand of ``kind``."""
+        both = (*self.channel, *self.position)
+        return {CHANNEL: self.channel, MAP: self.position, FULL: both}[kind]
+
+
+def chunk_limit(config: VTAConfig) -> int:
+    """Elements of a chunk, at most."""
+    return max(1, min(config.inp_depth, config.acc_depth) // CHUNK_SHARE)
+
+
+@dataclass
+class Stage:
+    """One fused consumer: its plan (None of a pool) and its parameters."""
+
+    consumer: FusedConsumer
+    plan: FusedPlan | None
+    data: dict[int, tirx.Buffer]
+    weights: tirx.Buffer
+    operands: list[tuple[str, tirx.Buffer]]
+    staged: tirx.Buffer | None = None
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop from 0 to ``extent``."""
+
+    var: tirx.Var
+    extent: int
+
+
+@dataclass(frozen=True)
+class Store:
+    """The nest that stores a tile, its lanes last; ``value`` is what STORE narrows to int8."""
+
+    name: str
+    loops: Sequence[Loop]
+    predicate: Expr
+    place: Sequence[Expr]
+    value: Expr
+
+    @property
+    def acc(self) -> TensorLoad:
+        """The accumulators that the store reads; the ALU changes them in place."""
+        value = self.value
+        while not isinstance(value, TensorLoad):
+            parts = [value.a, value.b] if hasattr(value, "a") else list(value.args)
+            value = next(part for part in parts if loads_of(part))
+        return value
+
+
+class Tile:
+    """The statements that take the place of one store."""
+
+    def __init__(
+        self,
+        store: Store,
+        result: tirx.Buffer,
+        stages: Sequence[Stage],
+        roles: Roles,
+        config: VTAConfig,
+    ):
+        self._store, self._result, self._stages = store, result, stages
+        self._roles, self._config = roles, config
+        self._acc = store.acc
+        self._value = store.value
+        self._body: list[tirx.Stmt] = []
+        self._tiles: list[tirx.Buffer] = []
+        self._lanes = [loop.var for loop in store.loops[-LANES:]]
+        self._cut()
+
+    def _cut(self) -> None:
+        """Divide the loops into those over chunks and those of a chunk."""
+        loops = self._store.loops
+        extents = [loop.extent for loop in loops[:-LANES]]
+        count = peeled(extents, chunk_limit(self._config))
+        self._peeled, self._kept = loops[:count], loops[count:]
+
+    def stmt(self) -> tirx.Stmt:
+        """All of them, the store of the result last."""
+        for number, stage in enumerate(self._stages):
+            if stage.plan is None:
+                self._pool(f"fused{number}_", stage)
+            else:
+                self._elementwise(f"fused{number}_", stage, stage.plan)
+        narrow = tirx.Cast("int8", self._value)
+        store = tirx.BufferStore(self._result, narrow, list(self._store.place))
+        pragma = "dma_copy" if self._value.same_as(self._acc) else "alu,dma_copy"
+        self._add(self._nest(self._store.name, pragma, self._store.loops, store))
+        if not self._tiles:
+            return sequence(self._body)
+        block = SBlock([], [], [], "tile", sequence(self._body), alloc_buffers=self._tiles)
+        return SBlockRealize([], True, block)
+
+    def _pool(self, prefix: str, stage: Stage) -> None:
+        """Windows of the tile become a smaller tile, on which everything goes on."""
+        work = stage.consumer.work
+        assert isinstance(work, PoolWorkload)
+        self._flush(f"{prefix}value", None)
+        place, loops = list(self._store.place), list(self._store.loops)
+        taps: list[dict[tirx.Var, Expr]] = [{}]
+        for dim, size in zip(self._roles.position, work.kernel, strict=True):
+            at = next(i for i, loop in enumerate(loops) if _reads(place[dim], loop.var))
+            whole = loops[at]
+            fresh = tirx.Var(f"{whole.var.name}_pooled", "int32")
+            loops[at] = part = Loop(fresh, whole.extent // size)
+            first = part.var * size
+            taps = [{**tap, whole.var: first + d} for tap in taps for d in range(size)]
+            moved = _substituted(place[dim], {whole.var: first})
+            place[dim] = tirx.floordiv(moved, size)
+        join = OPERATORS["max" if work.kind == "max" else "add"]
+        value = functools.reduce(join, (_substituted(self._acc, tap) for tap in taps))
+        tile = tirx.decl_buffer(
+            [loop.extent for loop in loops], "int32", f"{prefix}pooled", scope=ACC
+        )
+        # a window is there if its last row and column are
+        where = _substituted(self._store.predicate, taps[-1])
+        self._store = dataclasses.replace(self._store, loops=loops, predicate=where, place=place)
+        self._tiles.append(tile)
+        index = [loop.var for loop in loops]
+        store = tirx.BufferStore(tile, value, index)
+        self._add(self._nest(f"{prefix}pool", "alu", loops, store))
+        self._acc = self._value = tile[tuple(index)]
+        self._cut()
+        self._after(prefix, stage, work.epilogue.steps, 0)
+
+    def _elementwise(self, prefix: str, stage: Stage, plan: FusedPlan) -> None:
+        chunk = _Chunk()
+        if plan.other is not None:
+            self._other(prefix, stage, plan, chunk)
+        self._value = self._applied(prefix, stage, self._value, plan.before, plan.first, chunk)
+        if plan.summed or plan.other is not None or chunk.body:
+            self._flush(f"{prefix}before", chunk)
+        for number, term in enumerate(plan.summed):
+            self._gemm(f"{prefix}sum{number}", stage, plan, term, self._acc, chunk)
+        if plan.other is not None:
+            assert plan.op is not None
+            joined = OPERATORS[plan.op](self._acc, chunk.other)
+            self._alu(f"{prefix}joined", self._acc, joined, chunk)
+        self._close(chunk)
+        self._after(prefix, stage, plan.after, plan.last)
+
+    def _after(self, prefix: str, stage: Stage, steps: Sequence[Step], first: int) -> None:
+        """``steps`` on the result of a stage."""
+        chunk = _Chunk()
+        self._value = self._applied(prefix, stage, self._value, steps, first, chunk)
+        if chunk.body:
+            # operands by position or channel are there for this chunk only
+            self._flush(f"{prefix}after", chunk)
+            self._close(chunk)
+
+    def _other(self, prefix: str, stage: Stage, plan: FusedPlan, chunk: _Chunk) -> None:
+        """The other operand in accumulators of its own."""
+        term = plan.other
+        assert term is not None
+        other = chunk.other = self._chunked(f"{prefix}other", ACC, "int32", chunk)
+        start = other
+        if plan.copied:
+            self._flush(f"{prefix}value", None)
+            start = self._acc
+        else:
+            zero = tirx.const(0, "int32")
+            self._put(f"{prefix}clear", "gemm", other, zero, chunk)
+            self._gemm(f"{prefix}widen", stage, plan, term, other, chunk)
+        steps = plan.other_steps
+        value = self._applied(prefix, stage, start, steps, term.first, chunk)
+        if not value.same_as(other):
+            self._alu(f"{prefix}other", other, value, chunk)
+
+    def _applied(
+        self,
+        prefix: str,
+        stage: Stage,
+        value: Expr,
+        steps: Sequence[Step],
+        first: int,
+        chunk: _Chunk,
+    ) -> Expr:
+        """``value`` after ``steps``; their tensor operands, from ``first`` on, are staged."""
+        for step in steps:
+            operand: Expr
+            if step.is_tensor:
+                kind, param = stage.operands[first]
+                operand = self._operand(f"{prefix}value{first}", kind, param, chunk)
+                first += 1
+            else:
+                operand = tirx.const(int(step.operand), "int32")
+            value = OPERATORS[step.op](value, operand)
+        return value
+
+    def _operand(self, name: str, kind: str, param: tirx.Buffer, chunk: _Chunk) -> Expr:
+        """The staged tensor operand at the nest's element."""
+        place = [self._store.place[d] for d in self._roles.of(kind)]
+        used = [loop for loop in self._kept[:-LANES] if any(_reads(p, loop.var) for p in place)]
+        loops = [*used, *self._kept[-LANES:]]
+        tile = tirx.decl_buffer([loop.extent for loop in loops], "int32", name, scope=ACC)
+        index = [loop.var for loop in loops]
+        store = tirx.BufferStore(tile, param[(*place, *self._lanes)], index)
+        idle = {loop.var: tirx.const(0, "int32") for loop in self._kept if loop not in loops}
+        where = _substituted(self._store.predicate, idle)
+        chunk.tiles.append(tile)
+        chunk.body.append(nest(f"load_{name}", "dma_copy", loops, store, where))
+        return tile[tuple(index)]
+
+    def _gemm(
+        self, name: str, stage: Stage, plan: FusedPlan, term: Term, acc: Expr, chunk: _Chunk
+    ) -> None:
+        """``acc += scale * operand``."""
+        data = self._chunked(f"{name}_data", INP, "int8", chunk)
+        source = stage.data[term.operand][tuple(self._store.place)]
+        self._put(f"{name}_load", "dma_copy", data, source, chunk)
+        out, reduced = self._lanes[-1], Loop(tirx.Var("rk", "int32"), self._config.block)
+        left = data.source[(*list(data.indices)[:-1], reduced.var)]
+        scale = plan.scales.index(term.scale) - plan.weights.start
+        assert stage.staged is not None
+        right = stage.staged[scale, out, reduced.var]
+        value = acc + tirx.Cast("int32", left) * tirx.Cast("int32", right)
+        store = tirx.BufferStore(acc.source, value, list(acc.indices))
+        chunk.body.append(self._nest(name, "gemm", [*self._kept, reduced], store))
+
+    # ---------------------------------------------------------------- nests
+    def _chunked(self, name: str, scope: str, dtype: str, chunk: _Chunk) -> Expr:
+        """A new tile for a chunk, at the nest's element."""
+        tile = tirx.decl_buffer([loop.extent for loop in self._kept], dtype, name, scope=scope)
+        chunk.tiles.append(tile)
+        return tile[tuple(loop.var for loop in self._kept)]
+
+    def _put(self, name: str, pragma: str, target: Expr, value: Expr, chunk: _Chunk) -> None:
+        store = tirx.BufferStore(target.source, value, list(target.indices))
+        chunk.body.append(self._nest(name, pragma, self._kept, store))
+
+    def _alu(self, name: str, target: Expr, value: Expr, chunk: _Chunk) -> None:
+        self._put(name, "alu", target, value, chunk)
+        if target.same_as(self._acc):
+            self._value = self._acc
+
+    def _flush(self, name: str, chunk: _Chunk | None) -> None:
+        """Compute what is pending: in ``chunk``, or for the whole tile."""
+        if self._value.same_as(self._acc):
+            return
+        if chunk is not None and chunk.body:
+            self._alu(name, self._acc, self._value, chunk)
+            return
+        store = tirx.BufferStore(self._acc.source, self._value, list(self._acc.indices))
+        self._add(self._nest(name, "alu", self._store.loops, store))
+        self._value = self._acc
+
+    def _nest(
+        self, name: str, pragma: str, loops: Sequence[Loop], store: tirx.BufferStore
+    ) -> tirx.Stmt:
+        return nest(name, pragma, loops, store, self._store.predicate)
+
+    def _close(self, chunk: _Chunk) -> None:
+        """Add the loops over chunks."""
+        if not chunk.body:
+            return
+        block = SBlock([], [], [], "chunk", sequence(chunk.body), alloc_buffers=chunk.tiles)
+        stmt: tirx.Stmt = SBlockRealize([], True, block)
+        fresh = {loop.var: tirx.Var(loop.var.name, "int32") for loop in self._peeled}
+        stmt = _substituted(stmt, fresh)
+        for loop in reversed(self._peeled):
+            stmt = serial_for(fresh[loop.var], loop.extent, stmt)
+        self._add(stmt)
+
+    def _add(self, stmt: tirx.Stmt) -> None:
+        self._body.append(stmt)
+
+
+@dataclass
+class _Chunk:
+    """Nests on a part of the tile, the tiles that they use, and the other operand's element."""
+
+    body: list[tirx.Stmt] = field(default_factory=list)
+    tiles: list[tirx.Buffer] = field(default_factory=list)
+    other: TensorLoad | None = None
+
+
+def peeled(extents: Sequence[int], limit: int) -> int:
+    """How many of the outermost loops run over chunks of at most ``limit`` elements."""
+    count = 0
+    while math.prod(extents[count:]) > limit:
+        count += 1
+    return count
+
+
+def _reads(expr: Expr, var: tirx.Var) -> bool:
+    found: list[tirx.Var] = []
+    structural_walk(expr, (tirx.Var, found.append))
+    return any(node.same_as(var) for node in found)
+
+
+def _substituted(node: Node, values: Mapping[tirx.Var, Expr]) -> Node:
+    return structural_map(node, (tirx.Var, lambda var: values.get(var, var)))
+
+
+def nest(
+    name: str, pragma: str, loops: Sequence[Loop], store: tirx.BufferStore, where: Expr | bool
+) -> tirx.Stmt:
+    """``store`` in loops of its own, which have the names of ``loops``."""
+    fresh = {loop.var: tirx.Var(loop.var.name, "int32") for loop in loops}
+    block = SBlock([], [], [], name, _substituted(store, fresh))
+    predicate = where if isinstance(where, bool) else _substituted(where, fresh)
+    stmt: tirx.Stmt = SBlockRealize([], predicate, block)
+    notes: Mapping[str, str] = {PRAGMA_KEY: pragma}
+    for loop in reversed(loops):
+        stmt, notes = serial_for(fresh[loop.var], loop.extent, stmt, notes), {}
+    return stmt
