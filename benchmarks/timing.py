@@ -28,11 +28,12 @@ from benchmarks._tutorials import convolution_opt
 from vta_byoc.codegen import BEST, PUBLISHED, FoldMode, ProgramBuilder
 from vta_byoc.cost.lower_bound import bound
 from vta_byoc.cost.search import Choice
-from vta_byoc.hw.config import ALU_RATES, VTAConfig
+from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.isa import Queue
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.timing.engine import simulate
 from vta_byoc.hw.timing.result import STALLS, TimingResult
+from vta_byoc.hw.timing_parameters import ALU_RATES
 from vta_byoc.strategies.conv import conv2d
 from vta_byoc.strategies.conv.grouping import groupings
 from vta_byoc.strategies.elementwise import elementwise

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from vta_byoc.hw.config import Timing, VTAConfig
+from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import dram_elem_bytes
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.isa import ISA, Instruction, MemType, Opcode, Queue
+from vta_byoc.hw.timing_parameters import Timing
 
 NEIGHBOURS = {"prev": -1, "next": 1}
 

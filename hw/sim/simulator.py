@@ -21,6 +21,7 @@ from tvm.target import Target
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import COUNTER_NAMES
+from vta_byoc.hw.disassembly import format_instruction
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.faults import (
     COUNTER_SLOTS,
@@ -31,7 +32,7 @@ from vta_byoc.hw.faults import (
     Fault,
     fault_message,
 )
-from vta_byoc.hw.isa import ISA, format_instruction
+from vta_byoc.hw.isa import ISA
 from vta_byoc.hw.program.program import Layer, Program, Symbol
 from vta_byoc.hw.result import RunResult
 from vta_byoc.hw.sim.interpreter import build_interpreter, call, symbol

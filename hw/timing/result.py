@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from vta_byoc.hw.config import Timing
 from vta_byoc.hw.isa import Queue
+from vta_byoc.hw.timing_parameters import Timing
 
 FETCH, FULL, PORT = "fetch", "full queue", "memory port"
 TOKEN = {q: f"token from {q.name.lower()}" for q in Queue}

@@ -16,11 +16,11 @@ import numpy as np
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.hw.isa import ISA, Instruction, MemType, Opcode
+from vta_byoc.hw.isa import ISA, MEMORY_TYPES, Instruction, MemType, Opcode
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.result import RunResult
 from vta_byoc.hw.sim.lane_digest import digest_of
-from vta_byoc.hw.verify.access import SRAM_OF, Loops, Transfer, decode_uops
+from vta_byoc.hw.verify.access import Loops, Transfer, decode_uops
 from vta_byoc.hw.verify.rules import disassembly, layer_of
 
 FORMAT = "vta commit log 1"
@@ -193,7 +193,7 @@ def _written(config: VTAConfig, insn: Instruction, uop: np.ndarray) -> tuple[str
         if insn.opcode == Opcode.STORE:
             return "dram", np.unique(transfer.elements())
         where = transfer.sram
-        return SRAM_OF[MemType(insn["mem_type"])], np.arange(where.start, where.stop)
+        return MEMORY_TYPES[MemType(insn["mem_type"])].sram, np.arange(where.start, where.stop)
     loops = Loops(insn, decode_uops(config, uop[insn["uop_bgn"] : insn["uop_end"]]))
     return "acc", loops.touched("dst", config.acc_depth) if loops.steps else none
 

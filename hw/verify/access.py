@@ -12,21 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vta_byoc.hw.config import UOP_BITS, VTAConfig
+from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import dram_elem_bytes
-from vta_byoc.hw.isa import ISA, Instruction, MemType, Opcode
+from vta_byoc.hw.isa import ISA, MEMORY_TYPES, UOP_BITS, Instruction, MemType, Opcode
 
 Where = slice | np.ndarray
 """Elements of one space: a contiguous slice or an array of indices."""
-SRAM_OF: Mapping[MemType, str] = {
-    MemType.UOP: "uop",
-    MemType.WGT: "wgt",
-    MemType.INP: "inp",
-    MemType.ACC: "acc",
-    MemType.ACC_8BIT: "acc",
-    MemType.OUT: "acc",
-}
-LOADABLE = (MemType.UOP, MemType.WGT, MemType.INP, MemType.ACC, MemType.ACC_8BIT)
 
 
 @dataclass(frozen=True)
@@ -36,16 +27,6 @@ class Touch:
     space: str
     where: Where
     write: bool
-
-
-def depths(config: VTAConfig) -> dict[str, int]:
-    """Elements of each SRAM."""
-    return {
-        "uop": config.uop_depth,
-        "inp": config.inp_depth,
-        "wgt": config.wgt_depth,
-        "acc": config.acc_depth,
-    }
 
 
 def dram_grain(config: VTAConfig) -> int:
@@ -66,6 +47,11 @@ class Transfer:
     def of(cls, config: VTAConfig, insn: Instruction) -> Transfer:
         mem = MemType(insn["mem_type"])
         return cls(insn, mem, dram_elem_bytes(config, mem))
+
+    @property
+    def space(self) -> str:
+        """The SRAM that it fills or reads."""
+        return MEMORY_TYPES[self.mem].sram
 
     @property
     def empty(self) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 
 from vta_byoc.hw.isa import AluOp, Instruction, MemType, Opcode, Queue
 from vta_byoc.hw.program.program import STORED, Symbol
-from vta_byoc.hw.verify.access import SRAM_OF, Touch, Transfer, Where, depths, dram_grain
+from vta_byoc.hw.verify.access import Touch, Transfer, Where, dram_grain
 from vta_byoc.hw.verify.compute_rules import ComputeRules
 from vta_byoc.hw.verify.rules import Report
 from vta_byoc.hw.verify.transfer_rules import SymbolMap, check_transfer
@@ -79,7 +79,7 @@ class MemoryWalk:
         self._words = program.insns.tolist()
         self._symbols = SymbolMap(program)
         self._compute = ComputeRules(program.config)
-        sizes = depths(program.config)
+        sizes = program.config.depths
         self._uops: np.ndarray = np.zeros(sizes["uop"], np.uint32)
         self._defined = {name: np.zeros(size, bool) for name, size in sizes.items()}
         self._computed: np.ndarray = np.zeros(sizes["acc"], bool)
@@ -109,7 +109,7 @@ class MemoryWalk:
     def _load(
         self, index: int, insn: Instruction, transfer: Transfer, symbol: Symbol | None
     ) -> None:
-        space = SRAM_OF[transfer.mem]
+        space = transfer.space
         if symbol is not None:
             self._read_dram(index, insn, transfer, symbol)
         if transfer.mem == MemType.UOP:

@@ -26,8 +26,9 @@ from vta_byoc.cost.search import (
     transfers,
 )
 from vta_byoc.cost.usage import Demand, Staged, Time, estimate, fits, needs, spent
-from vta_byoc.hw.config import Timing, VTAConfig
+from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.timing_parameters import Timing
 from vta_byoc.workload.memory import ACC, INP, WGT
 
 CONFIG = VTAConfig()

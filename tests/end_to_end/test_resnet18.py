@@ -15,6 +15,7 @@ from models._build import calibration_inputs, sample_inputs
 from vta_byoc import VTAConfig, load_model, quantize
 from vta_byoc.graph_pack import pack_counts
 from vta_byoc.hw.counters import count_stream, dram_bytes
+from vta_byoc.hw.disassembly import format_instruction
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.isa import (
     DEP_FIELDS,
@@ -23,7 +24,6 @@ from vta_byoc.hw.isa import (
     Instruction,
     MemType,
     Opcode,
-    format_instruction,
 )
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.sim import simulator

@@ -17,7 +17,6 @@ from vta_byoc.codegen.stream import DRAM, Insn
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import dram_elem_bytes
 from vta_byoc.hw.isa import MemType, Opcode
-from vta_byoc.hw.verify.access import depths
 
 UNKNOWN = -1
 """Of an element that GEMM or ALU wrote, or whose copy in DRAM was overwritten."""
@@ -33,7 +32,7 @@ class Residency:
         self._config = config
         self._held = {
             space: np.full(depth, UNKNOWN, np.int64)
-            for space, depth in depths(config).items()
+            for space, depth in config.depths.items()
             if space != "uop"
         }
         self._names: dict[str, dict[MemType, int]] = {}

@@ -12,11 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vta_byoc.codegen.linear import CodegenError
-
-SIZE_LIMIT = 0xFFFF
-"""Largest size and stride of a transfer: fields of 16 bits (`hw/isa.py`)."""
-PAD_LIMIT = 15
-"""Most padding on one side of a transfer: fields of 4 bits (`hw/isa.py`)."""
+from vta_byoc.hw.isa import PAD_LIMIT, SIZE_LIMIT
 
 
 @dataclass(frozen=True)
@@ -163,14 +159,10 @@ def _rows(y: Dim, x: Dim, dram: int, sram: int) -> list[Piece]:
         pads = (top if start == 0 else 0, bottom if start + count == rows else 0)
         at = sram + (first + (top + start if start else 0)) * row
         pieces += _columns(count, y, x, dram + start * y.dram, at, pads)
-    return pieces + _zeros(
-        sram + (y.high + bottom) * row, (y.total - y.high - bottom) * row
-    )
+    return pieces + _zeros(sram + (y.high + bottom) * row, (y.total - y.high - bottom) * row)
 
 
-def _columns(
-    rows: int, y: Dim, x: Dim, dram: int, sram: int, pads: tuple[int, int]
-) -> list[Piece]:
+def _columns(rows: int, y: Dim, x: Dim, dram: int, sram: int, pads: tuple[int, int]) -> list[Piece]:
     left, right = min(x.low, PAD_LIMIT), min(x.total - x.high, PAD_LIMIT)
     wide = x.low > left or x.total - x.high > right or x.high - x.low > SIZE_LIMIT
     if not wide:

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vta_byoc.hw.config import LOOP_BITS, VTAConfig
-from vta_byoc.hw.isa import ISA
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.isa import ISA, LOOP_LIMIT
 
-LOOP_LIMIT = (1 << LOOP_BITS) - 1
 FAR = 1 << 62
 Base = tuple[int, int, int]
 
@@ -239,9 +238,7 @@ class UopBuffer:
         self._top = 0
         self.words: list[int] = []
 
-    def place(
-        self, kernel: Sequence[Base], site: object
-    ) -> tuple[int, tuple[int, int] | None]:
+    def place(self, kernel: Sequence[Base], site: object) -> tuple[int, tuple[int, int] | None]:
         """SRAM index of ``kernel`` and, if it must be loaded, its (DRAM index, length)."""
         key = kernel if self._mode.share_sites else (site, kernel)
         if key in self._resident:

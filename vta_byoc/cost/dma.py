@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vta_byoc.codegen.transfer import PAD_LIMIT, SIZE_LIMIT
 from vta_byoc.cost.search import Array, Mask
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.isa import PAD_LIMIT, SIZE_LIMIT
 from vta_byoc.workload.workloads import Step
 
 

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from vta_byoc.codegen.transfer import SIZE_LIMIT
 from vta_byoc.cost.usage import (
     SCOPES,
     Array,
@@ -34,6 +33,7 @@ from vta_byoc.cost.usage import (
 )
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.isa import SIZE_LIMIT
 from vta_byoc.workload.memory import WGT
 
 __all__ = [
@@ -273,9 +273,7 @@ class _Candidates:
             return []
         return [pool for c in slot_choices(self.demand) for pool in self._with_slots([c], near)]
 
-    def _with_slots(
-        self, choices: Sequence[tuple[int, int, int]], near: np.ndarray
-    ) -> list[_Pool]:
+    def _with_slots(self, choices: Sequence[tuple[int, int, int]], near: np.ndarray) -> list[_Pool]:
         """The candidates number ``near`` with each choice of slots, all at once."""
         demand = _map_demand(self.demand, _taking(near))
         slots = tuple(np.array(column)[:, None] for column in zip(*choices, strict=True))

@@ -15,8 +15,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from vta_byoc.hw.config import Timing, VTAConfig
-from vta_byoc.hw.timing.work import BURST_START, INSN_BYTES, WRITE_BURST, WRITE_START
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.isa import INSN_BYTES, UOP_BYTES
+from vta_byoc.hw.timing.work import BURST_START, WRITE_BURST, WRITE_START
+from vta_byoc.hw.timing_parameters import Timing
 from vta_byoc.workload.memory import ACC, INP, WGT
 
 Array: TypeAlias = int | float | np.int64 | np.ndarray
@@ -25,8 +27,6 @@ Mask: TypeAlias = bool | np.bool_ | np.ndarray
 """The same of truth values."""
 
 SCOPES = (INP, WGT, ACC)
-UOP_BYTES = 4
-"""Bytes of a micro-op in DRAM: one 32-bit word (docs/machine.md, Instructions)."""
 MOST_SLOTS = 2
 """Most slots of a buffer (double buffering).  Micro-ops address SRAM by element, so that a kernel
 is loaded once for each slot that it works on."""
@@ -126,10 +126,7 @@ def fits(demand: Demand, config: VTAConfig, slots: Sequence[Array]) -> Mask:
     """Whether all tiles fit SRAM with their slots."""
     return np.logical_and.reduce(
         np.broadcast_arrays(
-            *(
-                need <= have
-                for need, have in zip(needs(demand, slots), depths(config), strict=True)
-            )
+            *(need <= have for need, have in zip(needs(demand, slots), depths(config), strict=True))
         )
     )
 
@@ -148,9 +145,7 @@ def needs(demand: Demand, slots: Sequence[Array]) -> list[Array]:
     return [used[scope] for scope in SCOPES]
 
 
-def estimate(
-    demand: Demand, config: VTAConfig, slots: Sequence[Array], calls: int = 1
-) -> Array:
+def estimate(demand: Demand, config: VTAConfig, slots: Sequence[Array], calls: int = 1) -> Array:
     """Cycles of a layer; infinite where its tiles do not fit SRAM.
 
     The three queues overlap as far as slots allow: a step's loads hide behind the step before, a
