@@ -193,7 +193,7 @@ class MemoryType:
         dtype: type of a scalar in DRAM, where an element has the shape that it has on chip.
         counter: the published counter of its bytes in DRAM.
         queue: the queue that moves it; that of STORE where STORE is the instruction.
-        scope: where a tensor's DRAM is of this kind alone, the scope it then has.
+        scope: the DRAM scope of tensors that are kept for such loads.
         capability: of ``Capabilities``, the one a machine must have.
     """
 
@@ -217,7 +217,7 @@ MEMORY_TYPES: Mapping[MemType, MemoryType] = {
     MemType.ACC: MemoryType("acc", "int32", "acc_load_nbytes", Queue.COMPUTE, "global.vta.acc"),
     MemType.OUT: MemoryType("acc", "int8", "out_store_nbytes", Queue.STORE),
     MemType.ACC_8BIT: MemoryType(
-        "acc", "int8", "acc_load_nbytes", Queue.COMPUTE, capability="acc_8bit"
+        "acc", "int8", "acc_load_nbytes", Queue.COMPUTE, "global.vta.acc", "acc_8bit"
     ),
 }
 LOADABLE = tuple(m for m, kind in MEMORY_TYPES.items() if kind.opcode == Opcode.LOAD)

@@ -19,10 +19,9 @@ from vta_byoc.codegen.transfer import Piece
 from vta_byoc.codegen.uops import Folded, FoldMode, Kernel, LoopDim, UopBuffer, fold, fuse
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import dram_elem_bytes
-from vta_byoc.hw.isa import AluOp, MemType, Opcode, Queue
-from vta_byoc.workload.memory import ACC, INP, WGT
+from vta_byoc.hw.isa import MEMORY_TYPES, PADS, AluOp, MemType, Opcode, Queue
+from vta_byoc.workload.memory import ACC, SPACES
 
-SPACES = {INP: "inp", WGT: "wgt", ACC: "acc"}
 # no tensor can be named so: names of tensors have no dot
 ZEROS = "vta.zeros"
 UOPS = "vta.uops"
@@ -158,8 +157,7 @@ class LeafEmitter:
                     "y_size": piece.y_size,
                     "x_size": piece.x_size,
                     "x_stride": piece.x_stride,
-                    **dict(zip(("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1"), piece.pads,
-                               strict=True)),
+                    **dict(zip(PADS, piece.pads, strict=True)),
                 },
                 (space, at + piece.sram, at + piece.sram + piece.sram_elems),
                 piece.dram,
@@ -176,12 +174,12 @@ class LeafEmitter:
         first = move.dram if move.zero else move.dram + start
         elem = dram_elem_bytes(self._config, leaf.mem)
         outer = (DRAM + symbol, first * elem, (first + move.span) * elem)
-        store = leaf.mem == MemType.OUT
-        compute = leaf.mem in (MemType.ACC, MemType.ACC_8BIT)
+        kind = MEMORY_TYPES[leaf.mem]
+        store = kind.opcode == Opcode.STORE
         self.insns.append(
             Insn(
-                Opcode.STORE if store else Opcode.LOAD,
-                Queue.STORE if store else Queue.COMPUTE if compute else Queue.LOAD,
+                kind.opcode,
+                kind.queue,
                 move.fields.copy(),
                 reads=[move.chip] if store else [outer],
                 writes=[outer] if store else [move.chip],

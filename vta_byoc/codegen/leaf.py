@@ -17,8 +17,8 @@ from vta_byoc.codegen.alu import Access, AluExpression, AluStep, loads_of
 from vta_byoc.codegen.linear import Bound, CodegenError, Linear, VarTable, bounds_of
 from vta_byoc.codegen.views import View
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.hw.isa import MemType
-from vta_byoc.workload.memory import ACC, DTYPES, INP, SRAM_SCOPES, WGT, in_dram
+from vta_byoc.hw.isa import MEMORY_TYPES, MemType
+from vta_byoc.workload.memory import ACC, DTYPES, INP, LOADS, SRAM_SCOPES, WGT, in_dram
 
 PRAGMA_KEY = "vta.pragma"
 PRAGMAS = ("dma_copy", "gemm", "alu")
@@ -242,25 +242,22 @@ class Classifier:
             raise CodegenError(
                 f"block {name} fills {dst.scope} with {value}; the DMA pads zeros only; pad with 0"
             )
-        mem = MemType.INP if dst.scope == INP else MemType.WGT
+        mem = LOADS[dst.scope, DTYPES[dst.scope]]
         return Leaf("load", name, loops, dst, mem=mem)
 
     def _load_type(self, name: str, scope: str, dtype: str) -> MemType:
-        kinds = {
-            (INP, "int8"): MemType.INP,
-            (WGT, "int8"): MemType.WGT,
-            (ACC, "int32"): MemType.ACC,
-            (ACC, "int8"): MemType.ACC_8BIT,
-        }
-        mem = kinds.get((scope, dtype))
+        mem = LOADS.get((scope, dtype))
         if mem is None:
+            taken = " or ".join(known for memory, known in LOADS if memory == scope)
             raise CodegenError(
-                f"block {name} loads {dtype} into {scope}; INP and WGT take int8, ACC int32 or int8"
+                f"block {name} loads {dtype} into {scope}; it takes {taken} from DRAM; cast the "
+                "tensor before it is stored there"
             )
-        if mem == MemType.ACC_8BIT and not self.config.capabilities.acc_8bit:
+        capability = MEMORY_TYPES[mem].capability
+        if not self.config.capabilities.has(capability):
             raise CodegenError(
-                f"block {name} loads int8 into {scope}; this machine has no ACC_8BIT load "
-                "(CAPABILITIES.acc_8bit is false); keep the operand int32 in DRAM"
+                f"block {name} loads {dtype} into {scope}; this machine has no {mem.name} load "
+                f"(CAPABILITIES.{capability} is false); keep the operand {DTYPES[scope]} in DRAM"
             )
         return mem
 

@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from vta_byoc.cost.usage import (
-    SCOPES,
     Array,
     Demand,
     Mask,
@@ -34,7 +33,7 @@ from vta_byoc.cost.usage import (
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.isa import SIZE_LIMIT
-from vta_byoc.workload.memory import WGT
+from vta_byoc.workload.memory import MEMORIES, SRAM_SCOPES, WGT
 
 __all__ = [
     "MOST_SIZES",
@@ -98,7 +97,7 @@ class Choice:
 
     def slots_attr(self) -> dict[str, int]:
         """Slots by SRAM scope, as code generation takes them (codegen.SLOTS_ATTR)."""
-        return dict(zip(SCOPES, self.slots, strict=True))
+        return dict(zip(SRAM_SCOPES, self.slots, strict=True))
 
 
 def sizes(total: int, most: int = MOST_SIZES) -> list[int]:
@@ -218,7 +217,7 @@ def keeps_weights(space: Space, choice: Choice) -> bool:
 def slot_choices(demand: Demand) -> list[tuple[int, int, int]]:
     """One or two slots for each SRAM in use, two first."""
     used = {item.scope for item in demand.staged}
-    inp, wgt, acc = ((2, 1) if scope in used else (2,) for scope in SCOPES)
+    inp, wgt, acc = ((2, 1) if scope in used else (2,) for scope in SRAM_SCOPES)
     return list(itertools.product(inp, wgt, acc))
 
 
@@ -336,11 +335,11 @@ def _nothing_fits(space: Space, config: VTAConfig) -> VTAError:
     tile = {name: np.array([axis[0]]) for name, axis in space.axes.items()}
     need = [
         min(int(np.max(needs(space.demand(tile, v), (1, 1, 1))[k])) for v in space.variants)
-        for k in range(len(SCOPES))
+        for k in range(len(SRAM_SCOPES))
     ]
     over = [
-        f"{n} {name} of {have}"
-        for n, name, have in zip(need, ("INP", "WGT", "ACC"), depths(config), strict=True)
+        f"{n} {name.upper()} of {have}"
+        for n, name, have in zip(need, MEMORIES, depths(config), strict=True)
         if n > have
     ]
     return VTAError(

@@ -19,14 +19,13 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.isa import INSN_BYTES, UOP_BYTES
 from vta_byoc.hw.timing.work import BURST_START, WRITE_BURST, WRITE_START
 from vta_byoc.hw.timing_parameters import Timing
-from vta_byoc.workload.memory import ACC, INP, WGT
+from vta_byoc.workload.memory import ACC, SRAM_SCOPES, WGT, depth_of
 
 Array: TypeAlias = int | float | np.int64 | np.ndarray
 """A number, or an array that broadcasts over the axes of a space."""
 Mask: TypeAlias = bool | np.bool_ | np.ndarray
 """The same of truth values."""
 
-SCOPES = (INP, WGT, ACC)
 MOST_SLOTS = 2
 """Most slots of a buffer (double buffering).  Micro-ops address SRAM by element, so that a kernel
 is loaded once for each slot that it works on."""
@@ -131,18 +130,18 @@ def fits(demand: Demand, config: VTAConfig, slots: Sequence[Array]) -> Mask:
     )
 
 
-def depths(config: VTAConfig) -> tuple[int, int, int]:
+def depths(config: VTAConfig) -> tuple[int, ...]:
     """Elements of the INP, WGT and ACC buffer."""
-    return config.inp_depth, config.wgt_depth, config.acc_depth
+    return tuple(depth_of(config, scope) for scope in SRAM_SCOPES)
 
 
 def needs(demand: Demand, slots: Sequence[Array]) -> list[Array]:
     """SRAM elements in use by scope; a buffer filled once takes one slot."""
-    count = dict(zip(SCOPES, slots, strict=True))
-    used: dict[str, Array] = dict.fromkeys(SCOPES, 0)
+    count = dict(zip(SRAM_SCOPES, slots, strict=True))
+    used: dict[str, Array] = dict.fromkeys(SRAM_SCOPES, 0)
     for item in demand.staged:
         used[item.scope] = used[item.scope] + np.minimum(count[item.scope], item.fills) * item.size
-    return [used[scope] for scope in SCOPES]
+    return [used[scope] for scope in SRAM_SCOPES]
 
 
 def estimate(demand: Demand, config: VTAConfig, slots: Sequence[Array], calls: int = 1) -> Array:
@@ -182,7 +181,7 @@ class Time:
     ):
         time = config.timing
         self.demand, self.time = demand, time
-        self.slots = dict(zip(SCOPES, slots, strict=True))
+        self.slots = dict(zip(SRAM_SCOPES, slots, strict=True))
         staged = [self._loaded(item, again) for item in demand.staged]
         self.loads = [s for s in staged if s.scope != ACC]
         operands = [s for s in staged if s.scope == ACC]

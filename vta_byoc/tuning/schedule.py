@@ -23,8 +23,9 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.partitioning.region import Region, Step, region_calls
 from vta_byoc.strategies.fused.consumer import Tail, TailWork
-from vta_byoc.strategies.te.kernel import ESTIMATE, MEMORIES, Chosen, Kernel, Kernels, KernelSpace
+from vta_byoc.strategies.te.kernel import ESTIMATE, Chosen, Kernel, Kernels, KernelSpace
 from vta_byoc.strategy import STRATEGIES, Computation
+from vta_byoc.workload.memory import MEMORIES
 from vta_byoc.workload.workloads import PoolWorkload, Workload, from_json, to_json
 
 MOST_SLOTS = 2
