@@ -379,7 +379,7 @@ def test_refused(name: str) -> None:
         (
             {"mul": False},
             stored("a[i, 0, k] * 3"),
-            "block store multiplies; this machine has no MUL (CAPABILITIES.mul is false)",
+            "block store computes MUL; this machine has no MUL (CAPABILITIES.mul is false)",
         ),
         (
             {"acc_8bit": False},

@@ -12,6 +12,7 @@ import numpy as np
 from vta_byoc.cost.search import Array, Mask
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.isa import PAD_LIMIT, SIZE_LIMIT
+from vta_byoc.workload.alu import is_shift
 from vta_byoc.workload.workloads import Step
 
 
@@ -23,7 +24,7 @@ def alu_cost(steps: Sequence[Step], config: VTAConfig) -> tuple[float, int]:
             cycles, count = cycles + config.timing.alu_tensor_cycles, count + 1
             continue
         number = 1
-        if step.op in ("shr", "shl"):
+        if is_shift(step.op):
             number = -(-abs(int(step.operand)) // config.capabilities.max_shift)
         cycles, count = cycles + number * config.timing.alu_imm_cycles, count + number
     return float(cycles), count

@@ -31,6 +31,7 @@ from vta_byoc.ir.reference import build_reference
 from vta_byoc.runtime.execute import Inputs as ModelInputs
 from vta_byoc.runtime.execute import run_vm
 from vta_byoc.validation.bit_exact import _observing
+from vta_byoc.workload.alu import on_int32
 from vta_byoc.workload.layout import read_packed
 from vta_byoc.workload.packing import PLANES
 
@@ -250,15 +251,7 @@ def _applied(acts: Sequence[_Act], value: int) -> int:
 
 
 def _changed(op: AluOp | None, value: int, operand: int) -> int:
-    if op is None:
-        return operand
-    if op in (AluOp.MIN, AluOp.MAX):
-        return min(value, operand) if op == AluOp.MIN else max(value, operand)
-    if op == AluOp.SHR:
-        wide = value >> (operand & 31) if operand >= 0 else value << (-operand & 31)
-    else:
-        wide = value + operand if op == AluOp.ADD else value * operand
-    return (wide + 2**31) % 2**32 - 2**31
+    return operand if op is None else on_int32(op, value, operand)
 
 
 class _Machine:

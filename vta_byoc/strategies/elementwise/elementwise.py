@@ -105,7 +105,7 @@ def compute(
 
 
 def _binary(op: str) -> Callable[[tirx.Expr, tirx.Expr], tirx.Expr]:
-    return (lambda x, y: x - y) if op == "sub" else OPERATORS[op]
+    return OPERATORS[op]
 
 
 # ---------------------------------------------------------------- tiles

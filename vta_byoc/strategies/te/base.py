@@ -14,6 +14,7 @@ from tvm.tirx import Expr, Var
 from vta_byoc.codegen import PRAGMA_KEY
 from vta_byoc.cost.search import Choice
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.workload.alu import OPERATIONS
 from vta_byoc.workload.packing import PLANES, operand_shape, pack_operand
 from vta_byoc.workload.workloads import CHANNEL, MAP, Epilogue, Kind, Shape, Step
 
@@ -130,12 +131,7 @@ def epilogue_constants(
 
 
 OPERATORS: dict[str, Callable[[Expr, Expr], Expr]] = {
-    "add": lambda v, x: v + x,
-    "mul": lambda v, x: v * x,
-    "shr": lambda v, x: v >> x,
-    "shl": lambda v, x: v << x,
-    "max": tirx.Max,
-    "min": tirx.Min,
+    name: operation.build for name, operation in OPERATIONS.items()
 }
 
 
