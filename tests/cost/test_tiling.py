@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from vta_byoc.codegen.transfer import Dim, plan_transfer
+from vta_byoc.cost.dma import Axis, Run, copy_count, transfers
 from vta_byoc.cost.search import (
     MOST_SIZES,
     TOLERANCE,
-    Axis,
     Choice,
     Space,
     best,
@@ -23,7 +23,6 @@ from vta_byoc.cost.search import (
     cost_of,
     keeps_weights,
     sizes,
-    transfers,
 )
 from vta_byoc.cost.usage import Demand, Staged, Time, estimate, fits, needs, spent
 from vta_byoc.hw.config import VTAConfig
@@ -78,6 +77,25 @@ def test_transfers_counts_what_code_generation_plans(seed: int) -> None:
     axes = [Axis(tile, stride) for tile, stride in zip(tiles, strides, strict=True)]
     axes[0] = Axis(inner, 1, padded)
     assert int(transfers(axes)) == len(plan_transfer(dims))
+
+
+@pytest.mark.parametrize("store", [False, True])
+def test_copies_with_gaps_in_sram_count_what_code_generation_plans(store: bool) -> None:
+    """Gaps that zeros fill and those that they do not, strides within the field and beyond it."""
+    rng, seen = np.random.default_rng(int(store)), set()
+    for _ in range(2000):
+        place, step, dims = 1, int(rng.choice([1, 1, 1, 3])), []
+        for _ in range(int(rng.integers(1, 5))):
+            total = int(rng.integers(1, 9))
+            dims.append(Dim(total, 0, total, step, place))
+            place *= total
+            place += int(rng.choice([0, 0, 1, 15, 16]))
+            step = step * total + int(rng.choice([0, 0, 1, 70_000]))
+        want = len(plan_transfer(dims, store=store, fill=not store))
+        runs = [Run(d.total, d.dram, d.sram) for d in dims]
+        assert int(copy_count(runs, store)) == want, dims
+        seen.add(want)
+    assert len(seen) > 10
 
 
 def test_transfers_of_arrays() -> None:

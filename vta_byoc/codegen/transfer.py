@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from vta_byoc.codegen.linear import CodegenError
 from vta_byoc.hw.isa import PAD_LIMIT, SIZE_LIMIT
+from vta_byoc.workload.dma import are_rows, is_row, runs_on
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,13 @@ class Dim:
 
     @property
     def padded(self) -> bool:
+        """Whether some positions are zeros."""
         return self.low > 0 or self.high < self.total
+
+    @property
+    def pitch(self) -> int:
+        """The stride in DRAM; a single datum is dense whatever its stride."""
+        return 1 if self.high - self.low == 1 else self.dram
 
 
 UNIT = Dim(1, 0, 1, 1, 1)
@@ -76,7 +83,7 @@ def plan_transfer(dims: Sequence[Dim], store: bool = False, fill: bool = False) 
     if any(d.high <= d.low for d in dims):
         return _zero_box(dims, 0)
     dims = _merge(dims)
-    x = dims.pop() if dims and dims[-1].sram == 1 and _dense(dims[-1]) else UNIT
+    x = dims.pop() if dims and is_row(dims[-1].pitch, dims[-1].sram) else UNIT
     _check_nesting([*dims, x])
     if store and any(d.padded for d in (*dims, x)):
         raise CodegenError("a store cannot pad; store only what is inside the tensor")
@@ -87,10 +94,6 @@ def plan_transfer(dims: Sequence[Dim], store: bool = False, fill: bool = False) 
     return _enumerate(dims, y, x)
 
 
-def _dense(dim: Dim) -> bool:
-    return dim.dram == 1 or dim.high - dim.low == 1
-
-
 def _merge(dims: list[Dim]) -> list[Dim]:
     merged: list[Dim] = []
     for d in reversed(dims):
@@ -98,8 +101,7 @@ def _merge(dims: list[Dim]) -> list[Dim]:
         if (
             inner is not None
             and not (inner.padded or d.padded)
-            and d.sram == inner.total * inner.sram
-            and d.dram == inner.total * inner.dram
+            and runs_on(d.dram, d.sram, inner.total * inner.dram, inner.total * inner.sram)
         ):
             total = d.total * inner.total
             merged[-1] = Dim(total, 0, total, inner.dram, inner.sram)
@@ -121,12 +123,10 @@ def _check_nesting(dims: Sequence[Dim]) -> None:
 
 def _row_fits(y: Dim, x: Dim, fill: bool) -> bool:
     """Whether ``y`` can be the row loop around ``x`` in one instruction."""
-    if not 0 <= y.dram <= SIZE_LIMIT or x.total > SIZE_LIMIT:
+    left, right = x.low, x.total - x.high
+    if x.total > SIZE_LIMIT or max(left, right) > PAD_LIMIT:
         return False
-    if x.low > PAD_LIMIT or x.total - x.high > PAD_LIMIT:
-        return False
-    gap = y.sram - x.total
-    return gap == 0 or (fill and 0 < gap <= PAD_LIMIT - (x.total - x.high))
+    return bool(are_rows(y.dram, y.sram - x.total, PAD_LIMIT - right if fill else 0))
 
 
 def _fill_gap(x: Dim, y: Dim) -> Dim:

@@ -32,14 +32,12 @@ from vta_byoc.cost.usage import (
 )
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.hw.isa import SIZE_LIMIT
 from vta_byoc.workload.memory import MEMORIES, SRAM_SCOPES, WGT
 
 __all__ = [
     "MOST_SIZES",
     "TOLERANCE",
     "Array",
-    "Axis",
     "Choice",
     "Demand",
     "Mask",
@@ -52,7 +50,6 @@ __all__ = [
     "cost_of",
     "keeps_weights",
     "sizes",
-    "transfers",
 ]
 
 MOST_SIZES = 20
@@ -120,44 +117,6 @@ def ceil_div(a: Array, b: Array) -> Array:
 def by_size(axis: np.ndarray, function: Callable[[int], float]) -> np.ndarray:
     """``function`` of each size of an axis, in the axis' shape."""
     return np.array([function(int(s)) for s in axis.reshape(-1)], float).reshape(axis.shape)
-
-
-@dataclass(frozen=True)
-class Axis:
-    """One loop of a copy between DRAM and SRAM: ``size`` elements ``stride`` elements apart.
-
-    ``wide``: its padding exceeds what an instruction can write, so that a row stands alone.
-    """
-
-    size: Array
-    stride: Array
-    padded: Mask = False
-    wide: Mask = False
-
-
-def transfers(axes: Sequence[Axis]) -> Array:
-    """DMA instructions of a copy of one tile, ``axes`` from the innermost; SRAM is dense.
-
-    Neighbours that run on in DRAM merge; the two innermost loops that remain are the instruction's
-    rows and columns, the others are instructions of their own.
-    """
-    count: Array = np.float64(1)
-    level: Array = np.int64(-1)
-    run: Array = np.int64(0)
-    closed: Mask = np.False_
-    for axis in axes:
-        there = (np.asarray(axis.size) > 1) | axis.padded
-        merges = (level >= 0) & (axis.stride == run) & ~np.asarray(axis.padded) & ~closed
-        # a first loop that is not dense, and a row stride beyond its field, leave their place empty
-        first = np.where(np.asarray(axis.stride) == 1, 0, 1)
-        opened = np.where(level < 0, first, level + 1)
-        opened = np.where((opened == 1) & (np.asarray(axis.stride) > SIZE_LIMIT), 2, opened)
-        level = np.where(there & ~merges, opened, level)
-        level = np.where(there & axis.wide, np.maximum(level, 1), level)
-        count = np.where(there & (level >= 2), count * axis.size, count)
-        run = np.where(there, np.asarray(axis.size) * axis.stride, run)
-        closed = np.where(there, axis.padded, closed)
-    return count
 
 
 # ---------------------------------------------------------------- choice

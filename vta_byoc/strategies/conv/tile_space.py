@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from vta_byoc.base.int8_digits import join_cycles
-from vta_byoc.cost.dma import alu_cost
+from vta_byoc.cost.dma import Axis, alu_cost, transfers
 from vta_byoc.cost.search import (
     Array,
-    Axis,
     Demand,
     Mask,
     Space,
@@ -19,7 +18,6 @@ from vta_byoc.cost.search import (
     by_size,
     ceil_div,
     sizes,
-    transfers,
 )
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
