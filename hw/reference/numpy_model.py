@@ -17,6 +17,7 @@ from vta_byoc.hw.faults import MAX_STEPS
 from vta_byoc.hw.isa import ISA, AluOp, Instruction, MemType, Opcode, Queue
 from vta_byoc.hw.result import RunResult
 
+# Said again and not read from isa.MEMORY_TYPES: the model is an opinion of its own.
 _COUNTER = {
     MemType.UOP: "uop_load_nbytes",
     MemType.WGT: "wgt_load_nbytes",
@@ -217,7 +218,10 @@ def _index(insn: Instruction, name: str, base: int, y: int, x: int) -> int:
 
 
 def _alu(op: AluOp, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """int64 in, int64 out; the caller keeps the low 32 bits."""
+    """int64 in, int64 out; the caller keeps the low 32 bits.
+
+    The arithmetic is this model's own: the compiler's is the table of `workload/alu.py`.
+    """
     if op == AluOp.MIN:
         return np.minimum(left, right)
     if op == AluOp.MAX:

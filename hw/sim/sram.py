@@ -3,6 +3,9 @@
 
 UOP is uint32, one word an element; ACC int32, batch by block; INP and WGT are int32 words whose
 packing is that of ``hw/sim/dot.py``.  LOAD moves parts: an ACC vector, an INP row, a WGT row.
+
+Depths and counters are said here again and not read from ``isa.MEMORY_TYPES``: the simulator is an
+opinion of its own, which the tests compare with the table, the numpy model and the verifier.
 """
 
 from __future__ import annotations
