@@ -27,7 +27,14 @@ from vta_byoc.hw.program.program import Layer, Program, Relocation, Symbol, link
 from vta_byoc.hw.testing.random_programs import IDLE, IMMEDIATES
 
 Elements = tuple[str, np.ndarray]
-_SOURCE = {MemType.UOP: "u", MemType.WGT: "w", MemType.INP: "x", MemType.ACC: "b"}
+_SOURCE = {
+    MemType.UOP: "u",
+    MemType.WGT: "w",
+    MemType.INP: "x",
+    MemType.ACC: "b",
+    MemType.ACC_8BIT: "x",
+}
+"""The symbols with data for each memory type; types without are not drawn."""
 
 
 # ---------------------------------------------------------------- tokens
@@ -195,7 +202,7 @@ class _Draw:
             y, x = min(y, rows), min(x, cols)
             down, right = self.below(rows - y + 1), self.below(cols - x + 1)
             return symbol, at + down * stride + right, y, x, stride
-        symbol = _SOURCE.get(mem, "x")
+        symbol = _SOURCE[mem]
         stride = (0, x, x + self.below(4))[self.below(3)]
         if (y - 1) * stride + x > self.sizes[symbol]:
             stride = 0
@@ -324,7 +331,7 @@ def random_safe_program(
     draw = _Draw(config, rng)
     draw.fill()
     middle = len(draw.stream.insns)
-    loads = config.capabilities.loadable
+    loads = [mem for mem in config.capabilities.loadable if mem in _SOURCE]
 
     def load() -> None:
         mem = loads[draw.below(len(loads))]
