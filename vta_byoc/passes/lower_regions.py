@@ -22,8 +22,8 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.faults import COUNTER_SLOTS
 from vta_byoc.hw.program.arena import Lifetime
 from vta_byoc.hw.program.program import Program
+from vta_byoc.hw.sim.devices import Driver
 from vta_byoc.hw.sim.interpreter import symbol
-from vta_byoc.hw.sim.simulator import Driver
 from vta_byoc.hw.verify.verifier import check
 from vta_byoc.ir.bindings import (
     SEPARATOR,
