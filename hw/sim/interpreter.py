@@ -105,7 +105,7 @@ def _build(config: VTAConfig, target_json: str, dot: str, probe: bool) -> tvm.ru
 
 def _compile(config: VTAConfig, target: Target, dot: str, probe: bool) -> tvm.runtime.Module:
     lanes = _lanes(config, target, dot)
-    absent = {} if probe else dict.fromkeys(SRAM_ARGUMENTS)
+    absent = dict.fromkeys(("log_h",) if probe else (*SRAM_ARGUMENTS, "log_h"))
     name = symbol(config)
     function = vta_run.specialize(m=Machine(config, DOTS[dot](lanes)), name=name, **absent)
     module = tvm.IRModule({name: function})

@@ -17,9 +17,12 @@ from typing import Any
 from tvm.script import tirx as T
 
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.hw.counters import dram_elem_bytes
+from vta_byoc.hw.counters import COUNTER_NAMES, dram_elem_bytes
 from vta_byoc.hw.isa import MemType
 from vta_byoc.hw.sim.dot import Dot, Expr, load, store, vector
+
+SLOT = {name: i for i, name in enumerate(COUNTER_NAMES)}
+"""Where each published counter stands in the counters of a run."""
 
 
 @dataclass(frozen=True)
