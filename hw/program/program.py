@@ -50,6 +50,7 @@ class Symbol:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the tensor."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 

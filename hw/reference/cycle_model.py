@@ -50,6 +50,7 @@ class Unit:
     index: int = -1
 
     def begin(self, index: int, parts: list[Part], now: int) -> None:
+        """Start instruction `index`, whose `parts` run one after the other from cycle `now`."""
         self.index, self.running = index, True
         self.parts = [p for p in parts if p.left]
         self.look_ahead(now)

@@ -47,15 +47,18 @@ def run_order(
     hold: int | None = None,
     strict: bool = True,
 ) -> RunResult:
-    """Run a program on ``inputs`` (by symbol name) in the order of ``policy``.
+    """Run a program in the order of ``policy``.
 
     Args:
+        program: what to run.
+        inputs: arrays by symbol name.
         policy: one of :data:`POLICIES`.
         seed: of policy "random".
         hold: an instruction that waits, with all after it in its queue, until nothing else can run.
         strict: check bounds against SRAM and symbols, and refuse reads of undefined memory.
 
-    Raises VTAError with the instruction and the reason.
+    Raises:
+        VTAError: with the instruction and the reason.
     """
     arena = program.new_arena(dict(inputs))
     memory = StrictMemory(program.config, arena.size, program) if strict else None

@@ -41,6 +41,7 @@ _RANGE = {"dst": Fault.DST_RANGE, "src": Fault.SRC_RANGE, "wgt": Fault.WGT_RANGE
 
 @inline
 def scan_uops(m, s, f, top):
+    """Find the largest operands of the micro-ops and the reserved bits that any of them sets."""
     for slot in T.serial(len(_RANGE) + 1):
         top[slot] = T.int64(0)
     for i in T.serial(f.uop_bgn, f.uop_end):
@@ -95,8 +96,10 @@ def accumulate(m: Machine, s: Any, dst: Expr, src: Expr, row: Expr, wgt: Expr) -
 
 @inline
 def multiply_accumulate(m, s, f, held):
-    """Micro-ops outermost, which wrapping addition allows: a WGT element that the loops do not
-    move is held in registers."""
+    """Multiply and accumulate with the micro-ops outermost, which wrapping addition allows.
+
+    A WGT element that the loops do not move is then held in registers.
+    """
     for i in T.serial(f.uop_bgn, f.uop_end):
         uop: T.let = s.uop[i]
         wgt: T.let = operand(m, uop, "wgt")
@@ -113,6 +116,7 @@ def multiply_accumulate(m, s, f, held):
 
 @inline
 def reset(m, s, f):
+    """Clear the accumulators that the micro-ops and loops address."""
     for i in T.serial(f.uop_bgn, f.uop_end):
         for y in T.serial(f.iter_out):
             for x in T.serial(f.iter_in):
@@ -124,6 +128,7 @@ def reset(m, s, f):
 
 @inline
 def run_gemm(m, s, f):
+    """Check the loops, then clear accumulators, or multiply and accumulate."""
     c = T.meta_var(m.config)
     mac = T.meta_var(f.reset == 0)
     limits = T.meta_var(
@@ -156,6 +161,7 @@ def amount(m: Machine, opcode: Expr, right: Expr) -> Expr:
 
 @inline
 def alu_loop(m, s, f, use_imm):
+    """Run the loops around the micro-ops, innermost last, on an immediate or on a tensor."""
     for y in T.serial(f.iter_out):
         for x in T.serial(f.iter_in):
             for i in T.serial(f.uop_bgn, f.uop_end):

@@ -38,6 +38,7 @@ def absorb(s: Any, space: str, index: Expr, value: Expr) -> None:
 
 @inline
 def digest_load(m, s, f):
+    """Digest every SRAM lane that a LOAD has written, padding included."""
     c = T.meta_var(m.config)
     g = T.meta_var(m.dot.group)
     width: T.let = f.x_pad_0 + f.x_size + f.x_pad_1
@@ -86,6 +87,7 @@ def digest_compute(m, s, f, pc):
 
 @inline
 def digest(m, s, words, head, pc):
+    """Digest what the instruction has changed."""
     s.digest[0] = T.uint64(0)
     if head.opcode == int(Opcode.LOAD):
         load = T.meta_var(decode(m, Opcode.LOAD, words))
@@ -103,6 +105,7 @@ def digest(m, s, words, head, pc):
 
 @inline
 def log_instruction(m, s, words, head, pc):
+    """Write the digest of an executed instruction to the log."""
     if s.fault[0] == 0:
         digest(m, s, words, head, pc)
         s.log[pc] = s.digest[0]
@@ -110,6 +113,7 @@ def log_instruction(m, s, words, head, pc):
 
 @inline
 def start_log(m, s, n):
+    """Forget all destinations and clear the log."""
     for i in T.serial(m.config.acc_depth):
         s.stamp[i] = T.int64(-1)
     for i in T.serial(n):

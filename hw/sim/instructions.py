@@ -41,6 +41,7 @@ from vta_byoc.hw.sim.transfers import run_load, run_store
 
 @inline
 def execute(m, s, words, head, queue):
+    """Pop tokens, do what the instruction does, push tokens."""
     pop(s, head.pop_prev, queue * 2 - 2, queue > 0)
     pop(s, head.pop_next, queue * 2 + 1, queue < 2)
     if head.opcode == int(Opcode.LOAD):
@@ -59,6 +60,7 @@ def execute(m, s, words, head, queue):
 
 @inline
 def finish(s, pc, n):
+    """Refuse tokens that are left and instructions behind FINISH."""
     left: T.let = i64(s.tokens[0] + s.tokens[1] + s.tokens[2] + s.tokens[3])
     refuse(s, left != 0, Fault.TOKEN_LEFT, left)
     refuse(s, pc + 1 < n, Fault.AFTER_FINISH, n - pc - 1)
@@ -66,6 +68,7 @@ def finish(s, pc, n):
 
 @inline
 def fill_arena(s, inputs, image, n_inputs, n_image):
+    """Copy inputs and image to the start of the arena and clear the rest."""
     for i in T.serial(n_inputs):
         s.arena[i] = inputs[i]
     for i in T.serial(n_image):
@@ -108,6 +111,7 @@ def power_on(m: Machine, arena: Expr, arena_bytes: Expr, counters: Expr) -> Simp
 
 @inline
 def run_stream(m, s, insn, n):
+    """Run instructions until FINISH or the first fault, and record the outcome."""
     for pc in T.serial(n):
         words = T.meta_var([T.Bind(insn[pc, 0]), T.Bind(insn[pc, 1])])
         head = T.meta_var(decode(m, Opcode.FINISH, words))
@@ -131,6 +135,7 @@ def run_stream(m, s, insn, n):
 
 @inline
 def read_back(m, s, uop, inp, wgt, acc):
+    """Copy the SRAM contents to the outputs, in the order of their tensors."""
     for i in T.serial(m.config.uop_depth):
         uop[i] = s.uop[i]
     for i, row, g in T.grid(m.config.inp_depth, m.config.batch, m.groups):
@@ -151,6 +156,7 @@ def keep_log(m: Machine, s: SimpleNamespace, log: Expr) -> None:
 
 @inline
 def clear(counters):
+    """Set all counters to 0; no instruction has stopped the program."""
     for i in T.serial(COUNTER_SLOTS):
         counters[i] = T.int64(0)
     counters[INDEX_SLOT] = T.int64(-1)
@@ -158,6 +164,7 @@ def clear(counters):
 
 @inline
 def refuse_arena(counters, needed, n_arena):
+    """Record that inputs and image do not fit the arena."""
     counters[STATUS_SLOT] = T.int64(int(Fault.ARENA_SIZE))
     counters[VALUE_SLOT] = needed
     counters[LIMIT_SLOT] = n_arena

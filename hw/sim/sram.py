@@ -49,14 +49,17 @@ class Machine:
 
     @property
     def wgt_words(self) -> int:
+        """int32 words of one WGT element, its bias included."""
         return self.groups * self.config.block + self.dot.bias_words(self.config.block)
 
     @property
     def acc_words(self) -> int:
+        """int32 words of one ACC element."""
         return self.config.batch * self.config.block
 
     @property
     def acc_vectors(self) -> int:
+        """Vectors of `lanes` in one ACC element."""
         return self.acc_words // self.lanes
 
 
@@ -78,6 +81,7 @@ class Memory:
 
     @property
     def part_bytes(self) -> int:
+        """Bytes that are moved at a time."""
         return self.elem_bytes // self.parts
 
 
@@ -135,8 +139,10 @@ def _put_acc_8bit(m: Machine, s: Any, element: Expr, part: Expr, data: Expr) -> 
 
 # ---------------------------------------------------------------- reading
 def wgt_vector(m: Machine, s: Any, element: Expr, group: int, lane: int) -> Expr:
-    """The words of ``group`` for the output lanes from ``lane``; the group after the last is the
-    bias."""
+    """The words of `group` for the output lanes from `lane`.
+
+    The group after the last one is the bias.
+    """
     return load(s.wgt, element * m.wgt_words + group * m.config.block + lane, m.lanes)
 
 

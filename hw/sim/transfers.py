@@ -30,6 +30,7 @@ def check_transfer(s: Any, f: Any, depth: int, elem_bytes: int) -> None:
 
 @inline
 def load_rows(m, s, f, mem):
+    """Copy rows to SRAM, zeros around them, and count their bytes."""
     width: T.let = f.x_pad_0 + f.x_size + f.x_pad_1
     for y in T.serial(f.y_pad_0 + f.y_size + f.y_pad_1):
         row: T.let = f.dram_base + (y - f.y_pad_0) * f.x_stride - f.x_pad_0
@@ -63,6 +64,7 @@ def run_load(m: Machine, s: Any, f: Any) -> None:
 
 @inline
 def store_rows(m, s, f):
+    """Copy the low byte of each lane to rows in DRAM, and count them."""
     for y in T.serial(f.y_size):
         src: T.let = (f.sram_base + y * f.x_size) * m.acc_words
         dst: T.let = (f.dram_base + y * f.x_stride) * m.acc_words

@@ -37,6 +37,7 @@ class InsnTime:
 
     @property
     def busy(self) -> int:
+        """Cycles in which it worked."""
         return self.end - self.free - sum(self.stalls.values())
 
 
@@ -55,10 +56,12 @@ class QueueTime:
 
     @property
     def stalled(self) -> int:
+        """Cycles of waiting, over all reasons."""
         return sum(self.stalls.values())
 
     @property
     def cycles(self) -> int:
+        """Cycles from the start of the program until the queue was done and drained."""
         return self.busy + self.stalled + self.drained
 
 
@@ -79,6 +82,7 @@ class LayerTime:
 
     @property
     def cycles(self) -> int:
+        """Cycles of the whole program: FINISH runs in the compute queue."""
         return self.queues[Queue.COMPUTE].cycles
 
 
@@ -114,6 +118,7 @@ class TimingResult:
 
     @property
     def milliseconds(self) -> float:
+        """The cycles as time at the clock of the timing parameters."""
         return self.cycles / (self.timing.clock_mhz * 1000)
 
 

@@ -161,6 +161,7 @@ class Effect:
 
     @property
     def digest(self) -> int:
+        """The digest of this one lane; 0 where no lane differs."""
         return digest_of(self.space, self.index, self.value) if self.space else 0
 
 
@@ -270,10 +271,13 @@ def first_difference(
     and those agree: it is the cause, not a consequence.
 
     Args:
+        left: one log.
+        right: another of the same program, or of a variant.
         variants: the logs may be of two variants of one program: other words, constants or
             addresses, but as many instructions in the same layers.
 
-    Raises VTAError for logs that cannot be compared.
+    Raises:
+        VTAError: the logs cannot be compared.
     """
     _comparable(left, right, variants)
     both = left.executed & right.executed

@@ -26,7 +26,8 @@ class Implementation(Protocol):
     """Something that executes programs and says what each instruction wrote."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """What `--left` and `--right` of `diff` call it."""
 
     def run(self, program: Program, inputs: Inputs, until: int | None = None) -> LoggedRun:
         """Run ``program``; with ``until`` that is the last instruction executed.
@@ -44,6 +45,7 @@ class SimulatorLog:
     name: str = "sim"
 
     def run(self, program: Program, inputs: Inputs, until: int | None = None) -> LoggedRun:
+        """Run the compiled interpreter with its log."""
         # Here, not above: the other implementations need no TVM.
         from vta_byoc.hw.sim.interpreter_log import run_logged_stream
         from vta_byoc.hw.sim.simulator import fault_error, named_counters
@@ -67,6 +69,7 @@ class NumpyLog:
     name: str = "numpy"
 
     def run(self, program: Program, inputs: Inputs, until: int | None = None) -> LoggedRun:
+        """Step the model, and digest what each instruction has changed."""
         insns, arena = _start(program, inputs, until)
         model = self.model(program.config, arena)
         digests, executed = np.zeros(len(insns), np.uint64), np.zeros(len(insns), bool)
@@ -135,9 +138,11 @@ class OrderLog:
 
     @property
     def name(self) -> str:
+        """`order-`, the policy, and the seed where there is one."""
         return f"order-{self.policy}" + (f"-{self.seed}" if self.seed else "")
 
     def run(self, program: Program, inputs: Inputs, until: int | None = None) -> LoggedRun:
+        """Run in the order that the policy chooses among those that tokens allow."""
         _, arena = _start(program, inputs, until)
         choose, stopped = _chooser(self.policy, self.seed, None), ""
         size = len(program.insns) if until is None else until + 1

@@ -45,6 +45,7 @@ class Transfer:
 
     @classmethod
     def of(cls, config: VTAConfig, insn: Instruction) -> Transfer:
+        """The geometry of `insn`, a LOAD or STORE of a known memory type."""
         mem = MemType(insn["mem_type"])
         return cls(insn, mem, dram_elem_bytes(config, mem))
 
@@ -173,8 +174,10 @@ class Loops:
         return (moved[:, None] + self.uops[name]).reshape(-1)
 
     def repeat(self, name: str, distance: int) -> tuple[int, int] | None:
-        """(element, steps) of the closest two steps less than ``distance`` apart where ``name``
-        addresses the same element; None when there are none."""
+        """(element, steps) of the closest two steps where `name` addresses the same element.
+
+        They are less than `distance` apart; None when there are none.
+        """
         if distance <= 1:
             return None
         steps = self.window(name, distance)
@@ -185,8 +188,10 @@ class Loops:
         return None
 
     def follows(self, earlier: str, later: str) -> int | None:
-        """An element that ``later`` addresses one step after ``earlier`` did; None when there is
-        none.  The operands must lie inside their memories."""
+        """An element that `later` addresses one step after `earlier` did; None when there is none.
+
+        The operands must lie inside their memories.
+        """
         rows, cols = self.insn["iter_out"], self.insn["iter_in"]
         (out, inner), (next_out, next_in) = self._factors(earlier), self._factors(later)
         first, second = self.uops[earlier], self.uops[later]

@@ -52,8 +52,10 @@ class History:
         return int(self._last[queue, True][element])
 
     def unordered(self, queue: Queue, touch: Touch, clock: Clock) -> list[tuple[int, bool, int]]:
-        """Accesses of other queues in conflict with ``touch`` that ``clock`` does not know to be
-        finished: of each queue and kind the last one, as (instruction, did it write, element)."""
+        """Accesses of other queues in conflict with `touch` that may not have finished by `clock`.
+
+        Of each queue and kind the last one, as (instruction, did it write, element).
+        """
         found = []
         for (other, wrote), last in self._last.items():
             if other == queue or not (touch.write or wrote):

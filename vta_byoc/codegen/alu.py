@@ -49,6 +49,7 @@ class AluStep:
     src: Access | None = None
 
     def amount(self, env: Mapping[int, int]) -> int | None:
+        """The immediate for given outer loops; None where the operand is another access."""
         return None if self.imm is None else self.imm.at(env)
 
 

@@ -28,6 +28,7 @@ class Linear:
 
     @classmethod
     def of(cls, const: int, terms: Mapping[int, int]) -> Linear:
+        """The form with the coefficients `terms`, of which those that are 0 are dropped."""
         return cls(const, tuple(sorted((v, c) for v, c in terms.items() if c)))
 
     def coef(self, var: int) -> int:

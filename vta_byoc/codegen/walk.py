@@ -32,7 +32,8 @@ def lower(func: tirx.PrimFunc) -> tirx.PrimFunc:
 class Emitter(Protocol):
     """What the walker drives: one call per execution of a leaf."""
 
-    def emit(self, leaf: Leaf, env: Mapping[int, int], sram: SramMap) -> None: ...
+    def emit(self, leaf: Leaf, env: Mapping[int, int], sram: SramMap) -> None:
+        """Take one execution of a nest with the outer loop values `env`."""
 
 
 class Walker:

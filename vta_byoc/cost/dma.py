@@ -113,7 +113,8 @@ class Axis:
 
 def transfers(axes: Sequence[Axis]) -> Array:
     """DMA instructions of a copy to a dense tile, ``axes`` from the innermost."""
-    runs, pitch = [], np.int64(1)
+    runs: list[Run] = []
+    pitch: Array = 1
     for axis in axes:
         runs.append(Run(axis.size, axis.stride, pitch, axis.padded, axis.wide))
         pitch = pitch * axis.size

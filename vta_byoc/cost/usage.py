@@ -293,8 +293,10 @@ class Time:
         return (self.steps - tiles) * inner + (tiles - 1) * np.maximum(each, last) + last
 
     def renewed(self) -> Array:
-        """Loads of the tiles that follow some that stayed for several turns: a slot falls free
-        only in the last turn, so that each load hides behind one step."""
+        """Cycles of loading the tiles that follow some that stayed for several iterations.
+
+        A slot falls free only in the last iteration, so that each load hides behind one step.
+        """
         each = (self.gemm + self.alu) / self.steps
         longest: Array = np.float64(0)
         for item in self.demand.staged:

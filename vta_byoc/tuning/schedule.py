@@ -1,5 +1,6 @@
 """The schedule of a layer as a value: what is computed, and the kernels chosen for it.
 
+Example:
     schedules = schedules_of(pmod)                     # of a partitioned module, by layer
     mine = schedules["conv1"].changed(oh=4, ow=8)      # another tile of the same layer
     pmod = partition_for_vta(qmod, config, schedules=Schedules(pins={"conv1": mine}))

@@ -31,7 +31,9 @@ FOLD_ATTR = "vta.fold"
 
 @dataclass(frozen=True)
 class Fold:
-    """Channel ``(dy * window[1] + dx) * C + c`` of pixel (y, x) is channel c of pixel
+    """Where a channel of the copy comes from.
+
+    Channel ``(dy * window[1] + dx) * C + c`` of pixel (y, x) is channel c of pixel
     ``(y * grid[0] + dy * dilation[0] - top, x * grid[1] + dx * dilation[1] - left)``, 0 outside.
     """
 

@@ -101,20 +101,24 @@ class Conv2dWorkload:
 
     @property
     def out_height(self) -> int:
+        """Rows of the result."""
         padded = self.height + self.padding[0] + self.padding[2]
         return (padded - self.reach[0]) // self.strides[0] + 1
 
     @property
     def out_width(self) -> int:
+        """Columns of the result."""
         padded = self.width + self.padding[1] + self.padding[3]
         return (padded - self.reach[1]) // self.strides[1] + 1
 
     @property
     def in_shapes(self) -> tuple[Shape, ...]:
+        """Shape of the one input."""
         return ((self.batch, self.in_channels, self.height, self.width),)
 
     @property
     def out_shape(self) -> Shape:
+        """Shape of the result."""
         return (self.batch, self.out_channels, self.out_height, self.out_width)
 
     @property
@@ -152,10 +156,12 @@ class ConvTransposeWorkload:
 
     @property
     def out_height(self) -> int:
+        """Rows of the result."""
         return self._out(0, self.height)
 
     @property
     def out_width(self) -> int:
+        """Columns of the result."""
         return self._out(1, self.width)
 
     def _out(self, axis: int, size: int) -> int:
@@ -165,10 +171,12 @@ class ConvTransposeWorkload:
 
     @property
     def in_shapes(self) -> tuple[Shape, ...]:
+        """Shape of the one input."""
         return ((self.batch, self.in_channels, self.height, self.width),)
 
     @property
     def out_shape(self) -> Shape:
+        """Shape of the result."""
         return (self.batch, self.out_channels, self.out_height, self.out_width)
 
     @property
@@ -209,10 +217,12 @@ class ElementwiseWorkload:
 
     @property
     def in_shapes(self) -> tuple[Shape, ...]:
+        """Shapes of the operands, which are alike."""
         return (self.out_shape,) * self.operands
 
     @property
     def out_shape(self) -> Shape:
+        """Shape of the result."""
         return (self.batch, self.channels, self.height, self.width)
 
 
@@ -256,10 +266,12 @@ class PoolWorkload:
 
     @property
     def in_shapes(self) -> tuple[Shape, ...]:
+        """Shape of the one input."""
         return self.window.in_shapes
 
     @property
     def out_shape(self) -> Shape:
+        """Shape of the result."""
         return self.window.out_shape
 
 
@@ -275,10 +287,12 @@ class ConcatWorkload:
 
     @property
     def in_shapes(self) -> tuple[Shape, ...]:
+        """Shapes of the inputs in the order in which they are joined."""
         return tuple((self.batch, c, self.height, self.width) for c in self.channels)
 
     @property
     def out_shape(self) -> Shape:
+        """Shape of the result: the channels of all inputs."""
         return (self.batch, sum(self.channels), self.height, self.width)
 
 
