@@ -111,7 +111,7 @@ class Program:
         """The bytes of symbol ``name`` inside ``arena`` as its tensor, a view.
 
         After a run, the bytes that a temporary shares hold whatever was stored there last; a run
-        of :meth:`apart` keeps every tensor.
+        of :meth:`without_sharing` keeps every tensor.
         """
         sym = self.symbol(name)
         raw = arena[sym.offset : sym.offset + sym.nbytes]
@@ -144,7 +144,7 @@ class Program:
         return self.arena_bytes - self.input_bytes - self.image.size
 
     @property
-    def apart_bytes(self) -> int:
+    def unshared_bytes(self) -> int:
         """Bytes that they would take if each had a place of its own."""
         start = self.input_bytes + self.image.size
         return _in_a_row(self._stored_roots(), start)[1] - start
@@ -158,7 +158,7 @@ class Program:
             end = max(end, sym.offset + sym.nbytes)
         return False
 
-    def apart(self) -> Program:
+    def without_sharing(self) -> Program:
         """The same instructions with a place of its own for every tensor; itself if that is so.
 
         What a run of it leaves in the arena is every tensor as it was stored.  It needs no tokens

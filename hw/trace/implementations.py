@@ -13,8 +13,8 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.faults import INDEX_SLOT, STATUS_SLOT, Fault, fault_message
 from vta_byoc.hw.isa import Opcode
 from vta_byoc.hw.program.program import Program
+from vta_byoc.hw.reference.interleaving import POLICIES, _chooser, _Machine
 from vta_byoc.hw.reference.numpy_model import NumpyModel
-from vta_byoc.hw.reference.order import POLICIES, _chooser, _Machine
 from vta_byoc.hw.result import RunResult
 from vta_byoc.hw.trace.commit_log import CommitLog, LoggedRun, effect
 from vta_byoc.hw.verify.rules import named
@@ -101,7 +101,7 @@ class NumpyLog:
 
 
 class _LoggingMachine(_Machine):
-    """The machine of ``hw/reference/order.py``, noting what each instruction wrote."""
+    """The machine of ``hw/reference/interleaving.py``, noting what each instruction wrote."""
 
     def __init__(self, program: Program, arena: np.ndarray) -> None:
         super().__init__(program.config, program.insns, arena, program.layers, None)
@@ -128,7 +128,7 @@ class _Reached(Exception):
 
 @dataclass(frozen=True)
 class OrderLog:
-    """The numpy model with its queues in the order of a policy of ``hw/reference/order.py``.
+    """The numpy model with its queues in the order of a policy of ``hw/reference/interleaving.py``.
 
     Entries are at the places of their instructions, in whatever order those ran.
     """

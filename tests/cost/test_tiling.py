@@ -24,7 +24,7 @@ from vta_byoc.cost.search import (
     keeps_weights,
     sizes,
 )
-from vta_byoc.cost.usage import Demand, Staged, Time, estimate, fits, needs, spent
+from vta_byoc.cost.usage import Demand, Staged, Time, cycle_cost, estimate, fits, needs
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.timing_parameters import Timing
@@ -255,8 +255,8 @@ def test_calls_share_their_weights() -> None:
     for fills, slots, loads in ((1, 1, 1), (1, 2, 1), (2, 2, 1), (2, 1, 3), (3, 2, 3)):
         weights = Staged(WGT, 10, fills, 2400, fills, 0, fills, 1)
         what = demand(staged=(*demand().staged, weights))
-        _, port = spent(what, FREE, (2, slots, 2), 3)
-        _, bare = spent(demand(), FREE, (2, slots, 2))
+        _, port = cycle_cost(what, FREE, (2, slots, 2), 3)
+        _, bare = cycle_cost(demand(), FREE, (2, slots, 2))
         insns = loads * fills * 16 / 8
         assert port - bare == pytest.approx((loads * 2400 / 8 + insns) / 3)
 
@@ -298,7 +298,7 @@ def every_choice(space: Space, config: VTAConfig) -> dict[float, float]:
             tile = {"h": np.array(h), "w": np.array(w)}
             what = space.demand(tile, variant)
             cost = float(estimate(what, config, slots, space.calls))
-            port = float(spent(what, config, slots, space.calls)[1])
+            port = float(cycle_cost(what, config, slots, space.calls)[1])
             assert cost == cost_of(space, config, Choice({"h": h, "w": w}, variant, slots))
             found[cost] = min(port, found.get(cost, port))
     return found

@@ -129,7 +129,7 @@ def test_tensors_share_the_arena(compiled: Compiled, program: Program) -> None:
     """No more than the first convolution's result and what pooling makes of it, side by side."""
     assert program.peak_bytes <= (112 * 112 + 56 * 56) * 64
     kept = sum(item.nbytes for item in on_chip(compiled))
-    assert program.apart_bytes + kept >= 3 * program.peak_bytes
+    assert program.unshared_bytes + kept >= 3 * program.peak_bytes
 
 
 def test_one_fold_and_one_unpack(pmod: tvm.IRModule) -> None:
@@ -170,7 +170,7 @@ def outcome(program: Program, inputs: dict[str, np.ndarray]) -> bytes | str:
 @pytest.fixture(scope="module")
 def apart(program: Program) -> Program:
     """The same instructions; all tensors are there when it has run."""
-    return program.apart()
+    return program.without_sharing()
 
 
 @pytest.fixture(scope="module")

@@ -81,7 +81,7 @@ def plan_transfer(dims: Sequence[Dim], store: bool = False, fill: bool = False) 
     """
     dims = sorted((d for d in dims if d.total > 1 or d.padded), key=lambda d: -d.sram)
     if any(d.high <= d.low for d in dims):
-        return _zero_box(dims, 0)
+        return _zero_region(dims, 0)
     dims = _merge(dims)
     x = dims.pop() if dims and is_row(dims[-1].pitch, dims[-1].sram) else UNIT
     _check_nesting([*dims, x])
@@ -139,7 +139,7 @@ def _enumerate(outer: list[Dim], y: Dim, x: Dim) -> list[Piece]:
     for index in itertools.product(*(range(d.total) for d in outer)):
         sram = sum(i * d.sram for i, d in zip(index, outer, strict=True))
         if any(not d.low <= i < d.high for i, d in zip(index, outer, strict=True)):
-            pieces += _zero_box([y, x], sram)
+            pieces += _zero_region([y, x], sram)
             continue
         dram = sum((i - d.low) * d.dram for i, d in zip(index, outer, strict=True))
         pieces += _rows(y, x, dram, sram)
@@ -167,21 +167,21 @@ def _columns(rows: int, y: Dim, x: Dim, dram: int, sram: int, pads: tuple[int, i
     wide = x.low > left or x.total - x.high > right or x.high - x.low > SIZE_LIMIT
     if not wide:
         stride = y.dram if rows > 1 else x.high - x.low
-        box = (pads[0], pads[1], left, right)
-        return [Piece(dram, sram, rows, x.high - x.low, stride, box)]
+        around = (pads[0], pads[1], left, right)
+        return [Piece(dram, sram, rows, x.high - x.low, stride, around)]
     if rows > 1 or pads != (0, 0):
         raise AssertionError("a wide row stands alone")
     pieces = _zeros(sram, x.low - left)
     width = x.high - x.low
     for start in range(0, width, SIZE_LIMIT):
         count = min(SIZE_LIMIT, width - start)
-        box = (0, 0, left if start == 0 else 0, right if start + count == width else 0)
+        around = (0, 0, left if start == 0 else 0, right if start + count == width else 0)
         at = sram + x.low - left + (left + start if start else 0)
-        pieces.append(Piece(dram + start, at, 1, count, count, box))
+        pieces.append(Piece(dram + start, at, 1, count, count, around))
     return pieces + _zeros(sram + x.high + right, x.total - x.high - right)
 
 
-def _zero_box(dims: Sequence[Dim], sram: int) -> list[Piece]:
+def _zero_region(dims: Sequence[Dim], sram: int) -> list[Piece]:
     """Zeros over a box of SRAM positions (every position of ``dims``)."""
     flat = [dataclasses.replace(d, low=0, high=d.total) for d in dims if d.total > 1]
     flat = _merge([dataclasses.replace(d, dram=d.sram) for d in flat])
@@ -200,8 +200,8 @@ def _zeros(sram: int, count: int) -> list[Piece]:
     while count > 0:
         cols = min(count, width)
         rows = min(count // cols, width)
-        box = (*_around(rows), *_around(cols))
-        pieces.append(Piece(0, sram, 1, 1, 1, box, zero=True))
+        around = (*_around(rows), *_around(cols))
+        pieces.append(Piece(0, sram, 1, 1, 1, around, zero=True))
         sram += rows * cols
         count -= rows * cols
     return pieces

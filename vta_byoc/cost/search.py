@@ -24,11 +24,11 @@ from vta_byoc.cost.usage import (
     Demand,
     Mask,
     Staged,
+    cycle_cost,
     depths,
     estimate,
     fits,
     needs,
-    spent,
 )
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
@@ -209,7 +209,7 @@ class _Candidates:
         """
         staged = tuple(item.fewest() for item in self.demand.staged)
         free = dataclasses.replace(self.demand, staged=staged, step_kernels=0, step_uops=0)
-        least, _ = spent(free, self.config, (2, 2, 2), self.space.calls)
+        least, _ = cycle_cost(free, self.config, (2, 2, 2), self.space.calls)
         return np.broadcast_to(least, self.at.shape)
 
     def pools(self, limit: float) -> Iterator[_Pool]:
@@ -235,7 +235,7 @@ class _Candidates:
         """The candidates number ``near`` with each choice of slots, all at once."""
         demand = _map_demand(self.demand, _taking(near))
         slots = tuple(np.array(column)[:, None] for column in zip(*choices, strict=True))
-        cycles, port = spent(demand, self.config, slots, self.space.calls)
+        cycles, port = cycle_cost(demand, self.config, slots, self.space.calls)
         cycles = np.where(fits(demand, self.config, slots), cycles, np.inf)
         shape = (len(choices), len(near))
         rows = zip(np.broadcast_to(cycles, shape), np.broadcast_to(port, shape), strict=True)

@@ -148,13 +148,14 @@ def estimate(demand: Demand, config: VTAConfig, slots: Sequence[Array], calls: i
     """Cycles of a layer; infinite where its tiles do not fit SRAM.
 
     The three queues overlap as far as slots allow: a step's loads hide behind the step before, a
-    buffer with one slot is filled while nothing computes on it.  ``calls``: as for :func:`spent`.
+    buffer with one slot is filled while nothing computes on it.  ``calls`` are those of
+    :func:`cycle_cost`.
     """
-    cycles, _ = spent(demand, config, slots, calls)
+    cycles, _ = cycle_cost(demand, config, slots, calls)
     return np.where(fits(demand, config, slots), cycles, np.inf)
 
 
-def spent(
+def cycle_cost(
     demand: Demand, config: VTAConfig, slots: Sequence[Array], calls: int = 1
 ) -> tuple[Array, Array]:
     """(cycles, cycles of the port) of a layer, whether it fits or not.

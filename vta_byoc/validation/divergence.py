@@ -213,7 +213,7 @@ def compare_with_reference(
             cause = f"{run.name} stopped: {done.log.stopped}"
             return _at(program, name, min(index, len(program.insns) - 1), cause)
         # Where tensors share bytes only a run with each at its own place keeps them all.
-        apart = program.apart()
+        apart = program.without_sharing()
         kept = done if apart is program else run.run(apart, values)
         if kept.log.stopped:
             index = int(np.argmin(kept.log.executed))
@@ -287,8 +287,8 @@ def _spoiler(program: Program, log: CommitLog, apart: CommitLog, layer: Layer) -
     """The STORE that spoils a tensor whose bytes it shares, and what it spoils.
 
     Args:
-        log, apart: of runs of ``program`` and of ``program.apart()``: with all tensors apart the
-            results are right.
+        log, apart: of runs of ``program`` and of ``program.without_sharing()``: with all tensors
+            apart the results are right.
         layer: its result is wrong otherwise.
     """
     insns = [ISA.of(program.config).decode(*words) for words in program.insns.tolist()]

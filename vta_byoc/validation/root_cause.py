@@ -261,7 +261,7 @@ class _Machine:
     """
 
     def __init__(self, program: Program, values: Inputs) -> None:
-        self.program, self.config = program.apart(), program.config
+        self.program, self.config = program.without_sharing(), program.config
         self._as_given = program
         isa = ISA.of(self.config)
         self.insns = [isa.decode(*words) for words in self.program.insns.tolist()]

@@ -1,4 +1,4 @@
-"""Strict memory: refuses, while a program runs, what a real machine would let pass in silence.
+"""The sanitizer: refuses, while a program runs, what a real machine would let pass in silence.
 
 Every access is listed one element at a time, and slowly, so that this is an opinion independent of
 the verifier's set arithmetic.  SRAM that nothing wrote is poison, and so are temporaries and
@@ -23,7 +23,7 @@ _RANGE = {"dst": Fault.DST_RANGE, "src": Fault.SRC_RANGE, "wgt": Fault.WGT_RANGE
 _UNDEFINED, _DEFINED = -2, -1
 
 
-class StrictMemory:
+class Sanitizer:
     """Which elements of each memory are defined, in the order of execution.
 
     Without a program (a raw stream) all DRAM is defined and any of it may be written.
