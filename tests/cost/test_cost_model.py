@@ -14,8 +14,9 @@ import pytest
 from doc_pages import DOCS, blocks
 
 from vta_byoc.cost.search import Choice
-from vta_byoc.cost.usage import UOP_BYTES, Demand, Staged, Time
+from vta_byoc.cost.usage import Demand, Staged, Time
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.isa import UOP_BYTES
 from vta_byoc.strategies.conv.conv2d import CONV2D, choose
 from vta_byoc.strategies.conv.tile_space import conv_space
 from vta_byoc.workload.workloads import Conv2dWorkload, Epilogue, Step
