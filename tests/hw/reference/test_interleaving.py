@@ -366,12 +366,12 @@ def test_sanitizer_bounds(change: dict[str, Any], reason: str) -> None:
 def test_sanitizer_of_raw_streams_has_no_symbols() -> None:
     program = changed(2, at=61)
     arena = program.new_arena(inputs(program))
-    run_stream_interleaved(program.config, program.insns, arena, strict=True)
+    run_stream_interleaved(program.config, program.insns, arena, sanitize=True)
     poisoned = changed(2, x_size=3)
     with pytest.raises(
         VTAError, match="^instruction 4 .*: INP element 3 is read but nothing wrote"
     ):
-        run_stream_interleaved(poisoned.config, poisoned.insns, arena, strict=True)
+        run_stream_interleaved(poisoned.config, poisoned.insns, arena, sanitize=True)
 
 
 def test_lenient_mode_reads_zeros() -> None:
