@@ -14,9 +14,10 @@ import tvm
 from tvm import relax
 
 from vta_byoc.codegen import ProgramBuilder
-from vta_byoc.hw.config import Timing, VTAConfig
+from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.timing.engine import simulate
+from vta_byoc.hw.timing_parameters import Timing
 from vta_byoc.partition import Placement
 from vta_byoc.pipeline import compile_module
 from vta_byoc.quantization.dialect import DialectWriter

@@ -2,7 +2,7 @@
 
 They check code generation against numbers that others published, and they show how to write a
 schedule: a compute, SRAM scopes, tiles, a pragma on every nest.  They need the default
-configuration and the fold mode PUBLISHED.
+configuration and the loop compression TUTORIALS.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from tvm import s_tir, te, tirx
 
-from vta_byoc.codegen import PRAGMA_KEY, PUBLISHED, SLOTS_ATTR, ProgramBuilder
+from vta_byoc import codegen
+from vta_byoc.codegen import PRAGMA_KEY, SLOTS_ATTR, ProgramBuilder
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import COUNTER_NAMES
 from vta_byoc.hw.program.program import Program
@@ -64,7 +65,7 @@ class Tutorial:
         """Input ``data``, output ``out``, the packed int8 ``weight`` in the image."""
         config = VTAConfig()
         shapes = self.shapes()
-        builder = ProgramBuilder(config, fold=PUBLISHED)
+        builder = ProgramBuilder(config, compression=codegen.TUTORIALS)
         builder.symbol("data", "input", shapes["data"], "int8")
         builder.constant("weight", weight)
         builder.symbol("out", "output", shapes["out"], "int8")

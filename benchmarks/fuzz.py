@@ -24,7 +24,7 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.isa import Opcode
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.reference import numpy_model
-from vta_byoc.hw.reference.order import POLICIES, run_order
+from vta_byoc.hw.reference.interleaving import POLICIES, run_interleaved
 from vta_byoc.hw.result import RunResult
 from vta_byoc.hw.sim import simulator
 from vta_byoc.hw.testing.random_safe import random_safe_program
@@ -59,7 +59,7 @@ def try_program(machine: str, seed: int) -> Counter[str]:
     model = numpy_model.run_stream(config, program.insns, program.new_arena(inputs))
     _all_equal(f"{where}: numpy model", want, model)
     policy = POLICIES[seed % len(POLICIES)]
-    _all_equal(f"{where}: order {policy}", want, run_order(program, inputs, policy, seed))
+    _all_equal(f"{where}: order {policy}", want, run_interleaved(program, inputs, policy, seed))
     if want.counters != program.counters():
         raise Disagreement(f"{where}: counters {want.counters}, decoded {program.counters()}")
     return _contents(program, policy)

@@ -31,7 +31,7 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.isa import ISA, Instruction, Opcode, Queue
 from vta_byoc.hw.program.program import Program, Relocation
-from vta_byoc.hw.reference.order import POLICIES, run_order
+from vta_byoc.hw.reference.interleaving import POLICIES, run_interleaved
 from vta_byoc.hw.testing.random_safe import random_safe_program
 from vta_byoc.hw.trace.commit_log import first_difference
 from vta_byoc.hw.trace.implementations import NumpyLog
@@ -348,7 +348,7 @@ def mutate(program: Program, kind: str, rng: Rng) -> Mutant:
 # ---------------------------------------------------------------- the truth
 def outcome(program: Program, inputs: Inputs, policy: str, seed: int, hold: int | None) -> bytes:
     """All bytes of DRAM and SRAM after a strict run."""
-    result = run_order(program, inputs, policy, seed, hold=hold)
+    result = run_interleaved(program, inputs, policy, seed, hold=hold)
     return b"".join([result.arena.tobytes(), *(m.tobytes() for m in result.sram.values())])
 
 

@@ -205,7 +205,7 @@ def moved(mod: tvm.IRModule, compiled: Any) -> dict[str, Any]:
         "regions": len(facts.regions),
         "cycles": facts.cycles,
         "peak": max(p.peak_bytes for p in compiled.programs.values()),
-        "apart": max(p.apart_bytes for p in compiled.programs.values()),
+        "apart": max(p.unshared_bytes for p in compiled.programs.values()),
         "vta_by_kind": facts.dram,
         "all": {"vta": sum(facts.dram.values()), **host(copies)},
         "layers": {"vta": alone, **host(own)},

@@ -25,14 +25,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks._figures import Figure, arguments, report
 from benchmarks._tutorials import convolution_opt
-from vta_byoc.codegen import BEST, PUBLISHED, FoldMode, ProgramBuilder
+from vta_byoc.codegen import BEST, TUTORIALS, LoopCompression, ProgramBuilder
 from vta_byoc.cost.lower_bound import bound
 from vta_byoc.cost.search import Choice
-from vta_byoc.hw.config import ALU_RATES, VTAConfig
+from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.isa import Queue
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.timing.engine import simulate
 from vta_byoc.hw.timing.result import STALLS, TimingResult
+from vta_byoc.hw.timing_parameters import ALU_RATES
 from vta_byoc.strategies.base import LayerSchedule, LayerWork
 from vta_byoc.strategies.conv.conv2d import CONV2D
 from vta_byoc.strategies.conv.grouping import groupings
@@ -62,10 +63,13 @@ ONE_SLOT, TWO_SLOTS = (1, 1, 1), (2, 2, 2)
 
 # ---------------------------------------------------------------- programs
 def program_of(
-    func: tirx.PrimFunc, constants: dict[int, str], config: VTAConfig, fold: FoldMode = BEST
+    func: tirx.PrimFunc,
+    constants: dict[int, str],
+    config: VTAConfig,
+    compression: LoopCompression = BEST,
 ) -> Program:
     """A scheduled PrimFunc alone in a Program; ``constants`` are parameters by position."""
-    builder, names = ProgramBuilder(config, fold), []
+    builder, names = ProgramBuilder(config, compression), []
     for position, param in enumerate(func.params):
         shape, dtype = [int(s) for s in param.shape], str(param.dtype)
         name = constants.get(position, str(param.name))
@@ -103,7 +107,7 @@ def tutorial_figures(config: VTAConfig) -> list[Figure]:
 
     The compiler's schedule adds a bias, two cycles a vector, which the tutorial has not.
     """
-    published = program_of(convolution_opt(config), {1: "weight"}, config, PUBLISHED)
+    published = program_of(convolution_opt(config), {1: "weight"}, config, TUTORIALS)
     cycles = simulate(published).cycles
     least = bound(TUTORIAL, config)
     found = {

@@ -11,19 +11,30 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from vta_byoc.hw.errors import VTAError
-from vta_byoc.hw.json_object import read_object, shown
+import numpy as np
 
-WORD_BITS = 64
-UOP_BITS = 32
-SRAM_BASE_BITS = 16
-LOOP_BITS = 14
+from vta_byoc.hw.config_values import group, refuse_unknown, want, want_text
+from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.isa import (
+    ALU_CAPABILITIES,
+    LOADABLE,
+    MEMORY_TYPES,
+    SRAM_BASE_BITS,
+    SRAMS,
+    UOP_BYTES,
+    AluOp,
+    MemType,
+    overfull,
+)
+from vta_byoc.hw.json_object import read_object, shown
+from vta_byoc.hw.timing_parameters import Timing
 
 
 @dataclass(frozen=True)
@@ -46,101 +57,23 @@ class Capabilities:
     max_tokens: int = 255
 
     def __post_init__(self) -> None:
-        _want("CAPABILITIES.max_shift", self.max_shift, 1, 31)
-        _want("CAPABILITIES.dst_distance", self.dst_distance, 1, 64)
-        _want("CAPABILITIES.max_tokens", self.max_tokens, 1, 65535)
+        want("CAPABILITIES.max_shift", self.max_shift, 1, 31)
+        want("CAPABILITIES.dst_distance", self.dst_distance, 1, 64)
+        want("CAPABILITIES.max_tokens", self.max_tokens, 1, 65535)
 
-
-PROFILES: Mapping[str, Mapping[str, int]] = {
-    "default": {},
-    "chisel": {
-        "fetch_burst": 8,
-        "fetch_start": 13,
-        "load_start": 6,
-        "queue_depth": 512,
-        "compute_start": 7,
-    },
-}
-"""The rules of time (docs/timing.md), and the parameters that go with them where none are given."""
-ALU_RATES = {"chisel": (1, 2), "hls": (2, 2)}
-"""Cycles a vector on an immediate and on a tensor, by the core they belong to."""
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Parameters of the timing model (docs/timing.md), in cycles unless a name says otherwise.
-
-    ``profile``, one of PROFILES, names the rules that they are parameters of: "default", or
-    "chisel", where padding is hidden behind data and STORE has a channel of its own, on which it
-    waits ``write_latency`` for each burst.  :meth:`of` has the parameters of a profile.
-    ``fetch_start`` and ``load_start`` come on top of ``dma_latency``.  ``port_bytes`` a cycle;
-    ``fetch_burst`` and ``queue_depth`` are instructions; ``alu_*_cycles`` are cycles a vector.
-    ``host_copy_bytes``: what the host's processor rearranges in a cycle of the machine; the
-    simulators do not use it, the compiler weighs host copies by it.
-    """
-
-    profile: str = "default"
-    clock_mhz: int = 100
-    port_bytes: int = 8
-    dma_latency: int = 32
-    write_latency: int = 0
-    load_start: int = 0
-    fetch_start: int = 0
-    fetch_burst: int = 16
-    queue_depth: int = 32
-    compute_start: int = 10
-    alu_imm_cycles: int = 1
-    alu_tensor_cycles: int = 2
-    token_latency: int = 1
-    host_copy_bytes: int = 4
-
-    def __post_init__(self) -> None:
-        latencies = ("dma_latency", "write_latency", "token_latency")
-        may_be_0 = (*latencies, "compute_start", "load_start", "fetch_start")
-        if not isinstance(self.profile, str) or self.profile not in PROFILES:
-            raise VTAError(
-                f"configuration key TIMING.profile is {self.profile!r}; profiles are "
-                f"{', '.join(PROFILES)}; choose one"
-            )
-        for name in (item.name for item in dataclasses.fields(self) if item.name != "profile"):
-            high = 4096 if name == "port_bytes" else 1_000_000
-            _want(f"TIMING.{name}", getattr(self, name), int(name not in may_be_0), high)
-
-    @classmethod
-    def of(cls, profile: str, **values: int) -> Timing:
-        """The parameters of ``profile``, but for ``values``."""
-        return cls(profile, **{**PROFILES.get(profile, {}), **values})
+    def has(self, capability: str) -> bool:
+        """Whether the machine has a capability by its name; it always has the one without name."""
+        return not capability or bool(getattr(self, capability))
 
     @property
-    def hides_padding(self) -> bool:
-        """Whether LOAD writes padding while data are waited for and move."""
-        return self.profile == "chisel"
+    def alu_ops(self) -> list[AluOp]:
+        """The operations that the machine's ALU does, in the order of their codes."""
+        return [op for op in AluOp if self.has(ALU_CAPABILITIES.get(op, ""))]
 
     @property
-    def splits_channels(self) -> bool:
-        """Whether STORE writes in bursts on a channel of its own."""
-        return self.profile == "chisel"
-
-    @property
-    def read_latency(self) -> int:
-        """Cycles from the start of a LOAD to its first datum."""
-        return self.dma_latency + self.load_start
-
-    @property
-    def fetch_latency(self) -> int:
-        """Cycles from the start of a burst of fetch to its first instruction."""
-        return self.dma_latency + self.fetch_start
-
-    def with_alu(self, core: str) -> Timing:
-        """The same machine with the ALU of ``core``, one of ALU_RATES."""
-        if core not in ALU_RATES:
-            raise VTAError(f"unknown ALU {core!r}; known: {', '.join(ALU_RATES)}; choose one")
-        imm, tensor = ALU_RATES[core]
-        return dataclasses.replace(self, alu_imm_cycles=imm, alu_tensor_cycles=tensor)
-
-
-MEMORIES = ("uop", "inp", "wgt", "acc")
-"""The SRAMs that instructions index."""
+    def loadable(self) -> list[MemType]:
+        """The memory types that the machine's LOAD takes, in the order of the table."""
+        return [mem for mem in LOADABLE if self.has(MEMORY_TYPES[mem].capability)]
 
 
 @dataclass(frozen=True)
@@ -157,27 +90,9 @@ class FieldWidths:
     acc: int | None = None
 
     def __post_init__(self) -> None:
-        for name in MEMORIES:
+        for name in SRAMS:
             if getattr(self, name) is not None:
-                _want(f"FIELD_WIDTHS.{name}", getattr(self, name), 1, SRAM_BASE_BITS)
-
-
-def _want(name: str, value: Any, low: int, high: int) -> None:
-    """Refuse ``value`` unless it is an integer in [low, high]."""
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise VTAError(
-            f"configuration key {name} is {shown(value)}; it must be an integer from {low} to "
-            f"{high}; correct it in the configuration file"
-        )
-
-
-def _want_text(name: str, value: Any) -> None:
-    """Refuse ``value`` unless it is a string."""
-    if not isinstance(value, str):
-        raise VTAError(
-            f"configuration key {name} is {shown(value)}; it must be a string; correct it in the "
-            "configuration file"
-        )
+                want(f"FIELD_WIDTHS.{name}", getattr(self, name), 1, SRAM_BASE_BITS)
 
 
 @dataclass(frozen=True)
@@ -210,37 +125,53 @@ class VTAConfig:
         """Channels of one element; BLOCK_IN equals BLOCK_OUT."""
         return 1 << self.log_block
 
-    @property
+    def element_shape(self, sram: str) -> tuple[int, ...]:
+        """Shape in scalars of one element of the on-chip memory ``sram``."""
+        return tuple(getattr(self, size) for size in SRAMS[sram].sizes)
+
+    def elem_bytes(self, sram: str, dtype: str = "") -> int:
+        """Bytes of one element of ``sram``, by default of the type that it has on chip."""
+        scalar: int = np.dtype(dtype or SRAMS[sram].dtype).itemsize
+        return math.prod(self.element_shape(sram)) * scalar
+
+    @functools.cached_property
     def inp_elem_bytes(self) -> int:
-        return self.batch * self.block
+        """Bytes of one element of INP."""
+        return self.elem_bytes("inp")
 
-    @property
+    @functools.cached_property
     def wgt_elem_bytes(self) -> int:
-        return self.block * self.block
+        """Bytes of one element of WGT."""
+        return self.elem_bytes("wgt")
 
-    @property
+    @functools.cached_property
     def acc_elem_bytes(self) -> int:
-        return self.batch * self.block * 4
+        """Bytes of one element of ACC."""
+        return self.elem_bytes("acc")
 
-    @property
+    @functools.cached_property
     def out_elem_bytes(self) -> int:
-        return self.batch * self.block
+        """Bytes that a STORE writes for one element of ACC."""
+        return self.elem_bytes("acc", MEMORY_TYPES[MemType.OUT].dtype)
 
     @property
     def uop_elem_bytes(self) -> int:
-        return UOP_BITS // 8
+        """Bytes of one micro-op."""
+        return UOP_BYTES
 
     @property
     def inp_depth(self) -> int:
-        """INP buffer capacity in elements; the other depths likewise."""
+        """INP buffer capacity in elements."""
         return (1 << self.log_inp_buff_size) // self.inp_elem_bytes
 
     @property
     def wgt_depth(self) -> int:
+        """WGT buffer capacity in elements."""
         return (1 << self.log_wgt_buff_size) // self.wgt_elem_bytes
 
     @property
     def acc_depth(self) -> int:
+        """ACC buffer capacity in elements."""
         return (1 << self.log_acc_buff_size) // self.acc_elem_bytes
 
     @property
@@ -250,7 +181,13 @@ class VTAConfig:
 
     @property
     def uop_depth(self) -> int:
+        """Micro-op buffer capacity in micro-ops."""
         return (1 << self.log_uop_buff_size) // self.uop_elem_bytes
+
+    @property
+    def depths(self) -> dict[str, int]:
+        """Capacity in elements of each on-chip memory, by name."""
+        return {name: getattr(self, f"{name}_depth") for name in SRAMS}
 
     @property
     def index_bits(self) -> dict[str, int]:
@@ -287,14 +224,14 @@ class VTAConfig:
 
     # ---------------------------------------------------------------- legality
     def __post_init__(self) -> None:
-        _want_text("TARGET", self.target)
-        _want_text("HW_VER", self.hw_ver)
+        want_text("TARGET", self.target)
+        want_text("HW_VER", self.hw_ver)
         for name, width in (("inp", 3), ("wgt", 3), ("acc", 5)):
-            _want(f"LOG_{name.upper()}_WIDTH", getattr(self, f"log_{name}_width"), width, width)
-        _want("LOG_BATCH", self.log_batch, 0, 6)
-        _want("LOG_BLOCK", self.log_block, 2, 7)
+            want(f"LOG_{name.upper()}_WIDTH", getattr(self, f"log_{name}_width"), width, width)
+        want("LOG_BATCH", self.log_batch, 0, 6)
+        want("LOG_BLOCK", self.log_block, 2, 7)
         for name in ("uop", "inp", "wgt", "acc"):
-            _want(f"LOG_{name.upper()}_BUFF_SIZE", getattr(self, f"log_{name}_buff_size"), 4, 30)
+            want(f"LOG_{name.upper()}_BUFF_SIZE", getattr(self, f"log_{name}_buff_size"), 4, 30)
             self._check_depth(name)
         self._check_encodable()
 
@@ -322,15 +259,7 @@ class VTAConfig:
             )
 
     def _check_encodable(self) -> None:
-        bits = self.index_bits
-        acc, inp, wgt, uop = bits["acc"], bits["inp"], bits["wgt"], bits["uop"]
-        words = (
-            ("micro-op", acc + max(acc, inp) + wgt, UOP_BITS),
-            ("GEMM word 0", 3 + 4 + 1 + uop + (uop + 1) + 2 * LOOP_BITS, WORD_BITS),
-            ("GEMM word 1", 2 * (acc + inp + wgt), WORD_BITS),
-            ("ALU word 1", 4 * acc + 3 + 1 + 16, WORD_BITS),
-        )
-        bad = [f"{what} needs {need} bits of {have}" for what, need, have in words if need > have]
+        bad = overfull(self.index_bits)
         if bad:
             fixed = self.field_widths != FieldWidths()
             raise VTAError(
@@ -352,12 +281,13 @@ class VTAConfig:
                     f"{where}: LOG_BLOCK_IN {shown(pair[0])} and LOG_BLOCK_OUT {shown(pair[1])} "
                     "differ; this machine has square blocks; make them equal"
                 )
+        make: dict[str, Callable[..., Any]] = {**GROUPS, "TIMING": Timing.of}
         groups = {
-            key.lower(): _group(kind, rest.pop(key, {}), where, key)
+            key.lower(): make[key](**group(kind, rest.pop(key, {}), where, key))
             for key, kind in GROUPS.items()
         }
         known = {f.name.upper(): f.name for f in dataclasses.fields(cls)}
-        _refuse_unknown(rest, set(known) - set(GROUPS), where)
+        refuse_unknown(rest, set(known) - set(GROUPS), where)
         return cls(**{known[k]: v for k, v in rest.items()}, **groups)
 
     @classmethod
@@ -393,29 +323,3 @@ class VTAConfig:
 
 GROUPS = {"FIELD_WIDTHS": FieldWidths, "CAPABILITIES": Capabilities, "TIMING": Timing}
 """The keys whose values are objects."""
-
-
-def _group(cls: Any, data: Any, where: str, name: str) -> Any:
-    if not isinstance(data, Mapping):
-        raise VTAError(
-            f"{where}: {name} is {shown(data)}; it must be an object of KEY: value pairs"
-        )
-    _refuse_unknown(data, {f.name for f in dataclasses.fields(cls)}, f"{where}: {name}")
-    for item in dataclasses.fields(cls):
-        if item.type == "bool" and not isinstance(data.get(item.name, True), bool):
-            raise VTAError(
-                f"{where}: {name}.{item.name} is {shown(data[item.name])}; it must be true or "
-                "false; correct it"
-            )
-    profile = data.get("profile")
-    given = PROFILES.get(profile, {}) if cls is Timing and isinstance(profile, str) else {}
-    return cls(**{**given, **data})
-
-
-def _refuse_unknown(data: Mapping[str, Any], known: set[str], where: str) -> None:
-    unknown = sorted(set(data) - known)
-    if unknown:
-        raise VTAError(
-            f"{where}: unknown key {', '.join(shown(key)[1:-1] for key in unknown)}; known keys: "
-            f"{', '.join(sorted(known))}; correct or remove it"
-        )

@@ -11,7 +11,7 @@ import functools
 import numpy as np
 
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.hw.isa import ISA, Instruction, MemType, Opcode
+from vta_byoc.hw.isa import ISA, MEMORY_TYPES, Instruction, MemType, Opcode
 
 COUNTER_NAMES = (
     "inp_load_nbytes",
@@ -22,26 +22,14 @@ COUNTER_NAMES = (
     "gemm_counter",
     "alu_counter",
 )
-_LOADS = {
-    MemType.UOP: "uop_load_nbytes",
-    MemType.WGT: "wgt_load_nbytes",
-    MemType.INP: "inp_load_nbytes",
-    MemType.ACC: "acc_load_nbytes",
-    MemType.ACC_8BIT: "acc_load_nbytes",
-}
+"""In the order in which devices write them."""
 
 
 @functools.cache
 def dram_elem_bytes(config: VTAConfig, mem: MemType) -> int:
     """Bytes that one element of memory type ``mem`` occupies in DRAM."""
-    return {
-        MemType.UOP: config.uop_elem_bytes,
-        MemType.WGT: config.wgt_elem_bytes,
-        MemType.INP: config.inp_elem_bytes,
-        MemType.ACC: config.acc_elem_bytes,
-        MemType.OUT: config.out_elem_bytes,
-        MemType.ACC_8BIT: config.out_elem_bytes,
-    }[mem]
+    kind = MEMORY_TYPES[mem]
+    return config.elem_bytes(kind.sram, kind.dtype)
 
 
 def count_stream(config: VTAConfig, insns: np.ndarray) -> dict[str, int]:
@@ -60,7 +48,7 @@ def _cost(config: VTAConfig, insn: Instruction) -> tuple[str | None, int]:
     if insn.opcode in (Opcode.LOAD, Opcode.STORE):
         mem = MemType(insn["mem_type"])
         nbytes = insn["y_size"] * insn["x_size"] * dram_elem_bytes(config, mem)
-        return ("out_store_nbytes" if insn.opcode == Opcode.STORE else _LOADS[mem]), nbytes
+        return MEMORY_TYPES[mem].counter, nbytes
     if insn.opcode == Opcode.FINISH or insn["reset"]:
         return None, 0
     steps = insn["iter_out"] * insn["iter_in"] * max(0, insn["uop_end"] - insn["uop_bgn"])

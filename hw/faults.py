@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from vta_byoc.hw.counters import COUNTER_NAMES
+from vta_byoc.hw.isa import LOADABLE, STORABLE, AluOp, MemType, Opcode
 
 COUNTER_SLOTS = 16
 """Length of the int64 counters tensor: the published counters first, then the slots below."""
@@ -57,14 +58,19 @@ class Fault(enum.IntEnum):
     ARENA_SIZE = 23
 
 
+def _names(types: Iterable[MemType]) -> str:
+    """Memory types in the order of their codes."""
+    return ", ".join(mem.name for mem in sorted(types))
+
+
 _CORRUPT = "the stream is corrupt: compile the program again"
 _BUG = "the program's compiler must keep inside it"
 MESSAGES: Mapping[Fault, tuple[str, str, str]] = {
-    Fault.OPCODE: ("opcode {value}", "known opcodes are 0 to 4", _CORRUPT),
+    Fault.OPCODE: ("opcode {value}", f"known opcodes are 0 to {max(Opcode)}", _CORRUPT),
     Fault.RESERVED_BITS: ("reserved bits {value:#x} are set", "they must be 0", _CORRUPT),
     Fault.MEM_TYPE: (
         "memory type {value}",
-        "LOAD takes UOP, WGT, INP, ACC, ACC_8BIT and STORE takes OUT",
+        f"LOAD takes {_names(LOADABLE)} and STORE takes {_names(STORABLE)}",
         _CORRUPT,
     ),
     Fault.STORE_PAD: ("padding on a STORE", "STORE takes none", "pad when loading instead"),
@@ -76,7 +82,11 @@ MESSAGES: Mapping[Fault, tuple[str, str, str]] = {
     Fault.SRC_RANGE: ("source element {value}", "the buffer has {limit} elements", _BUG),
     Fault.WGT_RANGE: ("WGT element {value}", "the buffer has {limit} elements", _BUG),
     Fault.STEPS: ("{value} micro-op steps", "one instruction may take {limit}", "split the loop"),
-    Fault.ALU_OPCODE: ("ALU opcode {value}", "known ALU opcodes are 0 to 4", _CORRUPT),
+    Fault.ALU_OPCODE: (
+        "ALU opcode {value}",
+        f"known ALU opcodes are 0 to {max(AluOp)}",
+        _CORRUPT,
+    ),
     Fault.ALU_RESET: ("reset bit on an ALU instruction", "only GEMM resets", _CORRUPT),
     Fault.NO_MUL: (
         "ALU MUL",

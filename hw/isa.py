@@ -1,9 +1,13 @@
-"""The instruction set as one declarative table.
+"""The instruction set and its memories as declarative tables.
 
-Everything that knows a bit position reads it from here: encoder, decoder, disassembler, range
-errors, the simulators and the documentation.  Fields are listed from bit 0 upwards; a width is a
-number of bits or the name of an SRAM whose index width it has (``"uop+1"``: one bit more); those
-are the configuration's (``VTAConfig.index_bits``), from its depths or fixed by the core.
+Everything that knows a bit position, the width of a field or what a memory type moves reads it from
+here: encoder, decoder, disassembler, range errors, code generation, the cost model, the functional
+simulator and the documentation.  Fields are listed from bit 0 upwards; a width is a number of bits
+or the name of an SRAM whose index width it has (``"uop+1"``: one bit more); those are the
+configuration's (``VTAConfig.index_bits``), from its depths or fixed by the core.
+
+The reference models of ``hw/reference/`` say again which memory type counts what and which SRAM it
+reaches: they are second opinions, which a wrong line of these tables must not reach.
 """
 
 from __future__ import annotations
@@ -12,14 +16,16 @@ import enum
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
-import numpy as np
-
-from vta_byoc.hw.config import LOOP_BITS, SRAM_BASE_BITS, UOP_BITS, WORD_BITS, VTAConfig
+from vta_byoc.hw.bitfields import WORD_BITS, BitField, Layout, Unpacker, packed
+from vta_byoc.hw.bitfields import FieldSpec as F
 from vta_byoc.hw.errors import VTAError
 
 
 class Opcode(enum.IntEnum):
+    """What an instruction does."""
+
     LOAD = 0
     STORE = 1
     GEMM = 2
@@ -28,6 +34,8 @@ class Opcode(enum.IntEnum):
 
 
 class MemType(enum.IntEnum):
+    """What a LOAD or STORE moves; MEMORY_TYPES says more of each."""
+
     UOP = 0
     WGT = 1
     INP = 2
@@ -37,6 +45,8 @@ class MemType(enum.IntEnum):
 
 
 class AluOp(enum.IntEnum):
+    """The operations of the vector ALU; ALU_CAPABILITIES names those that not every machine has."""
+
     MIN = 0
     MAX = 1
     ADD = 2
@@ -52,44 +62,26 @@ class Queue(enum.IntEnum):
     STORE = 2
 
 
-@dataclass(frozen=True)
-class FieldSpec:
-    """One bit field: ``width`` is a bit count or an SRAM name, optionally ``+1``."""
-
-    name: str
-    width: int | str
-    signed: bool = False
-
-
-@dataclass(frozen=True)
-class Layout:
-    """The fields of an instruction or micro-op, word by word, from bit 0 upwards."""
-
-    words: tuple[tuple[FieldSpec, ...], ...]
-    word_bits: int = WORD_BITS
-
-
-F = FieldSpec
-_HEAD = (F("opcode", 3), F("pop_prev", 1), F("pop_next", 1), F("push_prev", 1), F("push_next", 1))
+# ---------------------------------------------------------------- fields
+UOP_BITS = 32
+SRAM_BASE_BITS = 16
+DEP_FIELDS = ("pop_prev", "pop_next", "push_prev", "push_next")
+PADS = ("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")
+"""Padding of a LOAD: rows above and below, columns to the left and right."""
+SIZES = ("y_size", "x_size", "x_stride")
+"""Rows and columns of a transfer, and elements from one row to the next in DRAM."""
+_HEAD = (F("opcode", 3), *(F(name, 1) for name in DEP_FIELDS))
 _LOOPS = (
     F("reset", 1),
     F("uop_bgn", "uop"),
     F("uop_end", "uop+1"),
-    F("iter_out", LOOP_BITS),
-    F("iter_in", LOOP_BITS),
+    F("iter_out", 14),
+    F("iter_in", 14),
 )
 _MEM = Layout(
     (
         (*_HEAD, F("mem_type", 3), F("sram_base", SRAM_BASE_BITS), F("dram_base", 32)),
-        (
-            F("y_size", 16),
-            F("x_size", 16),
-            F("x_stride", 16),
-            F("y_pad_0", 4),
-            F("y_pad_1", 4),
-            F("x_pad_0", 4),
-            F("x_pad_1", 4),
-        ),
+        (*(F(name, 16) for name in SIZES), *(F(name, 4) for name in PADS)),
     )
 )
 LAYOUTS: Mapping[Opcode, Layout] = {
@@ -125,49 +117,119 @@ LAYOUTS: Mapping[Opcode, Layout] = {
     ),
 }
 UOP_LAYOUT = Layout(((F("dst", "acc"), F("src", "src"), F("wgt", "wgt")),), UOP_BITS)
-_FACTORS = ("factor_out", "factor_in")
-DEP_FIELDS = ("pop_prev", "pop_next", "push_prev", "push_next")
+
+
+# ---------------------------------------------------------------- limits of every machine
+def _fixed(opcode: Opcode, *names: str) -> BitField:
+    """One of the fields ``names``, which are as wide as each other on every machine."""
+    fields = {n: LAYOUTS[opcode].field(n) for n in names}
+    (kind,) = {(f.width, f.signed) for f in fields.values()}
+    return BitField(names[0], 0, 0, int(kind[0]), kind[1])
+
+
+_OPCODE_MASK = _fixed(Opcode.FINISH, "opcode").high
+INSN_BYTES = 2 * WORD_BITS // 8
+"""Bytes of an instruction in DRAM."""
+UOP_BYTES = UOP_BITS // 8
+"""Bytes of a micro-op in DRAM."""
+SIZE_LIMIT = _fixed(Opcode.LOAD, *SIZES).high
+"""Most rows, columns and elements between rows of a transfer."""
+PAD_LIMIT = _fixed(Opcode.LOAD, *PADS).high
+"""Most padding on one side of a transfer."""
+LOOP_LIMIT = _fixed(Opcode.GEMM, "iter_out", "iter_in").high
+"""Most iterations of a hardware loop."""
+DRAM_ELEMENTS = _fixed(Opcode.LOAD, "dram_base").high + 1
+"""Elements that ``dram_base`` can address."""
+IMMEDIATE_LOW, IMMEDIATE_HIGH = _fixed(Opcode.ALU, "imm").low, _fixed(Opcode.ALU, "imm").high
+"""Least and greatest immediate of the ALU."""
+
+
+def index_widths(bits: Mapping[str, int]) -> dict[str, int]:
+    """The widths that layouts name, of the bits that index each SRAM."""
+    return {**bits, "src": max(bits["acc"], bits["inp"])}
+
+
+def overfull(bits: Mapping[str, int]) -> list[str]:
+    """Words that the fields do not fit where each SRAM is indexed by so many bits, as text."""
+    widths, found, seen = index_widths(bits), [], set()
+    layouts = {"micro-op": UOP_LAYOUT} | {op.name: layout for op, layout in LAYOUTS.items()}
+    for name, layout in layouts.items():
+        for number, (word, need) in enumerate(zip(layout.words, layout.needs(widths), strict=True)):
+            if need > layout.word_bits and word not in seen:
+                what = name if len(layout.words) == 1 else f"{name} word {number}"
+                found.append(f"{what} needs {need} bits of {layout.word_bits}")
+            seen.add(word)
+    return found
+
+
+# ---------------------------------------------------------------- memories
+@dataclass(frozen=True)
+class Sram:
+    """An on-chip memory: the type of its scalars and the shape of an element.
+
+    ``sizes`` are the configuration's names of the shape; ``depth`` is ``VTAConfig.<name>_depth``.
+    """
+
+    name: str
+    dtype: str
+    sizes: tuple[str, ...] = ()
+
+
+SRAMS: Mapping[str, Sram] = {
+    "uop": Sram("uop", "uint32"),
+    "inp": Sram("inp", "int8", ("batch", "block")),
+    "wgt": Sram("wgt", "int8", ("block", "block")),
+    "acc": Sram("acc", "int32", ("batch", "block")),
+}
+"""The memories that instructions index, by name, in the order of the probe's outputs."""
 
 
 @dataclass(frozen=True)
-class BitField:
-    """A field placed for one configuration: ``lsb`` counts from bit 0 of word ``word``."""
+class MemoryType:
+    """What a LOAD or STORE of one memory type moves.
 
-    name: str
-    word: int
-    lsb: int
-    width: int
-    signed: bool
+    Attributes:
+        sram: name of the on-chip memory.
+        dtype: type of a scalar in DRAM, where an element has the shape that it has on chip.
+        counter: the published counter of its bytes in DRAM.
+        queue: the queue that moves it; that of STORE where STORE is the instruction.
+        scope: the DRAM scope of tensors that are kept for such loads.
+        capability: of ``Capabilities``, the one a machine must have.
+    """
+
+    sram: str
+    dtype: str
+    counter: str
+    queue: Queue
+    scope: str = ""
+    capability: str = ""
 
     @property
-    def low(self) -> int:
-        return -(1 << (self.width - 1)) if self.signed else 0
-
-    @property
-    def high(self) -> int:
-        return (1 << (self.width - 1)) - 1 if self.signed else (1 << self.width) - 1
+    def opcode(self) -> Opcode:
+        """The instruction that moves it."""
+        return Opcode.STORE if self.queue == Queue.STORE else Opcode.LOAD
 
 
-def _place(layout: Layout, widths: Mapping[str, int]) -> tuple[BitField, ...]:
-    placed = []
-    for word, specs in enumerate(layout.words):
-        lsb = 0
-        for spec in specs:
-            width = _width(spec.width, widths)
-            placed.append(BitField(spec.name, word, lsb, width, spec.signed))
-            lsb += width
-        if lsb > layout.word_bits:
-            raise VTAError(f"word {word} needs {lsb} bits of {layout.word_bits}; shrink a buffer")
-    return tuple(placed)
+MEMORY_TYPES: Mapping[MemType, MemoryType] = {
+    MemType.UOP: MemoryType("uop", "uint32", "uop_load_nbytes", Queue.COMPUTE),
+    MemType.INP: MemoryType("inp", "int8", "inp_load_nbytes", Queue.LOAD, "global.vta.inp"),
+    MemType.WGT: MemoryType("wgt", "int8", "wgt_load_nbytes", Queue.LOAD, "global.vta.wgt"),
+    MemType.ACC: MemoryType("acc", "int32", "acc_load_nbytes", Queue.COMPUTE, "global.vta.acc"),
+    MemType.OUT: MemoryType("acc", "int8", "out_store_nbytes", Queue.STORE),
+    MemType.ACC_8BIT: MemoryType(
+        "acc", "int8", "acc_load_nbytes", Queue.COMPUTE, "global.vta.acc", "acc_8bit"
+    ),
+}
+LOADABLE = tuple(m for m, kind in MEMORY_TYPES.items() if kind.opcode == Opcode.LOAD)
+"""Memory types that LOAD takes."""
+_LOAD_QUEUES: Mapping[int, Queue] = {m: MEMORY_TYPES[m].queue for m in LOADABLE}
+STORABLE = tuple(m for m, kind in MEMORY_TYPES.items() if kind.opcode == Opcode.STORE)
+"""Memory types that STORE takes."""
+ALU_CAPABILITIES: Mapping[AluOp, str] = {AluOp.MUL: "mul"}
+"""The capability of ``Capabilities`` that an operation needs; every machine does the others."""
 
 
-def _width(width: int | str, widths: Mapping[str, int]) -> int:
-    if isinstance(width, int):
-        return width
-    name, _, extra = width.partition("+")
-    return widths[name] + int(extra or 0)
-
-
+# ---------------------------------------------------------------- instructions
 @dataclass(frozen=True)
 class Instruction:
     """A decoded instruction: its opcode and every field by name."""
@@ -183,42 +245,54 @@ class Instruction:
         """The command queue that executes it."""
         if self.opcode == Opcode.STORE:
             return Queue.STORE
-        if self.opcode == Opcode.LOAD and self["mem_type"] in (MemType.INP, MemType.WGT):
-            return Queue.LOAD
+        if self.opcode == Opcode.LOAD:
+            return _LOAD_QUEUES.get(self["mem_type"], Queue.COMPUTE)
         return Queue.COMPUTE
+
+
+class Indexed(Protocol):
+    """What the instruction set needs to know of a configuration."""
+
+    def __hash__(self) -> int:
+        """Equal configurations have one instruction set."""
+
+    @property
+    def index_bits(self) -> Mapping[str, int]:
+        """Width of the fields that index each SRAM."""
 
 
 @dataclass(frozen=True)
 class ISA:
-    """Encoder, decoder and disassembler for one configuration."""
+    """Encoder and decoder for one configuration."""
 
-    config: VTAConfig
     instructions: Mapping[Opcode, tuple[BitField, ...]]
     uop: tuple[BitField, ...]
 
     @classmethod
-    def of(cls, config: VTAConfig) -> ISA:
+    def of(cls, config: Indexed) -> ISA:
         """The instruction set of ``config`` (cached)."""
         return _isa(config)
 
     # ---------------------------------------------------------------- encode
     def encode(self, opcode: Opcode, **values: int) -> tuple[int, int]:
         """Two 64-bit words; fields not named are 0.  Out of range: VTAError."""
-        words = _pack(self.instructions[opcode], {"opcode": int(opcode), **values}, opcode.name)
+        words = packed(self.instructions[opcode], {"opcode": int(opcode), **values}, opcode.name)
         return words[0], words[1]
 
     def encode_uop(self, dst: int = 0, src: int = 0, wgt: int = 0) -> int:
         """One 32-bit micro-op; operands are SRAM element indices."""
-        return _pack(self.uop, {"dst": dst, "src": src, "wgt": wgt}, "micro-op")[0]
+        return packed(self.uop, {"dst": dst, "src": src, "wgt": wgt}, "micro-op")[0]
 
     # ---------------------------------------------------------------- decode
     def decode(self, word0: int, word1: int) -> Instruction:
         """The instruction of two words; unknown opcodes and set reserved bits: VTAError."""
         words = (int(word0), int(word1))
-        code = words[0] & 7
+        code = words[0] & _OPCODE_MASK
         decoder = self._decoders.get(code)
         if decoder is None:
-            raise VTAError(f"opcode {code} in word {words[0]:016x}; known opcodes are 0 to 4")
+            raise VTAError(
+                f"opcode {code} in word {words[0]:016x}; known opcodes are 0 to {max(Opcode)}"
+            )
         opcode, fields = decoder
         for word in (0, 1):
             reserved = words[word] & ~fields.used[word]
@@ -234,12 +308,12 @@ class ISA:
         return self._uop_fields.unpacked((int(word),))
 
     @functools.cached_property
-    def _decoders(self) -> dict[int, tuple[Opcode, _Fields]]:
-        return {int(op): (op, _Fields.of(fields)) for op, fields in self.instructions.items()}
+    def _decoders(self) -> dict[int, tuple[Opcode, Unpacker]]:
+        return {int(op): (op, Unpacker.of(fields)) for op, fields in self.instructions.items()}
 
     @functools.cached_property
-    def _uop_fields(self) -> _Fields:
-        return _Fields.of(self.uop)
+    def _uop_fields(self) -> Unpacker:
+        return Unpacker.of(self.uop)
 
     def field(self, opcode: Opcode, name: str) -> BitField:
         """The placed field ``name`` of ``opcode``."""
@@ -249,117 +323,9 @@ class ISA:
         """Largest value the field ``name`` of ``opcode`` can hold."""
         return self.field(opcode, name).high
 
-    # ---------------------------------------------------------------- print
-    def disassemble(self, insns: np.ndarray) -> list[str]:
-        """One line an instruction; ``insns`` is (n, 2) uint64."""
-        return [format_instruction(self.decode(w0, w1)) for w0, w1 in insns.tolist()]
-
-
-def _pack(fields: tuple[BitField, ...], values: Mapping[str, int], what: str) -> list[int]:
-    words = [0, 0]
-    unknown = set(values) - {f.name for f in fields}
-    if unknown:
-        raise TypeError(f"{what} has no field {sorted(unknown)}")
-    for f in fields:
-        value = values.get(f.name, 0)
-        if not f.low <= value <= f.high:
-            raise VTAError(
-                f"{what} field {f.name} is {value}; its {f.width} bits hold {f.low} to {f.high}; "
-                "split the operation or use a smaller tile"
-            )
-        words[f.word] |= (value & ((1 << f.width) - 1)) << f.lsb
-    return words
-
-
-@dataclass(frozen=True)
-class _Fields:
-    """Fields in the form that is quick to decode.
-
-    ``parts`` (name, word, lsb, mask), ``signed`` (name, high, span), ``used`` bits of both words.
-    """
-
-    parts: tuple[tuple[str, int, int, int], ...]
-    signed: tuple[tuple[str, int, int], ...]
-    used: tuple[int, int]
-
-    @classmethod
-    def of(cls, fields: tuple[BitField, ...]) -> _Fields:
-        parts = tuple((f.name, f.word, f.lsb, (1 << f.width) - 1) for f in fields)
-        signed = tuple((f.name, f.high, 1 << f.width) for f in fields if f.signed)
-        first, second = (sum(m << lsb for _, w, lsb, m in parts if w == word) for word in (0, 1))
-        return cls(parts, signed, (first, second))
-
-    def unpacked(self, words: tuple[int, ...]) -> dict[str, int]:
-        """Every field of the words."""
-        values = {name: (words[word] >> lsb) & mask for name, word, lsb, mask in self.parts}
-        for name, high, span in self.signed:
-            if values[name] > high:
-                values[name] -= span
-        return values
-
 
 @functools.lru_cache(maxsize=64)
-def _isa(config: VTAConfig) -> ISA:
-    bits = config.index_bits
-    widths = {**bits, "src": max(bits["acc"], bits["inp"])}
-    table = {op: _place(layout, widths) for op, layout in LAYOUTS.items()}
-    return ISA(config, table, _place(UOP_LAYOUT, widths))
-
-
-def _tokens(insn: Instruction) -> str:
-    names = [n for n in DEP_FIELDS if insn[n]]
-    return f"  [{' '.join(names)}]" if names else ""
-
-
-def format_instruction(insn: Instruction) -> str:
-    """Disassembly of one instruction on one line."""
-    if insn.opcode == Opcode.FINISH:
-        return f"FINISH{_tokens(insn)}"
-    if insn.opcode in (Opcode.LOAD, Opcode.STORE):
-        mem = insn["mem_type"]
-        name = MemType(mem).name if mem in set(MemType) else f"?{mem}"
-        pads = ",".join(str(insn[p]) for p in ("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1"))
-        body = (
-            f"{name:<8} sram {insn['sram_base']} dram {insn['dram_base']:#x} "
-            f"y {insn['y_size']} x {insn['x_size']} stride {insn['x_stride']}"
-        )
-        return f"{insn.opcode.name:<6} {body}{f' pad {pads}' if pads != '0,0,0,0' else ''}" + (
-            _tokens(insn)
-        )
-    loops = (
-        f"uop {insn['uop_bgn']}-{insn['uop_end']} iter {insn['iter_out']},{insn['iter_in']} "
-        f"dst {insn['dst_factor_out']},{insn['dst_factor_in']}"
-    )
-    srcs = f" src {insn['src_factor_out']},{insn['src_factor_in']}"
-    if insn.opcode == Opcode.GEMM:
-        if insn["reset"]:
-            return f"GEMM   RESET    {loops}{_tokens(insn)}"
-        wgts = f" wgt {insn['wgt_factor_out']},{insn['wgt_factor_in']}"
-        return f"GEMM   MAC      {loops}{srcs}{wgts}{_tokens(insn)}"
-    code = insn["alu_opcode"]
-    name = AluOp(code).name if code in set(AluOp) else f"?{code}"
-    operand = f" imm {insn['imm']}" if insn["use_imm"] else srcs
-    if insn["use_imm"] and any(insn[f"src_{n}"] != insn[f"dst_{n}"] for n in _FACTORS):
-        operand = srcs + operand
-    return f"ALU    {name:<8} {loops}{operand}{_tokens(insn)}"
-
-
-def check_table() -> None:
-    """Every field named once per layout, every opcode covered, the default machine placeable."""
-    if set(LAYOUTS) != set(Opcode):
-        raise AssertionError("an opcode has no layout")
-    for op, layout in [*LAYOUTS.items(), ("uop", UOP_LAYOUT)]:
-        names = [s.name for word in layout.words for s in word]
-        if len(names) != len(set(names)):
-            raise AssertionError(f"{op}: a field is named twice")
-    isa = _isa(VTAConfig())
-    for fields in (*isa.instructions.values(), isa.uop):
-        seen: set[tuple[int, int]] = set()
-        for f in fields:
-            bits = {(f.word, b) for b in range(f.lsb, f.lsb + f.width)}
-            if bits & seen or f.width < 1:
-                raise AssertionError(f"{f.name}: bits overlap")
-            seen |= bits
-
-
-check_table()
+def _isa(config: Indexed) -> ISA:
+    widths = index_widths(config.index_bits)
+    table = {op: layout.placed(widths) for op, layout in LAYOUTS.items()}
+    return ISA(table, UOP_LAYOUT.placed(widths))

@@ -18,6 +18,7 @@ def read_object(path: str | Path, what: str, instead: str) -> dict[str, Any]:
     """The object of a JSON file; a key that stands twice is refused.
 
     Args:
+        path: the file.
         what: names the file in errors.
         instead: the next step when it cannot be read.
     """

@@ -27,7 +27,7 @@ COMPILER = {
     "workload": "hw ir",
     "scopes": "hw ir",
     "codegen": "hw workload",
-    "cost": "hw base workload codegen",
+    "cost": "hw base workload",
     "strategies": "hw base workload codegen cost",
     "strategy": "hw workload strategies",
     "partitioning": "hw base runtime ir workload cost strategies strategy",

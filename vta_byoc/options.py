@@ -10,7 +10,7 @@ import tvm
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.hw.sim.simulator import driver as driver_of
+from vta_byoc.hw.sim.devices import driver as driver_of
 from vta_byoc.passes.fuse_tiles import Demands
 from vta_byoc.tuning.schedules import Schedules
 

@@ -14,7 +14,7 @@ from vta_byoc.graph_pack import GRAPH_PACK, graph_pack
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.program.program import Program
-from vta_byoc.hw.sim.simulator import driver as driver_of
+from vta_byoc.hw.sim.devices import driver as driver_of
 from vta_byoc.hw.sim.target import exact_target, native_target
 from vta_byoc.ir.float_modules import TELL_OF_FLOATS, tell_of_floats
 from vta_byoc.ir.host_loops import TIR_PIPELINE

@@ -18,7 +18,9 @@ import tvm
 from tvm import relax
 
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.counters import dram_elem_bytes
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.isa import MEMORY_TYPES
 from vta_byoc.ir.legality import PLACED, REGIONS
 from vta_byoc.ir.stage import Stage
 from vta_byoc.partitioning.region import Region, region_functions
@@ -35,7 +37,7 @@ from vta_byoc.scopes import (
     decide_scope,
 )
 from vta_byoc.strategy import DRAM_ACC, DRAM_INP, DRAM_WGT
-from vta_byoc.workload.memory import ACC, INP, WGT
+from vta_byoc.workload.memory import DTYPES, SPACES, dram_scopes
 
 SCOPES_ATTR = "vta.scopes"
 ANNOTATE_SCOPES = Stage(
@@ -52,36 +54,33 @@ def vta_scopes(config: VTAConfig) -> ScopeTable:
     """The scopes of ``config``: DRAM, which the host shares, and the buffers on chip."""
     shared = partial(Scope, readers=(HOST, VTA), writers=(HOST, VTA))
     inside = partial(Scope, readers=(VTA,), writers=(VTA,))
-    wide = config.capabilities.acc_8bit
-    also = (Serves(DRAM_ACC, "int8", BOTH),) if wide else ()
-    inp, wgt, acc = config.inp_elem_bytes, config.wgt_elem_bytes, config.acc_elem_bytes
-    return ScopeTable(
-        f"VTA {config.name}",
-        (
-            shared(GLOBAL),
-            shared(DRAM_INP, element=inp, dtypes=("int8",), serves=also),
-            shared(DRAM_WGT, element=wgt, dtypes=("int8",)),
-            shared(DRAM_ACC, dtypes=("int32", "int8") if wide else ("int32",)),
-            inside(INP, config.inp_depth * inp, inp, ("int8",)),
-            inside(WGT, config.wgt_depth * wgt, wgt, ("int8",)),
-            inside(ACC, config.acc_depth * acc, acc, ("int32",)),
-        ),
-    )
+    also = (Serves(DRAM_ACC, "int8", BOTH),) if config.capabilities.acc_8bit else ()
+    dram = [
+        shared(
+            scope,
+            element=dram_elem_bytes(config, types[0]) if len(types) == 1 else 1,
+            dtypes=tuple(MEMORY_TYPES[t].dtype for t in types if t in config.capabilities.loadable),
+            serves=also if scope == DRAM_INP else (),
+        )
+        for scope, types in dram_scopes().items()
+    ]
+    chip = []
+    for scope, name in SPACES.items():
+        element = config.elem_bytes(name)
+        chip.append(inside(scope, config.depths[name] * element, element, (DTYPES[scope],)))
+    return ScopeTable(f"VTA {config.name}", (shared(GLOBAL), *dram, *chip))
 
 
 def scope_align(config: VTAConfig, scope: str, dtype: str) -> int:
     """Bytes a tensor of ``scope`` is aligned to: the largest element that may address it."""
-    if scope == DRAM_WGT:
-        return config.wgt_elem_bytes
-    if scope == DRAM_INP:
-        return max(config.inp_elem_bytes, config.out_elem_bytes)
-    if scope == DRAM_ACC:
-        return config.acc_elem_bytes if dtype == "int32" else config.out_elem_bytes
+    known = dram_scopes()
     if scope == GLOBAL:
-        return max(config.wgt_elem_bytes, config.acc_elem_bytes, config.inp_elem_bytes)
-    raise VTAError(
-        f"unknown DRAM scope {scope!r}; known: {GLOBAL}, {DRAM_INP}, {DRAM_WGT}, {DRAM_ACC}"
-    )
+        types = [mem for held in known.values() for mem in held]
+    elif scope in known:
+        types = [t for t in known[scope] if MEMORY_TYPES[t].dtype == dtype] or known[scope]
+    else:
+        raise VTAError(f"unknown DRAM scope {scope!r}; known: {GLOBAL}, {', '.join(known)}")
+    return max(dram_elem_bytes(config, mem) for mem in types)
 
 
 def decide(fact: Fact, demands: Sequence[tuple[str, str]], table: ScopeTable) -> Decision:

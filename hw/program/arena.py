@@ -47,8 +47,10 @@ class Tenant:
 
 @dataclass(frozen=True)
 class ArenaPlan:
-    """Where tensors lie: byte offsets by name from a base that is a multiple of ``align``;
-    ``nbytes`` is the end of the last one."""
+    """Where tensors lie: byte offsets by name from a base that is a multiple of `align`.
+
+    `nbytes` is the end of the last one.
+    """
 
     offsets: Mapping[str, int]
     nbytes: int
@@ -92,8 +94,10 @@ def _align_of(tenant: Tenant) -> int:
 
 
 def _best_fit(tenant: Tenant, taken: Sequence[tuple[int, int]]) -> int:
-    """Where the tensor leaves the least of a gap between ``taken`` ranges, which rise; else the
-    end."""
+    """Where the tensor leaves the least of a gap between `taken` ranges, or their end.
+
+    The ranges rise.
+    """
     end, gaps = 0, []
     for low, high in taken:
         at = aligned(end, _align_of(tenant))

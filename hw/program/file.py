@@ -107,10 +107,12 @@ def load(path: str | Path, config: VTAConfig | None = None) -> Program:
     """Read a program file.
 
     Args:
+        path: a file that :func:`save` wrote.
         config: the machine that is to run it, when it must be a certain one. Name, version and
             timing may differ from what the program was compiled for; the rest may not.
 
-    Raises VTAError for whatever is not the file that :func:`save` wrote.
+    Raises:
+        VTAError: it is no such file, or its program is for another machine.
     """
     try:
         data = Path(path).read_bytes()

@@ -19,8 +19,9 @@ import numpy as np
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import count_stream, dram_elem_bytes
+from vta_byoc.hw.disassembly import disassemble
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.hw.isa import ISA, Instruction, MemType, Opcode
+from vta_byoc.hw.isa import DRAM_ELEMENTS, ISA, Instruction, MemType, Opcode
 from vta_byoc.hw.program.arena import ARENA_ALIGN, ArenaPlan, aligned
 
 KINDS = ("input", "const", "uop", "temp", "output")
@@ -49,6 +50,7 @@ class Symbol:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the tensor."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
@@ -109,7 +111,7 @@ class Program:
         """The bytes of symbol ``name`` inside ``arena`` as its tensor, a view.
 
         After a run, the bytes that a temporary shares hold whatever was stored there last; a run
-        of :meth:`apart` keeps every tensor.
+        of :meth:`without_sharing` keeps every tensor.
         """
         sym = self.symbol(name)
         raw = arena[sym.offset : sym.offset + sym.nbytes]
@@ -142,7 +144,7 @@ class Program:
         return self.arena_bytes - self.input_bytes - self.image.size
 
     @property
-    def apart_bytes(self) -> int:
+    def unshared_bytes(self) -> int:
         """Bytes that they would take if each had a place of its own."""
         start = self.input_bytes + self.image.size
         return _in_a_row(self._stored_roots(), start)[1] - start
@@ -156,7 +158,7 @@ class Program:
             end = max(end, sym.offset + sym.nbytes)
         return False
 
-    def apart(self) -> Program:
+    def without_sharing(self) -> Program:
         """The same instructions with a place of its own for every tensor; itself if that is so.
 
         What a run of it leaves in the arena is every tensor as it was stored.  It needs no tokens
@@ -191,7 +193,7 @@ class Program:
                 continue
             elem = dram_elem_bytes(self.config, MemType(insn["mem_type"]))
             # A wrong address may wrap around; no arena reaches that far, so a run refuses it.
-            base = (insn["dram_base"] + distance[rel.symbol] // elem) % (1 << 32)
+            base = (insn["dram_base"] + distance[rel.symbol] // elem) % DRAM_ELEMENTS
             values = {**insn.fields, "dram_base": base}
             values.pop("opcode")
             insns[rel.index] = isa.encode(insn.opcode, **values)
@@ -232,7 +234,7 @@ class Program:
             lines.append(f"; {s.kind:<6} {s.name} {shape} {s.dtype} at {s.offset:#x} {s.scope}")
         names = {rel.index: f"  ; {rel.symbol}+{rel.addend}" for rel in self.relocations}
         starts = {layer.begin: layer.name for layer in self.layers}
-        for i, text in enumerate(ISA.of(self.config).disassemble(self.insns)):
+        for i, text in enumerate(disassemble(self.config, self.insns)):
             if i in starts:
                 lines.append(f"{starts[i]}:")
             lines.append(f"  {i:6d}  {text}{names.get(i, '')}")
@@ -348,9 +350,7 @@ def link(
     )
 
 
-def _encoded(
-    isa: ISA, opcodes: Sequence[Opcode], values: Sequence[dict[str, int]]
-) -> np.ndarray:
+def _encoded(isa: ISA, opcodes: Sequence[Opcode], values: Sequence[dict[str, int]]) -> np.ndarray:
     """The words (n, 2) uint64 of instructions, field by field for all of an opcode at once."""
     words = np.zeros((len(opcodes), 2), np.uint64)
     for opcode in set(opcodes):

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from vta_byoc.hw.config import Timing, VTAConfig
+from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import dram_elem_bytes
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.isa import ISA, Instruction, MemType, Opcode, Queue
+from vta_byoc.hw.timing_parameters import Timing
 
 NEIGHBOURS = {"prev": -1, "next": 1}
 
@@ -49,6 +50,7 @@ class Unit:
     index: int = -1
 
     def begin(self, index: int, parts: list[Part], now: int) -> None:
+        """Start instruction `index`, whose `parts` run one after the other from cycle `now`."""
         self.index, self.running = index, True
         self.parts = [p for p in parts if p.left]
         self.look_ahead(now)

@@ -17,6 +17,7 @@ from vta_byoc.hw.faults import MAX_STEPS
 from vta_byoc.hw.isa import ISA, AluOp, Instruction, MemType, Opcode, Queue
 from vta_byoc.hw.result import RunResult
 
+# Said again and not read from isa.MEMORY_TYPES: the model is an opinion of its own.
 _COUNTER = {
     MemType.UOP: "uop_load_nbytes",
     MemType.WGT: "wgt_load_nbytes",
@@ -61,6 +62,7 @@ class NumpyModel:
         self.counters = dict.fromkeys(COUNTER_NAMES, 0)
 
     def result(self) -> RunResult:
+        """What the run has left: arena, counters and the contents of each SRAM."""
         sram = {"uop": self.uop, "inp": self.inp, "wgt": self.wgt, "acc": self.acc}
         return RunResult(self.arena, self.counters, sram=sram)
 
@@ -75,6 +77,7 @@ class NumpyModel:
                     self.move_token(here, here + offset, change)
 
     def move_token(self, here: Queue, there: int, change: int) -> None:
+        """Push a token from queue `here` to `there`, or where `change` is -1 pop one of `there`."""
         _need(there in set(Queue), "no such queue")
         pair = (here, Queue(there)) if change > 0 else (Queue(there), here)
         count = self.tokens.get(pair, 0) + change
@@ -82,6 +85,7 @@ class NumpyModel:
         self.tokens[pair] = count
 
     def execute(self, insn: Instruction) -> None:
+        """Do what the instruction does beside moving tokens."""
         action = {
             Opcode.LOAD: self.load,
             Opcode.STORE: self.store,
@@ -93,6 +97,7 @@ class NumpyModel:
 
     # ------------------------------------------------------------ DMA
     def load(self, insn: Instruction) -> None:
+        """LOAD: rows from DRAM, with zeros around them, to consecutive SRAM elements."""
         _need(insn["mem_type"] in _COUNTER, "memory type")
         mem = MemType(insn["mem_type"])
         _need(mem != MemType.ACC_8BIT or self.config.capabilities.acc_8bit, "no ACC_8BIT")
@@ -113,6 +118,7 @@ class NumpyModel:
         self.counters[_COUNTER[mem]] += ys * xs * dram_elem_bytes(self.config, mem)
 
     def store(self, insn: Instruction) -> None:
+        """STORE: the low byte of each accumulator lane, rows apart in DRAM."""
         pads = [insn[n] for n in ("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")]
         _need(insn["mem_type"] == MemType.OUT and not any(pads), "STORE takes OUT without padding")
         ys, xs = insn["y_size"], insn["x_size"]
@@ -135,6 +141,7 @@ class NumpyModel:
         return rows
 
     def memory(self, mem: MemType) -> np.ndarray:
+        """The SRAM that LOAD of `mem` writes."""
         return {MemType.UOP: self.uop, MemType.WGT: self.wgt, MemType.INP: self.inp}.get(
             mem, self.acc
         )
@@ -149,6 +156,7 @@ class NumpyModel:
 
     # ------------------------------------------------------------ compute
     def gemm(self, insn: Instruction) -> None:
+        """GEMM: multiply and add, or clear where `reset` is set, step by step."""
         for dst, src, wgt in self.loops(insn):
             if insn["reset"]:
                 self.acc[dst] = 0
@@ -158,6 +166,7 @@ class NumpyModel:
             self.counters["gemm_counter"] += 1
 
     def alu(self, insn: Instruction) -> None:
+        """ALU: one operation on accumulator vectors, each result visible to the next step."""
         _need(not insn["reset"], "ALU reset")
         _need(insn["alu_opcode"] in set(AluOp), "ALU opcode")
         op = AluOp(insn["alu_opcode"])
@@ -217,7 +226,10 @@ def _index(insn: Instruction, name: str, base: int, y: int, x: int) -> int:
 
 
 def _alu(op: AluOp, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """int64 in, int64 out; the caller keeps the low 32 bits."""
+    """int64 in, int64 out; the caller keeps the low 32 bits.
+
+    The arithmetic is this model's own: the compiler's is the table of `workload/alu.py`.
+    """
     if op == AluOp.MIN:
         return np.minimum(left, right)
     if op == AluOp.MAX:

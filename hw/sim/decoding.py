@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from tvm import tirx
 from tvm.script import tirx as T
 
-from vta_byoc.hw.config import UOP_BITS
-from vta_byoc.hw.isa import ISA, BitField, MemType, Opcode, Queue
+from vta_byoc.hw.bitfields import BitField
+from vta_byoc.hw.isa import ISA, LOADABLE, MEMORY_TYPES, UOP_BITS, Opcode, Queue
 from vta_byoc.hw.sim.dot import Expr
 from vta_byoc.hw.sim.sram import Machine
 
@@ -62,7 +62,7 @@ def reserved_bits(m: Machine, opcode: Expr, words: Sequence[Expr]) -> Expr:
 def queue_of(m: Machine, opcode: Expr, words: Sequence[Expr]) -> Expr:
     """The queue that runs an instruction (``isa.Instruction.queue``), int64."""
     mem = _bits(ISA.of(m.config).field(Opcode.LOAD, "mem_type"), words)
-    ours = T.Or(mem == int(MemType.INP), mem == int(MemType.WGT))
+    ours = tirx.any(*(mem == int(t) for t in LOADABLE if MEMORY_TYPES[t].queue == Queue.LOAD))
     loads = T.And(opcode == int(Opcode.LOAD), ours)
     other = T.Select(loads, i64(int(Queue.LOAD)), i64(int(Queue.COMPUTE)))
     return variable(T.Select(opcode == int(Opcode.STORE), i64(int(Queue.STORE)), other))

@@ -75,19 +75,26 @@ class Dot(Protocol):
     group: int
     lanes: int
 
-    def bias_words(self, block: int) -> int: ...
+    def bias_words(self, block: int) -> int:
+        """int32 words that the bias of a WGT element takes for so many output lanes."""
 
-    def encode_inp(self, channels: Expr, count: int) -> Expr: ...
+    def encode_inp(self, channels: Expr, count: int) -> Expr:
+        """`count` int8 channels of an INP row as packed int32 words."""
 
-    def encode_wgt(self, channels: Expr, count: int) -> Expr: ...
+    def encode_wgt(self, channels: Expr, count: int) -> Expr:
+        """`count` int8 weights of a WGT row as packed int32 words."""
 
-    def decode_inp(self, word: Expr) -> Expr: ...
+    def decode_inp(self, word: Expr) -> Expr:
+        """The int8 channels of a packed INP word."""
 
-    def decode_wgt(self, word: Expr) -> Expr: ...
+    def decode_wgt(self, word: Expr) -> Expr:
+        """The int8 weights of a packed WGT word."""
 
-    def bias(self, wgt: Sequence[Expr]) -> Expr: ...
+    def bias(self, wgt: Sequence[Expr]) -> Expr:
+        """What is added to each product, from the packed weights of its lanes."""
 
-    def product(self, inp: Sequence[Expr], wgt: Sequence[Expr]) -> Expr: ...
+    def product(self, inp: Sequence[Expr], wgt: Sequence[Expr]) -> Expr:
+        """The products of one row with all output lanes, as an int32 vector."""
 
 
 class PortableDot:
@@ -103,20 +110,24 @@ class PortableDot:
         self.lanes = lanes
 
     def bias_words(self, block: int) -> int:
+        """There is no bias."""
         return 0
 
     def encode_inp(self, channels: Expr, count: int) -> Expr:
+        """Pairs of channels, sign-extended to int16, in one word each."""
         wide = T.Cast(vector("int16", count), channels)
         return T.reinterpret(vector("int32", count // 2), wide)
 
     encode_wgt = encode_inp
 
     def decode_inp(self, word: Expr) -> Expr:
+        """The low bytes of the pair."""
         return T.Cast("int8x2", T.reinterpret("int16x2", word))
 
     decode_wgt = decode_inp
 
     def bias(self, wgt: Sequence[Expr]) -> Expr:
+        """Never asked for, since `bias_words` is 0."""
         raise AssertionError("this variant has no bias")
 
     def product(self, inp: Sequence[Expr], wgt: Sequence[Expr]) -> Expr:
@@ -151,18 +162,23 @@ class VnniDot:
         self.lanes = lanes
 
     def bias_words(self, block: int) -> int:
+        """One word for each output lane."""
         return block
 
     def encode_inp(self, channels: Expr, count: int) -> Expr:
+        """Four channels a word, offset by 128 to be unsigned."""
         return self.encode_wgt(channels ^ splat(T.int8(-128), count), count)
 
     def encode_wgt(self, channels: Expr, count: int) -> Expr:
+        """Four weights a word."""
         return T.reinterpret(vector("int32", count // 4), channels)
 
     def decode_inp(self, word: Expr) -> Expr:
+        """The four channels without their offset."""
         return self.decode_wgt(word) ^ splat(T.int8(-128), 4)
 
     def decode_wgt(self, word: Expr) -> Expr:
+        """The four weights."""
         return T.reinterpret("int8x4", word)
 
     def bias(self, wgt: Sequence[Expr]) -> Expr:

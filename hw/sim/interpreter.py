@@ -24,7 +24,7 @@ from vta_byoc.hw.config import Capabilities, VTAConfig
 from vta_byoc.hw.counters import dram_elem_bytes
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.faults import COUNTER_SLOTS, STATUS_SLOT
-from vta_byoc.hw.isa import ISA, AluOp, MemType, Opcode
+from vta_byoc.hw.isa import ISA, SRAMS, AluOp, MemType, Opcode
 from vta_byoc.hw.sim.dot import DOTS
 from vta_byoc.hw.sim.instructions import vta_run
 from vta_byoc.hw.sim.sram import Machine
@@ -105,7 +105,7 @@ def _build(config: VTAConfig, target_json: str, dot: str, probe: bool) -> tvm.ru
 
 def _compile(config: VTAConfig, target: Target, dot: str, probe: bool) -> tvm.runtime.Module:
     lanes = _lanes(config, target, dot)
-    absent = {} if probe else dict.fromkeys(SRAM_ARGUMENTS)
+    absent = dict.fromkeys(("log_h",) if probe else (*SRAM_ARGUMENTS, "log_h"))
     name = symbol(config)
     function = vta_run.specialize(m=Machine(config, DOTS[dot](lanes)), name=name, **absent)
     module = tvm.IRModule({name: function})
@@ -141,10 +141,8 @@ def vnni_lanes(config: VTAConfig, target: Target) -> int:
 def sram_shapes(config: VTAConfig) -> dict[str, tuple[tuple[int, ...], str]]:
     """Shape and dtype of each on-chip memory, in the order of the probe's outputs."""
     return {
-        "uop": ((config.uop_depth,), "uint32"),
-        "inp": ((config.inp_depth, config.batch, config.block), "int8"),
-        "wgt": ((config.wgt_depth, config.block, config.block), "int8"),
-        "acc": ((config.acc_depth, config.batch, config.block), "int32"),
+        name: ((config.depths[name], *config.element_shape(name)), memory.dtype)
+        for name, memory in SRAMS.items()
     }
 
 

@@ -1,29 +1,16 @@
-# mypy: disable-error-code="no-untyped-def, no-untyped-call, valid-type, no-redef"
-"""Running programs without a board: the Python interface and the drivers behind it.
-
-A driver gives a runtime module whose function :func:`interpreter.symbol` has the signature that
-every device shares (see ``hw/sim/interpreter.py``).  "sim" executes the program; "tsim" does
-too, and its cycles are those of the timing model; "null" executes nothing, for dry runs: its
-outputs are zeros.
-"""
+"""Running programs without a board, on one of the devices of ``hw/sim/devices.py``."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
 
 import numpy as np
-import tvm
-from tvm.script import tirx as T
-from tvm.target import Target
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import COUNTER_NAMES
+from vta_byoc.hw.disassembly import format_instruction
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.faults import (
-    COUNTER_SLOTS,
     INDEX_SLOT,
     LIMIT_SLOT,
     STATUS_SLOT,
@@ -31,94 +18,12 @@ from vta_byoc.hw.faults import (
     Fault,
     fault_message,
 )
-from vta_byoc.hw.isa import ISA, format_instruction
+from vta_byoc.hw.isa import ISA
 from vta_byoc.hw.program.program import Layer, Program, Symbol
 from vta_byoc.hw.result import RunResult
-from vta_byoc.hw.sim.interpreter import build_interpreter, call, symbol
-from vta_byoc.hw.sim.target import as_target
+from vta_byoc.hw.sim.devices import driver
+from vta_byoc.hw.sim.interpreter import build_interpreter, call
 from vta_byoc.hw.timing.engine import simulate
-
-
-# ---------------------------------------------------------------- drivers
-class Driver(Protocol):
-    """A device: a name and the module that runs programs of one configuration."""
-
-    @property
-    def name(self) -> str: ...
-
-    def module(
-        self, config: VTAConfig, target: Target | Mapping[str, Any] | None = None
-    ) -> tvm.runtime.Module: ...
-
-
-@dataclass(frozen=True)
-class Simulator:
-    """The functional simulator; ``dot`` as in :func:`interpreter.build_interpreter`."""
-
-    dot: str = "auto"
-    name: str = "sim"
-
-    def module(
-        self, config: VTAConfig, target: Target | Mapping[str, Any] | None = None
-    ) -> tvm.runtime.Module:
-        return build_interpreter(config, target, self.dot)
-
-
-@dataclass(frozen=True)
-class NullDevice:
-    """Executes nothing and reports zeros, at the speed of clearing the arena."""
-
-    name: str = "null"
-
-    def module(
-        self, config: VTAConfig, target: Target | Mapping[str, Any] | None = None
-    ) -> tvm.runtime.Module:
-        return _build_null(symbol(config), str(as_target(target)))
-
-
-DRIVERS: Mapping[str, Driver] = {
-    d.name: d for d in (Simulator(), Simulator(name="tsim"), NullDevice())
-}
-
-
-def driver(name: str) -> Driver:
-    """The driver ``name``."""
-    if name not in DRIVERS:
-        raise VTAError(f"unknown device {name!r}; known: {', '.join(DRIVERS)}; choose one")
-    return DRIVERS[name]
-
-
-@T.jit
-def _null_run(
-    insn_h: T.handle,
-    inputs_h: T.handle,
-    image_h: T.handle,
-    region: T.int64,
-    arena_h: T.handle,
-    counters_h: T.handle,
-    *,
-    name: T.constexpr,
-):
-    T.func_attr({"tirx.noalias": True, "global_symbol": name})
-    n = T.int64()
-    n_inputs = T.int64()
-    n_image = T.int64()
-    n_arena = T.int64()
-    T.match_buffer(insn_h, (n, 2), "uint64", align=8)
-    T.match_buffer(inputs_h, (n_inputs,), "int8", align=1)
-    T.match_buffer(image_h, (n_image,), "int8", align=1)
-    arena = T.match_buffer(arena_h, (n_arena,), "int8")
-    counters = T.match_buffer(counters_h, (COUNTER_SLOTS,), "int64")
-    for i in T.serial(n_arena):
-        arena[i] = T.int8(0)
-    for i in T.serial(COUNTER_SLOTS):
-        counters[i] = T.int64(0)
-
-
-@functools.cache
-def _build_null(name: str, target: str) -> tvm.runtime.Module:
-    module = tvm.IRModule({name: _null_run.specialize(name=name)})
-    return tvm.tirx.build(module, target=Target(target), pipeline="tirx")
 
 
 # ---------------------------------------------------------------- running
@@ -132,7 +37,8 @@ def run(
     which does not depend on the inputs.
     """
     packed = pack_inputs(program, inputs)
-    if driver(device).name == "null":
+    kind = driver(device)
+    if not kind.computes:
         arena = np.zeros(program.arena_bytes, np.int8)
         return RunResult(arena, program.counters(), _outputs(program, arena))
     result = _probe(
@@ -145,7 +51,7 @@ def run(
         program.layers,
     )
     outputs = _outputs(program, result.arena)
-    timing = simulate(program) if device == "tsim" else None
+    timing = simulate(program) if kind.timed else None
     return RunResult(result.arena, result.counters, outputs, result.sram, timing)
 
 

@@ -3,6 +3,9 @@
 
 UOP is uint32, one word an element; ACC int32, batch by block; INP and WGT are int32 words whose
 packing is that of ``hw/sim/dot.py``.  LOAD moves parts: an ACC vector, an INP row, a WGT row.
+
+Depths and counters are said here again and not read from ``isa.MEMORY_TYPES``: the simulator is an
+opinion of its own, which the tests compare with the table, the numpy model and the verifier.
 """
 
 from __future__ import annotations
@@ -14,9 +17,12 @@ from typing import Any
 from tvm.script import tirx as T
 
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.hw.counters import dram_elem_bytes
+from vta_byoc.hw.counters import COUNTER_NAMES, dram_elem_bytes
 from vta_byoc.hw.isa import MemType
 from vta_byoc.hw.sim.dot import Dot, Expr, load, store, vector
+
+SLOT = {name: i for i, name in enumerate(COUNTER_NAMES)}
+"""Where each published counter stands in the counters of a run."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +49,17 @@ class Machine:
 
     @property
     def wgt_words(self) -> int:
+        """int32 words of one WGT element, its bias included."""
         return self.groups * self.config.block + self.dot.bias_words(self.config.block)
 
     @property
     def acc_words(self) -> int:
+        """int32 words of one ACC element."""
         return self.config.batch * self.config.block
 
     @property
     def acc_vectors(self) -> int:
+        """Vectors of `lanes` in one ACC element."""
         return self.acc_words // self.lanes
 
 
@@ -72,6 +81,7 @@ class Memory:
 
     @property
     def part_bytes(self) -> int:
+        """Bytes that are moved at a time."""
         return self.elem_bytes // self.parts
 
 
@@ -129,8 +139,10 @@ def _put_acc_8bit(m: Machine, s: Any, element: Expr, part: Expr, data: Expr) -> 
 
 # ---------------------------------------------------------------- reading
 def wgt_vector(m: Machine, s: Any, element: Expr, group: int, lane: int) -> Expr:
-    """The words of ``group`` for the output lanes from ``lane``; the group after the last is the
-    bias."""
+    """The words of `group` for the output lanes from `lane`.
+
+    The group after the last one is the bias.
+    """
     return load(s.wgt, element * m.wgt_words + group * m.config.block + lane, m.lanes)
 
 

@@ -14,16 +14,29 @@ import numpy as np
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import dram_elem_bytes
-from vta_byoc.hw.isa import ISA, AluOp, Instruction, MemType, Opcode, Queue
+from vta_byoc.hw.isa import (
+    IMMEDIATE_HIGH,
+    IMMEDIATE_LOW,
+    ISA,
+    MEMORY_TYPES,
+    PADS,
+    Instruction,
+    MemType,
+    Opcode,
+    Queue,
+)
 
 EXTREMES = (-(2**31), -(2**31) + 1, -(2**16), -33, -32, -31, -5, -1, 0, 1, 7, 31, 32, 33, 2**31 - 1)
 _UOPS = 64  # micro-ops at the start of the arena
 
 
-def loadable(config: VTAConfig) -> tuple[MemType, ...]:
-    """The memory types that LOAD takes on this machine."""
-    known = (MemType.UOP, MemType.WGT, MemType.INP, MemType.ACC, MemType.ACC_8BIT)
-    return known if config.capabilities.acc_8bit else known[:-1]
+IDLE = {
+    Queue.LOAD: (Opcode.LOAD, MemType.INP),
+    Queue.COMPUTE: (Opcode.LOAD, MemType.UOP),
+    Queue.STORE: (Opcode.STORE, MemType.OUT),
+}
+"""A transfer of each queue that, empty, moves tokens only."""
+IMMEDIATES = IMMEDIATE_HIGH - IMMEDIATE_LOW + 1
 
 
 @dataclass
@@ -65,13 +78,8 @@ class _Draw:
 
     def drain(self) -> None:
         """Take every token that is left with empty transfers, then FINISH."""
-        empty = {
-            Queue.LOAD: (Opcode.LOAD, MemType.INP),
-            Queue.COMPUTE: (Opcode.LOAD, MemType.UOP),
-            Queue.STORE: (Opcode.STORE, MemType.OUT),
-        }
         for (there, here), count in sorted(self.tokens.items()):
-            opcode, mem = empty[here]
+            opcode, mem = IDLE[here]
             side = "prev" if there < here else "next"
             for _ in range(count):
                 self.append(opcode, mem_type=mem, **{f"pop_{side}": 1})
@@ -83,12 +91,10 @@ class _Draw:
         return self.below(min(limit, usual) if self.chance(0.8) else limit)
 
     def load(self, mem: MemType | None = None) -> None:
-        known = loadable(self.config)
+        known = sorted(self.config.capabilities.loadable)
         mem = known[self.below(len(known))] if mem is None else mem
-        depth = {MemType.UOP: self.config.uop_depth, MemType.WGT: self.config.wgt_depth}.get(
-            mem, self.config.inp_depth if mem == MemType.INP else self.config.acc_depth
-        )
-        pads = {p: self.below(3) if self.chance(0.3) else 0 for p in _PADS}
+        depth = self.config.depths[MEMORY_TYPES[mem].sram]
+        pads = {p: self.below(3) if self.chance(0.3) else 0 for p in PADS}
         width, height = self.extent(depth, pads)
         y, x = height - pads["y_pad_0"] - pads["y_pad_1"], width - pads["x_pad_0"] - pads["x_pad_1"]
         self.transfer(Opcode.LOAD, mem, depth - width * height, y, x, **pads)
@@ -101,7 +107,7 @@ class _Draw:
             if room >= 1:
                 width = x_pads + 1 + self.below(min(room, 9))
                 return width, y_pads + 1 + self.below(min(depth // width - y_pads, 5))
-            pads.update(dict.fromkeys(_PADS, 0))
+            pads.update(dict.fromkeys(PADS, 0))
 
     def store(self) -> None:
         depth = self.config.acc_depth
@@ -137,7 +143,7 @@ class _Draw:
     def gemm(self) -> None:
         loops = self.loops()
         for name in ("dst", "src", "wgt"):
-            depth = getattr(self.config, f"{_SRAM[name]}_depth")
+            depth = self.config.depths[_SRAM[name]]
             loops.update(self.factors(name, depth, loops))
         self.emit(Opcode.GEMM, reset=int(self.chance(0.2)), **loops)
 
@@ -145,8 +151,8 @@ class _Draw:
         loops = self.loops()
         for name in ("dst", "src"):
             loops.update(self.factors(name, self.config.acc_depth, loops))
-        codes = [op for op in AluOp if op != AluOp.MUL or self.config.capabilities.mul]
-        imm = self.below(65536) - 32768 if self.chance(0.5) else self.below(81) - 40
+        codes = self.config.capabilities.alu_ops
+        imm = self.below(IMMEDIATES) + IMMEDIATE_LOW if self.chance(0.5) else self.below(81) - 40
         self.emit(
             Opcode.ALU,
             alu_opcode=codes[self.below(len(codes))],
@@ -180,7 +186,6 @@ class _Draw:
 
 
 _SRAM = {"dst": "acc", "src": "inp", "wgt": "wgt"}
-_PADS = ("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")
 
 
 def _neighbours(here: Queue) -> list[tuple[str, Queue]]:
@@ -200,9 +205,9 @@ def random_stream(
     arena = random_arena(config, rng, max(24 * unit, 2048), caps)
     draw = _Draw(config, rng, arena.size, caps)
     kinds = (draw.load, draw.load, draw.gemm, draw.alu, draw.store)
-    for mem in loadable(config):
+    for mem in sorted(config.capabilities.loadable):
         draw.load(mem)
-    for _ in range(length - len(loadable(config))):
+    for _ in range(length - len(config.capabilities.loadable)):
         kinds[draw.below(len(kinds))]()
     draw.drain()
     return np.array(draw.words, np.uint64), arena

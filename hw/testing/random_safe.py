@@ -13,17 +13,28 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.hw.isa import ISA, AluOp, Instruction, MemType, Opcode, Queue
+from vta_byoc.hw.isa import (
+    IMMEDIATE_LOW,
+    ISA,
+    MEMORY_TYPES,
+    AluOp,
+    Instruction,
+    MemType,
+    Opcode,
+    Queue,
+)
 from vta_byoc.hw.program.program import Layer, Program, Relocation, Symbol, link
+from vta_byoc.hw.testing.random_programs import IDLE, IMMEDIATES
 
 Elements = tuple[str, np.ndarray]
-_EMPTY = {
-    Queue.LOAD: (Opcode.LOAD, MemType.INP),
-    Queue.COMPUTE: (Opcode.LOAD, MemType.UOP),
-    Queue.STORE: (Opcode.STORE, MemType.OUT),
+_SOURCE = {
+    MemType.UOP: "u",
+    MemType.WGT: "w",
+    MemType.INP: "x",
+    MemType.ACC: "b",
+    MemType.ACC_8BIT: "x",
 }
-_SOURCE = {MemType.UOP: "u", MemType.WGT: "w", MemType.INP: "x", MemType.ACC: "b"}
-_SPACE = {MemType.UOP: "uop", MemType.WGT: "wgt", MemType.INP: "inp"}
+"""The symbols with data for each memory type; types without are not drawn."""
 
 
 # ---------------------------------------------------------------- tokens
@@ -155,12 +166,12 @@ class _Draw:
         """Write every memory once, in pieces."""
         for mem in (MemType.UOP, MemType.INP, MemType.WGT, MemType.ACC):
             at = 0
-            while at < self.room[_SPACE.get(mem, "acc")]:
+            while at < self.room[MEMORY_TYPES[mem].sram]:
                 at += self.load(mem, at)
 
     def load(self, mem: MemType, base: int) -> int:
         """A LOAD to ``base`` from data, or from what was stored; elements written."""
-        room = self.room[_SPACE.get(mem, "acc")] - base
+        room = self.room[MEMORY_TYPES[mem].sram] - base
         pads = {f"{a}_pad_{k}": self.below(3) * self.below(2) for a in "yx" for k in "01"}
         y_pads, x_pads = (pads[f"{a}_pad_0"] + pads[f"{a}_pad_1"] for a in "yx")
         if (y_pads + 1) * (x_pads + 1) > room:
@@ -176,10 +187,10 @@ class _Draw:
             sides = [(pads[f"{a}_pad_0"], pads[f"{a}_pad_1"]) for a in "yx"]
             for k, entry in enumerate(np.pad(rows, sides, constant_values=-1).ravel().tolist()):
                 self.uops[base + k] = (0, 0, 0) if entry < 0 else self.table[entry]
-        if mem in (MemType.ACC, MemType.ACC_8BIT):
+        if MEMORY_TYPES[mem].sram == "acc":
             self.computed -= set(target.tolist())
         reads = [(symbol, rows.reshape(-1))] if symbol in "ty" else []
-        writes = [(_SPACE.get(mem, "acc"), target)]
+        writes = [(MEMORY_TYPES[mem].sram, target)]
         index = self.stream.add(Opcode.LOAD, fields | pads | {"x_stride": stride}, reads, writes)
         self.relocations.append(Relocation(index, symbol, at))
         return count
@@ -191,7 +202,7 @@ class _Draw:
             y, x = min(y, rows), min(x, cols)
             down, right = self.below(rows - y + 1), self.below(cols - x + 1)
             return symbol, at + down * stride + right, y, x, stride
-        symbol = _SOURCE.get(mem, "x")
+        symbol = _SOURCE[mem]
         stride = (0, x, x + self.below(4))[self.below(3)]
         if (y - 1) * stride + x > self.sizes[symbol]:
             stride = 0
@@ -224,7 +235,7 @@ class _Draw:
 
     def empty(self) -> None:
         """A transfer that moves nothing, in any queue."""
-        opcode, mem = _EMPTY[Queue(self.below(3))]
+        opcode, mem = IDLE[Queue(self.below(3))]
         self.stream.add(opcode, {"mem_type": int(mem), "y_size": self.below(3)})
 
     # ------------------------------------------------------------ GEMM and ALU
@@ -269,11 +280,11 @@ class _Draw:
 
     def alu(self) -> None:
         caps = self.config.capabilities
-        codes = [op for op in AluOp if op != AluOp.MUL or caps.mul]
+        codes = caps.alu_ops
         code = codes[self.below(len(codes))]
         use_imm = 1 if code == AluOp.SHR else self.below(2)
         imm = self.below(2 * caps.max_shift + 1) - caps.max_shift
-        imm = imm if code == AluOp.SHR or self.below(2) else self.below(65536) - 32768
+        imm = imm if code == AluOp.SHR or self.below(2) else self.below(IMMEDIATES) + IMMEDIATE_LOW
         names = {"dst": "acc"} if use_imm else {"dst": "acc", "src": "acc"}
         for _ in range(24):
             fields, steps = self.loops(names)
@@ -320,12 +331,11 @@ def random_safe_program(
     draw = _Draw(config, rng)
     draw.fill()
     middle = len(draw.stream.insns)
-    loads = [MemType.UOP, MemType.INP, MemType.WGT, MemType.ACC]
-    loads += [MemType.ACC_8BIT] * config.capabilities.acc_8bit
+    loads = [mem for mem in config.capabilities.loadable if mem in _SOURCE]
 
     def load() -> None:
         mem = loads[draw.below(len(loads))]
-        draw.load(mem, draw.below(draw.room[_SPACE.get(mem, "acc")]))
+        draw.load(mem, draw.below(draw.room[MEMORY_TYPES[mem].sram]))
 
     kinds = (load, load, draw.gemm, draw.gemm, draw.alu, draw.store, draw.store, draw.empty)
     for _ in range(length):

@@ -14,9 +14,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vta_byoc.hw.config import Timing, VTAConfig
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.disassembly import format_instruction
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.hw.isa import ISA, Queue, format_instruction
+from vta_byoc.hw.isa import ISA, Queue
 from vta_byoc.hw.program.program import Layer, Program
 from vta_byoc.hw.timing.result import (
     FETCH,
@@ -31,6 +32,7 @@ from vta_byoc.hw.timing.result import (
     layer_time,
 )
 from vta_byoc.hw.timing.work import Job, Work, fetch_work, jobs_of
+from vta_byoc.hw.timing_parameters import Timing
 
 _FETCH_UNIT = 0  # the units, in port priority: fetch, then the queues
 _WAKE = 4  # an event that only makes the machine look again
@@ -220,9 +222,7 @@ class _Machine:
         tokens = self.tokens[source, queue]
         return bool(tokens) and tokens[0] <= self.now
 
-    def _stalls(
-        self, queue: Queue, unit: _QueueUnit, index: int, job: Job
-    ) -> dict[str, int]:
+    def _stalls(self, queue: Queue, unit: _QueueUnit, index: int, job: Job) -> dict[str, int]:
         """Split the wait: first for the instruction, then for each token in turn; takes them."""
         stalls: dict[str, int] = {}
         at, arrive = unit.free_at, self.arrive[index]

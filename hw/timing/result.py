@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from vta_byoc.hw.config import Timing
 from vta_byoc.hw.isa import Queue
+from vta_byoc.hw.timing_parameters import Timing
 
 FETCH, FULL, PORT = "fetch", "full queue", "memory port"
 TOKEN = {q: f"token from {q.name.lower()}" for q in Queue}
@@ -37,6 +37,7 @@ class InsnTime:
 
     @property
     def busy(self) -> int:
+        """Cycles in which it worked."""
         return self.end - self.free - sum(self.stalls.values())
 
 
@@ -55,10 +56,12 @@ class QueueTime:
 
     @property
     def stalled(self) -> int:
+        """Cycles of waiting, over all reasons."""
         return sum(self.stalls.values())
 
     @property
     def cycles(self) -> int:
+        """Cycles from the start of the program until the queue was done and drained."""
         return self.busy + self.stalled + self.drained
 
 
@@ -79,6 +82,7 @@ class LayerTime:
 
     @property
     def cycles(self) -> int:
+        """Cycles of the whole program: FINISH runs in the compute queue."""
         return self.queues[Queue.COMPUTE].cycles
 
 
@@ -114,6 +118,7 @@ class TimingResult:
 
     @property
     def milliseconds(self) -> float:
+        """The cycles as time at the clock of the timing parameters."""
         return self.cycles / (self.timing.clock_mhz * 1000)
 
 

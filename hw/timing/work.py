@@ -9,17 +9,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vta_byoc.hw.config import Timing, VTAConfig
+from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import dram_elem_bytes
+from vta_byoc.hw.disassembly import format_instruction
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.faults import Fault, fault_message
-from vta_byoc.hw.isa import ISA, AluOp, Instruction, MemType, Opcode, Queue, format_instruction
+from vta_byoc.hw.isa import (
+    INSN_BYTES,
+    ISA,
+    LOADABLE,
+    PADS,
+    STORABLE,
+    AluOp,
+    Instruction,
+    MemType,
+    Opcode,
+    Queue,
+)
+from vta_byoc.hw.timing_parameters import Timing
 
-INSN_BYTES = 16
-_LOADS = frozenset({MemType.UOP, MemType.WGT, MemType.INP, MemType.ACC, MemType.ACC_8BIT})
 PAD_START, WRITE_START, BURST_START, WRITE_BURST = 4, 1, 2, 128
 """Of the profile "chisel": cycles before padding, a STORE and a burst of it; bytes of a burst."""
-_PADS = ("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")
 
 
 @dataclass(frozen=True)
@@ -58,9 +68,7 @@ def jobs_of(config: VTAConfig, insns: np.ndarray, timing: Timing) -> list[Job]:
             "encode them with ISA.encode"
         )
     if not len(insns):
-        raise VTAError(
-            "program of 0 instructions; a program has at least FINISH; compile it again"
-        )
+        raise VTAError("program of 0 instructions; a program has at least FINISH; compile it again")
     isa, last = ISA.of(config), len(insns) - 1
     jobs = []
     for index, (word0, word1) in enumerate(insns.tolist()):
@@ -116,9 +124,9 @@ def _sides(insn: Instruction, what: str) -> tuple[Queue, ...]:
 
 def _transfer(config: VTAConfig, timing: Timing, index: int, insn: Instruction) -> Work:
     mem, store = insn["mem_type"], insn.opcode == Opcode.STORE
-    if mem not in ((MemType.OUT,) if store else _LOADS):
+    if mem not in (STORABLE if store else LOADABLE):
         raise _refused(index, insn, Fault.MEM_TYPE, mem)
-    top, bottom, left, right = (insn[p] for p in _PADS)
+    top, bottom, left, right = (insn[p] for p in PADS)
     if store and (top or bottom or left or right):
         raise _refused(index, insn, Fault.STORE_PAD)
     rows, cols = insn["y_size"], insn["x_size"]

@@ -16,11 +16,11 @@ import numpy as np
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.hw.isa import ISA, Instruction, MemType, Opcode
+from vta_byoc.hw.isa import ISA, MEMORY_TYPES, Instruction, MemType, Opcode
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.result import RunResult
 from vta_byoc.hw.sim.lane_digest import digest_of
-from vta_byoc.hw.verify.access import SRAM_OF, Loops, Transfer, decode_uops
+from vta_byoc.hw.verify.access import Loops, Transfer, decode_uops
 from vta_byoc.hw.verify.rules import disassembly, layer_of
 
 FORMAT = "vta commit log 1"
@@ -161,6 +161,7 @@ class Effect:
 
     @property
     def digest(self) -> int:
+        """The digest of this one lane; 0 where no lane differs."""
         return digest_of(self.space, self.index, self.value) if self.space else 0
 
 
@@ -193,7 +194,7 @@ def _written(config: VTAConfig, insn: Instruction, uop: np.ndarray) -> tuple[str
         if insn.opcode == Opcode.STORE:
             return "dram", np.unique(transfer.elements())
         where = transfer.sram
-        return SRAM_OF[MemType(insn["mem_type"])], np.arange(where.start, where.stop)
+        return MEMORY_TYPES[MemType(insn["mem_type"])].sram, np.arange(where.start, where.stop)
     loops = Loops(insn, decode_uops(config, uop[insn["uop_bgn"] : insn["uop_end"]]))
     return "acc", loops.touched("dst", config.acc_depth) if loops.steps else none
 
@@ -270,10 +271,13 @@ def first_difference(
     and those agree: it is the cause, not a consequence.
 
     Args:
+        left: one log.
+        right: another of the same program, or of a variant.
         variants: the logs may be of two variants of one program: other words, constants or
             addresses, but as many instructions in the same layers.
 
-    Raises VTAError for logs that cannot be compared.
+    Raises:
+        VTAError: the logs cannot be compared.
     """
     _comparable(left, right, variants)
     both = left.executed & right.executed

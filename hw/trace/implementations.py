@@ -13,8 +13,8 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.faults import INDEX_SLOT, STATUS_SLOT, Fault, fault_message
 from vta_byoc.hw.isa import Opcode
 from vta_byoc.hw.program.program import Program
+from vta_byoc.hw.reference.interleaving import POLICIES, _chooser, _Machine
 from vta_byoc.hw.reference.numpy_model import NumpyModel
-from vta_byoc.hw.reference.order import POLICIES, _chooser, _Machine
 from vta_byoc.hw.result import RunResult
 from vta_byoc.hw.trace.commit_log import CommitLog, LoggedRun, effect
 from vta_byoc.hw.verify.rules import named
@@ -26,7 +26,8 @@ class Implementation(Protocol):
     """Something that executes programs and says what each instruction wrote."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """What `--left` and `--right` of `diff` call it."""
 
     def run(self, program: Program, inputs: Inputs, until: int | None = None) -> LoggedRun:
         """Run ``program``; with ``until`` that is the last instruction executed.
@@ -44,6 +45,7 @@ class SimulatorLog:
     name: str = "sim"
 
     def run(self, program: Program, inputs: Inputs, until: int | None = None) -> LoggedRun:
+        """Run the compiled interpreter with its log."""
         # Here, not above: the other implementations need no TVM.
         from vta_byoc.hw.sim.interpreter_log import run_logged_stream
         from vta_byoc.hw.sim.simulator import fault_error, named_counters
@@ -67,6 +69,7 @@ class NumpyLog:
     name: str = "numpy"
 
     def run(self, program: Program, inputs: Inputs, until: int | None = None) -> LoggedRun:
+        """Step the model, and digest what each instruction has changed."""
         insns, arena = _start(program, inputs, until)
         model = self.model(program.config, arena)
         digests, executed = np.zeros(len(insns), np.uint64), np.zeros(len(insns), bool)
@@ -98,7 +101,7 @@ class NumpyLog:
 
 
 class _LoggingMachine(_Machine):
-    """The machine of ``hw/reference/order.py``, noting what each instruction wrote."""
+    """The machine of ``hw/reference/interleaving.py``, noting what each instruction wrote."""
 
     def __init__(self, program: Program, arena: np.ndarray) -> None:
         super().__init__(program.config, program.insns, arena, program.layers, None)
@@ -125,7 +128,7 @@ class _Reached(Exception):
 
 @dataclass(frozen=True)
 class OrderLog:
-    """The numpy model with its queues in the order of a policy of ``hw/reference/order.py``.
+    """The numpy model with its queues in the order of a policy of ``hw/reference/interleaving.py``.
 
     Entries are at the places of their instructions, in whatever order those ran.
     """
@@ -135,9 +138,11 @@ class OrderLog:
 
     @property
     def name(self) -> str:
+        """`order-`, the policy, and the seed where there is one."""
         return f"order-{self.policy}" + (f"-{self.seed}" if self.seed else "")
 
     def run(self, program: Program, inputs: Inputs, until: int | None = None) -> LoggedRun:
+        """Run in the order that the policy chooses among those that tokens allow."""
         _, arena = _start(program, inputs, until)
         choose, stopped = _chooser(self.policy, self.seed, None), ""
         size = len(program.insns) if until is None else until + 1

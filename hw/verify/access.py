@@ -12,21 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vta_byoc.hw.config import UOP_BITS, VTAConfig
+from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import dram_elem_bytes
-from vta_byoc.hw.isa import ISA, Instruction, MemType, Opcode
+from vta_byoc.hw.isa import ISA, MEMORY_TYPES, UOP_BITS, Instruction, MemType, Opcode
 
 Where = slice | np.ndarray
 """Elements of one space: a contiguous slice or an array of indices."""
-SRAM_OF: Mapping[MemType, str] = {
-    MemType.UOP: "uop",
-    MemType.WGT: "wgt",
-    MemType.INP: "inp",
-    MemType.ACC: "acc",
-    MemType.ACC_8BIT: "acc",
-    MemType.OUT: "acc",
-}
-LOADABLE = (MemType.UOP, MemType.WGT, MemType.INP, MemType.ACC, MemType.ACC_8BIT)
 
 
 @dataclass(frozen=True)
@@ -36,16 +27,6 @@ class Touch:
     space: str
     where: Where
     write: bool
-
-
-def depths(config: VTAConfig) -> dict[str, int]:
-    """Elements of each SRAM."""
-    return {
-        "uop": config.uop_depth,
-        "inp": config.inp_depth,
-        "wgt": config.wgt_depth,
-        "acc": config.acc_depth,
-    }
 
 
 def dram_grain(config: VTAConfig) -> int:
@@ -64,8 +45,14 @@ class Transfer:
 
     @classmethod
     def of(cls, config: VTAConfig, insn: Instruction) -> Transfer:
+        """The geometry of `insn`, a LOAD or STORE of a known memory type."""
         mem = MemType(insn["mem_type"])
         return cls(insn, mem, dram_elem_bytes(config, mem))
+
+    @property
+    def space(self) -> str:
+        """The SRAM that it fills or reads."""
+        return MEMORY_TYPES[self.mem].sram
 
     @property
     def empty(self) -> bool:
@@ -187,8 +174,10 @@ class Loops:
         return (moved[:, None] + self.uops[name]).reshape(-1)
 
     def repeat(self, name: str, distance: int) -> tuple[int, int] | None:
-        """(element, steps) of the closest two steps less than ``distance`` apart where ``name``
-        addresses the same element; None when there are none."""
+        """(element, steps) of the closest two steps where `name` addresses the same element.
+
+        They are less than `distance` apart; None when there are none.
+        """
         if distance <= 1:
             return None
         steps = self.window(name, distance)
@@ -199,8 +188,10 @@ class Loops:
         return None
 
     def follows(self, earlier: str, later: str) -> int | None:
-        """An element that ``later`` addresses one step after ``earlier`` did; None when there is
-        none.  The operands must lie inside their memories."""
+        """An element that `later` addresses one step after `earlier` did; None when there is none.
+
+        The operands must lie inside their memories.
+        """
         rows, cols = self.insn["iter_out"], self.insn["iter_in"]
         (out, inner), (next_out, next_in) = self._factors(earlier), self._factors(later)
         first, second = self.uops[earlier], self.uops[later]

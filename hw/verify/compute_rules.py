@@ -9,7 +9,7 @@ import numpy as np
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.faults import MAX_STEPS, Fault, fault_message
 from vta_byoc.hw.isa import AluOp, Instruction, Opcode
-from vta_byoc.hw.verify.access import Loops, decode_uops, depths, operands, reserved_uop_bits
+from vta_byoc.hw.verify.access import Loops, decode_uops, operands, reserved_uop_bits
 
 _RANGE = {"dst": Fault.DST_RANGE, "src": Fault.SRC_RANGE, "wgt": Fault.WGT_RANGE}
 _TOKEN_BITS = 0b1111 << 3
@@ -86,7 +86,7 @@ class ComputeRules:
         return found
 
     def _bounds(self, insn: Instruction, loops: Loops) -> list[tuple[str, str]]:
-        found, size = [], depths(self._config)
+        found, size = [], self._config.depths
         for name, space in operands(self._config, insn).items():
             last = loops.last(name)
             if last >= size[space]:
@@ -126,7 +126,7 @@ class ComputeRules:
         ]
 
     def _touched(self, insn: Instruction, loops: Loops, problems: list[tuple[str, str]]) -> Work:
-        size = depths(self._config)
+        size = self._config.depths
         sets = [
             (space, loops.touched(name, size[space]))
             for name, space in operands(self._config, insn).items()

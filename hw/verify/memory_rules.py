@@ -12,7 +12,7 @@ import numpy as np
 
 from vta_byoc.hw.isa import AluOp, Instruction, MemType, Opcode, Queue
 from vta_byoc.hw.program.program import STORED, Symbol
-from vta_byoc.hw.verify.access import SRAM_OF, Touch, Transfer, Where, depths, dram_grain
+from vta_byoc.hw.verify.access import Touch, Transfer, Where, dram_grain
 from vta_byoc.hw.verify.compute_rules import ComputeRules
 from vta_byoc.hw.verify.rules import Report
 from vta_byoc.hw.verify.transfer_rules import SymbolMap, check_transfer
@@ -52,8 +52,10 @@ class History:
         return int(self._last[queue, True][element])
 
     def unordered(self, queue: Queue, touch: Touch, clock: Clock) -> list[tuple[int, bool, int]]:
-        """Accesses of other queues in conflict with ``touch`` that ``clock`` does not know to be
-        finished: of each queue and kind the last one, as (instruction, did it write, element)."""
+        """Accesses of other queues in conflict with `touch` that may not have finished by `clock`.
+
+        Of each queue and kind the last one, as (instruction, did it write, element).
+        """
         found = []
         for (other, wrote), last in self._last.items():
             if other == queue or not (touch.write or wrote):
@@ -79,7 +81,7 @@ class MemoryWalk:
         self._words = program.insns.tolist()
         self._symbols = SymbolMap(program)
         self._compute = ComputeRules(program.config)
-        sizes = depths(program.config)
+        sizes = program.config.depths
         self._uops: np.ndarray = np.zeros(sizes["uop"], np.uint32)
         self._defined = {name: np.zeros(size, bool) for name, size in sizes.items()}
         self._computed: np.ndarray = np.zeros(sizes["acc"], bool)
@@ -109,7 +111,7 @@ class MemoryWalk:
     def _load(
         self, index: int, insn: Instruction, transfer: Transfer, symbol: Symbol | None
     ) -> None:
-        space = SRAM_OF[transfer.mem]
+        space = transfer.space
         if symbol is not None:
             self._read_dram(index, insn, transfer, symbol)
         if transfer.mem == MemType.UOP:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.disassembly import format_instruction
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.faults import Fault, fault_message
-from vta_byoc.hw.isa import ISA, Instruction, format_instruction
+from vta_byoc.hw.isa import ISA, Instruction
 from vta_byoc.hw.program.program import Layer, Program
 
 RULES: Mapping[str, str] = {

@@ -75,8 +75,11 @@ class _Schedule:
         return {q: line[at[q]] for q, line in self._lines.items() if at[q] < len(line)}
 
     def _run(self) -> None:
-        """To the end: after a deadlock as if the missing tokens had come, to see what else is
-        wrong.  The first queue that can goes on, so program order is kept while it is legal."""
+        """Run to the end; after a deadlock as if the missing tokens had come.
+
+        So one run finds what else is wrong.  The first queue that can goes on: program order is
+        kept while it is legal.
+        """
         for index, insn in enumerate(self.insns):
             if insn is None:
                 continue

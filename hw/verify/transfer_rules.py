@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.faults import Fault
-from vta_byoc.hw.isa import Instruction, MemType, Opcode
+from vta_byoc.hw.isa import LOADABLE, STORABLE, Instruction, MemType, Opcode
 from vta_byoc.hw.program.program import Program, Relocation, Symbol, addresses_dram, root_of
-from vta_byoc.hw.verify.access import LOADABLE, SRAM_OF, Transfer, depths
+from vta_byoc.hw.verify.access import Transfer
 from vta_byoc.hw.verify.rules import Report
 
 PADS = ("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")
@@ -71,7 +71,7 @@ def check_transfer(
 
 def _known_memory(report: Report, index: int, insn: Instruction) -> bool:
     mem, caps = insn["mem_type"], report.program.config.capabilities
-    allowed: Sequence[int] = (MemType.OUT,) if insn.opcode == Opcode.STORE else LOADABLE
+    allowed: Sequence[int] = STORABLE if insn.opcode == Opcode.STORE else LOADABLE
     if mem not in allowed:
         report.fault("mem-type", index, Fault.MEM_TYPE, mem)
         return False
@@ -83,7 +83,7 @@ def _known_memory(report: Report, index: int, insn: Instruction) -> bool:
 def _inside_sram(
     report: Report, config: VTAConfig, index: int, transfer: Transfer
 ) -> Transfer | None:
-    depth, stop = depths(config)[SRAM_OF[transfer.mem]], transfer.sram.stop
+    depth, stop = config.depths[transfer.space], transfer.sram.stop
     if stop <= depth:
         return transfer
     report.fault("sram-bounds", index, Fault.SRAM_RANGE, stop - 1, depth)

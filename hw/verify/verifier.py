@@ -13,10 +13,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from vta_byoc.hw.config import WORD_BITS
+from vta_byoc.hw.bitfields import WORD_BITS, BitField
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.faults import Fault
-from vta_byoc.hw.isa import ISA, BitField, Instruction, Opcode, Queue
+from vta_byoc.hw.isa import ISA, Instruction, Opcode, Queue
 from vta_byoc.hw.program.program import KINDS, STORED, Program, Symbol
 from vta_byoc.hw.verify.memory_rules import MemoryWalk
 from vta_byoc.hw.verify.rules import RULES, Report, Violation, summary

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks import fuzz
 from vta_byoc.hw.isa import Opcode
-from vta_byoc.hw.reference.order import POLICIES
+from vta_byoc.hw.reference.interleaving import POLICIES
 
 PROGRAMS = 4_000
 SHARE = -(-PROGRAMS // len(fuzz.MACHINES))

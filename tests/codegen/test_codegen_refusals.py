@@ -94,7 +94,8 @@ CASES: dict[str, tuple[str, str]] = {
         gemm_of(
             nest("load", "dma_copy", "i:4 k:16", 'd[i, 0, k] = T.Cast("int8", x[i, 0, k])'), x=X
         ),
-        "block load loads int32 into local.inp_buffer; INP and WGT take int8, ACC int32 or int8",
+        "block load loads int32 into local.inp_buffer; it takes int8 from DRAM; cast the tensor "
+        "before it is stored there",
     ),
     "float in the accumulator": (
         function(
@@ -378,7 +379,7 @@ def test_refused(name: str) -> None:
         (
             {"mul": False},
             stored("a[i, 0, k] * 3"),
-            "block store multiplies; this machine has no MUL (CAPABILITIES.mul is false)",
+            "block store computes MUL; this machine has no MUL (CAPABILITIES.mul is false)",
         ),
         (
             {"acc_8bit": False},

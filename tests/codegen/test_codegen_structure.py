@@ -101,7 +101,7 @@ CASES: dict[str, tuple[str, str]] = {
         function(
             f"{X} {Y}", A, LOAD, nest("idle", "alu", "i:4 k:16", "T.evaluate(i)"), STORE
         ),
-        "block idle holds Evaluate; a leaf stores one value; split it into blocks",
+        "block idle holds Evaluate; a tensorizable nest stores one value; split it into blocks",
     ),
     "a loop that starts at two": (
         function(f"{X} {Y}", A, LOAD, STORE.replace("T.serial(4)", "T.serial(2, 4)")),

@@ -14,14 +14,14 @@ from vta_byoc.codegen.uops import (
     BEST,
     FAR,
     LOOP_LIMIT,
-    PUBLISHED,
-    Folded,
-    FoldMode,
+    TUTORIALS,
+    CompressedNest,
+    LoopCompression,
     LoopDim,
     UopBuffer,
+    compress,
+    compressed_count,
     dst_distance,
-    fold,
-    fold_count,
     fuse,
 )
 from vta_byoc.hw.config import VTAConfig
@@ -32,7 +32,7 @@ SMALL = dataclasses.replace(CONFIG, log_uop_buff_size=5)
 Step = tuple[int, int, int]
 
 
-def executed(part: Folded) -> list[Step]:
+def executed(part: CompressedNest) -> list[Step]:
     """The micro-ops of one instruction in the order in which the hardware runs them."""
     steps = []
     for index in itertools.product(*(range(d.extent) for d in part.loops)):
@@ -96,14 +96,14 @@ def test_fuse() -> None:
 
 # ---------------------------------------------------------------- folding
 @pytest.mark.parametrize("config", [CONFIG, SMALL], ids=["8192 micro-ops", "8 micro-ops"])
-@pytest.mark.parametrize("mode", [BEST, PUBLISHED], ids=lambda m: m.name)
-def test_random_nests_run_the_same_steps(config: VTAConfig, mode: FoldMode) -> None:
+@pytest.mark.parametrize("mode", [BEST, TUTORIALS], ids=lambda m: m.name)
+def test_random_nests_run_the_same_steps(config: VTAConfig, mode: LoopCompression) -> None:
     for seed in range(300):
         rng = np.random.default_rng(seed)
         dims = random_dims(rng)
         base = (5, 700, 3)
         distance = int(rng.choice([1, 2, 4]))
-        parts = list(fold(config, fuse(dims), base, mode, distance=distance))
+        parts = list(compress(config, fuse(dims), base, mode, distance=distance))
         steps = [s for part in parts for s in executed(part)]
         assert Counter(steps) == Counter(nested(dims, base)), f"{seed}: {dims}"
         for part in parts:
@@ -123,7 +123,7 @@ def test_two_best_loops() -> None:
         LoopDim(3, (9, 18, 0)),
         LoopDim(8, (27, 0, 2)),
     ]
-    (part,) = fold(CONFIG, dims, (0, 0, 0))
+    (part,) = compress(CONFIG, dims, (0, 0, 0))
     assert [d.extent for d in part.loops] == [9, 8]
     assert len(part.kernel) == 6
     assert part.kernel[:3] == ((0, 0, 0), (9, 18, 0), (18, 36, 0)), "the reduction is outermost"
@@ -131,19 +131,19 @@ def test_two_best_loops() -> None:
 
 def test_published_takes_the_outermost_loops() -> None:
     dims = [LoopDim(2, (0, 1, 1)), LoopDim(3, (9, 18, 0)), LoopDim(9, (1, 2, 0))]
-    (part,) = fold(CONFIG, dims, (0, 0, 0), PUBLISHED)
+    (part,) = compress(CONFIG, dims, (0, 0, 0), TUTORIALS)
     assert [d.extent for d in part.loops] == [2, 3]
 
 
 def test_kernel_over_the_buffer_is_split() -> None:
     dims = [LoopDim(20, (1, 0, 0)), LoopDim(19, (20, 1, 0)), LoopDim(10, (0, 30, 1))]
-    parts = list(fold(SMALL, dims, (0, 0, 0), distance=1))
+    parts = list(compress(SMALL, dims, (0, 0, 0), distance=1))
     assert len(parts) == 2, "ten micro-ops of eight"
     assert [len(p.kernel) for p in parts] == [5, 5]
 
 
 def test_loop_over_the_field_is_split() -> None:
-    parts = list(fold(CONFIG, [LoopDim(40_000, (0, 1, 0))], (0, 0, 0)))
+    parts = list(compress(CONFIG, [LoopDim(40_000, (0, 1, 0))], (0, 0, 0)))
     assert sum(p.steps for p in parts) == 40_000
     assert all(d.extent <= LOOP_LIMIT for p in parts for d in p.loops)
     assert sorted(s[1] for p in parts for s in executed(p)) == list(range(40_000))
@@ -151,10 +151,10 @@ def test_loop_over_the_field_is_split() -> None:
 
 def test_one_destination_never_twice_in_an_instruction() -> None:
     """A dot product into one element has no safe distance: an instruction a step."""
-    parts = list(fold(CONFIG, [LoopDim(6, (0, 1, 1))], (0, 0, 0), distance=4))
+    parts = list(compress(CONFIG, [LoopDim(6, (0, 1, 1))], (0, 0, 0), distance=4))
     assert [p.steps for p in parts] == [1] * 6
     three = [LoopDim(6, (0, 1, 1)), LoopDim(3, (1, 0, 6))]
-    parts = list(fold(CONFIG, three, (0, 0, 0), distance=4))
+    parts = list(compress(CONFIG, three, (0, 0, 0), distance=4))
     assert [p.steps for p in parts] == [3] * 6
 
 
@@ -164,9 +164,9 @@ def test_count_is_what_fold_makes(config: VTAConfig) -> None:
     for seed in range(300):
         rng = np.random.default_rng(seed)
         dims, distance = random_dims(rng), int(rng.choice([1, 2, 4, 9]))
-        parts = list(fold(config, fuse(dims), (5, 700, 3), distance=distance))
+        parts = list(compress(config, fuse(dims), (5, 700, 3), distance=distance))
         want = len(parts), sum(len(part.kernel) for part in parts)
-        assert fold_count(config, dims, distance) == want, f"{seed}: {dims}"
+        assert compressed_count(config, dims, distance) == want, f"{seed}: {dims}"
 
 
 def test_few_destinations() -> None:
@@ -176,17 +176,17 @@ def test_few_destinations() -> None:
     for count, want in ((2, (1568, 1568)), (3, (1568, 1568)), (4, (1, 1)), (40, (1, 1))):
         channels = LoopDim(count, (1, 0, 1568))
         for dims in ([channels, reduction], [reduction, channels]):
-            assert fold_count(CONFIG, dims, 4) == want
-            for part in fold(CONFIG, dims, (0, 0, 0), distance=4):
+            assert compressed_count(CONFIG, dims, 4) == want
+            for part in compress(CONFIG, dims, (0, 0, 0), distance=4):
                 assert closest(executed(part)) >= 4
-    assert fold_count(CONFIG, [LoopDim(40_000, (1, 1, 0))], 4) == (4, 4)
-    assert fold_count(CONFIG, [], 4) == (1, 1)
+    assert compressed_count(CONFIG, [LoopDim(40_000, (1, 1, 0))], 4) == (4, 4)
+    assert compressed_count(CONFIG, [], 4) == (1, 1)
 
 
 def test_span_is_what_the_steps_touch() -> None:
     for seed in range(200):
         rng = np.random.default_rng(seed)
-        for part in fold(CONFIG, fuse(random_dims(rng)), (5, 700, 3), distance=2):
+        for part in compress(CONFIG, fuse(random_dims(rng)), (5, 700, 3), distance=2):
             steps = np.array(executed(part))
             want = zip(steps.min(axis=0).tolist(), (steps.max(axis=0) + 1).tolist(), strict=True)
             assert part.spans == tuple(want), str(seed)
@@ -233,7 +233,7 @@ def test_equal_kernels_are_loaded_once() -> None:
 
 
 def test_published_keeps_a_kernel_a_site() -> None:
-    buffer = UopBuffer(CONFIG, PUBLISHED)
+    buffer = UopBuffer(CONFIG, TUTORIALS)
     assert buffer.place(kernel(3), "a") == (0, (0, 3))
     assert buffer.place(kernel(3), "b") == (3, (0, 3)), "loaded twice, stored once"
     assert buffer.place(kernel(3), "a") == (0, None)

@@ -31,8 +31,8 @@ from vta_byoc.codegen.stream import Insn
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.isa import ISA, Instruction, MemType, Opcode
 from vta_byoc.hw.program.program import Program
+from vta_byoc.hw.reference.interleaving import POLICIES, run_interleaved
 from vta_byoc.hw.reference.numpy_model import NumpyModel
-from vta_byoc.hw.reference.order import POLICIES, run_order
 from vta_byoc.hw.testing.random_programs import random_stream
 from vta_byoc.hw.verify.access import Loops, Transfer, decode_uops
 from vta_byoc.hw.verify.verifier import check
@@ -115,12 +115,12 @@ class Chain:
     def finish(self) -> tuple[dict[str, int], dict[str, int]]:
         """Counters with reuse and without; both programs are sound and give the same bytes."""
         reuse, plain = (builder.finish() for builder in self.builders)
-        expected = run_order(plain, self.values)
+        expected = run_interleaved(plain, self.values)
         for program in (reuse, plain):
             check(program)
         Machine(reuse, self.values).run()
         for policy in POLICIES:
-            found = run_order(reuse, self.values, policy)
+            found = run_interleaved(reuse, self.values, policy)
             for name, value in expected.outputs.items():
                 np.testing.assert_array_equal(found.outputs[name], value, policy)
         return reuse.counters(), plain.counters()

@@ -15,8 +15,9 @@ from conv_cases import chosen_tiling
 from doc_pages import DOCS, blocks
 
 from vta_byoc.cost.search import Choice
-from vta_byoc.cost.usage import UOP_BYTES, Demand, Staged, Time
+from vta_byoc.cost.usage import Demand, Staged, Time
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.isa import UOP_BYTES
 from vta_byoc.strategies.conv.tile_space import conv_space
 from vta_byoc.workload.workloads import Conv2dWorkload, Epilogue, Step
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from vta_byoc.codegen.transfer import Dim, plan_transfer
+from vta_byoc.cost.dma import Axis, Run, copy_count, transfers
 from vta_byoc.cost.search import (
     MOST_SIZES,
     TOLERANCE,
-    Axis,
     Choice,
     Space,
     best,
@@ -23,11 +23,11 @@ from vta_byoc.cost.search import (
     cost_of,
     keeps_weights,
     sizes,
-    transfers,
 )
-from vta_byoc.cost.usage import Demand, Staged, Time, estimate, fits, needs, spent
-from vta_byoc.hw.config import Timing, VTAConfig
+from vta_byoc.cost.usage import Demand, Staged, Time, cycle_cost, estimate, fits, needs
+from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.timing_parameters import Timing
 from vta_byoc.workload.memory import ACC, INP, WGT
 
 CONFIG = VTAConfig()
@@ -77,6 +77,25 @@ def test_transfers_counts_what_code_generation_plans(seed: int) -> None:
     axes = [Axis(tile, stride) for tile, stride in zip(tiles, strides, strict=True)]
     axes[0] = Axis(inner, 1, padded)
     assert int(transfers(axes)) == len(plan_transfer(dims))
+
+
+@pytest.mark.parametrize("store", [False, True])
+def test_copies_with_gaps_in_sram_count_what_code_generation_plans(store: bool) -> None:
+    """Gaps that zeros fill and those that they do not, strides within the field and beyond it."""
+    rng, seen = np.random.default_rng(int(store)), set()
+    for _ in range(2000):
+        place, step, dims = 1, int(rng.choice([1, 1, 1, 3])), []
+        for _ in range(int(rng.integers(1, 5))):
+            total = int(rng.integers(1, 9))
+            dims.append(Dim(total, 0, total, step, place))
+            place *= total
+            place += int(rng.choice([0, 0, 1, 15, 16]))
+            step = step * total + int(rng.choice([0, 0, 1, 70_000]))
+        want = len(plan_transfer(dims, store=store, fill=not store))
+        runs = [Run(d.total, d.dram, d.sram) for d in dims]
+        assert int(copy_count(runs, store)) == want, dims
+        seen.add(want)
+    assert len(seen) > 10
 
 
 def test_transfers_of_arrays() -> None:
@@ -236,8 +255,8 @@ def test_calls_share_their_weights() -> None:
     for fills, slots, loads in ((1, 1, 1), (1, 2, 1), (2, 2, 1), (2, 1, 3), (3, 2, 3)):
         weights = Staged(WGT, 10, fills, 2400, fills, 0, fills, 1)
         what = demand(staged=(*demand().staged, weights))
-        _, port = spent(what, FREE, (2, slots, 2), 3)
-        _, bare = spent(demand(), FREE, (2, slots, 2))
+        _, port = cycle_cost(what, FREE, (2, slots, 2), 3)
+        _, bare = cycle_cost(demand(), FREE, (2, slots, 2))
         insns = loads * fills * 16 / 8
         assert port - bare == pytest.approx((loads * 2400 / 8 + insns) / 3)
 
@@ -279,7 +298,7 @@ def every_choice(space: Space, config: VTAConfig) -> dict[float, float]:
             tile = {"h": np.array(h), "w": np.array(w)}
             what = space.demand(tile, variant)
             cost = float(estimate(what, config, slots, space.calls))
-            port = float(spent(what, config, slots, space.calls)[1])
+            port = float(cycle_cost(what, config, slots, space.calls)[1])
             assert cost == cost_of(space, config, Choice({"h": h, "w": w}, variant, slots))
             found[cost] = min(port, found.get(cost, port))
     return found

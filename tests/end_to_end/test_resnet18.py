@@ -15,6 +15,7 @@ from models._build import calibration_inputs, sample_inputs
 from vta_byoc import VTAConfig, load_model, quantize
 from vta_byoc.graph_pack import pack_counts
 from vta_byoc.hw.counters import count_stream, dram_bytes
+from vta_byoc.hw.disassembly import format_instruction
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.isa import (
     DEP_FIELDS,
@@ -23,7 +24,6 @@ from vta_byoc.hw.isa import (
     Instruction,
     MemType,
     Opcode,
-    format_instruction,
 )
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.sim import simulator
@@ -129,7 +129,7 @@ def test_tensors_share_the_arena(compiled: Compiled, program: Program) -> None:
     """No more than the first convolution's result and what pooling makes of it, side by side."""
     assert program.peak_bytes <= (112 * 112 + 56 * 56) * 64
     kept = sum(item.nbytes for item in on_chip(compiled))
-    assert program.apart_bytes + kept >= 3 * program.peak_bytes
+    assert program.unshared_bytes + kept >= 3 * program.peak_bytes
 
 
 def test_one_fold_and_one_unpack(pmod: tvm.IRModule) -> None:
@@ -170,7 +170,7 @@ def outcome(program: Program, inputs: dict[str, np.ndarray]) -> bytes | str:
 @pytest.fixture(scope="module")
 def apart(program: Program) -> Program:
     """The same instructions; all tensors are there when it has run."""
-    return program.apart()
+    return program.without_sharing()
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,11 @@ import json
 import numpy as np
 import pytest
 
-from vta_byoc.hw.config import FieldWidths, Timing, VTAConfig
+from vta_byoc.hw.config import FieldWidths, VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.isa import ISA, Opcode
 from vta_byoc.hw.timing.engine import simulate_stream
+from vta_byoc.hw.timing_parameters import Timing
 
 
 def test_default_sizes():

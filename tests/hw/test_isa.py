@@ -4,10 +4,30 @@ from __future__ import annotations
 
 import pytest
 
-from vta_byoc.hw import isa as isa_module
-from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.config import Capabilities, VTAConfig
+from vta_byoc.hw.counters import COUNTER_NAMES, dram_elem_bytes
+from vta_byoc.hw.disassembly import format_instruction
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.hw.isa import ISA, AluOp, MemType, Opcode, Queue, format_instruction
+from vta_byoc.hw.isa import (
+    IMMEDIATE_HIGH,
+    IMMEDIATE_LOW,
+    INSN_BYTES,
+    ISA,
+    LAYOUTS,
+    LOOP_LIMIT,
+    MEMORY_TYPES,
+    PAD_LIMIT,
+    PADS,
+    SIZE_LIMIT,
+    SIZES,
+    UOP_BYTES,
+    UOP_LAYOUT,
+    AluOp,
+    MemType,
+    Opcode,
+    Queue,
+    overfull,
+)
 
 GOLDEN = [
     (
@@ -152,8 +172,63 @@ def test_queues():
     assert isa.decode(*isa.encode(Opcode.FINISH)).queue == Queue.COMPUTE
 
 
-def test_table_check_finds_a_field_named_twice(monkeypatch):
-    spec = isa_module.FieldSpec("dst", 11)
-    monkeypatch.setattr(isa_module, "UOP_LAYOUT", isa_module.Layout(((spec, spec),), 32))
-    with pytest.raises(AssertionError, match="a field is named twice"):
-        isa_module.check_table()
+def test_every_opcode_has_a_layout_that_names_each_field_once():
+    assert set(LAYOUTS) == set(Opcode)
+    for layout in (*LAYOUTS.values(), UOP_LAYOUT):
+        names = [spec.name for word in layout.words for spec in word]
+        assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("name", VTAConfig.presets())
+def test_fields_do_not_overlap_and_fit_their_words(name):
+    isa = ISA.of(VTAConfig.preset(name))
+    for fields, width in [*((f, 64) for f in isa.instructions.values()), (isa.uop, 32)]:
+        bits = [(f.word, bit) for f in fields for bit in range(f.lsb, f.lsb + f.width)]
+        assert len(bits) == len(set(bits)) and all(0 <= bit < width for _, bit in bits)
+        assert min(f.width for f in fields) >= 1
+
+
+def test_limits_are_those_of_the_fields():
+    isa = ISA.of(VTAConfig())
+    assert {isa.limit(Opcode.LOAD, name) for name in SIZES} == {SIZE_LIMIT} == {65535}
+    assert {isa.limit(Opcode.STORE, name) for name in PADS} == {PAD_LIMIT} == {15}
+    loops = {isa.limit(op, f"iter_{x}") for op in (Opcode.GEMM, Opcode.ALU) for x in ("in", "out")}
+    assert loops == {LOOP_LIMIT} == {16383}
+    imm = isa.field(Opcode.ALU, "imm")
+    assert (imm.low, imm.high) == (IMMEDIATE_LOW, IMMEDIATE_HIGH) == (-32768, 32767)
+    assert (INSN_BYTES, UOP_BYTES) == (16, 4)
+
+
+def test_words_that_do_not_fit_are_named():
+    assert overfull({"uop": 13, "inp": 11, "wgt": 10, "acc": 11}) == []
+    assert overfull({"uop": 14, "inp": 11, "wgt": 11, "acc": 12}) == [
+        "micro-op needs 35 bits of 32",
+        "GEMM word 0 needs 65 bits of 64",
+        "GEMM word 1 needs 68 bits of 64",
+        "ALU word 1 needs 68 bits of 64",
+    ]
+
+
+def test_memory_types_state_bytes_counter_and_queue():
+    config = VTAConfig(log_batch=1)
+    found = {
+        mem: (kind.opcode, kind.queue, kind.counter, dram_elem_bytes(config, mem))
+        for mem, kind in MEMORY_TYPES.items()
+    }
+    assert found == {
+        MemType.UOP: (Opcode.LOAD, Queue.COMPUTE, "uop_load_nbytes", 4),
+        MemType.WGT: (Opcode.LOAD, Queue.LOAD, "wgt_load_nbytes", 256),
+        MemType.INP: (Opcode.LOAD, Queue.LOAD, "inp_load_nbytes", 32),
+        MemType.ACC: (Opcode.LOAD, Queue.COMPUTE, "acc_load_nbytes", 128),
+        MemType.OUT: (Opcode.STORE, Queue.STORE, "out_store_nbytes", 32),
+        MemType.ACC_8BIT: (Opcode.LOAD, Queue.COMPUTE, "acc_load_nbytes", 32),
+    }
+    assert {kind.counter for kind in MEMORY_TYPES.values()} <= set(COUNTER_NAMES)
+
+
+def test_capabilities_say_what_a_machine_takes():
+    everything, least = Capabilities(), Capabilities(mul=False, acc_8bit=False)
+    assert everything.alu_ops == list(AluOp)
+    assert least.alu_ops == [AluOp.MIN, AluOp.MAX, AluOp.ADD, AluOp.SHR]
+    assert set(everything.loadable) - set(least.loadable) == {MemType.ACC_8BIT}
+    assert MemType.OUT not in everything.loadable

@@ -17,8 +17,8 @@ from vta_byoc import pipeline
 from vta_byoc.graph_pack import graph_pack
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.sim.devices import driver
 from vta_byoc.hw.sim.interpreter import symbol
-from vta_byoc.hw.sim.simulator import driver
 from vta_byoc.hw.sim.target import native_target
 from vta_byoc.ir.legality import (
     DRIVER,

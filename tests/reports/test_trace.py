@@ -11,6 +11,7 @@ from typing import Any
 from conv_cases import NetBuilder, add_work, conv_tile, rescale
 
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.disassembly import disassemble
 from vta_byoc.hw.isa import ISA, Queue
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.timing.engine import simulate
@@ -95,7 +96,7 @@ def test_names_and_details_of_instructions() -> None:
     first = next(e["args"] for e in slices("load") if e["args"].get("dram") == "x+0")
     assert first == {
         "insn": first["insn"],
-        "text": " ".join(ISA.of(SIM).disassemble(net().insns)[first["insn"]].split()),
+        "text": " ".join(disassemble(SIM, net().insns)[first["insn"]].split()),
         "dram": "x+0",
         "layer": "conv1",
         "tile": 0,

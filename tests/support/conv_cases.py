@@ -18,7 +18,7 @@ from conv_numpy import (
     rescale,
 )
 
-from vta_byoc.codegen import BEST, FoldMode, ProgramBuilder
+from vta_byoc.codegen import BEST, LoopCompression, ProgramBuilder
 from vta_byoc.cost.search import Choice, Space, cost_of
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.program.program import Program
@@ -76,11 +76,16 @@ class NetBuilder:
     """Layers in one Program next to their numpy results."""
 
     def __init__(
-        self, config: VTAConfig, seed: int = 0, fold: FoldMode = BEST, *, reuse: bool = True
+        self,
+        config: VTAConfig,
+        seed: int = 0,
+        compression: LoopCompression = BEST,
+        *,
+        reuse: bool = True,
     ):
         self.config = config
         self.rng = np.random.default_rng(seed)
-        self.builder = ProgramBuilder(config, fold, reuse_resident=reuse)
+        self.builder = ProgramBuilder(config, compression, reuse_resident=reuse)
         self.values: dict[str, np.ndarray] = {}
         self.inputs: dict[str, np.ndarray] = {}
 
@@ -178,13 +183,13 @@ def conv_case(
     config: VTAConfig,
     tile: Choice | None = None,
     seed: int = 0,
-    fold: FoldMode = BEST,
+    compression: LoopCompression = BEST,
     grouping: Grouping | None = None,
     *,
     reuse: bool = True,
 ) -> Case:
     """One convolution as a Program; with ``reuse`` as the compiler makes it."""
-    net = NetBuilder(config, seed, fold, reuse=reuse)
+    net = NetBuilder(config, seed, compression, reuse=reuse)
     net.input("x", *work.in_shapes[0])
     return net.finish(net.conv("y", "x", work, tile, "output", grouping))
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from vta_byoc.hw.config import Timing, VTAConfig
+from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.isa import ISA, AluOp, MemType, Opcode, Queue
+from vta_byoc.hw.timing_parameters import Timing
 
 SIM = VTAConfig.preset("sim")
 Insn = tuple[Opcode, dict[str, int]]

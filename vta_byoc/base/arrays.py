@@ -121,9 +121,9 @@ _PLAIN_PATH = re.compile(r"(?!\.\.?(?:/|$))[^/]+(?:/(?!\.\.?(?:/|$))[^/]+)*")
 
 
 def member_name(name: str) -> str:
-    """`name` as the name of an archive's member, without `.npy`.
+    r"""`name` as the name of an archive's member, without `.npy`.
 
-    It stays as it is, but for `%`, `\\` and control characters, and for every `/` of a name that is
+    It stays as it is, but for `%`, `\` and control characters, and for every `/` of a name that is
     no plain relative path (`/x`, `../x`, `a//b`): those become `%` and two hexadecimal digits for
     each byte of UTF-8. `array_name` is the inverse.
     """
@@ -141,8 +141,10 @@ def _percent(found: re.Match[str]) -> str:
 
 
 def save_named(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write an `.npz` file with an array for each name, whatever the name is; equal arrays make
-    equal bytes."""
+    """Write an `.npz` file with an array for each name, whatever the name is.
+
+    Equal arrays make equal bytes.
+    """
     with zipfile.ZipFile(path, "w") as archive:
         for name, array in arrays.items():
             info = zipfile.ZipInfo(member_name(name) + MEMBER, OLDEST)

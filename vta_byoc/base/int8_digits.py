@@ -26,8 +26,11 @@ def is_int8(values: np.ndarray) -> bool:
 
 
 def magnitude(values: np.ndarray) -> np.ndarray:
-    """int64: what each number adds at most to the magnitude of sums of its digits, where one digit
-    does not hold them all: its upper digit may exceed the number."""
+    """What each number adds at most to the magnitude of sums of its digits, int64.
+
+    That is more than the number where one digit does not hold them all: its upper digit may exceed
+    it.
+    """
     wide = np.asarray(values, np.int64)
     if is_int8(wide):
         return np.abs(wide)

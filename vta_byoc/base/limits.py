@@ -53,10 +53,12 @@ class Declared:
 
     @property
     def elements(self) -> int:
+        """Number of elements."""
         return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
+        """Bytes of all elements."""
         return self.elements * self.itemsize
 
 

@@ -15,5 +15,5 @@ _HARMFUL = re.compile(
 
 
 def printable(text: str) -> str:
-    """`text` with each harmful character as its escape, as `\\x1b`."""
+    r"""`text` with each harmful character as its escape, as `\x1b`."""
     return _HARMFUL.sub(lambda found: found.group().encode("unicode_escape").decode(), text)

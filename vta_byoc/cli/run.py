@@ -12,6 +12,7 @@ import click
 from vta_byoc.cli import commands
 from vta_byoc.cli.consoles import say
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.sim.devices import DRIVERS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,11 +42,10 @@ if TYPE_CHECKING:
 @commands.calibration_option
 @click.option(
     "--device",
-    type=click.Choice(["sim", "tsim", "null"]),
+    type=click.Choice(list(DRIVERS)),
     default="sim",
     show_default=True,
-    help="sim: the functional simulator; tsim: the same with cycles from the timing model; "
-    "null: a dry run that computes nothing.",
+    help="; ".join(f"{name}: {device.about}" for name, device in DRIVERS.items()) + ".",
 )
 @click.option(
     "--check",
@@ -92,8 +92,8 @@ def run(
     from vta_byoc.cli.progress import Steps
     from vta_byoc.reports.run.run import RunReport
 
-    if check and device == "null":
-        raise VTAError('--check with --device null; it computes nothing; use "--device sim"')
+    if check and not DRIVERS[device].computes:
+        raise VTAError(f'--check with --device {device}; it computes nothing; use "--device sim"')
     machine, steps = read_config(config), Steps()
     given, wanted = read_arrays(inputs), parse_shapes(shapes)
     if output is not None:

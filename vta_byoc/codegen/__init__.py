@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from vta_byoc.codegen.builder import ProgramBuilder
-from vta_byoc.codegen.leaf import PRAGMA_KEY
 from vta_byoc.codegen.linear import CodegenError
 from vta_byoc.codegen.sram import SLOTS_ATTR
-from vta_byoc.codegen.uops import BEST, PUBLISHED, FoldMode, fold_count
+from vta_byoc.codegen.tensorizable import PRAGMA_KEY
+from vta_byoc.codegen.uops import BEST, TUTORIALS, LoopCompression, compressed_count
 from vta_byoc.codegen.views import VIEWS_ATTR, View, with_views
 
 __all__ = [
     "BEST",
     "PRAGMA_KEY",
-    "PUBLISHED",
     "SLOTS_ATTR",
+    "TUTORIALS",
     "VIEWS_ATTR",
     "CodegenError",
-    "FoldMode",
+    "LoopCompression",
     "ProgramBuilder",
     "View",
-    "fold_count",
+    "compressed_count",
     "with_views",
 ]

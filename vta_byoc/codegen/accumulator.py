@@ -54,7 +54,7 @@ class Change:
 
 
 @dataclass(frozen=True, eq=False)
-class Spent:
+class Clobbered:
     """Block ``name`` made ``changes`` with the ``operands``, as write number ``when``."""
 
     name: str
@@ -68,25 +68,25 @@ class Accumulator:
 
     def __init__(self, depth: int):
         self._computed = np.zeros(depth, bool)
-        self._spender = np.zeros(depth, np.int64)
+        self._clobberer = np.zeros(depth, np.int64)
         self._written = np.zeros(depth, np.int64)
-        self._records = [Spent("")]
+        self._records = [Clobbered("")]
         self._writes = 0
 
     def cleared(self, at: Where) -> None:
         """A load or a reset wrote ``at``."""
         self._note(at, False)
-        self._spender[at] = 0
+        self._clobberer[at] = 0
 
     def computed(self, at: Where) -> None:
         """GEMM or ALU wrote ``at``, as the value of its own block."""
         self._note(at, True)
 
-    def spent(self, at: Where, spent: Spent) -> None:
+    def clobbered(self, at: Where, clobbered: Clobbered) -> None:
         """A block overwrote the values ``at`` on the way to its own."""
         self._note(at, True)
-        self._spender[at] = len(self._records)
-        self._records.append(dataclasses.replace(spent, when=self._writes))
+        self._clobberer[at] = len(self._records)
+        self._records.append(dataclasses.replace(clobbered, when=self._writes))
 
     def _note(self, at: Where, computed: bool) -> None:
         self._writes += 1
@@ -97,28 +97,28 @@ class Accumulator:
         """Whether GEMM or ALU wrote all of ``at`` last."""
         return bool(self._computed[at].all())
 
-    def refuse_spent(self, at: Where, name: str, buffer: str) -> None:
-        """Refuse block ``name`` to read ``at`` of ``buffer`` after a block spent it."""
-        spender = int(self._spender[at].max())
-        if spender:
+    def refuse_clobbered(self, at: Where, name: str, buffer: str) -> None:
+        """Refuse block ``name`` to read ``at`` of ``buffer`` after a block clobbered it."""
+        clobberer = int(self._clobberer[at].max())
+        if clobberer:
             raise CodegenError(
-                f"block {name} reads {buffer} after block {self._records[spender].name} changed it "
-                "in place; the ALU overwrites its first operand; stage a second copy"
+                f"block {name} reads {buffer} after block {self._records[clobberer].name} changed "
+                "it in place; the ALU overwrites its first operand; stage a second copy"
             )
 
     def rest_of(self, at: Where, changes: Sequence[Change]) -> Sequence[Change] | None:
         """What is left to do of ``changes`` to ``at``.
 
-        All of them where nobody spent the values; the others where a block made the first of them,
-        with operands that are still the same; None where it did something else.
+        All of them where nobody clobbered the values; the others where a block made the first of
+        them, with operands that are still the same; None where it did something else.
         """
-        spenders = self._spender[at]
-        number = int(spenders.max())
+        clobberers = self._clobberer[at]
+        number = int(clobberers.max())
         if not number:
             return changes
         record = self._records[number]
         stale = any((self._written[where] > record.when).any() for where in record.operands)
-        if stale or not record.changes or (spenders != number).any():
+        if stale or not record.changes or (clobberers != number).any():
             return None
         return _continued(record.changes, changes)
 

@@ -15,15 +15,11 @@ from tvm_ffi import structural_walk
 
 from vta_byoc.codegen.linear import CodegenError, Linear, VarTable
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.hw.isa import AluOp
+from vta_byoc.hw.isa import IMMEDIATE_HIGH, IMMEDIATE_LOW, AluOp
+from vta_byoc.workload.alu import Operation, missing, operation_of
 
-BINARY = {
-    tirx.Min: AluOp.MIN,
-    tirx.Max: AluOp.MAX,
-    tirx.Add: AluOp.ADD,
-    tirx.Mul: AluOp.MUL,
-    tirx.RShift: AluOp.SHR,
-}
+HALF_BITS = (IMMEDIATE_HIGH - IMMEDIATE_LOW).bit_length()
+"""Bits of an immediate, which is half of an int32."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +49,7 @@ class AluStep:
     src: Access | None = None
 
     def amount(self, env: Mapping[int, int]) -> int | None:
+        """The immediate for given outer loops; None where the operand is another access."""
         return None if self.imm is None else self.imm.at(env)
 
 
@@ -90,14 +87,14 @@ class AluExpression:
                 return operand
             self.steps.append(AluStep(AluOp.ADD, home, src=operand))
             return home
-        if isinstance(value, (tirx.LShift, tirx.Sub)):
+        row = operation_of(value)
+        if row is not None and row.negated:
             amount = self._number(value.b)
             if amount is not None:
                 acc = self.evaluate(value.a, home)
-                op = AluOp.ADD if isinstance(value, tirx.Sub) else AluOp.SHR
-                self.immediate(op, acc, amount.scale(-1))
+                self.immediate(row.op, acc, amount.scale(-1))
                 return acc
-        return self._binary(value, self._operation(value), home)
+        return self._binary(value, self._operation(value, row), home)
 
     def immediate(self, op: AluOp, acc: Access, imm: Linear) -> None:
         """Append ``acc op= imm``."""
@@ -108,12 +105,12 @@ class AluExpression:
         self.steps.append(AluStep(op, acc, imm=imm))
 
     def fill(self, acc: Access, value: int) -> None:
-        """Append what makes a cleared ``acc`` any int32 ``value``: two halves of 16 bits."""
-        low = _int16(value)
-        high = _int16((value - low) >> 16)
+        """Append what makes a cleared ``acc`` any int32 ``value``: two halves, as immediates."""
+        low = _low_half(value)
+        high = _low_half((value - low) >> HALF_BITS)
         if high:
             self.immediate(AluOp.ADD, acc, Linear(high))
-            self.immediate(AluOp.SHR, acc, Linear(-16))
+            self.immediate(AluOp.SHR, acc, Linear(-HALF_BITS))
         if low:
             self.immediate(AluOp.ADD, acc, Linear(low))
 
@@ -123,25 +120,27 @@ class AluExpression:
             return Linear(int(value.value))
         return None if loads_of(value) else self._table.linear(value)
 
-    def _operation(self, value: Expr) -> AluOp:
-        op = next((o for kind, o in BINARY.items() if isinstance(value, kind)), None)
-        if op is None:
+    def _operation(self, value: Expr, row: Operation | None) -> Operation:
+        if row is None or row.negated:
+            *names, last = (op.name for op in AluOp)
             raise CodegenError(
-                f"block {self._name} computes {value}; the ALU has MIN, MAX, ADD, SHR and MUL on "
-                "int32; rewrite it with those or leave it to the CPU"
+                f"block {self._name} computes {value}; the ALU has {', '.join(names)} and {last} "
+                "on int32; rewrite it with those or leave it to the CPU"
             )
-        if op == AluOp.MUL and not self._config.capabilities.mul:
+        lacks = missing(self._config, row.op)
+        if lacks:
             raise CodegenError(
-                f"block {self._name} multiplies; this machine has no MUL (CAPABILITIES.mul is "
-                "false); use shifts or leave it to the CPU"
+                f"block {self._name} computes {row.op.name}; this machine has no {row.op.name} "
+                f"(CAPABILITIES.{lacks} is false); use other operations, such as shifts, or leave "
+                "it to the CPU"
             )
-        return op
+        return row
 
-    def _binary(self, value: Expr, op: AluOp, home: Access | None) -> Access:
-        left, right = value.a, value.b
+    def _binary(self, value: Expr, row: Operation, home: Access | None) -> Access:
+        op, left, right = row.op, value.a, value.b
         # constants to the right; what is computed at home need not change an operand
         computed = home is not None and isinstance(left, TensorLoad)
-        if op != AluOp.SHR and (not loads_of(left) or (computed and _deep(right))):
+        if row.commutes and (not loads_of(left) or (computed and _deep(right))):
             left, right = right, left
         acc = self.evaluate(left, home)
         amount = self._number(right)
@@ -151,7 +150,7 @@ class AluExpression:
         before = len(self.steps)
         other = self.evaluate(right)
         self._unchanged(acc, before)
-        if op != AluOp.SHR and home is None and self._keep_right(acc, other):
+        if row.commutes and home is None and self._keep_right(acc, other):
             acc, other = other, acc
         self.steps.append(AluStep(op, acc, src=other))
         return acc
@@ -190,10 +189,10 @@ def check_immediate(name: str, op: AluOp, value: int) -> None:
             raise CodegenError(
                 f"block {name} shifts by {value}; int32 shifts are -31 to 31; shift by less"
             )
-    elif not -(1 << 15) <= value < 1 << 15:
+    elif not IMMEDIATE_LOW <= value <= IMMEDIATE_HIGH:
         raise CodegenError(
-            f"block {name}: {op.name} by {value}; an immediate holds -32768 to 32767; "
-            "fold the constant into the bias or load it as a tensor"
+            f"block {name}: {op.name} by {value}; an immediate holds {IMMEDIATE_LOW} to "
+            f"{IMMEDIATE_HIGH}; fold the constant into the bias or load it as a tensor"
         )
 
 
@@ -208,6 +207,6 @@ def _deep(value: Expr) -> bool:
     return not isinstance(value, TensorLoad) and bool(loads_of(value))
 
 
-def _int16(value: int) -> int:
-    """The low 16 bits of ``value`` as a signed number."""
-    return (value + (1 << 15)) % (1 << 16) - (1 << 15)
+def _low_half(value: int) -> int:
+    """The low bits of ``value`` that an immediate holds, as a signed number."""
+    return (value - IMMEDIATE_LOW) % (1 << HALF_BITS) + IMMEDIATE_LOW

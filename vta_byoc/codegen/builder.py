@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from tvm import tirx
 
-from vta_byoc.codegen.emit import UOPS, ZEROS, LeafEmitter
+from vta_byoc.codegen.emit import UOPS, ZEROS, NestEmitter
 from vta_byoc.codegen.linear import CodegenError
 from vta_byoc.codegen.resident import Residency
 from vta_byoc.codegen.stream import DRAM, Interval, TokenAssigner, layer_spans
-from vta_byoc.codegen.uops import BEST, FoldMode, UopBuffer
+from vta_byoc.codegen.uops import BEST, LoopCompression, UopBuffer
 from vta_byoc.codegen.views import View, check_view, views_of
 from vta_byoc.codegen.walk import Walker, lower
 from vta_byoc.hw.config import VTAConfig
@@ -41,13 +41,19 @@ class ProgramBuilder:
     ``reuse_resident`` leaves out every LOAD of what is in its place in SRAM already.
     """
 
-    def __init__(self, config: VTAConfig, fold: FoldMode = BEST, *, reuse_resident: bool = False):
+    def __init__(
+        self,
+        config: VTAConfig,
+        compression: LoopCompression = BEST,
+        *,
+        reuse_resident: bool = False,
+    ):
         self._config = config
-        self._fold = fold
+        self._compression = compression
         self._symbols: list[Symbol] = []
         self._names: set[str] = set()
         self._constants: dict[str, np.ndarray] = {}
-        self._uops = UopBuffer(config, fold)
+        self._uops = UopBuffer(config, compression)
         self._tokens = TokenAssigner(config.capabilities.max_tokens)
         self._layers: list[tuple[str, str]] = []
         self._needs_zeros = False
@@ -155,7 +161,7 @@ class ProgramBuilder:
         try:
             symbols = self._bind(lowered, args)
             number = self._number(name, args[-1])
-            emitter = LeafEmitter(self._config, self._uops, self._fold, symbols, number)
+            emitter = NestEmitter(self._config, self._uops, self._compression, symbols, number)
             Walker(self._config, lowered, emitter).run()
         except CodegenError as err:
             raise CodegenError(f"layer {name}: {err}") from err

@@ -1,26 +1,26 @@
-"""Load and store leaves to 2-D transfers between a DRAM tensor and SRAM."""
+"""Nests that load and store to 2-D transfers between a DRAM tensor and SRAM."""
 
 from __future__ import annotations
 
 from vta_byoc.codegen.alu import Access
 from vta_byoc.codegen.execution import Execution
-from vta_byoc.codegen.linear import Box, CodegenError
+from vta_byoc.codegen.linear import CodegenError, Domain
 from vta_byoc.codegen.transfer import NOTHING, UNIT, Dim, Piece, plan_transfer
 
 
-def load_pieces(run: Execution, data: Box | None, room: int | None) -> list[Piece]:
+def load_pieces(run: Execution, data: Domain | None, room: int | None) -> list[Piece]:
     """The transfers of a load whose part ``data`` comes from DRAM; the rest is zero.
 
     Pieces count DRAM from the first datum, SRAM from where the destination begins.  ``room``: the
     elements of the SRAM buffer from there on, if none of it is in use yet, so that zeros may be
     written between the rows of the tile.
     """
-    leaf = run.leaf
-    run.check_lanes(leaf.dst)
-    if data is None or leaf.src is None:
-        dims = [Dim(d.extent, 0, 0, 0, d.strides[0]) for d in run.dims(leaf.dst)]
+    nest = run.nest
+    run.check_lanes(nest.dst)
+    if data is None or nest.src is None:
+        dims = [Dim(d.extent, 0, 0, 0, d.strides[0]) for d in run.dims(nest.dst)]
         return plan_transfer([*dims, NOTHING])
-    dims = _plan(run, data, leaf.dst, leaf.src)
+    dims = _plan(run, data, nest.dst, nest.src)
     if room is not None:
         pieces = plan_transfer(dims, fill=True)
         if max(p.sram + p.sram_elems for p in pieces) <= room:
@@ -30,14 +30,14 @@ def load_pieces(run: Execution, data: Box | None, room: int | None) -> list[Piec
 
 def store_pieces(run: Execution) -> list[Piece]:
     """As :func:`load_pieces`, from SRAM to DRAM."""
-    leaf = run.leaf
-    assert leaf.src is not None
-    return plan_transfer(_plan(run, run.box, leaf.src, leaf.dst), store=True)
+    nest = run.nest
+    assert nest.src is not None
+    return plan_transfer(_plan(run, run.domain, nest.src, nest.dst), store=True)
 
 
-def _plan(run: Execution, data: Box, chip: Access, dram: Access) -> list[Dim]:
+def _plan(run: Execution, data: Domain, chip: Access, dram: Access) -> list[Dim]:
     """The loops of the copy."""
-    unit, name = run.unit(chip), run.leaf.name
+    unit, name = run.unit(chip), run.nest.name
     dims = []
     for (var, low, high), (first, last) in zip(run.ranges(), data, strict=True):
         step, outside = chip.flat.coef(var), dram.flat.coef(var)

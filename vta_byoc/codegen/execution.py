@@ -1,4 +1,4 @@
-"""Executions of a leaf: its accesses as SRAM elements and as loops over elements.
+"""Executions of a nest: its accesses as SRAM elements and as loops over elements.
 
 A loop either runs over whole elements or over the lanes of one; every nest is checked to be so.
 Turns of the outer loops that differ only in where DRAM is addressed share one execution, and what
@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 from vta_byoc.codegen.accumulator import Where, elements
 from vta_byoc.codegen.alu import Access, AluStep, check_immediate
-from vta_byoc.codegen.leaf import Leaf
-from vta_byoc.codegen.linear import Box, Clip, CodegenError, Linear
+from vta_byoc.codegen.linear import Clip, CodegenError, Domain, Linear
 from vta_byoc.codegen.sram import SramMap
+from vta_byoc.codegen.tensorizable import TensorizableNest
 from vta_byoc.codegen.uops import LoopDim
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.isa import AluOp
@@ -26,15 +26,15 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, eq=False)
 class Execution:
-    """``leaf`` over ``box`` of its own loops.
+    """``nest`` over ``domain`` of its own loops.
 
-    ``places`` are the SRAM elements of its accesses at the corner of the box, ``steps`` those of
-    the leaf with immediates that are numbers.
+    ``places`` are the SRAM elements of its accesses at the corner of the domain, ``steps`` those of
+    the nest with immediates that are numbers.
     """
 
     config: VTAConfig
-    leaf: Leaf
-    box: Box
+    nest: TensorizableNest
+    domain: Domain
     places: Mapping[Access, int]
     steps: Sequence[AluStep]
     _known: dict[Hashable, Any] = field(default_factory=dict)
@@ -52,10 +52,10 @@ class Execution:
 
     def ranges(self) -> list[tuple[int, int, int]]:
         """(variable, low, high) of each loop."""
-        return [(v, *r) for (v, _), r in zip(self.leaf.loops, self.box, strict=True)]
+        return [(v, *r) for (v, _), r in zip(self.nest.loops, self.domain, strict=True)]
 
     def at(self, access: Access) -> int:
-        """SRAM element of ``access`` at the corner of the box."""
+        """SRAM element of ``access`` at the corner of the domain."""
         return self.places[access]
 
     def where(self, access: Access) -> Where:
@@ -73,13 +73,13 @@ class Execution:
             if inside(strides, units):
                 if lanes_alike and len(set(strides)) > 1:
                     raise CodegenError(
-                        f"block {self.leaf.name}: a lane loop steps {strides}; the ALU works lane "
+                        f"block {self.nest.name}: a lane loop steps {strides}; the ALU works lane "
                         "by lane; give every operand the same lanes"
                     )
                 continue
             if any(s % u for s, u in zip(strides, units, strict=True)):
                 raise CodegenError(
-                    f"block {self.leaf.name}: a loop steps {strides} scalars, elements hold "
+                    f"block {self.nest.name}: a loop steps {strides} scalars, elements hold "
                     f"{units}; keep the batch and channel lanes innermost and whole"
                 )
             parts = [s // u for s, u in zip(strides, units, strict=True)]
@@ -103,7 +103,7 @@ class Execution:
         if total != unit:
             rows = self.config.block if access.scope == WGT else self.config.batch
             raise CodegenError(
-                f"block {self.leaf.name}: lane loops cover {total} scalars; an element of "
+                f"block {self.nest.name}: lane loops cover {total} scalars; an element of "
                 f"{access.scope} has {unit} ({rows}x{self.config.block}); split the loops at whole "
                 "elements"
             )
@@ -113,11 +113,11 @@ class Execution:
         block = self.config.block
         allowed = {(block, block, 0), (1, 0, block), (0, 1, 1)}
         units = [self.unit(a) for a in (dst, src, wgt)]
-        for var, extent in self.leaf.loops:
+        for var, extent in self.nest.loops:
             lanes = tuple(a.flat.coef(var) for a in (dst, src, wgt))
             if extent > 1 and inside(lanes, units) and lanes not in allowed:
                 raise CodegenError(
-                    f"block {self.leaf.name}: a lane loop steps {lanes} in acc, inp, wgt; GEMM "
+                    f"block {self.nest.name}: a lane loop steps {lanes} in acc, inp, wgt; GEMM "
                     "computes acc[b, o] += inp[b, k] * wgt[o, k]; transpose the weights when "
                     "packing"
                 )
@@ -133,57 +133,57 @@ class _Place:
         self._outer = Linear(access.flat.const, terms)
         self._own = [(k, coef) for k, coef in enumerate(own) if coef]
 
-    def at(self, env: Mapping[int, int], box: Box) -> int:
-        """The offset at the corner of ``box``."""
-        return self._outer.at(env) + sum(coef * box[k][0] for k, coef in self._own)
+    def at(self, env: Mapping[int, int], domain: Domain) -> int:
+        """The offset at the corner of ``domain``."""
+        return self._outer.at(env) + sum(coef * domain[k][0] for k, coef in self._own)
 
 
 class Site:
-    """A leaf and its executions."""
+    """A nest and its executions."""
 
-    def __init__(self, config: VTAConfig, leaf: Leaf):
-        self.leaf = leaf
+    def __init__(self, config: VTAConfig, nest: TensorizableNest):
+        self.nest = nest
         self._config = config
-        self._where = Clip(leaf.where, leaf.loops)
-        self._pad = Clip(leaf.pad, leaf.loops)
+        self._where = Clip(nest.where, nest.loops)
+        self._pad = Clip(nest.pad, nest.loops)
         self._chip = [
-            (a, element_scalars(config, a.scope), _Place(a, leaf.loops)) for a in leaf.on_chip
+            (a, element_scalars(config, a.scope), _Place(a, nest.loops)) for a in nest.on_chip
         ]
-        dram = leaf.dst if leaf.kind == "store" else leaf.src
-        self._dram = _Place(dram, leaf.loops) if dram and in_dram(dram.scope) else None
-        self._varies = any(step.imm is not None and step.imm.terms for step in leaf.steps)
+        dram = nest.dst if nest.kind == "store" else nest.src
+        self._dram = _Place(dram, nest.loops) if dram and in_dram(dram.scope) else None
+        self._varies = any(step.imm is not None and step.imm.terms for step in nest.steps)
         self._steps = [] if self._varies else self._numbered({})
         self._known: dict[Hashable, Execution] = {}
 
     def execution(self, env: Mapping[int, int], sram: SramMap) -> Execution | None:
-        """With outer loop values ``env``; None where the leaf's predicate leaves nothing."""
-        box = self._where.box(env)
-        if box is None:
+        """With outer loop values ``env``; None where the nest's predicate leaves nothing."""
+        domain = self._where.domain(env)
+        if domain is None:
             return None
-        places = tuple(self._element(a, unit, p.at(env, box), sram) for a, unit, p in self._chip)
+        places = tuple(self._element(a, unit, p.at(env, domain), sram) for a, unit, p in self._chip)
         steps = self._numbered(env) if self._varies else self._steps
-        key = (box, places, *(step.imm for step in steps)) if self._varies else (box, places)
+        key = (domain, places, *(step.imm for step in steps)) if self._varies else (domain, places)
         if key not in self._known:
             named = dict(zip((a for a, _, _ in self._chip), places, strict=True))
-            self._known[key] = Execution(self._config, self.leaf, box, named, steps)
+            self._known[key] = Execution(self._config, self.nest, domain, named, steps)
         return self._known[key]
 
-    def data(self, env: Mapping[int, int], box: Box) -> Box | None:
-        """The part of ``box`` that comes from DRAM, or None where all of it is padding."""
-        pad = self._pad.box(env)
+    def data(self, env: Mapping[int, int], domain: Domain) -> Domain | None:
+        """The part of ``domain`` that comes from DRAM, or None where all of it is padding."""
+        pad = self._pad.domain(env)
         if pad is None or self._dram is None:
             return None
-        data = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(box, pad, strict=True))
+        data = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(domain, pad, strict=True))
         return None if any(first >= last for first, last in data) else data
 
-    def first(self, env: Mapping[int, int], data: Box, unit: int) -> int:
+    def first(self, env: Mapping[int, int], data: Domain, unit: int) -> int:
         """DRAM element at the corner of ``data``."""
         assert self._dram is not None
         offset = self._dram.at(env, data)
         start, lane = divmod(offset, unit)
         if lane:
             raise CodegenError(
-                f"block {self.leaf.name}: DRAM offset {offset} scalars is not a multiple of "
+                f"block {self.nest.name}: DRAM offset {offset} scalars is not a multiple of "
                 f"{unit}; tiles start at whole elements"
             )
         return start
@@ -192,18 +192,18 @@ class Site:
         element, lane = divmod(offset, unit)
         if lane:
             raise CodegenError(
-                f"block {self.leaf.name}: {access.buffer.name} starts at lane {lane} of an element "
+                f"block {self.nest.name}: {access.buffer.name} starts at lane {lane} of an element "
                 f"of {unit}; start at whole elements"
             )
         return element + sram[access.buffer].base
 
     def _numbered(self, env: Mapping[int, int]) -> list[AluStep]:
-        """The leaf's steps with numbers for immediates; no shifts by nothing."""
+        """The nest's steps with numbers for immediates; no shifts by nothing."""
         steps = []
-        for step in self.leaf.steps:
+        for step in self.nest.steps:
             amount = step.amount(env)
             if amount is not None:
-                check_immediate(self.leaf.name, step.op, amount)
+                check_immediate(self.nest.name, step.op, amount)
             if step.op == AluOp.SHR and amount == 0:
                 continue
             imm = None if amount is None else Linear(amount)

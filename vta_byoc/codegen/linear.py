@@ -28,6 +28,7 @@ class Linear:
 
     @classmethod
     def of(cls, const: int, terms: Mapping[int, int]) -> Linear:
+        """The form with the coefficients `terms`, of which those that are 0 are dropped."""
         return cls(const, tuple(sorted((v, c) for v, c in terms.items() if c)))
 
     def coef(self, var: int) -> int:
@@ -161,7 +162,7 @@ def bounds_of(cond: Expr, table: VarTable) -> list[Bound]:
     return [Bound(sides[large] + sides[small].scale(-1) + Linear(extra), str(cond))]
 
 
-Box = tuple[tuple[int, int], ...]
+Domain = tuple[tuple[int, int], ...]
 """[low, high) of each loop of a nest."""
 
 
@@ -169,7 +170,7 @@ class Clip:
     """Where ``bounds`` hold in a nest of ``loops`` (variable, extent)."""
 
     def __init__(self, bounds: Sequence[Bound], loops: Sequence[tuple[int, int]]):
-        self._full: Box = tuple((0, extent) for _, extent in loops)
+        self._full: Domain = tuple((0, extent) for _, extent in loops)
         self._conditions = [self._condition(bound, loops) for bound in bounds]
 
     @staticmethod
@@ -191,11 +192,11 @@ class Clip:
         outer = Linear(bound.form.const, tuple(t for t in bound.form.terms if t[0] not in own))
         return outer, inner[0] if inner else None
 
-    def box(self, env: Mapping[int, int]) -> Box | None:
+    def domain(self, env: Mapping[int, int]) -> Domain | None:
         """The part of every loop where all bounds hold with outer values ``env``; None: nothing."""
         if not self._conditions:
             return self._full
-        box = list(self._full)
+        domain = list(self._full)
         for outer, inner in self._conditions:
             base = outer.at(env)
             if inner is None:
@@ -203,12 +204,12 @@ class Clip:
                     return None
                 continue
             k, coef = inner
-            low, high = box[k]
+            low, high = domain[k]
             if coef > 0:
                 low = max(low, -(base // coef))
             else:
                 high = min(high, base // -coef + 1)
             if low >= high:
                 return None
-            box[k] = (low, high)
-        return tuple(box)
+            domain[k] = (low, high)
+        return tuple(domain)

@@ -1,4 +1,4 @@
-"""The loops, blocks and leaves of a lowered PrimFunc as plain Python objects.
+"""The loops, blocks and innermost nests of a lowered PrimFunc as plain Python objects.
 
 They are read once; walking them with concrete loop values then costs no call into TVM.
 """
@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from tvm import tirx
 from tvm.s_tir import SBlockRealize
 
-from vta_byoc.codegen.leaf import PRAGMA_KEY, Classifier, Leaf
 from vta_byoc.codegen.linear import CodegenError, VarTable
+from vta_byoc.codegen.tensorizable import PRAGMA_KEY, Classifier, TensorizableNest
 from vta_byoc.workload.memory import SRAM_SCOPES
 
 
@@ -33,11 +33,11 @@ class Block:
     buffers: list[tirx.Var] = field(default_factory=list)
 
 
-Node = Loop | Block | Leaf
+Node = Loop | Block | TensorizableNest
 
 
 class Reader:
-    """Turns statements into nodes; refuses what is neither a leaf nor around leaves."""
+    """Turns statements into nodes; refuses what is neither a loop nest nor around one."""
 
     def __init__(self, table: VarTable, classifier: Classifier):
         self._table = table
@@ -54,9 +54,9 @@ class Reader:
             )
         chain = leaf_chain(stmt)
         if chain is not None:
-            leaf = self._classifier.classify(*chain)
-            if not leaf.immediates_vary:
-                return leaf
+            nest = self._classifier.classify(*chain)
+            if not nest.immediates_vary:
+                return nest
         if isinstance(stmt, tirx.For):
             return self._loop(stmt, threaded)
         return self._block(stmt, threaded)

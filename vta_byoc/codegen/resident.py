@@ -16,8 +16,7 @@ from vta_byoc.codegen.emit import ZEROS
 from vta_byoc.codegen.stream import DRAM, Insn
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import dram_elem_bytes
-from vta_byoc.hw.isa import MemType, Opcode
-from vta_byoc.hw.verify.access import depths
+from vta_byoc.hw.isa import PADS, MemType, Opcode
 
 UNKNOWN = -1
 """Of an element that GEMM or ALU wrote, or whose copy in DRAM was overwritten."""
@@ -33,7 +32,7 @@ class Residency:
         self._config = config
         self._held = {
             space: np.full(depth, UNKNOWN, np.int64)
-            for space, depth in depths(config).items()
+            for space, depth in config.depths.items()
             if space != "uop"
         }
         self._names: dict[str, dict[MemType, int]] = {}
@@ -69,7 +68,7 @@ class Residency:
             fields["y_size"],
             fields["x_size"],
             fields["x_stride"],
-            *(fields[pad] for pad in ("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")),
+            *(fields[pad] for pad in PADS),
         )
         if source == DRAM + ZEROS:
             return np.full(len(offsets), ZERO)

@@ -11,15 +11,10 @@ from tvm.s_tir import SBlockRealize
 from vta_byoc.codegen.linear import CodegenError, VarTable
 from vta_byoc.codegen.nest import extent_of
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.workload.memory import ACC, INP, SRAM_SCOPES, WGT, element_scalars
+from vta_byoc.workload.memory import SRAM_SCOPES, depth_of, element_scalars
 
 SLOTS_ATTR = "vta.slots"
 DEFAULT_SLOTS = 2
-
-
-def depth_of(config: VTAConfig, scope: str) -> int:
-    """Elements of the SRAM behind ``scope``."""
-    return {INP: config.inp_depth, WGT: config.wgt_depth, ACC: config.acc_depth}[scope]
 
 
 class Tile:

@@ -40,9 +40,11 @@ class Insn:
     layer: int = 0
 
     def push(self, to: Queue) -> None:
+        """Push a token to queue `to` when done."""
         self.fields["push_next" if to > self.queue else "push_prev"] = 1
 
     def pop(self, source: Queue) -> None:
+        """Wait for a token of queue `source` before the start."""
         self.fields["pop_next" if source > self.queue else "pop_prev"] = 1
 
 

@@ -12,11 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vta_byoc.codegen.linear import CodegenError
-
-SIZE_LIMIT = 0xFFFF
-"""Largest size and stride of a transfer: fields of 16 bits (`hw/isa.py`)."""
-PAD_LIMIT = 15
-"""Most padding on one side of a transfer: fields of 4 bits (`hw/isa.py`)."""
+from vta_byoc.hw.isa import PAD_LIMIT, SIZE_LIMIT
+from vta_byoc.workload.dma import are_rows, is_row, runs_on
 
 
 @dataclass(frozen=True)
@@ -35,7 +32,13 @@ class Dim:
 
     @property
     def padded(self) -> bool:
+        """Whether some positions are zeros."""
         return self.low > 0 or self.high < self.total
+
+    @property
+    def pitch(self) -> int:
+        """The stride in DRAM; a single datum is dense whatever its stride."""
+        return 1 if self.high - self.low == 1 else self.dram
 
 
 UNIT = Dim(1, 0, 1, 1, 1)
@@ -78,9 +81,9 @@ def plan_transfer(dims: Sequence[Dim], store: bool = False, fill: bool = False) 
     """
     dims = sorted((d for d in dims if d.total > 1 or d.padded), key=lambda d: -d.sram)
     if any(d.high <= d.low for d in dims):
-        return _zero_box(dims, 0)
+        return _zero_region(dims, 0)
     dims = _merge(dims)
-    x = dims.pop() if dims and dims[-1].sram == 1 and _dense(dims[-1]) else UNIT
+    x = dims.pop() if dims and is_row(dims[-1].pitch, dims[-1].sram) else UNIT
     _check_nesting([*dims, x])
     if store and any(d.padded for d in (*dims, x)):
         raise CodegenError("a store cannot pad; store only what is inside the tensor")
@@ -91,10 +94,6 @@ def plan_transfer(dims: Sequence[Dim], store: bool = False, fill: bool = False) 
     return _enumerate(dims, y, x)
 
 
-def _dense(dim: Dim) -> bool:
-    return dim.dram == 1 or dim.high - dim.low == 1
-
-
 def _merge(dims: list[Dim]) -> list[Dim]:
     merged: list[Dim] = []
     for d in reversed(dims):
@@ -102,8 +101,7 @@ def _merge(dims: list[Dim]) -> list[Dim]:
         if (
             inner is not None
             and not (inner.padded or d.padded)
-            and d.sram == inner.total * inner.sram
-            and d.dram == inner.total * inner.dram
+            and runs_on(d.dram, d.sram, inner.total * inner.dram, inner.total * inner.sram)
         ):
             total = d.total * inner.total
             merged[-1] = Dim(total, 0, total, inner.dram, inner.sram)
@@ -125,12 +123,10 @@ def _check_nesting(dims: Sequence[Dim]) -> None:
 
 def _row_fits(y: Dim, x: Dim, fill: bool) -> bool:
     """Whether ``y`` can be the row loop around ``x`` in one instruction."""
-    if not 0 <= y.dram <= SIZE_LIMIT or x.total > SIZE_LIMIT:
+    left, right = x.low, x.total - x.high
+    if x.total > SIZE_LIMIT or max(left, right) > PAD_LIMIT:
         return False
-    if x.low > PAD_LIMIT or x.total - x.high > PAD_LIMIT:
-        return False
-    gap = y.sram - x.total
-    return gap == 0 or (fill and 0 < gap <= PAD_LIMIT - (x.total - x.high))
+    return bool(are_rows(y.dram, y.sram - x.total, PAD_LIMIT - right if fill else 0))
 
 
 def _fill_gap(x: Dim, y: Dim) -> Dim:
@@ -143,7 +139,7 @@ def _enumerate(outer: list[Dim], y: Dim, x: Dim) -> list[Piece]:
     for index in itertools.product(*(range(d.total) for d in outer)):
         sram = sum(i * d.sram for i, d in zip(index, outer, strict=True))
         if any(not d.low <= i < d.high for i, d in zip(index, outer, strict=True)):
-            pieces += _zero_box([y, x], sram)
+            pieces += _zero_region([y, x], sram)
             continue
         dram = sum((i - d.low) * d.dram for i, d in zip(index, outer, strict=True))
         pieces += _rows(y, x, dram, sram)
@@ -163,33 +159,29 @@ def _rows(y: Dim, x: Dim, dram: int, sram: int) -> list[Piece]:
         pads = (top if start == 0 else 0, bottom if start + count == rows else 0)
         at = sram + (first + (top + start if start else 0)) * row
         pieces += _columns(count, y, x, dram + start * y.dram, at, pads)
-    return pieces + _zeros(
-        sram + (y.high + bottom) * row, (y.total - y.high - bottom) * row
-    )
+    return pieces + _zeros(sram + (y.high + bottom) * row, (y.total - y.high - bottom) * row)
 
 
-def _columns(
-    rows: int, y: Dim, x: Dim, dram: int, sram: int, pads: tuple[int, int]
-) -> list[Piece]:
+def _columns(rows: int, y: Dim, x: Dim, dram: int, sram: int, pads: tuple[int, int]) -> list[Piece]:
     left, right = min(x.low, PAD_LIMIT), min(x.total - x.high, PAD_LIMIT)
     wide = x.low > left or x.total - x.high > right or x.high - x.low > SIZE_LIMIT
     if not wide:
         stride = y.dram if rows > 1 else x.high - x.low
-        box = (pads[0], pads[1], left, right)
-        return [Piece(dram, sram, rows, x.high - x.low, stride, box)]
+        around = (pads[0], pads[1], left, right)
+        return [Piece(dram, sram, rows, x.high - x.low, stride, around)]
     if rows > 1 or pads != (0, 0):
         raise AssertionError("a wide row stands alone")
     pieces = _zeros(sram, x.low - left)
     width = x.high - x.low
     for start in range(0, width, SIZE_LIMIT):
         count = min(SIZE_LIMIT, width - start)
-        box = (0, 0, left if start == 0 else 0, right if start + count == width else 0)
+        around = (0, 0, left if start == 0 else 0, right if start + count == width else 0)
         at = sram + x.low - left + (left + start if start else 0)
-        pieces.append(Piece(dram + start, at, 1, count, count, box))
+        pieces.append(Piece(dram + start, at, 1, count, count, around))
     return pieces + _zeros(sram + x.high + right, x.total - x.high - right)
 
 
-def _zero_box(dims: Sequence[Dim], sram: int) -> list[Piece]:
+def _zero_region(dims: Sequence[Dim], sram: int) -> list[Piece]:
     """Zeros over a box of SRAM positions (every position of ``dims``)."""
     flat = [dataclasses.replace(d, low=0, high=d.total) for d in dims if d.total > 1]
     flat = _merge([dataclasses.replace(d, dram=d.sram) for d in flat])
@@ -208,8 +200,8 @@ def _zeros(sram: int, count: int) -> list[Piece]:
     while count > 0:
         cols = min(count, width)
         rows = min(count // cols, width)
-        box = (*_around(rows), *_around(cols))
-        pieces.append(Piece(0, sram, 1, 1, 1, box, zero=True))
+        around = (*_around(rows), *_around(cols))
+        pieces.append(Piece(0, sram, 1, 1, 1, around, zero=True))
         sram += rows * cols
         count -= rows * cols
     return pieces

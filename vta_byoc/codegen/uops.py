@@ -15,10 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vta_byoc.hw.config import LOOP_BITS, VTAConfig
-from vta_byoc.hw.isa import ISA
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.isa import ISA, LOOP_LIMIT
 
-LOOP_LIMIT = (1 << LOOP_BITS) - 1
 FAR = 1 << 62
 Base = tuple[int, int, int]
 
@@ -42,7 +41,7 @@ class LoopDim:
 
 
 @dataclass(frozen=True)
-class FoldMode:
+class LoopCompression:
     """How loops become hardware loops and kernels.
 
     ``best`` picks the two loops that leave the smallest kernel and shares equal kernels.  The
@@ -57,12 +56,12 @@ class FoldMode:
     share_sites: bool = True
 
 
-BEST = FoldMode()
-PUBLISHED = FoldMode("published", outermost=True, fuse_reset=False, share_sites=False)
+BEST = LoopCompression()
+TUTORIALS = LoopCompression("tutorials", outermost=True, fuse_reset=False, share_sites=False)
 
 
 @dataclass(frozen=True)
-class Folded:
+class CompressedNest:
     """A nest as one instruction: up to two hardware loops around a kernel.
 
     ``spans`` are [low, high) of the SRAM elements of each operand.
@@ -92,30 +91,30 @@ def fuse(dims: Sequence[LoopDim]) -> list[LoopDim]:
     return out
 
 
-def fold(
+def compress(
     config: VTAConfig,
     dims: Sequence[LoopDim],
     base: Base,
-    mode: FoldMode = BEST,
+    mode: LoopCompression = BEST,
     *,
     distance: int = 1,
-) -> Iterator[Folded]:
+) -> Iterator[CompressedNest]:
     """Instructions that together run ``dims`` (already fused) from SRAM indices ``base``."""
     dims = tuple(dims)
     hw, split = _plan(dims, mode, distance, config.uop_depth)
     if split is None:
         rest = [d for k, d in enumerate(dims) if k not in hw]
         loops = tuple(dims[k] for k in hw)
-        yield Folded(loops, _kernel(rest, base), _spans(dims, base))
+        yield CompressedNest(loops, _kernel(rest, base), _spans(dims, base))
         return
     k, size = split
     for start in range(0, dims[k].extent, size):
         part = _resized(dims, k, min(size, dims[k].extent - start))
-        yield from fold(config, part, _shift(base, dims[k], start), mode, distance=distance)
+        yield from compress(config, part, _shift(base, dims[k], start), mode, distance=distance)
 
 
-def fold_count(config: VTAConfig, dims: Sequence[LoopDim], distance: int) -> tuple[int, int]:
-    """(instructions, micro-ops of their kernels) that :func:`fold` makes of ``dims``, any loops.
+def compressed_count(config: VTAConfig, dims: Sequence[LoopDim], distance: int) -> tuple[int, int]:
+    """(instructions, micro-ops of their kernels) that :func:`compress` makes of any ``dims``.
 
     For tile choosers: nothing is enumerated, and equal questions are answered from memory.
     """
@@ -138,7 +137,7 @@ def _count(dims: tuple[LoopDim, ...], distance: int, depth: int) -> tuple[int, i
 
 @functools.lru_cache(maxsize=1 << 14)
 def _plan(
-    dims: tuple[LoopDim, ...], mode: FoldMode, distance: int, depth: int
+    dims: tuple[LoopDim, ...], mode: LoopCompression, distance: int, depth: int
 ) -> tuple[tuple[int, ...], tuple[int, int] | None]:
     """The hardware loops, or a loop that must be split first, and into which turns."""
     for k, d in enumerate(dims):
@@ -186,7 +185,9 @@ def _kernel_order(rest: Sequence[LoopDim]) -> list[LoopDim]:
     return sorted(rest, key=lambda d: d.strides[0] != 0)
 
 
-def _choose(dims: tuple[LoopDim, ...], mode: FoldMode, distance: int) -> tuple[int, ...] | None:
+def _choose(
+    dims: tuple[LoopDim, ...], mode: LoopCompression, distance: int
+) -> tuple[int, ...] | None:
     """Indices of the hardware loops, or None when no choice keeps equal destinations apart."""
     legal = [k for k, d in enumerate(dims) if min(d.strides) >= 0]
     if mode.outermost:
@@ -230,7 +231,7 @@ def _injective(dims: Sequence[LoopDim]) -> bool:
 class UopBuffer:
     """Contents of the micro-op SRAM while a stream is written, and the micro-ops in DRAM."""
 
-    def __init__(self, config: VTAConfig, mode: FoldMode):
+    def __init__(self, config: VTAConfig, mode: LoopCompression):
         self._isa = ISA.of(config)
         self._mode = mode
         self._depth = config.uop_depth
@@ -239,9 +240,7 @@ class UopBuffer:
         self._top = 0
         self.words: list[int] = []
 
-    def place(
-        self, kernel: Sequence[Base], site: object
-    ) -> tuple[int, tuple[int, int] | None]:
+    def place(self, kernel: Sequence[Base], site: object) -> tuple[int, tuple[int, int] | None]:
         """SRAM index of ``kernel`` and, if it must be loaded, its (DRAM index, length)."""
         key = kernel if self._mode.share_sites else (site, kernel)
         if key in self._resident:

@@ -8,10 +8,10 @@ from typing import Protocol
 from tvm import IRModule, s_tir, tirx
 from tvm.ir import transform as ir_transform
 
-from vta_byoc.codegen.leaf import Classifier, Leaf
 from vta_byoc.codegen.linear import VarTable
 from vta_byoc.codegen.nest import Block, Loop, Node, Reader
 from vta_byoc.codegen.sram import SramMap, slots_of, tile_shapes
+from vta_byoc.codegen.tensorizable import Classifier, TensorizableNest
 from vta_byoc.codegen.views import views_of
 from vta_byoc.hw.config import VTAConfig
 
@@ -30,13 +30,14 @@ def lower(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 class Emitter(Protocol):
-    """What the walker drives: one call per execution of a leaf."""
+    """What the walker drives: one call per execution of a nest."""
 
-    def emit(self, leaf: Leaf, env: Mapping[int, int], sram: SramMap) -> None: ...
+    def emit(self, nest: TensorizableNest, env: Mapping[int, int], sram: SramMap) -> None:
+        """Take one execution of a nest with the outer loop values `env`."""
 
 
 class Walker:
-    """Executes the loops of one PrimFunc and hands every leaf to the emitter."""
+    """Executes the loops of one PrimFunc and hands every nest to the emitter."""
 
     def __init__(self, config: VTAConfig, func: tirx.PrimFunc, emitter: Emitter):
         table = VarTable()
@@ -54,7 +55,7 @@ class Walker:
         self._visit(self._root)
 
     def _visit(self, node: Node) -> None:
-        if isinstance(node, Leaf):
+        if isinstance(node, TensorizableNest):
             self._execute(node)
         elif isinstance(node, Loop):
             self._loop(node)
@@ -82,12 +83,12 @@ class Walker:
         for part in block.parts:
             self._visit(part)
 
-    def _execute(self, leaf: Leaf) -> None:
+    def _execute(self, nest: TensorizableNest) -> None:
         if self._threads is None:
-            self._emitter.emit(leaf, self._env, self._sram)
+            self._emitter.emit(nest, self._env, self._sram)
             return
         for thread in range(self._threads.extent):
             self._env[self._threads.var] = thread
             self._sram.select_thread(thread, self._threaded)
-            self._emitter.emit(leaf, self._env, self._sram)
+            self._emitter.emit(nest, self._env, self._sram)
         del self._env[self._threads.var]

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vta_byoc.codegen.transfer import PAD_LIMIT, SIZE_LIMIT
 from vta_byoc.cost.search import Array, Mask
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.isa import PAD_LIMIT
+from vta_byoc.workload.alu import is_shift
+from vta_byoc.workload.dma import are_rows, is_row, runs_on
 from vta_byoc.workload.workloads import Step
 
 
@@ -23,7 +25,7 @@ def alu_cost(steps: Sequence[Step], config: VTAConfig) -> tuple[float, int]:
             cycles, count = cycles + config.timing.alu_tensor_cycles, count + 1
             continue
         number = 1
-        if step.op in ("shr", "shl"):
+        if is_shift(step.op):
             number = -(-abs(int(step.operand)) // config.capabilities.max_shift)
         cycles, count = cycles + number * config.timing.alu_imm_cycles, count + number
     return float(cycles), count
@@ -52,42 +54,71 @@ def halves(count: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Run:
-    """One loop of a copy: ``size`` elements, that far apart in DRAM and in SRAM."""
+    """One loop of a copy: ``size`` elements, that far apart in DRAM and in SRAM.
+
+    ``wide``: its padding exceeds what an instruction can write, so that a row stands alone.
+    """
 
     size: Array
     dram: Array
     sram: Array
     padded: Mask = False
+    wide: Mask = False
+
+
+OPEN, ROW, ROWS, APART = range(4)
+"""What the loops so far are: none, columns, rows and columns, several instructions."""
 
 
 def copy_count(runs: Sequence[Run], store: bool = False) -> Array:
     """DMA instructions of a copy, ``runs`` from the innermost; as code generation plans it.
 
     A row of elements that are dense on both sides, rows that are dense in SRAM (loads may fill
-    short gaps with zeros); further loops are instructions of their own.
+    short gaps with zeros); further loops are instructions of their own (``workload/dma.py``).
     """
     count: Array = np.float64(1)
     row: Array = np.int64(1)
-    level: Array = np.int64(0)
-    next_dram: Array = np.int64(-1)
-    next_sram: Array = np.int64(-1)
+    level: Array = np.int64(OPEN)
+    past: tuple[Array, Array] = (np.int64(-1), np.int64(-1))
     closed: Mask = np.False_
+    room = 0 if store else PAD_LIMIT
     for run in runs:
         there = (np.asarray(run.size) > 1) | run.padded
-        follows = (run.dram == next_dram) & (run.sram == next_sram)
-        merges = there & follows & ~np.asarray(run.padded) & ~closed
-        opens = there & ~merges
-        is_row = opens & (level == 0) & (run.dram == 1) & (run.sram == 1)
-        gap = run.sram - row
-        fits = (gap == 0) | (not store and (gap > 0) & (gap <= PAD_LIMIT))
-        is_rows = opens & ~is_row & (level < 2) & fits & (np.asarray(run.dram) <= SIZE_LIMIT)
-        level = np.where(is_row, 1, np.where(is_rows, 2, np.where(opens, 3, level)))
-        row = np.where(there & (level == 1), row * run.size, row)
-        count = np.where(there & (level == 3), count * run.size, count)
-        next_dram = np.where(there, run.dram * run.size, next_dram)
-        next_sram = np.where(there, run.sram * run.size, next_sram)
+        follows = runs_on(run.dram, run.sram, *past)
+        opens = there & ~(follows & ~np.asarray(run.padded) & ~closed)
+        columns = opens & (level == OPEN) & is_row(run.dram, run.sram)
+        rows = opens & ~columns & (level < ROWS) & are_rows(run.dram, run.sram - row, room)
+        level = np.where(columns, ROW, np.where(rows, ROWS, np.where(opens, APART, level)))
+        level = np.where(there & run.wide, np.maximum(level, ROWS), level)
+        row = np.where(there & (level == ROW), row * run.size, row)
+        count = np.where(there & (level == APART), count * run.size, count)
+        ends = run.dram * run.size, run.sram * run.size
+        past = np.where(there, ends[0], past[0]), np.where(there, ends[1], past[1])
         closed = np.where(there, run.padded, closed)
     return count
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One loop of a copy to a tile that is dense in SRAM: ``size`` elements ``stride`` apart.
+
+    ``padded`` and ``wide`` are those of :class:`Run`.
+    """
+
+    size: Array
+    stride: Array
+    padded: Mask = False
+    wide: Mask = False
+
+
+def transfers(axes: Sequence[Axis]) -> Array:
+    """DMA instructions of a copy to a dense tile, ``axes`` from the innermost."""
+    runs: list[Run] = []
+    pitch: Array = 1
+    for axis in axes:
+        runs.append(Run(axis.size, axis.stride, pitch, axis.padded, axis.wide))
+        pitch = pitch * axis.size
+    return copy_count(runs)
 
 
 def tile_copies(

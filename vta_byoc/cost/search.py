@@ -19,28 +19,25 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from vta_byoc.codegen.transfer import SIZE_LIMIT
 from vta_byoc.cost.usage import (
-    SCOPES,
     Array,
     Demand,
     Mask,
     Staged,
+    cycle_cost,
     depths,
     estimate,
     fits,
     needs,
-    spent,
 )
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import Refusal, VTAError
-from vta_byoc.workload.memory import WGT
+from vta_byoc.workload.memory import MEMORIES, SRAM_SCOPES, WGT
 
 __all__ = [
     "MOST_SIZES",
     "TOLERANCE",
     "Array",
-    "Axis",
     "Choice",
     "Demand",
     "Mask",
@@ -53,7 +50,6 @@ __all__ = [
     "cost_of",
     "keeps_weights",
     "sizes",
-    "transfers",
 ]
 
 MOST_SIZES = 20
@@ -98,7 +94,7 @@ class Choice:
 
     def slots_attr(self) -> dict[str, int]:
         """Slots by SRAM scope, as code generation takes them (codegen.SLOTS_ATTR)."""
-        return dict(zip(SCOPES, self.slots, strict=True))
+        return dict(zip(SRAM_SCOPES, self.slots, strict=True))
 
 
 def sizes(total: int, most: int = MOST_SIZES) -> list[int]:
@@ -121,44 +117,6 @@ def ceil_div(a: Array, b: Array) -> Array:
 def by_size(axis: np.ndarray, function: Callable[[int], float]) -> np.ndarray:
     """``function`` of each size of an axis, in the axis' shape."""
     return np.array([function(int(s)) for s in axis.reshape(-1)], float).reshape(axis.shape)
-
-
-@dataclass(frozen=True)
-class Axis:
-    """One loop of a copy between DRAM and SRAM: ``size`` elements ``stride`` elements apart.
-
-    ``wide``: its padding exceeds what an instruction can write, so that a row stands alone.
-    """
-
-    size: Array
-    stride: Array
-    padded: Mask = False
-    wide: Mask = False
-
-
-def transfers(axes: Sequence[Axis]) -> Array:
-    """DMA instructions of a copy of one tile, ``axes`` from the innermost; SRAM is dense.
-
-    Neighbours that run on in DRAM merge; the two innermost loops that remain are the instruction's
-    rows and columns, the others are instructions of their own.
-    """
-    count: Array = np.float64(1)
-    level: Array = np.int64(-1)
-    run: Array = np.int64(0)
-    closed: Mask = np.False_
-    for axis in axes:
-        there = (np.asarray(axis.size) > 1) | axis.padded
-        merges = (level >= 0) & (axis.stride == run) & ~np.asarray(axis.padded) & ~closed
-        # a first loop that is not dense, and a row stride beyond its field, leave their place empty
-        first = np.where(np.asarray(axis.stride) == 1, 0, 1)
-        opened = np.where(level < 0, first, level + 1)
-        opened = np.where((opened == 1) & (np.asarray(axis.stride) > SIZE_LIMIT), 2, opened)
-        level = np.where(there & ~merges, opened, level)
-        level = np.where(there & axis.wide, np.maximum(level, 1), level)
-        count = np.where(there & (level >= 2), count * axis.size, count)
-        run = np.where(there, np.asarray(axis.size) * axis.stride, run)
-        closed = np.where(there, axis.padded, closed)
-    return count
 
 
 # ---------------------------------------------------------------- choice
@@ -218,7 +176,7 @@ def keeps_weights(space: Space, choice: Choice) -> bool:
 def slot_choices(demand: Demand) -> list[tuple[int, int, int]]:
     """One or two slots for each SRAM in use, two first."""
     used = {item.scope for item in demand.staged}
-    inp, wgt, acc = ((2, 1) if scope in used else (2,) for scope in SCOPES)
+    inp, wgt, acc = ((2, 1) if scope in used else (2,) for scope in SRAM_SCOPES)
     return list(itertools.product(inp, wgt, acc))
 
 
@@ -251,7 +209,7 @@ class _Candidates:
         """
         staged = tuple(item.fewest() for item in self.demand.staged)
         free = dataclasses.replace(self.demand, staged=staged, step_kernels=0, step_uops=0)
-        least, _ = spent(free, self.config, (2, 2, 2), self.space.calls)
+        least, _ = cycle_cost(free, self.config, (2, 2, 2), self.space.calls)
         return np.broadcast_to(least, self.at.shape)
 
     def pools(self, limit: float) -> Iterator[_Pool]:
@@ -273,13 +231,11 @@ class _Candidates:
             return []
         return [pool for c in slot_choices(self.demand) for pool in self._with_slots([c], near)]
 
-    def _with_slots(
-        self, choices: Sequence[tuple[int, int, int]], near: np.ndarray
-    ) -> list[_Pool]:
+    def _with_slots(self, choices: Sequence[tuple[int, int, int]], near: np.ndarray) -> list[_Pool]:
         """The candidates number ``near`` with each choice of slots, all at once."""
         demand = _map_demand(self.demand, _taking(near))
         slots = tuple(np.array(column)[:, None] for column in zip(*choices, strict=True))
-        cycles, port = spent(demand, self.config, slots, self.space.calls)
+        cycles, port = cycle_cost(demand, self.config, slots, self.space.calls)
         cycles = np.where(fits(demand, self.config, slots), cycles, np.inf)
         shape = (len(choices), len(near))
         rows = zip(np.broadcast_to(cycles, shape), np.broadcast_to(port, shape), strict=True)
@@ -338,11 +294,11 @@ def _nothing_fits(space: Space, config: VTAConfig) -> VTAError:
     tile = {name: np.array([axis[0]]) for name, axis in space.axes.items()}
     need = [
         min(int(np.max(needs(space.demand(tile, v), (1, 1, 1))[k])) for v in space.variants)
-        for k in range(len(SCOPES))
+        for k in range(len(SRAM_SCOPES))
     ]
     over = [
-        f"{n} {name} of {have}"
-        for n, name, have in zip(need, ("INP", "WGT", "ACC"), depths(config), strict=True)
+        f"{n} {name.upper()} of {have}"
+        for n, name, have in zip(need, MEMORIES, depths(config), strict=True)
         if n > have
     ]
     return VTAError(

@@ -15,18 +15,17 @@ from typing import TypeAlias
 
 import numpy as np
 
-from vta_byoc.hw.config import Timing, VTAConfig
-from vta_byoc.hw.timing.work import BURST_START, INSN_BYTES, WRITE_BURST, WRITE_START
-from vta_byoc.workload.memory import ACC, INP, WGT
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.isa import INSN_BYTES, UOP_BYTES
+from vta_byoc.hw.timing.work import BURST_START, WRITE_BURST, WRITE_START
+from vta_byoc.hw.timing_parameters import Timing
+from vta_byoc.workload.memory import ACC, SRAM_SCOPES, WGT, depth_of
 
 Array: TypeAlias = int | float | np.int64 | np.ndarray
 """A number, or an array that broadcasts over the axes of a space."""
 Mask: TypeAlias = bool | np.bool_ | np.ndarray
 """The same of truth values."""
 
-SCOPES = (INP, WGT, ACC)
-UOP_BYTES = 4
-"""Bytes of a micro-op in DRAM: one 32-bit word (docs/machine.md, Instructions)."""
 MOST_SLOTS = 2
 """Most slots of a buffer (double buffering).  Micro-ops address SRAM by element, so that a kernel
 is loaded once for each slot that it works on."""
@@ -126,41 +125,37 @@ def fits(demand: Demand, config: VTAConfig, slots: Sequence[Array]) -> Mask:
     """Whether all tiles fit SRAM with their slots."""
     return np.logical_and.reduce(
         np.broadcast_arrays(
-            *(
-                need <= have
-                for need, have in zip(needs(demand, slots), depths(config), strict=True)
-            )
+            *(need <= have for need, have in zip(needs(demand, slots), depths(config), strict=True))
         )
     )
 
 
-def depths(config: VTAConfig) -> tuple[int, int, int]:
+def depths(config: VTAConfig) -> tuple[int, ...]:
     """Elements of the INP, WGT and ACC buffer."""
-    return config.inp_depth, config.wgt_depth, config.acc_depth
+    return tuple(depth_of(config, scope) for scope in SRAM_SCOPES)
 
 
 def needs(demand: Demand, slots: Sequence[Array]) -> list[Array]:
     """SRAM elements in use by scope; a buffer filled once takes one slot."""
-    count = dict(zip(SCOPES, slots, strict=True))
-    used: dict[str, Array] = dict.fromkeys(SCOPES, 0)
+    count = dict(zip(SRAM_SCOPES, slots, strict=True))
+    used: dict[str, Array] = dict.fromkeys(SRAM_SCOPES, 0)
     for item in demand.staged:
         used[item.scope] = used[item.scope] + np.minimum(count[item.scope], item.fills) * item.size
-    return [used[scope] for scope in SCOPES]
+    return [used[scope] for scope in SRAM_SCOPES]
 
 
-def estimate(
-    demand: Demand, config: VTAConfig, slots: Sequence[Array], calls: int = 1
-) -> Array:
+def estimate(demand: Demand, config: VTAConfig, slots: Sequence[Array], calls: int = 1) -> Array:
     """Cycles of a layer; infinite where its tiles do not fit SRAM.
 
     The three queues overlap as far as slots allow: a step's loads hide behind the step before, a
-    buffer with one slot is filled while nothing computes on it.  ``calls``: as for :func:`spent`.
+    buffer with one slot is filled while nothing computes on it.  ``calls`` are those of
+    :func:`cycle_cost`.
     """
-    cycles, _ = spent(demand, config, slots, calls)
+    cycles, _ = cycle_cost(demand, config, slots, calls)
     return np.where(fits(demand, config, slots), cycles, np.inf)
 
 
-def spent(
+def cycle_cost(
     demand: Demand, config: VTAConfig, slots: Sequence[Array], calls: int = 1
 ) -> tuple[Array, Array]:
     """(cycles, cycles of the port) of a layer, whether it fits or not.
@@ -187,7 +182,7 @@ class Time:
     ):
         time = config.timing
         self.demand, self.time = demand, time
-        self.slots = dict(zip(SCOPES, slots, strict=True))
+        self.slots = dict(zip(SRAM_SCOPES, slots, strict=True))
         staged = [self._loaded(item, again) for item in demand.staged]
         self.loads = [s for s in staged if s.scope != ACC]
         operands = [s for s in staged if s.scope == ACC]
@@ -299,8 +294,10 @@ class Time:
         return (self.steps - tiles) * inner + (tiles - 1) * np.maximum(each, last) + last
 
     def renewed(self) -> Array:
-        """Loads of the tiles that follow some that stayed for several turns: a slot falls free
-        only in the last turn, so that each load hides behind one step."""
+        """Cycles of loading the tiles that follow some that stayed for several iterations.
+
+        A slot falls free only in the last iteration, so that each load hides behind one step.
+        """
         each = (self.gemm + self.alu) / self.steps
         longest: Array = np.float64(0)
         for item in self.demand.staged:

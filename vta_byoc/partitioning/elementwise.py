@@ -23,6 +23,7 @@ from vta_byoc.ir.chains import (
 from vta_byoc.partitioning.entry import Parsed, PatternEntry, Plan
 from vta_byoc.partitioning.layers import simple_plan
 from vta_byoc.partitioning.steps import NO_MUL, Range, StepReader, axes_of
+from vta_byoc.workload.alu import OPERATIONS
 from vta_byoc.workload.layout import NCHW, canonical
 from vta_byoc.workload.workloads import ElementwiseWorkload, Epilogue, Prologue
 
@@ -178,11 +179,7 @@ def _channels(shape: tuple[int, ...]) -> int:
 
 def _combined(op: str, left: Range, right: Range) -> Range:
     """The range of ``left op right``."""
-    if op == "sub":
-        return Range(left.low - right.high, left.high - right.low)
-    function = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}[op]
-    ends = [function(x, y) for x in (left.low, left.high) for y in (right.low, right.high)]
-    return Range(np.minimum.reduce(ends), np.maximum.reduce(ends))
+    return Range(*OPERATIONS[op].interval(left.low, left.high, right.low, right.high))
 
 
 def _workload(

@@ -6,19 +6,20 @@ its largest amount, and tensor operands.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import Refusal, VTAError
+from vta_byoc.hw.isa import IMMEDIATE_HIGH, IMMEDIATE_LOW
 from vta_byoc.ir.bindings import per_channel
 from vta_byoc.ir.chains import KEPT
+from vta_byoc.workload.alu import OPERATIONS, is_shift
 from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, Step
 
 INT32_LOW, INT32_HIGH = -(2**31), 2**31 - 1
-IMMEDIATE_LOW, IMMEDIATE_HIGH = -(2**15), 2**15 - 1
 NO_MUL = "no MUL (CAPABILITIES.mul is false)"
 """What a refusal says of a machine whose ALU does not multiply."""
 
@@ -111,7 +112,7 @@ class StepReader:
         after = self._after(op, values, kind)
         self._require(after)
         changes = (after.low != self.range.low).any() or (after.high != self.range.high).any()
-        neutral = op in ("max", "min") and not changes
+        neutral = OPERATIONS[op].neutral is None and not changes
         if not (neutral or _is_neutral(op, values)):
             self._append(op, kind, values)
         self.range = after
@@ -156,7 +157,7 @@ class StepReader:
             least, most = values.min(), values.max()
         else:
             least, most = values.min(axis=(1, 2)), values.max(axis=(1, 2))
-        if op in ("shr", "shl") and (least.min() < 0 or most.max() > 31):
+        if is_shift(op) and (least.min() < 0 or most.max() > 31):
             raise VTAError(
                 Refusal(
                     f"{self._what} shifts by",
@@ -165,10 +166,7 @@ class StepReader:
                     "split the shift",
                 )
             )
-        function = _EXACT[op]
-        sides = (self.range.low, self.range.high)
-        ends = [function(side, by) for side in sides for by in (least, most)]
-        return Range(np.minimum.reduce(ends), np.maximum.reduce(ends))
+        return Range(*OPERATIONS[op].interval(self.range.low, self.range.high, least, most))
 
     def _require(self, value: Range) -> None:
         low, high = int(value.low.min()), int(value.high.max())
@@ -211,7 +209,7 @@ class StepReader:
             self._tensor(op, kind, values)
 
     def _immediate(self, op: str, value: int) -> None:
-        if op in ("shr", "shl") or IMMEDIATE_LOW <= value <= IMMEDIATE_HIGH:
+        if is_shift(op) or IMMEDIATE_LOW <= value <= IMMEDIATE_HIGH:
             self.steps.append(Step(op, value))
         else:
             self._tensor(op, CHANNEL, np.full(self._shape[self._axes.channel], value, np.int64))
@@ -240,14 +238,5 @@ class StepReader:
 
 def _is_neutral(op: str, values: np.ndarray) -> bool:
     """Whether the step changes nothing."""
-    return bool((values == (1 if op == "mul" else 0)).all()) and op not in ("max", "min")
-
-
-_EXACT: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
-    "add": lambda v, x: v + x,
-    "mul": lambda v, x: v * x,
-    "shr": lambda v, x: v >> x,
-    "shl": lambda v, x: v << x,
-    "max": np.maximum,
-    "min": np.minimum,
-}
+    neutral = OPERATIONS[op].neutral
+    return neutral is not None and bool((values == neutral).all())

@@ -17,13 +17,13 @@ import tvm
 from tvm import relax
 from tvm.ir import TupleGetItem
 
-from vta_byoc.codegen import BEST, FoldMode, ProgramBuilder
+from vta_byoc.codegen import BEST, LoopCompression, ProgramBuilder
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.faults import COUNTER_SLOTS
 from vta_byoc.hw.program.arena import Lifetime
 from vta_byoc.hw.program.program import Program
+from vta_byoc.hw.sim.devices import Driver
 from vta_byoc.hw.sim.interpreter import symbol
-from vta_byoc.hw.sim.simulator import Driver
 from vta_byoc.hw.verify.verifier import check
 from vta_byoc.ir.bindings import (
     SEPARATOR,
@@ -48,14 +48,14 @@ def compile_region(
     func: relax.Function,
     constants: Mapping[int, np.ndarray],
     config: VTAConfig,
-    fold: FoldMode = BEST,
+    compression: LoopCompression = BEST,
 ) -> Program:
     """The Program of region ``func``; ``constants`` are parameters known now, by position.
 
     Symbols are named after the region's tensors, layers after the model's operators.
     """
     region = Region.of(func)
-    builder = ProgramBuilder(config, fold, reuse_resident=True)
+    builder = ProgramBuilder(config, compression, reuse_resident=True)
     place = _placing(func, region, config)
     shared = _shared(region, constants, place)
     runs = weight_runs(mod, region, shared, config)

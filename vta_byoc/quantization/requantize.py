@@ -13,13 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vta_byoc.hw.isa import IMMEDIATE_HIGH
 from vta_byoc.quantization.scales import INT8_HIGH, INT8_LOW, INT32_HIGH, MAX_SHIFT
 
 NARROW, WIDE = (15, 30), (16, 31)
 """Bits that an accumulator is cut to, and of its product with the factor. Clamps of 15 bits are
 immediates, which is enough where half of the range of int8 is used."""
 MOST_FACTOR_BITS = 20
-IMMEDIATE_BITS = 15
+IMMEDIATE_BITS = IMMEDIATE_HIGH.bit_length()
 SPLIT_SHIFT = 7
 """A last shift is split so that its rounding constant and a zero point fit an immediate."""
 COMMON_ERROR = 1.01 * 2.0**-7

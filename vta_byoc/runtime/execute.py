@@ -40,6 +40,7 @@ class Profile:
 
     @property
     def counters(self) -> dict[str, int]:
+        """The seven published counters, summed over regions."""
         return {n: sum(r.counters[n] for r in self.regions) for n in COUNTER_NAMES}
 
     @property

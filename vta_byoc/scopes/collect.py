@@ -1,5 +1,7 @@
-"""CollectConsumerScopeInfo and CollectProducerScopeInfo: demands of a function's tensors, and what
-is decided of them."""
+"""CollectConsumerScopeInfo and CollectProducerScopeInfo.
+
+The requirements of the consumers of a function's tensors, and what is decided of them.
+"""
 
 from __future__ import annotations
 

@@ -23,8 +23,10 @@ class Fact:
 
 @dataclass(frozen=True)
 class Serves:
-    """A tensor of ``dtype`` kept in the scope that says so is as good in ``scope``; ``rule`` says
-    why in decisions."""
+    """A tensor of `dtype` kept in the scope that says so is as good as one in `scope`.
+
+    `rule` says why in decisions.
+    """
 
     scope: str
     dtype: str

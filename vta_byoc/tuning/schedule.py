@@ -1,5 +1,6 @@
 """The schedule of a layer as a value: what is computed, and the kernels chosen for it.
 
+Example:
     schedules = schedules_of(pmod)                     # of a partitioned module, by layer
     mine = schedules["conv1"].changed(oh=4, ow=8)      # another tile of the same layer
     pmod = partition_for_vta(qmod, config, schedules=Schedules(pins={"conv1": mine}))
@@ -23,8 +24,9 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.partitioning.region import Region, Step, region_calls
 from vta_byoc.strategies.fused.consumer import ConsumerWork, FusedConsumer
-from vta_byoc.strategies.te.kernel import ESTIMATE, MEMORIES, Chosen, Kernel, Kernels, KernelSpace
+from vta_byoc.strategies.te.kernel import ESTIMATE, Chosen, Kernel, Kernels, KernelSpace
 from vta_byoc.strategy import STRATEGIES, Computation, LayerWork
+from vta_byoc.workload.memory import MEMORIES
 from vta_byoc.workload.workloads import Workload, from_json, to_json
 
 MOST_SLOTS = 2

@@ -128,10 +128,10 @@ def stored_tensors(program: Program, arena: np.ndarray) -> dict[str, np.ndarray]
     Args:
         program: what ran.
         arena: the arena (int8) after the run.  The results are what it holds.  Where temporaries
-            share bytes it has not kept them all: they come from a run of ``program.apart()`` on
-            the inputs in ``arena``, on the functional simulator.
+            share bytes it has not kept them all: they come from a run of
+            ``program.without_sharing()`` on the inputs in ``arena``, on the functional simulator.
     """
-    apart, kept = program.apart(), arena
+    apart, kept = program.without_sharing(), arena
     if apart is not program:
         inputs = {s.name: program.view(arena, s.name) for s in program.of_kind("input")}
         kept = simulator.run(apart, inputs).arena

@@ -219,7 +219,7 @@ def compare_with_reference(
             cause = f"{run.name} stopped: {done.log.stopped}"
             return _at(program, name, min(index, len(program.insns) - 1), cause)
         # Where tensors share bytes only a run with each at its own place keeps them all.
-        apart = program.apart()
+        apart = program.without_sharing()
         kept = done if apart is program else run.run(apart, values)
         if kept.log.stopped:
             index = int(np.argmin(kept.log.executed))
@@ -295,7 +295,7 @@ def _spoiler(program: Program, log: CommitLog, apart: CommitLog, layer: Layer) -
     Args:
         program: as it was compiled.
         log: of a run of ``program``.
-        apart: of a run of ``program.apart()``: without buffer sharing the results are right.
+        apart: of a run of ``program.without_sharing()``, whose results are right.
         layer: its result is wrong otherwise.
     """
     insns = [ISA.of(program.config).decode(*words) for words in program.insns.tolist()]

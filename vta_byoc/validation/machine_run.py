@@ -13,6 +13,7 @@ from vta_byoc.hw.program.program import Layer, Program
 from vta_byoc.hw.reference.numpy_model import NumpyModel
 from vta_byoc.hw.trace.implementations import Inputs, implementation
 from vta_byoc.hw.verify.access import Loops, Transfer, decode_uops
+from vta_byoc.workload.alu import on_int32
 
 
 @dataclass(frozen=True)
@@ -45,15 +46,7 @@ def applied(effects: Sequence[LaneEffect], value: int) -> int:
 
 
 def _changed(op: AluOp | None, value: int, operand: int) -> int:
-    if op is None:
-        return operand
-    if op in (AluOp.MIN, AluOp.MAX):
-        return min(value, operand) if op == AluOp.MIN else max(value, operand)
-    if op == AluOp.SHR:
-        wide = value >> (operand & 31) if operand >= 0 else value << (-operand & 31)
-    else:
-        wide = value + operand if op == AluOp.ADD else value * operand
-    return (wide + 2**31) % 2**32 - 2**31
+    return operand if op is None else on_int32(op, value, operand)
 
 
 class MachineRun:
@@ -63,7 +56,7 @@ class MachineRun:
     """
 
     def __init__(self, program: Program, values: Inputs) -> None:
-        self.program, self.config = program.apart(), program.config
+        self.program, self.config = program.without_sharing(), program.config
         self._as_given = program
         isa = ISA.of(self.config)
         self.insns = [isa.decode(*words) for words in self.program.insns.tolist()]

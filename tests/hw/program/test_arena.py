@@ -22,7 +22,7 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.isa import ISA
 from vta_byoc.hw.program.arena import ARENA_ALIGN, ArenaPlan, Lifetime, Tenant, aligned, plan_arena
 from vta_byoc.hw.program.program import STORED, Program, Symbol, place_symbols, root_of
-from vta_byoc.hw.reference.order import POLICIES, run_order
+from vta_byoc.hw.reference.interleaving import POLICIES, run_interleaved
 from vta_byoc.hw.sim import simulator
 from vta_byoc.hw.trace.implementations import Inputs, implementation
 from vta_byoc.hw.verify.verifier import verify
@@ -193,28 +193,31 @@ def test_every_tensor_is_right_and_every_order_gives_the_results(
     checks = compare_layers(net.module(net.result), compiled, net.inputs())
     assert all(check.equal for check in checks)
     inputs = region_inputs(compiled, net)
-    wanted = simulator.run(program.apart(), inputs).outputs
+    wanted = simulator.run(program.without_sharing(), inputs).outputs
     for policy in POLICIES:
-        outputs = run_order(program, inputs, policy, 1).outputs
+        outputs = run_interleaved(program, inputs, policy, 1).outputs
         for output, value in wanted.items():
             np.testing.assert_array_equal(outputs[output], value, err_msg=policy)
-    assert program.peak_bytes < program.apart_bytes
+    assert program.peak_bytes < program.unshared_bytes
 
 
 def test_peak_of_a_chain() -> None:
     """Vectors of 16 lanes: b and d beside e is the most, 2 + 3 + 2 blocks of 64."""
     _, _, program = compiled_net("chain")
     block = 64 * CONFIG.out_elem_bytes
-    assert program.apart_bytes == (2 + 2 + 1 + 3 + 2 + 2) * block
+    assert program.unshared_bytes == (2 + 2 + 1 + 3 + 2 + 2) * block
     assert program.peak_bytes == (2 + 3 + 2) * block
-    assert program.arena_bytes - program.apart().arena_bytes == (7 - 12) * block
+    assert program.arena_bytes - program.without_sharing().arena_bytes == (7 - 12) * block
 
 
 def test_apart() -> None:
     _, _, program = compiled_net("concat")
-    apart = program.apart()
+    apart = program.without_sharing()
     assert program.shares() and not apart.shares()
-    assert apart.apart() is apart and apart.peak_bytes == apart.apart_bytes == program.apart_bytes
+    assert (
+        apart.without_sharing() is apart
+        and apart.peak_bytes == apart.unshared_bytes == program.unshared_bytes
+    )
     assert verify(program) == [] and verify(apart) == []
     assert apart.relocations == program.relocations and apart.layers == program.layers
     assert [s.name for s in apart.symbols] == [s.name for s in program.symbols]
@@ -236,7 +239,7 @@ def test_stored_tensors_are_those_of_the_run() -> None:
     tensors = stored_tensors(program, arena)
     assert list(tensors) == ["a", "b", "c", "d", "e", "join"]
     assert (tensors["join"] == 5).all()
-    kept = program.apart()
+    kept = program.without_sharing()
     inputs = {s.name: program.view(arena, s.name) for s in program.of_kind("input")}
     for name in ("a", "b", "c", "d", "e"):
         np.testing.assert_array_equal(
@@ -269,8 +272,11 @@ def test_a_lifetime_that_ends_too_early_is_refused(
     net = NETS[which]()
     right = compile_module(net.module(net.result), CONFIG, scopes=DRAM_ONLY)
     monkeypatch.setattr(lowering, "_lifetimes", shortened(name))
-    with pytest.raises(VTAError, match=rf"the program is not safe to run: .* reuse: reads byte \d+ "
-                       rf"of temp {name}, which instruction .* stored for \w+; "):
+    with pytest.raises(
+        VTAError,
+        match=rf"the program is not safe to run: .* reuse: reads byte \d+ "
+        rf"of temp {name}, which instruction .* stored for \w+; ",
+    ):
         compile_module(net.module(net.result), CONFIG, scopes=DRAM_ONLY)
     monkeypatch.setattr(lowering, "check", lambda program: None)
     compiled = compile_module(net.module(net.result), CONFIG, scopes=DRAM_ONLY)
@@ -278,7 +284,7 @@ def test_a_lifetime_that_ends_too_early_is_refused(
     assert {v.rule for v in verify(program)} == {"reuse"}
     inputs = region_inputs(right, net)
     with pytest.raises(VTAError, match=rf"DRAM byte \d+ of {name} is needed but \w+ was stored "):
-        run_order(program, inputs)
+        run_interleaved(program, inputs)
 
 
 @pytest.mark.unverified
@@ -290,7 +296,7 @@ def test_what_spoils_a_tensor_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     mod = net.module(net.result)
     compiled = compile_module(mod, CONFIG, scopes=DRAM_ONLY)
     (program,) = compiled.programs.values()
-    assert verify(program.apart()) == []
+    assert verify(program.without_sharing()) == []
     found = compare_with_reference(mod, compiled, net.inputs(), implementation("sim"))
     assert found is not None and found.tensor is not None and found.tensor.name == "join"
     reads = [v for v in verify(program) if v.rule == "reuse"]
@@ -329,11 +335,11 @@ def test_addresses_move_with_their_symbol_also_wrong_ones() -> None:
 
     def moved(base: int) -> int:
         insns[index] = isa.encode(insn.opcode, **{**values, "dram_base": base})
-        apart = dataclasses.replace(program, insns=insns).apart()
+        apart = dataclasses.replace(program, insns=insns).without_sharing()
         return isa.decode(*apart.insns[index].tolist())["dram_base"]
 
     places = {s.name: s.offset for s in program.symbols}
-    (join,) = (s for s in program.apart().symbols if s.name == "join")
+    (join,) = (s for s in program.without_sharing().symbols if s.name == "join")
     distance = (join.offset - places["join"]) // CONFIG.out_elem_bytes
     assert distance != 0
     for base in (insn["dram_base"], insn["dram_base"] + 1, (1 << 32) - 1):
@@ -407,11 +413,11 @@ def test_lifetimes_by_hand(lifetimes: dict[str, Lifetime] | None, shared: int) -
     builder, inputs, expected = three_sums(lifetimes)
     program = builder.finish()
     place = aligned(program.symbol("x").nbytes, program.symbol("x").align)
-    assert program.apart_bytes - program.peak_bytes == shared * place
+    assert program.unshared_bytes - program.peak_bytes == shared * place
     assert program.shares() == bool(shared)
     assert verify(program) == []
     for policy in POLICIES:
-        packed = run_order(program, inputs, policy).outputs["three"]
+        packed = run_interleaved(program, inputs, policy).outputs["three"]
         np.testing.assert_array_equal(packed, pack_activation(expected, CONFIG))
 
 

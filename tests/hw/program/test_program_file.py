@@ -13,12 +13,13 @@ import pytest
 from conv_cases import conv_case, rescale
 from hand_programs import Hand, product
 
-from vta_byoc.hw.config import Capabilities, Timing, VTAConfig
+from vta_byoc.hw.config import Capabilities, VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.program.file import MAGIC, VERSION, from_file_bytes, load, save, to_file_bytes
 from vta_byoc.hw.program.program import Program, link
 from vta_byoc.hw.sim import simulator
 from vta_byoc.hw.testing.random_safe import random_safe_program
+from vta_byoc.hw.timing_parameters import Timing
 from vta_byoc.hw.verify.verifier import verify
 from vta_byoc.workload.workloads import Conv2dWorkload
 

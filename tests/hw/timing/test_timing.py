@@ -22,7 +22,7 @@ from conv_cases import (
 )
 from timing_cases import HAND, SIM, alu, gemm, load, no_op, store, stream
 
-from vta_byoc.hw.config import Timing, VTAConfig
+from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.isa import ISA, Instruction, MemType, Queue
 from vta_byoc.hw.program.program import Program
@@ -30,6 +30,7 @@ from vta_byoc.hw.reference.cycle_model import run_cycles
 from vta_byoc.hw.testing.random_programs import random_stream
 from vta_byoc.hw.timing.engine import simulate, simulate_stream
 from vta_byoc.hw.timing.result import STALLS, TOKEN, TimingResult
+from vta_byoc.hw.timing_parameters import Timing
 from vta_byoc.workload.workloads import Conv2dWorkload
 
 PROGRAMS = 1000

@@ -20,8 +20,8 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.isa import ISA, AluOp, Instruction, Opcode, Queue
 from vta_byoc.hw.program.file import save
 from vta_byoc.hw.program.program import Program
+from vta_byoc.hw.reference.interleaving import POLICIES
 from vta_byoc.hw.reference.numpy_model import NumpyModel
-from vta_byoc.hw.reference.order import POLICIES
 from vta_byoc.hw.sim import simulator
 from vta_byoc.hw.sim.lane_digest import digest_of, mix
 from vta_byoc.hw.testing.random_safe import random_safe_program

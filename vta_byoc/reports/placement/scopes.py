@@ -109,7 +109,7 @@ class ScopeReport:
         """What the partitioned module ``mod`` says."""
         programs = _programs(mod, machine)
         rows = [*_host_rows(mod, machine), *_region_rows(mod, machine, programs)]
-        arenas = {name: Arena(p.peak_bytes, p.apart_bytes) for name, p in programs.items()}
+        arenas = {name: Arena(p.peak_bytes, p.unshared_bytes) for name, p in programs.items()}
         return cls(model, config, rows, border_copies(mod), host_copies(mod), arenas)
 
     def bytes_by_scope(self) -> dict[str, int]:

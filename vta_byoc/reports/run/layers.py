@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from vta_byoc.base.json_types import JsonObject
-from vta_byoc.hw.config import Timing, VTAConfig
+from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import COUNTER_NAMES, count_stream
-from vta_byoc.hw.isa import ISA, Instruction, MemType, Opcode, Queue
+from vta_byoc.hw.isa import INSN_BYTES, ISA, Instruction, MemType, Opcode, Queue
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.timing.result import STALLS, InsnTime, LayerTime, TimingResult
-from vta_byoc.hw.timing.work import INSN_BYTES
-from vta_byoc.hw.verify.access import SRAM_OF, Loops, Transfer, decode_uops, depths, operands
+from vta_byoc.hw.timing_parameters import Timing
+from vta_byoc.hw.verify.access import Loops, Transfer, decode_uops, operands
 from vta_byoc.ir.names import operators_of
 from vta_byoc.partitioning.placement import Placement
 from vta_byoc.passes.fuse_tiles import Sharing
@@ -323,7 +323,7 @@ class _Buffers:
 
     def layer(self, begin: int, end: int) -> dict[str, SramUse]:
         """The use of every buffer by instructions [begin, end); layers come in order."""
-        sizes = depths(self._program.config)
+        sizes = self._program.config.depths
         masks = {name: np.zeros(sizes[name], bool) for name in SRAMS}
         for insn in self._insns[begin:end]:
             for name, where in self._touches(insn):
@@ -334,7 +334,7 @@ class _Buffers:
         if insn.opcode in (Opcode.LOAD, Opcode.STORE):
             transfer = Transfer.of(self._program.config, insn)
             if not transfer.empty:
-                yield SRAM_OF[transfer.mem], transfer.sram
+                yield transfer.space, transfer.sram
                 if transfer.mem == MemType.UOP:
                     self._load_uops(transfer)
         elif insn.opcode != Opcode.FINISH:
@@ -350,7 +350,7 @@ class _Buffers:
         if not uops or not insn["iter_out"] or not insn["iter_in"]:
             return []
         loops = Loops(insn, decode_uops(config, np.frombuffer(uops, np.uint32)))
-        sizes = depths(config)
+        sizes = config.depths
         return [(s, loops.touched(o, sizes[s])) for o, s in operands(config, insn).items()]
 
     def _load_uops(self, transfer: Transfer) -> None:

@@ -36,7 +36,7 @@ class ArenaUse:
         """That of a linked program."""
         outputs = sum(symbol.nbytes for symbol in program.of_kind("output"))
         image = int(program.image.size)
-        return cls(program.input_bytes, outputs, image, program.peak_bytes, program.apart_bytes)
+        return cls(program.input_bytes, outputs, image, program.peak_bytes, program.unshared_bytes)
 
     def to_json(self) -> dict[str, int]:
         """The bytes of each part of the arena, as `report --json` has them."""

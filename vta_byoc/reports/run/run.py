@@ -17,6 +17,7 @@ from vta_byoc.base.quantities import count, megabytes
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import COUNTER_NAMES, dram_bytes
 from vta_byoc.hw.isa import Queue
+from vta_byoc.hw.sim.devices import driver
 from vta_byoc.reports.placement.summary import placement_json
 from vta_byoc.reports.placement.text import print_placement, share_lines
 from vta_byoc.reports.run.memory import MemoryFacts
@@ -60,7 +61,7 @@ class RunReport:
     def regions(self) -> list[tuple[str, dict[str, int]]]:
         """Each region's counters; the null device counts nothing: decoded from the program."""
         programs, runs = self.compiled.programs, self.profile.by_region
-        if self.compiled.device == "null":
+        if not driver(self.compiled.device).computes:
             return [(name, program.counters()) for name, program in programs.items()]
         return [(name, runs[name].counters) for name in programs]
 
@@ -77,7 +78,7 @@ class RunReport:
     @cached_property
     def timings(self) -> dict[str, TimingResult]:
         """Cycles of each region; empty unless the device models time."""
-        if self.compiled.device != "tsim":
+        if not driver(self.compiled.device).timed:
             return {}
         from vta_byoc.reports.run.timing import time_programs
 
@@ -150,7 +151,7 @@ def _print_title(report: RunReport, console: Console) -> None:
     for name, value in report.inputs.items():
         shape = _shape(value.array)
         console.print(f"input {name} {shape}: {value.source}", markup=False, soft_wrap=True)
-    if device == "null":
+    if not driver(device).computes:
         console.print("dry run: VTA's results are zero, counters are decoded from the programs")
     console.print()
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from vta_byoc.hw.config import Timing
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.timing.engine import simulate
 from vta_byoc.hw.timing.result import TimingResult
+from vta_byoc.hw.timing_parameters import Timing
 
 
 def time_programs(

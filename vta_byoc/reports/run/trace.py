@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from vta_byoc.hw.disassembly import format_instruction
 from vta_byoc.hw.isa import (
     DEP_FIELDS,
     ISA,
@@ -18,7 +19,6 @@ from vta_byoc.hw.isa import (
     MemType,
     Opcode,
     Queue,
-    format_instruction,
 )
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.timing.engine import simulate

@@ -8,11 +8,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from vta_byoc.base.int8_digits import join_cycles
-from vta_byoc.codegen.transfer import PAD_LIMIT
-from vta_byoc.cost.dma import alu_cost
+from vta_byoc.cost.dma import Axis, alu_cost, transfers
 from vta_byoc.cost.search import (
     Array,
-    Axis,
     Demand,
     Mask,
     Space,
@@ -20,10 +18,10 @@ from vta_byoc.cost.search import (
     by_size,
     ceil_div,
     sizes,
-    transfers,
 )
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.isa import PAD_LIMIT
 from vta_byoc.strategies.conv.halo import Positions, padded_tiles, positions
 from vta_byoc.strategies.conv.schedule import (
     INPUT_STATIONARY,

@@ -138,7 +138,7 @@ class Elementwise(SingleKernelStrategy[ElementwiseWorkload]):
 
 
 def _binary(op: str) -> Callable[[tirx.Expr, tirx.Expr], tirx.Expr]:
-    return (lambda x, y: x - y) if op == "sub" else OPERATORS[op]
+    return OPERATORS[op]
 
 
 # ---------------------------------------------------------------- tiles

@@ -10,14 +10,14 @@ tiles are then cut between windows.
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.strategies.te.prologue import Plan, Term, plan_of
+from vta_byoc.workload.alu import OPERATIONS
 from vta_byoc.workload.workloads import ElementwiseWorkload, PoolWorkload, Step, Workload
 
 INT8_LOW, INT8_HIGH = -(1 << 7), (1 << 7) - 1
@@ -226,16 +226,8 @@ def _joined(work: ElementwiseWorkload) -> tuple[int, int]:
     ranges = [_through(each.steps, INT8_LOW, INT8_HIGH) for each in work.prologues]
     if work.op is None:
         return ranges[0]
-    (low, high), (lowest, highest) = ranges
-    functions: dict[str, Callable[[int, int], int]] = {
-        "add": operator.add,
-        "sub": operator.sub,
-        "mul": operator.mul,
-        "max": max,
-        "min": min,
-    }
-    ends = [functions[work.op](x, y) for x in (low, high) for y in (lowest, highest)]
-    return _within(min(ends), max(ends))
+    (low, high), (least, most) = ranges
+    return _within(*OPERATIONS[work.op].bounds(low, high, least, most))
 
 
 def _through(steps: Sequence[Step], low: int, high: int) -> tuple[int, int]:
@@ -255,13 +247,4 @@ def _after(step: Step, low: int, high: int) -> tuple[int, int]:
     if step.is_tensor or step.is_kept:
         return INT32_LOW, INT32_HIGH
     value = int(step.operand)
-    functions: dict[str, Callable[[int], int]] = {
-        "max": lambda v: max(v, value),
-        "min": lambda v: min(v, value),
-        "add": lambda v: v + value,
-        "mul": lambda v: v * value,
-        "shr": lambda v: v >> value,
-        "shl": lambda v: v << value,
-    }
-    ends = functions[step.op](low), functions[step.op](high)
-    return _within(min(ends), max(ends))
+    return _within(*OPERATIONS[step.op].bounds(low, high, value, value))

@@ -9,6 +9,7 @@ from tvm import te, tirx
 from tvm.tirx import Expr, Var
 
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.workload.alu import OPERATIONS
 from vta_byoc.workload.packing import PLANES, operand_shape, pack_operand, packed_shape
 from vta_byoc.workload.workloads import CHANNEL, MAP, Epilogue, Shape, Step, Workload
 
@@ -49,12 +50,7 @@ def epilogue_constants(
 
 
 OPERATORS: dict[str, Callable[[Expr, Expr], Expr]] = {
-    "add": lambda v, x: v + x,
-    "mul": lambda v, x: v * x,
-    "shr": lambda v, x: v >> x,
-    "shl": lambda v, x: v << x,
-    "max": tirx.Max,
-    "min": tirx.Min,
+    name: operation.build for name, operation in OPERATIONS.items()
 }
 
 

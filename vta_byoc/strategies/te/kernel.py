@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from vta_byoc.cost.search import Choice, Space
+from vta_byoc.workload.memory import MEMORIES
 
 SCHEDULE_ATTR = "vta.schedule"
 """Of a packed composite: the text of its :class:`Chosen`."""
 ESTIMATE, LOG, PIN = ORIGINS = ("estimate", "log", "pin")
 """Who chose a schedule: the tile chooser, a tuning log, or a user for a layer by its name."""
-MEMORIES = ("inp", "wgt", "acc")
-"""Keys of a tiling's slots."""
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,11 @@ from dataclasses import dataclass, replace
 from vta_byoc.base.int8_digits import horner
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import Refusal, VTAError
+from vta_byoc.hw.isa import IMMEDIATE_HIGH, IMMEDIATE_LOW
+from vta_byoc.workload.alu import OPERATIONS
 from vta_byoc.workload.workloads import ElementwiseWorkload, Step
 
-INT8, INT16 = range(-(1 << 7), 1 << 7), range(-(1 << 15), 1 << 15)
+INT8, INT16 = range(-(1 << 7), 1 << 7), range(IMMEDIATE_LOW, IMMEDIATE_HIGH + 1)
 WIDE = range(-(1 << 22), 1 << 22)
 """Scales of several digits; an int8 operand times one leaves int32 room."""
 SUMS = ("add", "sub")
@@ -208,13 +210,7 @@ def _movable(steps: Sequence[Step]) -> bool:
         if step.is_tensor or any(s.operand not in INT16 for s in _opposite(step)):
             return False
         value = abs(int(step.operand))
-        most = {
-            "shl": most << value,
-            "mul": most * value,
-            "add": most + value,
-            "max": max(most, value),
-            "min": max(most, value),
-        }.get(step.op, most)
+        most = max(most, *map(abs, OPERATIONS[step.op].bounds(-most, most, value, value)))
         if most > 1 << 30:
             return False
     return True

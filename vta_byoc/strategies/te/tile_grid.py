@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tvm import tirx
 
-from vta_byoc.cost.search import Array, Axis, Staged, ceil_div, transfers
+from vta_byoc.cost.dma import Axis, transfers
+from vta_byoc.cost.search import Array, Staged, ceil_div
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.te.definition import OPERATORS
 from vta_byoc.strategies.te.tir_builder import Expr, Nests, Tensor

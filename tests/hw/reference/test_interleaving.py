@@ -15,7 +15,7 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.isa import AluOp, MemType, Queue
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.reference import numpy_model
-from vta_byoc.hw.reference.order import POLICIES, run_order, run_stream_order
+from vta_byoc.hw.reference.interleaving import POLICIES, run_interleaved, run_stream_interleaved
 from vta_byoc.hw.result import RunResult
 from vta_byoc.hw.sim import simulator
 from vta_byoc.hw.testing.random_programs import random_stream
@@ -38,7 +38,7 @@ def equal(got: RunResult, want: RunResult) -> None:
 def refusal(program: Program, policy: str = "program", **more: Any) -> str:
     """The text of the error that a run ends with."""
     with pytest.raises(VTAError) as err:
-        run_order(program, inputs(program), policy, **more)
+        run_interleaved(program, inputs(program), policy, **more)
     assert "\n" not in str(err.value)
     return str(err.value)
 
@@ -58,8 +58,8 @@ def test_every_order_leaves_the_simulators_bytes(preset: str) -> None:
         want = simulator.run(program, data)
         equal(numpy_model.run_stream(config, program.insns, program.new_arena(data)), _bare(want))
         for policy in POLICIES:
-            equal(run_order(program, data, policy, seed), want)
-        equal(run_order(program, data, hold=int(rng.integers(len(program.insns)))), want)
+            equal(run_interleaved(program, data, policy, seed), want)
+        equal(run_interleaved(program, data, hold=int(rng.integers(len(program.insns)))), want)
 
 
 def _bare(result: RunResult) -> RunResult:
@@ -75,7 +75,7 @@ def test_compiled_convolutions_in_every_order(preset: str) -> None:
         )
         case = conv_case(work, config, random_tile(rng, work, config))
         for policy in ("load-early", "store-late", "random"):
-            case.check(run_order(case.program, case.inputs, policy).arena)
+            case.check(run_interleaved(case.program, case.inputs, policy).arena)
 
 
 def test_layers_meet_in_dram_in_every_order() -> None:
@@ -86,7 +86,7 @@ def test_layers_meet_in_dram_in_every_order() -> None:
     b = net.conv("b", a, work)
     case = net.finish(net.add("y", a, b, add_work((1, 20, 5, 5), 0, 1, 1, 1), kind="output"))
     for policy in POLICIES:
-        case.check(run_order(case.program, case.inputs, policy).arena)
+        case.check(run_interleaved(case.program, case.inputs, policy).arena)
 
 
 def test_raw_streams_in_program_order() -> None:
@@ -96,7 +96,7 @@ def test_raw_streams_in_program_order() -> None:
         insns, arena = random_stream(config, np.random.default_rng(seed), 16)
         before = arena.copy()
         try:
-            result = run_stream_order(config, insns, arena)
+            result = run_stream_interleaved(config, insns, arena)
         except VTAError as err:
             assert "FINISH ends the program before" in str(err)
         else:
@@ -107,8 +107,12 @@ def test_raw_streams_in_program_order() -> None:
 def test_random_order_is_that_of_its_seed() -> None:
     """A race shows what the order was: equal seeds agree, some seeds differ."""
     program = _racing()
-    runs = [_stored(run_order(program, inputs(program), "random", seed)) for seed in range(12)]
-    again = [_stored(run_order(program, inputs(program), "random", seed)) for seed in range(12)]
+    runs = [
+        _stored(run_interleaved(program, inputs(program), "random", seed)) for seed in range(12)
+    ]
+    again = [
+        _stored(run_interleaved(program, inputs(program), "random", seed)) for seed in range(12)
+    ]
     assert runs == again
     assert len(set(runs)) > 1
 
@@ -148,14 +152,16 @@ def _rewriting() -> Program:
 def test_adversaries_find_a_race(program: Callable[[], Program], adversary: dict[str, Any]) -> None:
     built = program()
     data = inputs(built)
-    assert _stored(run_order(built, data)) != _stored(run_order(built, data, **adversary))
+    assert _stored(run_interleaved(built, data)) != _stored(
+        run_interleaved(built, data, **adversary)
+    )
 
 
 def test_finish_that_does_not_wait() -> None:
     hand = product(finish=False)
     hand.finish()
     program = hand.done()
-    run_order(program, inputs(program))
+    run_interleaved(program, inputs(program))
     for more in ({"policy": "store-late"}, {"policy": "compute-early"}, {"hold": 6}):
         assert refusal(program, **more) == (
             "instruction 7 of layer conv (FINISH): FINISH ends the program before instruction 6 of "
@@ -206,7 +212,7 @@ def test_token_overflow() -> None:
         hand.no_op(Queue.COMPUTE, pop_prev=1)
     hand.finish()
     program = hand.done()
-    run_order(program, inputs(program))
+    run_interleaved(program, inputs(program))
     assert refusal(program, "load-early") == (
         "instruction 4 of layer conv (LOAD INP sram 0 dram 0x0 y 0 x 0 stride 0 [push_next]): too "
         "many tokens outstanding from load->compute; the machine counts to 2; pop tokens sooner"
@@ -244,7 +250,7 @@ def test_unknown_policy() -> None:
     )
 
 
-# ---------------------------------------------------------------- strict mode
+# ---------------------------------------------------------------- sanitizer
 GEMM = "instruction 4 of layer conv (GEMM MAC uop 0-1 iter 1,4 dst 0,1 src 0,1 wgt 0,0 [pop_prev])"
 UNDEFINED = "SRAM is undefined when a program starts; load or compute it first"
 
@@ -295,7 +301,7 @@ def test_undefined_only_in_another_order() -> None:
     hand.lines[4].set(pop_prev=0)
     hand.lines[7].set(pop_prev=1)
     program = hand.done()
-    run_order(program, inputs(program))
+    run_interleaved(program, inputs(program))
     assert refusal(program, "load-late") == (
         f"{GEMM.replace(' [pop_prev]', '')}: INP element 0 is read but nothing "
         f"wrote it; {UNDEFINED}"
@@ -351,30 +357,30 @@ def test_undefined_only_in_another_order() -> None:
         ),
     ],
 )
-def test_strict_bounds(change: dict[str, Any], reason: str) -> None:
+def test_sanitizer_bounds(change: dict[str, Any], reason: str) -> None:
     text = refusal(changed(**change))
     assert text.startswith(f"instruction {change['index']} of layer conv (")
     assert text.endswith(f"): {reason}")
 
 
-def test_strict_mode_of_raw_streams_has_no_symbols() -> None:
+def test_sanitizer_of_raw_streams_has_no_symbols() -> None:
     program = changed(2, at=61)
     arena = program.new_arena(inputs(program))
-    run_stream_order(program.config, program.insns, arena, strict=True)
+    run_stream_interleaved(program.config, program.insns, arena, sanitize=True)
     poisoned = changed(2, x_size=3)
     with pytest.raises(
         VTAError, match="^instruction 4 .*: INP element 3 is read but nothing wrote"
     ):
-        run_stream_order(poisoned.config, poisoned.insns, arena, strict=True)
+        run_stream_interleaved(poisoned.config, poisoned.insns, arena, sanitize=True)
 
 
 def test_lenient_mode_reads_zeros() -> None:
     program = changed(2, x_size=3)
-    result = run_order(program, inputs(program), strict=False)
+    result = run_interleaved(program, inputs(program), sanitize=False)
     assert not result.outputs["y"][3].any()
 
 
 def test_refusals_of_the_model_name_the_instruction() -> None:
-    assert refusal(changed(5, reset=1), strict=False).startswith(
+    assert refusal(changed(5, reset=1), sanitize=False).startswith(
         "instruction 5 of layer conv (ALU MIN uop 0-1 iter 1,4 dst 0,1 imm 127 [push_next]): "
     )

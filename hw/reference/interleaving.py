@@ -2,8 +2,8 @@
 
 A correct program gives the same bytes whatever the order.  Each policy is one adversary; the
 semantics of the instructions are those of ``hw/reference/numpy_model.py``.  A program that
-deadlocks stops with the instructions that wait; in strict mode (see ``hw/reference/strict.py``) so
-does one that leaves its memory or reads what nothing wrote.
+deadlocks stops with the instructions that wait; with the sanitizer (``hw/reference/sanitizer.py``)
+so does one that leaves its memory or reads what nothing wrote.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from vta_byoc.hw.faults import TOKEN_PAIRS, Fault, fault_message
 from vta_byoc.hw.isa import ISA, Instruction, Opcode, Queue
 from vta_byoc.hw.program.program import Layer, Program
 from vta_byoc.hw.reference.numpy_model import NumpyModel
-from vta_byoc.hw.reference.strict import StrictMemory
+from vta_byoc.hw.reference.sanitizer import Sanitizer
 from vta_byoc.hw.result import RunResult
 from vta_byoc.hw.verify.rules import named
 from vta_byoc.hw.verify.tokens import PAIRS, Pair, bad_flags, pairs_of, waiting
@@ -38,34 +38,37 @@ POLICIES = (*_RANKS, "random")
 early or as late as the tokens allow; any, in random bursts."""
 
 
-def run_order(
+def run_interleaved(
     program: Program,
     inputs: Mapping[str, np.ndarray],
     policy: str = "program",
     seed: int = 0,
     *,
     hold: int | None = None,
-    strict: bool = True,
+    sanitize: bool = True,
 ) -> RunResult:
-    """Run a program on ``inputs`` (by symbol name) in the order of ``policy``.
+    """Run a program in the order of ``policy``.
 
     Args:
+        program: what to run.
+        inputs: arrays by symbol name.
         policy: one of :data:`POLICIES`.
         seed: of policy "random".
         hold: an instruction that waits, with all after it in its queue, until nothing else can run.
-        strict: check bounds against SRAM and symbols, and refuse reads of undefined memory.
+        sanitize: check bounds against SRAM and symbols, and refuse reads of undefined memory.
 
-    Raises VTAError with the instruction and the reason.
+    Raises:
+        VTAError: with the instruction and the reason.
     """
     arena = program.new_arena(dict(inputs))
-    memory = StrictMemory(program.config, arena.size, program) if strict else None
+    memory = Sanitizer(program.config, arena.size, program) if sanitize else None
     machine = _Machine(program.config, program.insns, arena, program.layers, memory)
     result = machine.run(_chooser(policy, seed, hold))
     outputs = {s.name: program.view(result.arena, s.name).copy() for s in program.of_kind("output")}
     return RunResult(result.arena, result.counters, outputs, result.sram)
 
 
-def run_stream_order(
+def run_stream_interleaved(
     config: VTAConfig,
     insns: np.ndarray,
     arena: np.ndarray,
@@ -73,10 +76,13 @@ def run_stream_order(
     seed: int = 0,
     *,
     hold: int | None = None,
-    strict: bool = False,
+    sanitize: bool = False,
 ) -> RunResult:
-    """Run a raw stream, (n, 2) uint64, on a copy of a raw arena, int8; as :func:`run_order`."""
-    memory = StrictMemory(config, arena.size, None) if strict else None
+    """Run a raw stream, (n, 2) uint64, on a copy of a raw arena, int8.
+
+    The order is that of :func:`run_interleaved`.
+    """
+    memory = Sanitizer(config, arena.size, None) if sanitize else None
     return _Machine(config, insns, arena, (), memory).run(_chooser(policy, seed, hold))
 
 
@@ -124,7 +130,7 @@ class _Machine:
         insns: np.ndarray,
         arena: np.ndarray,
         layers: Sequence[Layer],
-        memory: StrictMemory | None,
+        memory: Sanitizer | None,
     ) -> None:
         self._config = config
         self._words = insns

@@ -1,6 +1,6 @@
-"""Leaves of a scheduled PrimFunc: a loop chain around one block, classified by what it touches.
+"""Tensorizable nests of a scheduled PrimFunc: loops around one block, by what the block touches.
 
-The scopes a block reads and writes decide what a leaf is; the pragma on its loops states what the
+The scopes a block reads and writes decide what a nest is; the pragma on its loops states what the
 author meant.  The two must agree.
 """
 
@@ -17,15 +17,15 @@ from vta_byoc.codegen.alu import Access, AluExpression, AluStep, loads_of
 from vta_byoc.codegen.linear import Bound, CodegenError, Linear, VarTable, bounds_of
 from vta_byoc.codegen.views import View
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.hw.isa import MemType
-from vta_byoc.workload.memory import ACC, DTYPES, INP, SRAM_SCOPES, WGT, in_dram
+from vta_byoc.hw.isa import MEMORY_TYPES, MemType
+from vta_byoc.workload.memory import ACC, DTYPES, INP, LOADS, SRAM_SCOPES, WGT, in_dram
 
 PRAGMA_KEY = "vta.pragma"
 PRAGMAS = ("dma_copy", "gemm", "alu")
 
 
 @dataclass(eq=False)
-class Leaf:
+class TensorizableNest:
     """A classified loop nest.
 
     ``kind`` is load, store, gemm, reset or alu; ``loops`` are (variable, extent) from the outside;
@@ -70,7 +70,7 @@ class Leaf:
 
 
 class Classifier:
-    """Turns a block and the loops around it into a :class:`Leaf`, or says why it is none.
+    """Turns a block and the loops around it into a :class:`TensorizableNest`, or says why not.
 
     ``shapes`` are those of the SRAM tiles, ``views`` those parameters that are parts of a tensor.
     """
@@ -88,49 +88,51 @@ class Classifier:
         self.views = views
         self._known: dict[tuple[int, tuple[Linear, ...], Linear], Access] = {}
 
-    def classify(self, loops: list[tirx.For], real: SBlockRealize) -> Leaf:
-        """The leaf of ``loops`` (outermost first) around ``real``."""
+    def classify(self, loops: list[tirx.For], real: SBlockRealize) -> TensorizableNest:
+        """The nest of ``loops`` (outermost first) around ``real``."""
         block = real.block
         name = str(block.name_hint)
         body = block.body
         if not isinstance(body, tirx.BufferStore):
             raise CodegenError(
-                f"block {name} holds {type(body).__name__}; a leaf stores one value; "
+                f"block {name} holds {type(body).__name__}; a tensorizable nest stores one value; "
                 "split it into blocks"
             )
         pairs = [(self.table.bind(f.loop_var, int(f.extent)), int(f.extent)) for f in loops]
-        leaf = self._by_scopes(name, pairs, body)
-        leaf.where = bounds_of(real.predicate, self.table)
-        self._check_pragma(leaf, loops)
-        return leaf
+        nest = self._by_scopes(name, pairs, body)
+        nest.where = bounds_of(real.predicate, self.table)
+        self._check_pragma(nest, loops)
+        return nest
 
     # ---------------------------------------------------------------- pragmas
-    def _check_pragma(self, leaf: Leaf, loops: list[tirx.For]) -> None:
+    def _check_pragma(self, nest: TensorizableNest, loops: list[tirx.For]) -> None:
         texts = [str(f.annotations[PRAGMA_KEY]) for f in loops if PRAGMA_KEY in f.annotations]
         stated = {p.strip() for p in ",".join(texts).split(",") if p.strip()}
         unknown = stated - set(PRAGMAS)
         if unknown:
             raise CodegenError(
-                f"block {leaf.name} carries pragma {', '.join(sorted(unknown))}; known pragmas are "
+                f"block {nest.name} carries pragma {', '.join(sorted(unknown))}; known pragmas are "
                 f"{', '.join(PRAGMAS)}"
             )
-        if stated == leaf.does:
+        if stated == nest.does:
             return
-        fix = f'annotate a loop of it with "{PRAGMA_KEY}" = "{",".join(sorted(leaf.does))}"'
+        fix = f'annotate a loop of it with "{PRAGMA_KEY}" = "{",".join(sorted(nest.does))}"'
         raise CodegenError(
-            f"block {leaf.name} carries pragma {','.join(sorted(stated)) or 'none'} but is "
-            f"{','.join(sorted(leaf.does))} ({self._describe(leaf)}); {fix} or change the nest"
+            f"block {nest.name} carries pragma {','.join(sorted(stated)) or 'none'} but is "
+            f"{','.join(sorted(nest.does))} ({self._describe(nest)}); {fix} or change the nest"
         )
 
-    def _describe(self, leaf: Leaf) -> str:
-        reads = [a.scope for a in (leaf.src, leaf.wgt) if a is not None]
-        ops = [s.op.name for s in leaf.steps]
-        return f"reads {'+'.join(reads) or 'nothing'}, writes {leaf.dst.scope}" + (
+    def _describe(self, nest: TensorizableNest) -> str:
+        reads = [a.scope for a in (nest.src, nest.wgt) if a is not None]
+        ops = [s.op.name for s in nest.steps]
+        return f"reads {'+'.join(reads) or 'nothing'}, writes {nest.dst.scope}" + (
             f", {' '.join(ops)}" if ops else ""
         )
 
     # ---------------------------------------------------------------- classification
-    def _by_scopes(self, name: str, loops: list[tuple[int, int]], body: tirx.BufferStore) -> Leaf:
+    def _by_scopes(
+        self, name: str, loops: list[tuple[int, int]], body: tirx.BufferStore
+    ) -> TensorizableNest:
         dst = self._access(body.buffer, body.indices)
         reads = loads_of(body.value)
         scopes = {self._scope_of(r) for r in reads}
@@ -201,7 +203,7 @@ class Classifier:
 
     def _store(
         self, name: str, loops: list[tuple[int, int]], dst: Access, value: Expr
-    ) -> Leaf:
+    ) -> TensorizableNest:
         if str(dst.buffer.dtype) != "int8":
             raise CodegenError(
                 f"block {name} stores {dst.buffer.dtype}; STORE writes int8; "
@@ -210,11 +212,11 @@ class Classifier:
         expression = self._expression(name)
         src = expression.evaluate(_uncast(value))
         steps = expression.steps
-        return Leaf("store", name, loops, dst, src=src, steps=steps, mem=MemType.OUT)
+        return TensorizableNest("store", name, loops, dst, src=src, steps=steps, mem=MemType.OUT)
 
     def _load(
         self, name: str, loops: list[tuple[int, int]], dst: Access, value: Expr
-    ) -> Leaf:
+    ) -> TensorizableNest:
         pad: list[Bound] = []
         value = _uncast(value)
         if isinstance(value, Call) and value.op.name == "prim.if_then_else":
@@ -232,54 +234,51 @@ class Classifier:
             )
         src = self._load_access(value)
         mem = self._load_type(name, dst.scope, str(src.buffer.dtype))
-        return Leaf("load", name, loops, dst, src=src, pad=pad, mem=mem)
+        return TensorizableNest("load", name, loops, dst, src=src, pad=pad, mem=mem)
 
     def _all_padding(
         self, name: str, loops: list[tuple[int, int]], dst: Access, value: Expr
-    ) -> Leaf:
+    ) -> TensorizableNest:
         """A load that never meets its tensor: TVM has simplified it to its padding."""
         if not isinstance(value, tirx.IntImm) or int(value.value) != 0:
             raise CodegenError(
                 f"block {name} fills {dst.scope} with {value}; the DMA pads zeros only; pad with 0"
             )
-        mem = MemType.INP if dst.scope == INP else MemType.WGT
-        return Leaf("load", name, loops, dst, mem=mem)
+        mem = LOADS[dst.scope, DTYPES[dst.scope]]
+        return TensorizableNest("load", name, loops, dst, mem=mem)
 
     def _load_type(self, name: str, scope: str, dtype: str) -> MemType:
-        kinds = {
-            (INP, "int8"): MemType.INP,
-            (WGT, "int8"): MemType.WGT,
-            (ACC, "int32"): MemType.ACC,
-            (ACC, "int8"): MemType.ACC_8BIT,
-        }
-        mem = kinds.get((scope, dtype))
+        mem = LOADS.get((scope, dtype))
         if mem is None:
+            taken = " or ".join(known for memory, known in LOADS if memory == scope)
             raise CodegenError(
-                f"block {name} loads {dtype} into {scope}; INP and WGT take int8, ACC int32 or int8"
+                f"block {name} loads {dtype} into {scope}; it takes {taken} from DRAM; cast the "
+                "tensor before it is stored there"
             )
-        if mem == MemType.ACC_8BIT and not self.config.capabilities.acc_8bit:
+        capability = MEMORY_TYPES[mem].capability
+        if not self.config.capabilities.has(capability):
             raise CodegenError(
-                f"block {name} loads int8 into {scope}; this machine has no ACC_8BIT load "
-                "(CAPABILITIES.acc_8bit is false); keep the operand int32 in DRAM"
+                f"block {name} loads {dtype} into {scope}; this machine has no {mem.name} load "
+                f"(CAPABILITIES.{capability} is false); keep the operand {DTYPES[scope]} in DRAM"
             )
         return mem
 
     def _constant(
         self, name: str, loops: list[tuple[int, int]], dst: Access, value: Expr
-    ) -> Leaf:
+    ) -> TensorizableNest:
         if not isinstance(value, tirx.IntImm):
             raise CodegenError(f"block {name} fills {dst.scope} with {value}; use an integer")
         fill = int(value.value)
         if not fill:
-            return Leaf("reset", name, loops, dst)
+            return TensorizableNest("reset", name, loops, dst)
         _check_once(name, loops, dst)
         expression = self._expression(name)
         expression.fill(dst, fill)
-        return Leaf("alu", name, loops, dst, steps=expression.steps, clear=True)
+        return TensorizableNest("alu", name, loops, dst, steps=expression.steps, clear=True)
 
     def _gemm(
         self, name: str, loops: list[tuple[int, int]], dst: Access, value: Expr
-    ) -> Leaf:
+    ) -> TensorizableNest:
         bad = CodegenError(
             f"block {name} computes {value}; GEMM is acc += int32(inp) * int32(wgt); "
             "write the reduction so"
@@ -292,25 +291,27 @@ class Classifier:
         by_scope = {self._scope_of(f): self._load_access(f) for f in factors}
         if set(by_scope) != {INP, WGT} or self._load_access(value.a) != dst:
             raise bad
-        return Leaf("gemm", name, loops, dst, src=by_scope[INP], wgt=by_scope[WGT])
+        return TensorizableNest("gemm", name, loops, dst, src=by_scope[INP], wgt=by_scope[WGT])
 
     def _alu(
         self, name: str, loops: list[tuple[int, int]], dst: Access, value: Expr
-    ) -> Leaf:
+    ) -> TensorizableNest:
         expression = self._expression(name, into=dst)
         if dst not in [self._load_access(r) for r in loads_of(value)]:
             # no move instruction: the destination is cleared and the first operand added
             _check_once(name, loops, dst)
             expression.evaluate(value, home=dst)
             src = expression.steps[0].src
-            return Leaf("alu", name, loops, dst, src=src, steps=expression.steps, clear=True)
+            return TensorizableNest(
+                "alu", name, loops, dst, src=src, steps=expression.steps, clear=True
+            )
         if expression.evaluate(value) != dst:
             raise CodegenError(
                 f"block {name} reads its destination {dst.buffer.name} as second operand of "
                 f"{value}; the ALU overwrites its first operand; swap them or stage a copy"
             )
         _check_reduction(name, loops, dst, expression.steps)
-        return Leaf("alu", name, loops, dst, src=dst, steps=expression.steps)
+        return TensorizableNest("alu", name, loops, dst, src=dst, steps=expression.steps)
 
 
 def _repeats(loops: Sequence[tuple[int, int]], dst: Access) -> bool:

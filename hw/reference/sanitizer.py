@@ -1,4 +1,4 @@
-"""Strict memory: refuses, while a program runs, what a real machine would let pass in silence.
+"""The sanitizer: refuses, while a program runs, what a real machine would let pass in silence.
 
 Every access is listed one element at a time, and slowly, so that this is an opinion independent of
 the verifier's set arithmetic.  SRAM that nothing wrote is poison, and so are temporaries and
@@ -15,23 +15,15 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import dram_elem_bytes
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.faults import Fault, fault_message
-from vta_byoc.hw.isa import Instruction, MemType, Opcode
+from vta_byoc.hw.isa import MEMORY_TYPES, Instruction, MemType, Opcode
 from vta_byoc.hw.program.program import STORED, Program, Symbol, root_of
 from vta_byoc.hw.reference.numpy_model import NumpyModel
 
-_SPACE = {
-    MemType.UOP: "uop",
-    MemType.WGT: "wgt",
-    MemType.INP: "inp",
-    MemType.ACC: "acc",
-    MemType.ACC_8BIT: "acc",
-    MemType.OUT: "acc",
-}
 _RANGE = {"dst": Fault.DST_RANGE, "src": Fault.SRC_RANGE, "wgt": Fault.WGT_RANGE}
 _UNDEFINED, _DEFINED = -2, -1
 
 
-class StrictMemory:
+class Sanitizer:
     """Which elements of each memory are defined, in the order of execution.
 
     Without a program (a raw stream) all DRAM is defined and any of it may be written.
@@ -78,7 +70,7 @@ class StrictMemory:
 
     # ---------------------------------------------------------------- transfers
     def _transfer(self, index: int, insn: Instruction) -> None:
-        memory = self._sram[_SPACE[MemType(insn["mem_type"])]]
+        memory = self._sram[MEMORY_TYPES[MemType(insn["mem_type"])].sram]
         rows = insn["y_pad_0"] + insn["y_size"] + insn["y_pad_1"]
         count = rows * (insn["x_pad_0"] + insn["x_size"] + insn["x_pad_1"])
         last = insn["sram_base"] + count - 1
