@@ -67,6 +67,8 @@ MACHINE = {
     "testing": "hw program",
 }
 """The same for `hw/`; "hw" are the files that lie in it, but for `result`, which knows of time."""
+WITHOUT_CYCLES = ("importers",)
+"""Rooms of `vta_byoc` whose modules do not import each other in a circle either."""
 
 
 class Import(NamedTuple):
@@ -174,6 +176,17 @@ def test_rooms_see_lower_rooms_only(table: dict[str, str]) -> None:
     order = list(table)
     upward = [(a, b) for a, b in stated(table) if order.index(b) >= order.index(a)]
     assert upward == []
+
+
+@pytest.mark.parametrize("name", WITHOUT_CYCLES)
+def test_modules_of_a_room_import_in_one_direction(name: str) -> None:
+    seen: dict[str, set[str]] = {module: set() for module in MODULES if room(module) == name}
+    for each in ALL:
+        if each.importer in seen and each.imported in seen:
+            seen[each.importer].add(each.imported)
+    while free := [module for module, others in seen.items() if not others & seen.keys()]:
+        seen = {module: others for module, others in seen.items() if module not in free}
+    assert seen == {}, "in a circle, or above one: " + ", ".join(sorted(seen))
 
 
 def test_every_module_stands_in_a_room_of_the_table() -> None:
