@@ -23,6 +23,7 @@ from vta_byoc.ir.bindings import (
     op_name,
     straight_bindings,
     substituted,
+    vars_in,
     with_main,
 )
 from vta_byoc.ir.rewriter import Rewriter, Rule
@@ -36,6 +37,8 @@ MOVES = (
 )
 """Operators of one tensor that only choose among its values, in the same order for integers and
 for what they stand for."""
+
+SHAPES = ("relax.shape_of", "relax.shape_to_tensor", "relax.tensor_to_shape")
 
 
 def quantization(call: relax.Call) -> Quantization | None:
@@ -290,13 +293,21 @@ def _key(value: relax.Expr) -> Hashable:
 def fold_floats(mod: tvm.IRModule) -> tvm.IRModule:
     """Run FoldConstant without dequantize(constant), which would leave float weights.
 
-    The integers are parameters while it runs.
+    The integers are parameters while it runs. It lowers every operator before it looks for
+    constants, so it is left out where it has nothing to find.
     """
     main, lifted = _with_parameters(mod["main"])
+    if not any(_may_fold(binding.value) for binding in straight_bindings(main)):
+        return mod
     folded = relax.transform.FoldConstant()(with_main(mod, main))
     if not lifted:
         return folded
     return with_main(mod, _without_parameters(mod["main"], folded["main"], lifted))
+
+
+def _may_fold(value: relax.Expr) -> bool:
+    """Whether FoldConstant could compute `value`: it reads no variable, or makes a shape."""
+    return op_name(value) in SHAPES or not any(True for _ in vars_in(value))
 
 
 def _with_parameters(main: relax.Function) -> tuple[relax.Function, list[relax.Expr]]:
