@@ -6,7 +6,9 @@ EXTRAS ?= dev
 BIN := $(VENV)/bin
 COMMA := ,
 READY := $(VENV)/.ready-$(subst $(COMMA),-,$(EXTRAS))
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+# One thread for each process: more of them wait for each other in busy loops.
+THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 TVM_NUM_THREADS=1
+PYTEST := $(THREADS) $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 MODEL := build/resnet18.onnx
 CALIBRATION := build/resnet18-calibration.npz
 SAMPLE := build/resnet18-image.npy

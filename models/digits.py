@@ -1,4 +1,4 @@
-"""Handwritten digits, five folds of them, and networks that were trained on each.
+r"""Handwritten digits, five folds of them, and networks that were trained on each.
 
 The images are those of scikit-learn (`sklearn.datasets.load_digits`): 1,797 digits of 8x8 pixels
 with values 0 to 16, the test part of "Optical Recognition of Handwritten Digits" (UCI Machine
@@ -9,7 +9,7 @@ over the five folds together are about 1,797 images that are new to the network 
 `models/train_digits.py` made the files of `models/trained`.
 
     python models/digits.py --fold 0 -o held-out.npz --calibration calibration.npz
-    vta-byoc eval models/trained/resnet8_fold0.onnx --data held-out.npz \\
+    vta-byoc eval models/trained/resnet8_fold0.onnx --data held-out.npz \
         --calibration calibration.npz
 """
 

@@ -45,6 +45,7 @@ class Conv:
 
     @property
     def groups(self) -> int:
+        """One for each channel of a depthwise layer, else 1."""
         return self.channels if self.depthwise else 1
 
 
@@ -109,6 +110,7 @@ def to_onnx(network: str, state: Mapping[str, F32]) -> onnx.ModelProto:
     """The checked model of batch 1.
 
     Args:
+        network: "resnet8" or "mobilenet".
         state: `<conv>.weight` OIHW; `<conv>.bn.weight`, `.bias`, `.running_mean`,
             `.running_var`; `dense.weight` (CLASSES, features), `dense.bias`.
     """

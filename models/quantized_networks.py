@@ -66,6 +66,7 @@ class Network:
     layers: list[Layer] = field(default_factory=list)
 
     def add(self, op: str, *inputs: str, name: str = "", **options: Any) -> str:
+        """Add a layer that reads the layers `inputs`; its name, for those that read it."""
         name = name or f"{op}{len(self.layers)}"
         self.layers.append(Layer(op, name, inputs, **options))
         return name
@@ -86,6 +87,7 @@ class Network:
         return (np.kron(coarse, np.ones((1, 1, 4, 4))) + 0.3 * fine).astype("float32")
 
     def calibration(self) -> F32:
+        """The images that scales are chosen from: other ones than those that are compared."""
         return self.images(CALIBRATION, 1)
 
 

@@ -175,6 +175,7 @@ class Numbers:
 
     @property
     def dtype(self) -> str:
+        """Of the integers: that of the zero point."""
         return str(self.zero.dtype)
 
 
@@ -208,8 +209,10 @@ def qdq(case: OpCase, scheme: Scheme, opset: int = OPSET) -> Built:
 
 
 def qoperator(case: OpCase, scheme: Scheme) -> Built:
-    """The integer operator; `case.integer` tells which. One that moves data has a float input:
-    its scale must be known."""
+    """The integer operator; `case.integer` tells which.
+
+    One that moves data has a float input: its scale must be known.
+    """
     b = _Builder(case, scheme)
     operands = [[f"x{i}", *b.names(f"x{i}", q)] for i, q in enumerate(b.inputs)]
     attrs = dict(case.attrs)
@@ -260,8 +263,11 @@ class _Builder:
         return (centre + spread * self.rng.standard_normal(shape)).astype("float32")
 
     def _numbers(self, values: Array) -> Numbers:
-        """Scale and zero point of a range a little larger than that of the values, as calibration
-        with other data gives it: a range of exactly these values has scales in small ratios."""
+        """Scale and zero point of a range a little larger than that of the values.
+
+        Calibration with other data gives such a range; one of exactly these values has scales in
+        small ratios.
+        """
         margin = self.rng.uniform(1.0, 1.05)
         low, high = margin * min(float(values.min()), 0.0), margin * max(float(values.max()), 0.0)
         limits = np.iinfo(self.scheme.dtype)
@@ -383,8 +389,11 @@ def _along(values: Array, axis: int, rank: int) -> Array:
 
 
 def session(model: onnx.ModelProto, *, literal: bool = False) -> onnxruntime.InferenceSession:
-    """ONNX Runtime on the CPU, as it comes; `literal`: without the rewrites that change values,
-    such as leaving out the first of two quantizations."""
+    """ONNX Runtime on the CPU, as it comes.
+
+    With `literal` it does no rewrites that change values, such as leaving out the first of two
+    quantizations.
+    """
     options = onnxruntime.SessionOptions()
     if literal:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL

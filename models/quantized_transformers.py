@@ -15,8 +15,10 @@ LINEARS = ("q", "k", "v", "out", "up", "down")
 
 
 def encoder_block(*, norm_first: bool = False, width: int = WIDTH) -> Any:
-    """A block of (N, T, `width`): attention and two layers with GELU, normalized after each sum as
-    in BERT, or before each part as in ViT."""
+    """A block of (N, T, `width`): attention and two layers with GELU.
+
+    It is normalized after each sum as in BERT, or before each part as in ViT.
+    """
     import torch
     from torch import nn
 
@@ -83,8 +85,10 @@ MODELS: dict[str, tuple[Any, tuple[int, ...]]] = {
 
 
 def quantized(name: str) -> tuple[Any, Any]:
-    """A model of `MODELS` with seeded weights as XNNPACK's quantizer converts it (int8, weights per
-    channel), and an input for it."""
+    """A model of `MODELS` with seeded weights, and an input for it.
+
+    XNNPACK's quantizer converts it: int8, weights per channel.
+    """
     import torch
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
     from torchao.testing.pt2e import _xnnpack_quantizer as xnnpack

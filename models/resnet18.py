@@ -53,6 +53,7 @@ def sample_inputs(n: int, seed: int, *, size: int = 224) -> F32:
 
 
 def builder(*, size: int, seed: int) -> ModelBuilder:
+    """ResNet-18 with weights drawn from `seed`, for images of `size` x `size` pixels."""
     return ModelBuilder(NAME, seed=seed, input_name="data", images=build_images(size))
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ from small_models import Net, call
 from tvm import relax
 
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.importers.load import load_model, output_names, source_name
+from vta_byoc.importers.load import FORMATS, Format, load_model, output_names, source_name
 from vta_byoc.ir.bindings import UniqueNames, op_name, sanitized, static_shape
 
 
@@ -251,6 +254,42 @@ def test_unknown_rank(tmp_path):
         "give it, for example --shape x=1,3,224,224",
         net.save(tmp_path / "net.onnx", net.node("Relu", "x")),
     )
+
+
+# ---------------------------------------------------------------- formats
+@pytest.mark.parametrize("each", FORMATS, ids=lambda each: each.name)
+def test_every_format_has_its_importer(each):
+    assert callable(importlib.import_module(each.module).load)
+    assert each.suffix == each.suffix.lower()
+
+
+def test_a_format_is_one_line_and_a_module(tmp_path, monkeypatch):
+    """A file of one matrix, in the module that this test is: ReLU of x times it."""
+    row = Format("matrix", ".matrix", "one_matrix")
+    monkeypatch.setattr("vta_byoc.importers.load.FORMATS", (*FORMATS, row))
+    monkeypatch.setitem(sys.modules, "one_matrix", types.SimpleNamespace(load=one_matrix))
+    weights = np.arange(-8, 8, dtype="float32").reshape(4, 4)
+    np.savetxt(tmp_path / "net.MATRIX", weights)
+    mod = load_model(tmp_path / "net.MATRIX", shapes={"x": (2, 4)})
+    x = np.random.default_rng(0).standard_normal((2, 4), "float32")
+    assert output_names(mod) == ["y"]
+    np.testing.assert_allclose(call(mod, x)[0], np.maximum(x @ weights, 0), rtol=1e-5)
+    refused(
+        f'model file "{tmp_path / "net.pb"}" does not exist; only .onnx, .pt2, .tflite, .matrix '
+        "(ONNX, PyTorch, TFLite, matrix) can be loaded; check the path",
+        tmp_path / "net.pb",
+    )
+
+
+def one_matrix(path, shapes):
+    x = relax.Var("x", relax.TensorType(shapes["x"], "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            product = builder.emit(relax.op.matmul(x, relax.const(np.loadtxt(path, "float32"))))
+            y = builder.emit_output(relax.op.nn.relu(product))
+        builder.emit_func_output(y)
+    return builder.finalize(), ["y"]
 
 
 # ---------------------------------------------------------------- bad files

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Mapping
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, cast
 
 import tvm
 from tvm import relax
@@ -15,8 +16,9 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.importers.canonicalize.index_bounds import bound_indices
 from vta_byoc.importers.canonicalize.rules import normalize
 from vta_byoc.importers.declared import check_declared
-from vta_byoc.importers.torch import importer as torch_import
-from vta_byoc.ir.bindings import UniqueNames, source_name
+from vta_byoc.importers.quantized_tensor import check_module
+from vta_byoc.importers.torch.importer import import_program, is_program
+from vta_byoc.ir.bindings import source_name
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -27,6 +29,52 @@ OUTPUT_NAMES = "vta.output_names"
 """Module attribute: the model's output names, in the order of `main`'s results."""
 
 Shapes = Mapping[str, tuple[int, ...]]
+
+
+class Importer(Protocol):
+    """What the module of a format has."""
+
+    def load(
+        self, path: Path, shapes: dict[str, tuple[int, ...]]
+    ) -> tuple[tvm.IRModule, list[str]]:
+        """Read a file as Relax that `load_model` then normalizes, and name its outputs.
+
+        Args:
+            path: a file that exists.
+            shapes: input name -> shape, of the inputs that the user gave one.
+
+        Returns:
+            A module with one dataflow function `main`: parameters with the model's input names,
+            weights as constants, every variable called after its operator (`FunctionWriter`);
+            quantized tensors between `relax.quantize` and `relax.dequantize`. And the names of
+            the outputs, in the order of its results.
+
+        Raises:
+            VTAError: the file or what it holds cannot be imported.
+        """
+
+
+@dataclass(frozen=True)
+class Format:
+    """A kind of model file.
+
+    Attributes:
+        name: what its users call it.
+        suffix: of its files, in lower case.
+        module: an `Importer`, imported when the first file of the format is loaded.
+    """
+
+    name: str
+    suffix: str
+    module: str
+
+
+FORMATS = (
+    Format("ONNX", ".onnx", "vta_byoc.importers.onnx.importer"),
+    Format("PyTorch", ".pt2", "vta_byoc.importers.torch.importer"),
+    Format("TFLite", ".tflite", "vta_byoc.importers.tflite.importer"),
+)
+"""Every format that can be loaded. A new one is one line here, and its module."""
 
 
 def load_model(path: str | Path | ExportedProgram, *, shapes: Shapes | None = None) -> tvm.IRModule:
@@ -49,21 +97,22 @@ def load_model(path: str | Path | ExportedProgram, *, shapes: Shapes | None = No
         VTAError: the file cannot be read, is broken, or holds something not supported; or its
             tensors take more than the limit (`limits.memory_limit`).
     """
-    if torch_import.is_program(path):
+    bound = dict(shapes or {})
+    if is_program(path):
         with boundary("imported", "the program"):
-            return _from_torch(path, dict(shapes or {}))
+            return _finished(*import_program(path, bound))
     path = Path(path)
     if not path.is_file():
         kind = "is a directory" if path.is_dir() else "does not exist"
         raise VTAError(f'model file "{path}" {kind}; {_formats()} can be loaded; check the path')
-    loader = LOADERS.get(path.suffix.lower())
-    if loader is None:
+    module = {each.suffix: each.module for each in FORMATS}.get(path.suffix.lower())
+    if module is None:
         raise VTAError(
             f'model file "{path}" has the extension "{path.suffix}"; {_formats()} can be loaded; '
             "export the model to one of them"
         )
     with boundary("imported", f'model file "{path}"'):
-        return loader(path, dict(shapes or {}))
+        return _finished(*cast(Importer, importlib.import_module(module)).load(path, bound))
 
 
 def output_names(mod: tvm.IRModule) -> list[str]:
@@ -76,60 +125,19 @@ def output_names(mod: tvm.IRModule) -> list[str]:
     return [f"output{i}" for i in range(count)]
 
 
-def _load_onnx(path: Path, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
-    from vta_byoc.importers.onnx import attributes as onnx_attributes
-    from vta_byoc.importers.onnx import checks as onnx_checks
-    from vta_byoc.importers.onnx import importer as onnx_import
-    from vta_byoc.importers.onnx import qoperator as onnx_quantized
-    from vta_byoc.importers.onnx import sizes as onnx_sizes
-
-    model = onnx_checks.read(path)
-    opset = onnx_checks.check_operators(model, path)
-    bound = onnx_checks.input_shapes(model.graph, shapes)
-    onnx_checks.check_model(model, path)
-    onnx_attributes.check_attributes(model.graph)
-    onnx_sizes.check_sizes(model.graph, opset, bound)
-    onnx_import.name_nodes(model.graph)
-    onnx_quantized.expand(model.graph)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        mod = onnx_import.import_graph(model.graph, opset, bound)
-    names = UniqueNames("_")  # a result may be listed twice
-    outputs = [names.fresh(value.name) for value in model.graph.output]
-    return _finished(mod, outputs)
-
-
-def _load_tflite(path: Path, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
-    from vta_byoc.importers.tflite.importer import import_model
-
-    mod, outputs = import_model(path, shapes)
-    return _finished(mod, outputs)
-
-
-def _load_torch(path: Path, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
-    return _from_torch(torch_import.read(path), shapes)
-
-
-def _from_torch(program: ExportedProgram, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
-    mod, outputs = torch_import.import_program(program, shapes)
-    return torch_import.check(_finished(mod, outputs))
-
-
 def _finished(mod: tvm.IRModule, outputs: list[str]) -> tvm.IRModule:
-    """What an importer made, with indices inside their axes and exporters' detours removed, after
-    checking what the module declares: rules make constants of it."""
+    """What an importer made, with indices inside their axes and exporters' detours removed.
+
+    What the module declares is checked first, because rules make constants of it; scales and zero
+    points last, because rules make constants of them.
+    """
     at("")
     check_declared(mod)
-    return normalize(bound_indices(mod)).with_attr(OUTPUT_NAMES, outputs)
-
-
-LOADERS: dict[str, Callable[[Path, dict[str, tuple[int, ...]]], tvm.IRModule]] = {
-    ".onnx": _load_onnx,
-    ".pt2": _load_torch,
-    ".tflite": _load_tflite,
-}
-"""File extension -> loader. A new format is one entry."""
+    mod = normalize(bound_indices(mod))
+    check_module(mod)
+    return mod.with_attr(OUTPUT_NAMES, outputs)
 
 
 def _formats() -> str:
-    return "only " + ", ".join(LOADERS) + " (ONNX, PyTorch, TFLite)"
+    suffixes, names = ([getattr(each, field) for each in FORMATS] for field in ("suffix", "name"))
+    return f"only {', '.join(suffixes)} ({', '.join(names)})"

@@ -65,7 +65,9 @@ def checked(
 
     Args:
         tensor: its name in the model, for the errors.
-        zero: None stands for 0.
+        dtype: of the integers.
+        scale: float32, one number or one per channel.
+        zero: integers, one or one per channel; None stands for 0.
         axis: of the channels; negative counts from the end.
         rank: number of dimensions of the tensor.
         constant: whether it is a weight or a bias; only these may be int32 or per channel.

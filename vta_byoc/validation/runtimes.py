@@ -79,10 +79,10 @@ def onnxruntime_runtime(path: str) -> Runtime:
     from onnx import helper
 
     from vta_byoc.importers.onnx import checks as onnx_checks
-    from vta_byoc.importers.onnx import importer as onnx_import
+    from vta_byoc.importers.onnx import naming
 
     model = onnx_checks.read(Path(path))
-    onnx_import.name_nodes(model.graph)
+    naming.name_nodes(model.graph)
     tensors = {node.name: node.output[0] for node in model.graph.node if node.output[0]}
     have = {value.name for value in model.graph.output}
     wanted = [name for name in dict.fromkeys(tensors.values()) if name not in have]

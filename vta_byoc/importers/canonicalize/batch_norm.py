@@ -189,8 +189,10 @@ class _Folder:
         return True
 
     def _absorbs_scaling(self, binding: relax.VarBinding) -> bool:
-        """Whether the binding multiplies a layer, with or without bias, by constants per
-        channel; if so, note the change of the layer."""
+        """Whether the binding multiplies a layer, with or without bias, by constants per channel.
+
+        If it does, the change of the layer is noted.
+        """
         call = binding.value
         data = _operand(call) if op_name(call) in SCALINGS else None
         if not isinstance(data, relax.Var) or binding.var.ty.ndim != data.ty.ndim:

@@ -19,7 +19,7 @@ from tvm import relax
 from tvm.ir import Tuple
 
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.importers.canonicalize.rules import fold_constant
+from vta_byoc.importers.canonicalize.constants import fold_constant
 from vta_byoc.ir.bindings import (
     SEPARATOR,
     is_constant,
@@ -193,8 +193,10 @@ def _element_as_slice(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None
 
 
 def _scatter_into_part(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
-    """Indices of fewer rows than the data point into the first of these; TVM would take the shape
-    of the indices for that of the data."""
+    """Indices of fewer rows than the data point into the first of these.
+
+    TVM would take the shape of the indices for that of the data.
+    """
     data, index, updates = call.args
     axis, shape, part = int(call.attrs.axis), static_shape(data), static_shape(index)
     smaller = (i for i in range(len(shape)) if i != axis % len(shape) and part[i] < shape[i])

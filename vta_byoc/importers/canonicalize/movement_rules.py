@@ -14,13 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 from tvm import relax
 
-from vta_byoc.importers.canonicalize.qdq_rules import (
-    DEQUANTIZE,
-    MOVES,
-    QUANTIZE,
-    RESHAPES,
-    quantization,
-)
+from vta_byoc.importers.canonicalize.calls import RESHAPES
+from vta_byoc.importers.canonicalize.qdq_rules import DEQUANTIZE, MOVES, QUANTIZE, quantization
 from vta_byoc.ir.bindings import SEPARATOR, is_constant, op_name, static_shape
 from vta_byoc.ir.clamps import interval_of_call
 from vta_byoc.ir.rewriter import Rewriter, Rule
@@ -63,8 +58,10 @@ def _bias(call: relax.Expr | None) -> np.ndarray | None:
 
 # ---------------------------------------------------------------- rules
 def quantize_before_moves(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
-    """quantize(move(x)) is quantize(move(dequantize(quantize(x)))) for one scale: x, made by an
-    operator that can be integer, learns its scale."""
+    """quantize(move(x)) is quantize(move(dequantize(quantize(x)))) for one scale.
+
+    So x, if an operator makes it that can be integer, learns its scale.
+    """
     q, data = quantization(call), call.args[0]
     source = _before_moves(rewriter, data, MOVES)
     made = rewriter.producer(source)
@@ -117,8 +114,10 @@ def clamp_before_moves(rewriter: Rewriter, call: relax.Call) -> relax.Expr | Non
 
 
 def bias_before_moves(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
-    """reshape(layer) + bias is reshape(layer + bias) for a constant of one axis that the reshape
-    keeps; of permutations and differences too."""
+    """reshape(layer) + bias is reshape(layer + bias) for a constant of one axis.
+
+    The reshape must keep that axis. The same holds for permutations and for differences.
+    """
     inner, bias = rewriter.producer_of(call.args[0], *SHUFFLES), _bias(call)
     if inner is None or bias is None or static_shape(call) != static_shape(inner):
         return None
@@ -138,8 +137,10 @@ def _exchanged(
 
 
 def _before(constant: np.ndarray, move: relax.Call) -> np.ndarray | None:
-    """A constant that broadcasts against the result of `move`, against its operand; None if it
-    varies along more than one axis, or along one that the move takes apart."""
+    """Bring a constant that broadcasts against the result of `move` in front of it.
+
+    None if it varies along more than one axis, or along one that the move takes apart.
+    """
     old, new = static_shape(move.args[0]), static_shape(move)
     shape = (1,) * (len(new) - constant.ndim) + constant.shape
     long = [axis for axis, size in enumerate(shape) if size > 1]
@@ -153,9 +154,7 @@ def _before(constant: np.ndarray, move: relax.Call) -> np.ndarray | None:
     return constant.reshape([-1 if i == axis else 1 for i in range(len(old))])
 
 
-def _axis_before(
-    move: relax.Call, axis: int, old: Sequence[int], new: Sequence[int]
-) -> int | None:
+def _axis_before(move: relax.Call, axis: int, old: Sequence[int], new: Sequence[int]) -> int | None:
     """Which axis of the operand of `move` has become `axis`."""
     if op_name(move) == "relax.permute_dims":
         order = move.attrs.axes
@@ -166,8 +165,10 @@ def _axis_before(
 
 
 def product_of_rows(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
-    """matmul(reshape(x), w) is reshape(matmul(x, w)) for constant w (K, M), where the reshape only
-    joins or parts axes of rows."""
+    """matmul(reshape(x), w) is reshape(matmul(x, w)) for constant w (K, M).
+
+    The reshape may only join or part axes of rows.
+    """
     inner = rewriter.producer_of(call.args[0], *RESHAPES)
     if inner is None or not _is_constant(rewriter, call.args[1]) or call.args[1].ty.ndim != 2:
         return None

@@ -14,6 +14,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from vta_byoc.importers.canonicalize.calls import RESHAPES
 from vta_byoc.importers.quantized_tensor import Quantization
 from vta_byoc.ir.bindings import (
     SEPARATOR,
@@ -22,13 +23,13 @@ from vta_byoc.ir.bindings import (
     op_name,
     straight_bindings,
     substituted,
+    vars_in,
     with_main,
 )
 from vta_byoc.ir.rewriter import Rewriter, Rule
 
 QUANTIZE = "relax.quantize"
 DEQUANTIZE = "relax.dequantize"
-RESHAPES = tuple(f"relax.{n}" for n in ("reshape", "flatten", "squeeze", "expand_dims"))
 MOVES = (
     *RESHAPES,
     *(f"relax.{n}" for n in ("permute_dims", "strided_slice", "repeat", "tile", "flip")),
@@ -36,6 +37,8 @@ MOVES = (
 )
 """Operators of one tensor that only choose among its values, in the same order for integers and
 for what they stand for."""
+
+SHAPES = ("relax.shape_of", "relax.shape_to_tensor", "relax.tensor_to_shape")
 
 
 def quantization(call: relax.Call) -> Quantization | None:
@@ -163,8 +166,10 @@ def drop_requantize(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
 
 
 def drop_pair_after_pad(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
-    """dequantize(quantize(pad(x, 0))) is the pad if x is what such a dequantize gave, moved: zeros
-    lie on the grid, and a convolution behind it can take the pad."""
+    """dequantize(quantize(pad(x, 0))) is the pad if x is what such a dequantize gave, moved.
+
+    Zeros lie on the grid, and a convolution behind it can take the pad.
+    """
     inner = rewriter.producer_of(call.args[0], QUANTIZE)
     pad = None if inner is None else rewriter.producer_of(inner.args[0], "relax.nn.pad")
     if inner is None or pad is None:
@@ -205,8 +210,10 @@ def pad_as_floats(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
 
 
 def dequantize_first(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
-    """dequantize(move(integers)) is move(dequantize(integers)), for one scale: what is moved was
-    an input of the model."""
+    """dequantize(move(integers)) is move(dequantize(integers)), for one scale.
+
+    What is moved was an input of the model.
+    """
     inner = rewriter.producer_of(call.args[0], *MOVES)
     q = quantization(call)
     if inner is None or q is None or q.scale.ndim or q.zero.ndim or is_constant(inner.args[0]):
@@ -284,13 +291,23 @@ def _key(value: relax.Expr) -> Hashable:
 
 
 def fold_floats(mod: tvm.IRModule) -> tvm.IRModule:
-    """FoldConstant without dequantize(constant), which would leave float weights: the integers
-    are parameters while it runs."""
+    """Run FoldConstant without dequantize(constant), which would leave float weights.
+
+    The integers are parameters while it runs. It lowers every operator before it looks for
+    constants, so it is left out where it has nothing to find.
+    """
     main, lifted = _with_parameters(mod["main"])
+    if not any(_may_fold(binding.value) for binding in straight_bindings(main)):
+        return mod
     folded = relax.transform.FoldConstant()(with_main(mod, main))
     if not lifted:
         return folded
     return with_main(mod, _without_parameters(mod["main"], folded["main"], lifted))
+
+
+def _may_fold(value: relax.Expr) -> bool:
+    """Whether FoldConstant could compute `value`: it reads no variable, or makes a shape."""
+    return op_name(value) in SHAPES or not any(True for _ in vars_in(value))
 
 
 def _with_parameters(main: relax.Function) -> tuple[relax.Function, list[relax.Expr]]:

@@ -47,8 +47,7 @@ def read(path: Path) -> onnx.ModelProto:
 
 @functools.cache
 def float_operators() -> frozenset[str]:
-    """The operators that are imported as they are; those of integers are
-    `importers.onnx.qoperator`'s."""
+    """The operators that are imported as they are; those of integers are in `onnx.qoperator`."""
     from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map
 
     return frozenset({*_get_convert_map(), "Constant"} - {*REFUSED, *EXPANSIONS, DYNAMIC})

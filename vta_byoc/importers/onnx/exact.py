@@ -105,8 +105,11 @@ def _roi_align(inputs: list[relax.Expr], attrs: NodeAttributes) -> None:
 
 
 def _mean_variance(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr:
-    """The variance is the mean of squared deviations, as in ONNX Runtime; TVM subtracts the square
-    of the mean from the mean of the squares, which cancel where values are close together."""
+    """The variance is the mean of squared deviations, as in ONNX Runtime.
+
+    TVM subtracts the square of the mean from the mean of the squares, which cancel where values are
+    close together.
+    """
     axes = [int(axis) for axis in attrs.get("axes", (0, 2, 3))]
     apart = relax.op.subtract(inputs[0], relax.op.mean(inputs[0], axes, keepdims=True))
     squares = relax.op.mean(relax.op.multiply(apart, apart), axes, keepdims=True)

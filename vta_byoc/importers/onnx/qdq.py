@@ -20,8 +20,10 @@ DYNAMIC = "DynamicQuantizeLinear"
 
 # ---------------------------------------------------------------- constants of the graph
 def constants(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
-    """Every tensor that is known before the model runs: weights, Constant nodes, and what little
-    exporters compute from them for scales."""
+    """Every tensor that is known before the model runs.
+
+    These are weights, Constant nodes, and what little exporters compute from them for scales.
+    """
     known = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
     for node in graph.node:
         function = _SIMPLE.get(node.op_type)
@@ -41,6 +43,11 @@ _SIMPLE: dict[str, Callable[..., np.ndarray]] = {
 
 # ---------------------------------------------------------------- what is refused
 def check_dynamic(graph: onnx.GraphProto) -> None:
+    """Refuse scales that are computed while the model runs.
+
+    Raises:
+        VTAError: the node that computes one.
+    """
     for node in graph.node:
         if node.op_type == DYNAMIC:
             raise dynamic(node, node.input[0])

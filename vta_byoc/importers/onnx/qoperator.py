@@ -158,8 +158,10 @@ def _concat(n: _Node) -> None:
 
 # ---------------------------------------------------------------- int32 results
 def _integer(op: str, channel_axis: Callable[[int], int]) -> Callable[[_Node], None]:
-    """ConvInteger and MatMulInteger, with the Cast and Mul behind them: the factor of Mul is the
-    scale of the data times that of the weights."""
+    """ConvInteger and MatMulInteger, with the Cast and Mul behind them.
+
+    The factor of Mul is the scale of the data times that of the weights.
+    """
 
     def expand(n: _Node) -> None:
         x, w, x_zero, w_zero = n.inputs[:4]
@@ -284,7 +286,7 @@ class _Expander:
 def expand(graph: onnx.GraphProto) -> None:
     """Write the integer operators of `graph` as float operators between QDQ nodes, in place.
 
-    Every node has a name (`importers.onnx.importer.name_nodes`).
+    Every node has a name (`importers.onnx.naming.name_nodes`).
 
     Raises:
         VTAError: dynamic or blocked quantization, a scale that is computed while the model runs,

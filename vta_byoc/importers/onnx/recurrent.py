@@ -127,9 +127,7 @@ def _lstm_step(cell: _Cell, x: relax.Expr, state: State) -> State:
     return cell.times(leave, cell.activated(2, new)), new
 
 
-def _peeped(
-    cell: _Cell, gate: relax.Expr, index: int, memory: relax.Expr | None
-) -> relax.Expr:
+def _peeped(cell: _Cell, gate: relax.Expr, index: int, memory: relax.Expr | None) -> relax.Expr:
     if cell.peephole is None or memory is None:
         return gate
     factor = relax.const(np.ascontiguousarray(cell.peephole[index : index + 1]))

@@ -25,6 +25,7 @@ def check_sizes(graph: onnx.GraphProto, opset: int, shapes: Mapping[str, list[in
     """Refuse tensors that are too large, or have no elements.
 
     Args:
+        graph: its nodes need no names yet.
         opset: of the default domain.
         shapes: of the inputs.
 

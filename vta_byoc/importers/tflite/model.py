@@ -44,6 +44,7 @@ class Tensor:
 
     @property
     def is_quantized(self) -> bool:
+        """Whether the file states scales for its integers."""
         return self.scales.size > 0 and "float" not in self.dtype
 
     def quantization(self) -> Quantization:
@@ -72,8 +73,14 @@ class _Table(Protocol):
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator: its name in TFLite (`CONV_2D`), the tensors it reads (None: left out) and
-    makes, and the table of its options."""
+    """One operator.
+
+    Attributes:
+        code: its name in TFLite (`CONV_2D`).
+        inputs: the tensors that it reads; None is one that the file leaves out.
+        outputs: the tensors that it makes.
+        table: its options.
+    """
 
     code: str
     inputs: tuple[Tensor | None, ...]
@@ -99,6 +106,8 @@ class Operator:
 
 @dataclass(frozen=True)
 class Model:
+    """The main graph of a file; its operators stand in the order in which they run."""
+
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     operators: tuple[Operator, ...]

@@ -8,7 +8,7 @@ import numpy as np
 from tflite import ActivationFunctionType
 from tvm import relax
 
-from vta_byoc.importers.tflite.importer import Graph, stored_axis
+from vta_byoc.importers.tflite.graph import Graph, stored_axis
 from vta_byoc.importers.tflite.model import Tensor
 
 Converter = Callable[[Graph], None]

@@ -18,7 +18,7 @@ from tflite import (
 )
 from tvm import relax
 
-from vta_byoc.importers.tflite.importer import NCHW, Graph, stored_axis
+from vta_byoc.importers.tflite.graph import NCHW, Graph, stored_axis
 from vta_byoc.importers.tflite.model import Tensor
 from vta_byoc.importers.tflite.movement import ACTIVATIONS, MOVES, Converter, activated, inputs_of
 
@@ -63,8 +63,14 @@ def _weights(g: Graph, data: Tensor, weight: Tensor, order: tuple[int, ...]) -> 
 
 
 def _biased(g: Graph, value: relax.Expr, position: int, plane: bool = True) -> relax.Expr:
-    """`value` plus the bias of its channels at `position`, if there is one; `plane`: the channels
-    are axis 1 of 4, else the last."""
+    """`value` plus the bias of its channels at `position`, if there is one.
+
+    Args:
+        g: the graph; its operator has the bias.
+        value: what the bias is added to.
+        position: of the bias among the inputs of the operator.
+        plane: whether the channels are axis 1 of 4, else the last.
+    """
     bias = g.op.inputs[position] if len(g.op.inputs) > position else None
     if bias is None:
         return value

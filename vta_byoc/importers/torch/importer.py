@@ -1,7 +1,7 @@
 """PyTorch programs (`torch.export`) to Relax: float, and quantized by pt2e.
 
-TVM's importer does the operators, on PyTorch's default decomposition; here are the quantization
-operators that it does not know, names after the modules of the network, and what is refused.
+TVM's importer does the operators, on PyTorch's default decomposition; here are names after the
+modules of the network, and what is refused.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
 import tvm
 from tvm import relax
 from tvm.ir import Call
 
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.importers.quantized_tensor import check_module
-from vta_byoc.importers.torch.converters import OVERRIDES, Converter
+from vta_byoc.importers.torch.arguments import Converter
+from vta_byoc.importers.torch.converters import OVERRIDES
 from vta_byoc.importers.torch.operators import REFUSED, SILENT, taken_operators
+from vta_byoc.importers.torch.quantization import QUANTIZATION
 from vta_byoc.importers.torch.static import Known
 from vta_byoc.ir.bindings import (
     SEPARATOR,
@@ -34,8 +34,6 @@ from vta_byoc.quantization.calibration.random_inputs import INPUT_DTYPES
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Graph, GraphModule, Node
-    from torch.fx.node import Argument
-    from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 INSTALL = 'pip install "vta-byoc[torch]"'
 COMPOSED = ("MultiheadAttention", "torch.nn.modules.transformer", "torch.nn.modules.rnn")
@@ -46,6 +44,15 @@ def is_program(model: object) -> bool:
     """Whether `model` is a torch.export.ExportedProgram; PyTorch is not imported for this."""
     kind = type(model)
     return kind.__name__ == "ExportedProgram" and kind.__module__.startswith("torch.")
+
+
+def load(path: Path, shapes: dict[str, tuple[int, ...]]) -> tuple[tvm.IRModule, list[str]]:
+    """The program that torch.export.save wrote, as `import_program` gives it.
+
+    Raises:
+        VTAError: see `read` and `import_program`.
+    """
+    return import_program(read(path), shapes)
 
 
 def read(path: Path) -> ExportedProgram:
@@ -101,12 +108,6 @@ def import_program(
         ) from error
     outputs = [str(name) for name in program.graph_signature.user_outputs]
     return _renamed(mod, importer.names), outputs
-
-
-def check(mod: tvm.IRModule) -> tvm.IRModule:
-    """The normalized module, after checking its scales and zero points."""
-    check_module(mod)
-    return mod
 
 
 # ---------------------------------------------------------------- what is refused
@@ -187,94 +188,6 @@ def _dtype_and_shape(tensor: relax.TensorType) -> tuple[str, tuple[int, ...] | N
     dims = [getattr(dim, "value", None) for dim in tensor.shape or ()]
     known = tuple(int(dim) for dim in dims if dim is not None)
     return str(tensor.dtype), known if len(known) == len(dims) else None
-
-
-# ---------------------------------------------------------------- quantization operators
-def _quantize_per_tensor(node: Node, importer: ExportedProgramImporter) -> relax.Var:
-    """quantize_per_tensor(x, scale, zero, low, high, dtype)."""
-    data, scale, zero, low, high, dtype = _arguments(node, importer)
-    limits = np.iinfo(dtype)
-    if (low, high) != (limits.min, limits.max):
-        data = importer.block_builder.emit(_limited(node, data, scale, zero, (low, high)))
-    scale, zero = _parameters(importer, scale, zero, dtype)
-    return importer.block_builder.emit(relax.op.quantize(data, scale, zero, 0, dtype))
-
-
-def _limited(
-    node: Node,
-    data: relax.Expr,
-    scale: relax.Expr | float,
-    zero: relax.Expr | float,
-    limits: tuple[int, int],
-) -> relax.Expr:
-    """Fewer integers than the dtype has: the floats they stand for are clipped before."""
-    if not isinstance(scale, float) or not isinstance(zero, int):
-        raise VTAError(
-            f'node "{node.name}" ({node.target.__name__}) is limited to {limits[0]} to {limits[1]} '
-            "and has a tensor as its scale; such a scale must be a number; quantize to all 8 bits"
-        )
-    low, high = (float(np.float32(limit - zero) * np.float32(scale)) for limit in limits)
-    return relax.op.clip(data, low, high)
-
-
-def _dequantize_per_tensor(node: Node, importer: ExportedProgramImporter) -> relax.Var:
-    """dequantize_per_tensor(x, scale, zero, low, high, dtype)."""
-    data, scale, zero, _low, _high, dtype = _arguments(node, importer)
-    scale, zero = _parameters(importer, scale, zero, dtype)
-    return importer.block_builder.emit(relax.op.dequantize(data, scale, zero, 0))
-
-
-def _quantize_per_channel(node: Node, importer: ExportedProgramImporter) -> relax.Var:
-    """quantize_per_channel(x, scales, zeros, axis, low, high, dtype)."""
-    data, scale, zero, axis, _low, _high, dtype = _arguments(node, importer)
-    scale, zero = _parameters(importer, scale, zero, dtype)
-    return importer.block_builder.emit(relax.op.quantize(data, scale, zero, axis, dtype))
-
-
-def _dequantize_per_channel(node: Node, importer: ExportedProgramImporter) -> relax.Var:
-    """dequantize_per_channel(x, scales, zeros or None, axis, low, high, dtype)."""
-    data, scale, zero, axis, _low, _high, dtype = _arguments(node, importer)
-    scale, zero = _parameters(importer, scale, 0 if zero is None else zero, dtype)
-    return importer.block_builder.emit(relax.op.dequantize(data, scale, zero, axis))
-
-
-def _arguments(node: Node, importer: ExportedProgramImporter) -> list[relax.Expr | Argument]:
-    """The arguments, tensors as Relax, the dtype as its name."""
-    args = [importer.env.get(arg, arg) if hasattr(arg, "op") else arg for arg in node.args]
-    return [str(arg).removeprefix("torch.") if _is_dtype(arg) else arg for arg in args]
-
-
-def _is_dtype(value: object) -> bool:
-    return type(value).__name__ == "dtype"
-
-
-def _parameters(
-    importer: ExportedProgramImporter,
-    scale: relax.Expr | float,
-    zero: relax.Expr | float,
-    dtype: str,
-) -> tuple[relax.Expr, relax.Expr]:
-    """Scale and zero point as float32 and `dtype`; PyTorch keeps them in wider types."""
-    return _as(importer, scale, "float32"), _as(importer, zero, dtype)
-
-
-def _as(importer: ExportedProgramImporter, value: relax.Expr | float, dtype: str) -> relax.Expr:
-    if not isinstance(value, relax.Expr):
-        return relax.const(np.asarray(value, dtype))
-    if str(value.ty.dtype) == dtype:
-        return value
-    return importer.block_builder.emit(relax.op.astype(value, dtype))
-
-
-QUANTIZATION: dict[str, Converter] = {
-    "dequantize_per_channel.default": _dequantize_per_channel,
-    "dequantize_per_tensor.default": _dequantize_per_tensor,
-    "dequantize_per_tensor.tensor": _dequantize_per_tensor,
-    "quantize_per_channel.default": _quantize_per_channel,
-    "quantize_per_tensor.default": _quantize_per_tensor,
-    "quantize_per_tensor.tensor": _quantize_per_tensor,
-}
-"""Operator of pt2e -> converter, in the form of TVM's `custom_convert_map`."""
 
 
 # ---------------------------------------------------------------- names

@@ -68,8 +68,11 @@ def _overload(name: str) -> torch._ops.OpOverload | None:
 
 
 def _can_be_left(name: str) -> bool:
-    """Whether a decomposed program can have it: it computes something, changes no tensor in place,
-    and PyTorch does not write it with other operators."""
+    """Whether a decomposed program can have the operator.
+
+    It computes something, changes no tensor in place, and PyTorch does not write it with other
+    operators.
+    """
     import torch
 
     operator = _overload(name)

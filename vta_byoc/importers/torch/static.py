@@ -43,8 +43,10 @@ class Known:
         self._values: dict[Node, torch.Tensor] = {}
 
     def value(self, node: Node) -> relax.Expr | None:
-        """The result of a call as a constant; None if it is not known, no tensor, or larger than
-        `MAX_BYTES`.  Nodes must be asked for in the order of the program."""
+        """The result of a call as a constant; nodes must be asked for in the order of the program.
+
+        None if it is not known, no tensor, or larger than `MAX_BYTES`.
+        """
         if node.op == "placeholder" and node.name in self._given:
             self._values[node] = self._given[node.name]
         if node.op != "call_function" or not self._is_known(node):

@@ -1,0 +1,135 @@
+"""Operators of PyTorch on planes: resizing, pooling, normalization of groups."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from tvm import relax
+
+from vta_byoc.hw.errors import VTAError
+from vta_byoc.importers.torch.arguments import (
+    Converter,
+    argument,
+    emit,
+)
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+    from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
+
+
+# ---------------------------------------------------------------- resizing
+def _resized(method: str) -> Converter:
+    """upsample(x, sizes, [corners,] scales).
+
+    PyTorch steps through the input by 1 / scale, TVM by the ratio of the sizes.
+    """
+
+    def convert(node: Node, importer: ExportedProgramImporter) -> relax.Var:
+        has_corners = method == "linear"
+        corners = has_corners and bool(argument(node, 2, "align_corners", False))
+        scales = argument(node, 3 if has_corners else 2, "scale_factors")
+        old, new = node.args[0].meta["val"].shape[2:], node.meta["val"].shape[2:]
+        exact = [size * scale for size, scale in zip(old, scales or (), strict=False)]
+        if not corners and any(a != b for a, b in zip(exact, new, strict=False)):
+            raise VTAError(
+                f'node "{node.name}" ({node.target.__name__}) scales the plane {tuple(old)} by '
+                f"{tuple(scales)}; the result must have whole sizes; give sizes instead of scales"
+            )
+        mode = "half_pixel" if has_corners else "asymmetric"
+        resized = relax.op.image.resize2d(
+            importer.env[node.args[0]],
+            relax.ShapeExpr(list(new)),
+            layout="NCHW",
+            method=method,
+            coordinate_transformation_mode="align_corners" if corners else mode,
+            rounding_method="" if has_corners else "floor",
+        )
+        return emit(importer, resized)
+
+    return convert
+
+
+def _grid_sample(node: Node, importer: ExportedProgramImporter) -> relax.Var:
+    """grid_sampler_2d(x, grid, mode, padding, corners) with the grid as (N, H, W, 2)."""
+    x, grid, mode, padding, corners = node.args
+    sampled = relax.op.image.grid_sample(
+        importer.env[x],
+        emit(importer, relax.op.permute_dims(importer.env[grid], [0, 3, 1, 2])),
+        method=("bilinear", "nearest", "bicubic")[mode],
+        layout="NCHW",
+        padding_mode=("zeros", "border", "reflection")[padding],
+        align_corners=corners,
+    )
+    return emit(importer, sampled)
+
+
+# ---------------------------------------------------------------- pooling and normalization
+def _average(rank: int) -> Converter:
+    def convert(node: Node, importer: ExportedProgramImporter) -> relax.Var:
+        if argument(node, 6, "divisor_override") is not None:
+            raise VTAError(
+                f'node "{node.name}" ({node.target.__name__}) has a divisor_override; averages are '
+                "divided by their number of elements; leave it out and multiply the result"
+            )
+        return getattr(importer, f"_avg_pool{rank}d")(node)
+
+    return convert
+
+
+def _maximal(rank: int) -> Converter:
+    """max_pool with its indices, which are not computed; no stride is that of the window."""
+
+    def convert(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
+        if any(user.args[1] == 1 and user.users for user in node.users):
+            raise VTAError(
+                f'node "{node.name}" ({node.target.__name__}) has its second result read, the '
+                "places of the maxima; only the maxima are imported; pool without return_indices"
+            )
+        pool = getattr(importer, f"_max_pool{rank}d_impl")
+        x, kernel = importer.env[node.args[0]], node.args[1]
+        padding, dilation = argument(node, 3, "padding", 0), argument(node, 4, "dilation", 1)
+        stride = argument(node, 2, "stride") or kernel
+        ceil = argument(node, 5, "ceil_mode", False)
+        return relax.Tuple([emit(importer, pool(x, kernel, stride, padding, dilation, ceil))])
+
+    return convert
+
+
+def _affine(
+    importer: ExportedProgramImporter, value: Node | None, count: int, default: float
+) -> relax.Expr:
+    """A scale or a shift; none is a constant."""
+    if value is not None:
+        return importer.env[value]
+    return relax.const(np.full(count, default, "float32"))
+
+
+def _group_norm(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
+    """native_group_norm(x, scale, shift, N, C, HxW, groups, eps), scale and shift may be None."""
+    x, scale, shift, _batch, channels, _pixels, groups, eps = node.args
+    data = importer.env[x]
+    normal = relax.op.nn.group_norm(
+        data,
+        _affine(importer, scale, channels, 1),
+        _affine(importer, shift, channels, 0),
+        num_groups=groups,
+        channel_axis=1,
+        axes=list(range(2, data.ty.ndim)),
+        epsilon=eps,
+    )
+    return relax.Tuple([emit(importer, normal)])
+
+
+PLANES: dict[str, Converter] = {
+    "avg_pool2d.default": _average(2),
+    "avg_pool3d.default": _average(3),
+    "grid_sampler_2d.default": _grid_sample,
+    "max_pool2d_with_indices.default": _maximal(2),
+    "max_pool3d_with_indices.default": _maximal(3),
+    "native_group_norm.default": _group_norm,
+    "upsample_bilinear2d.vec": _resized("linear"),
+    "upsample_nearest2d.vec": _resized("nearest_neighbor"),
+}
+"""Operator -> its converter."""
