@@ -28,9 +28,9 @@ from vta_byoc.quantization.calibration.samples import (
 )
 from vta_byoc.quantization.channels_first import channels_first
 from vta_byoc.quantization.dialect import DialectWriter
-from vta_byoc.quantization.ops import multiplier_table as multiplier_ops
-from vta_byoc.quantization.ops import table as integer_ops
-from vta_byoc.quantization.rewriter import Arithmetic, Quantizer
+from vta_byoc.quantization.policy import POLICIES
+from vta_byoc.quantization.quantizer import Quantizer
+from vta_byoc.quantization.rewriter import rewritten
 
 __all__ = ["QUANTIZATION", "SCALES", "default_calibration", "load_calibration", "quantize"]
 
@@ -148,23 +148,21 @@ def _written(
         mod, constants = qdq.resolved(mod)
         if form == "pow2":
             mod, stated = qdq.as_float(mod)
+            constants = {}
     kept = frozenset(float_names.keep_float(mod, keep_float))
     ranges: Mapping[relax.Var, float] = {}
     if calibration is not None:
         ranges = tensor_ranges(
             mod, calibration, progress, method=method, percentile=percentile, scales=form
         )
-    table = integer_ops.OPERATORS if form == "pow2" else multiplier_ops.OPERATORS
-    arithmetic = Arithmetic(
-        table,
-        form == "pow2",
+    policy = POLICIES[form](
         per_channel,
         config.capabilities.mul,
         rescale,
         lambda write, shape: estimate(write, shape, config),
     )
-    quantizer = Quantizer(mod, {**ranges, **stated}, arithmetic, kept, constants)
-    result = with_main(mod, quantizer.run())
+    quantizer = Quantizer(mod, {**ranges, **stated}, policy, kept, constants)
+    result = with_main(mod, rewritten(quantizer))
     return result.with_attr(QUANTIZATION, quantizer.record.to_json())
 
 

@@ -85,14 +85,7 @@ from vta_byoc.base.int8_digits import DIGIT_SHIFT, split
 from vta_byoc.ir.bindings import SEPARATOR
 from vta_byoc.quantization.dialect_builder import StepWriter, const, planes
 from vta_byoc.quantization.requantize import FixedPoint
-from vta_byoc.quantization.scales import (
-    INT8_HIGH,
-    INT8_LOW,
-    MAX_SHIFT,
-    AffineScale,
-    MeanScale,
-    Rescale,
-)
+from vta_byoc.quantization.scales import INT8_HIGH, INT8_LOW, Rescale
 
 __all__ = ["DialectWriter", "Rescale"]
 
@@ -220,89 +213,10 @@ class DialectWriter(StepWriter):
             return self._saturated(self._stepped(biased, rescale, channels, name), rescale, name)
         return self._saturated(self._shifted(biased, rescale.shift, name), rescale, name)
 
-    def add(
-        self, operands: Sequence[tuple[relax.Expr, int]], rescale: Rescale, name: str
-    ) -> relax.Var:
-        """Sum of two int8 tensors, see `binary`."""
-        return self.binary(relax.op.add, operands, rescale, name)
-
-    def binary(
-        self,
-        op: Callable[[relax.Expr, relax.Expr], relax.Expr],
-        operands: Sequence[tuple[relax.Expr, int]],
-        rescale: Rescale,
-        name: str,
-    ) -> relax.Var:
-        """`op` of two int8 tensors, each widened and shifted left by its amount (right if
-        negative), rescaled to int8."""
-        terms = [
-            self._aligned(value, amount, f"{name}{SEPARATOR}{side}")
-            for (value, amount), side in zip(operands, ("lhs", "rhs"), strict=True)
-        ]
-        total = self.emit(op(*terms), f"{name}{SEPARATOR}acc")
-        return self._saturated(self._rounded(total, rescale, name), rescale, name)
-
-    def affine(
-        self, value: relax.Expr, scale: AffineScale, rescale: Rescale, name: str
-    ) -> relax.Var:
-        """int8 -> int8: widened, multiplied or shifted left, offset added, rescaled."""
-        wide = self.emit(relax.op.astype(value, "int32"), f"{name}{SEPARATOR}wide")
-        if scale.left is None:
-            product = relax.op.multiply(wide, const(scale.factor, "int32"))
-            wide = self.emit(product, f"{name}{SEPARATOR}product")
-        elif scale.left:
-            scaled = relax.op.left_shift(wide, const(scale.left, "int32"))
-            wide = self.emit(scaled, f"{name}{SEPARATOR}scaled")
-        offset = scale.offset + rescale.rounding
-        if offset.any():
-            wide = self.emit(relax.op.add(wide, const(offset, "int32")), f"{name}{SEPARATOR}bias")
-        return self._saturated(self._shifted(wide, rescale.shift, name), rescale, name)
-
-    def leaky_relu(
-        self, value: relax.Expr, factor: int, bits: int, rescale: Rescale, name: str
-    ) -> relax.Var:
-        """int8 -> int8: the larger of x and x * factor / 2**bits, both times 2**bits, rescaled."""
-        wide = self.emit(relax.op.astype(value, "int32"), f"{name}{SEPARATOR}wide")
-        kept = self._shifted(wide, -bits, f"{name}{SEPARATOR}kept")
-        scaled = wide
-        if factor != 1:
-            product = relax.op.multiply(wide, const(factor, "int32"))
-            scaled = self.emit(product, f"{name}{SEPARATOR}product")
-        larger = self.emit(relax.op.maximum(kept, scaled), f"{name}{SEPARATOR}acc")
-        return self._saturated(self._rounded(larger, rescale, name), rescale, name)
-
-    def rescale(self, value: relax.Expr, rescale: Rescale, name: str) -> relax.Var:
-        """int8 -> int8 at another scale."""
-        wide = self.emit(relax.op.astype(value, "int32"), f"{name}{SEPARATOR}acc")
-        return self._saturated(self._rounded(wide, rescale, name), rescale, name)
-
-    def mean(
-        self, value: relax.Expr, axes: list[int], keepdims: bool, scale: MeanScale, name: str
-    ) -> relax.Var:
-        """int8 -> int8: sum over `axes` in int32, multiply, rescale."""
-        total = self.sum(value, axes, keepdims, name)
-        return self._averaged(total, np.array(scale.multipliers[0]), scale.rescale, name)
-
     def sum(self, value: relax.Expr, axes: list[int], keepdims: bool, name: str) -> relax.Var:
         """int8 -> int32 sums over `axes`."""
         wide = self.emit(relax.op.astype(value, "int32"), f"{name}{SEPARATOR}int32")
         return self.emit(relax.op.sum(wide, axes, keepdims), f"{name}{SEPARATOR}acc")
-
-    def avg_pool2d(
-        self,
-        value: relax.Expr,
-        window: Attrs,
-        padding: Sequence[int],
-        multipliers: np.ndarray,
-        rescale: Rescale,
-        name: str,
-    ) -> relax.Var:
-        """int8 NCHW -> int8: sums of windows by a depthwise conv2d of ones, multiply, rescale.
-
-        `window` has pool_size, strides and dilation; `multipliers` is () or (1, 1, OH, OW).
-        """
-        total = self.window_sums(value, window, padding, name)
-        return self._averaged(total, multipliers, rescale, name)
 
     def window_sums(
         self, value: relax.Expr, window: Attrs, padding: Sequence[int], name: str
@@ -321,14 +235,6 @@ class DialectWriter(StepWriter):
         )
         return self.emit(product, f"{name}{SEPARATOR}acc")
 
-    def _averaged(
-        self, total: relax.Var, multipliers: np.ndarray, rescale: Rescale, name: str
-    ) -> relax.Var:
-        if (multipliers != 1).any():
-            product = relax.op.multiply(total, const(multipliers, "int32"))
-            total = self.emit(product, f"{name}{SEPARATOR}product")
-        return self._saturated(self._rounded(total, rescale, name), rescale, name)
-
     def clamp(self, value: relax.Expr, low: int, high: int, name: str) -> relax.Var:
         """maximum and minimum on int8, each only if it can change a value."""
         bounds = [(relax.op.maximum, low)] if low > INT8_LOW else []
@@ -338,9 +244,3 @@ class DialectWriter(StepWriter):
         for op, bound in bounds[-1:]:
             value = self.emit(op(value, const(bound, "int8")), name)
         return value
-
-    def _aligned(self, value: relax.Expr, amount: int, name: str) -> relax.Var:
-        wide = self.emit(relax.op.astype(value, "int32"), name)
-        if amount < 0:
-            return self._rounded(wide, Rescale(min(-amount, MAX_SHIFT)), name)
-        return self._shifted(wide, -amount, name)

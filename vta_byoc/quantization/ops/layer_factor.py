@@ -21,9 +21,9 @@ from vta_byoc.base.int8_digits import MOST_OF_TWO, split
 from vta_byoc.ir.chains import KEPT
 from vta_byoc.ir.quantization_record import APPROXIMATE, DIGITS, SHIFTS
 from vta_byoc.quantization.dialect import DialectWriter
-from vta_byoc.quantization.ops.layers import Anchor, channel_peaks, per_weight
-from vta_byoc.quantization.ops.multiplier_borders import border_sums, per_position
-from vta_byoc.quantization.requantize import FixedPoint, Steps, scalar_if_equal
+from vta_byoc.quantization.ops.anchors import Anchor, channel_absmax, per_weight
+from vta_byoc.quantization.ops.borders import border_sums, per_position
+from vta_byoc.quantization.requantize import FixedPoint, Steps, half, scalar_if_equal
 from vta_byoc.quantization.scales import (
     INT8_HIGH,
     INT8_LOW,
@@ -111,7 +111,7 @@ class Source:
     @property
     def unit(self) -> np.ndarray:
         """What int8 weights of each channel would count, in steps of the result."""
-        return channel_peaks(self.anchor, self.real, self.attrs) / WEIGHT_HIGH
+        return channel_absmax(self.anchor, self.real, self.attrs) / WEIGHT_HIGH
 
     @property
     def span(self) -> int:
@@ -184,7 +184,7 @@ def _most_bits(source: Source, form: str, per_channel: bool) -> Scaled | None:
 
 def _first_shift(source: Source, form: str, per_channel: bool) -> np.ndarray:
     """The most fraction bits with which weights fit their digits, () or [channels]."""
-    peaks = channel_peaks(source.anchor, source.real, source.attrs)
+    peaks = channel_absmax(source.anchor, source.real, source.attrs)
     most = MOST_OF_TWO if form == DIGITS else WEIGHT_HIGH
     if not per_channel:
         peaks = np.asarray(peaks.max(initial=0))
@@ -199,7 +199,7 @@ def _with_shift(source: Source, form: str, shift: np.ndarray) -> tuple[Scaled, n
     spread = per_weight(source.anchor, np.ldexp(1.0, shift), source.real.shape, source.attrs)
     exact = source.real * spread
     weight = np.rint(exact).astype(np.int64)
-    rounding = np.where(shift > 0, np.int64(1) << np.maximum(shift - 1, 0), 0)
+    rounding = half(shift)
     constant = np.rint(np.ldexp(source.clipped_bias(), shift)).astype(np.int64)
     constant = constant + (np.int64(source.zero) << shift) + rounding
     zeros = source.zeros(weight)
@@ -208,7 +208,7 @@ def _with_shift(source: Source, form: str, shift: np.ndarray) -> tuple[Scaled, n
     if form == DIGITS:
         high, low = split(weight)
         sums = source.reach(high << 8) + source.reach(low)
-    bounds = sums + _peak(bias)
+    bounds = sums + bias_absmax(bias)
     bound = int(bounds.max())
     steps: Steps = (("right_shift", shift),) if shift.any() else ()
     rescale = FixedPoint(np.array(0), steps, source.low, source.high, bound)
@@ -217,8 +217,8 @@ def _with_shift(source: Source, form: str, shift: np.ndarray) -> tuple[Scaled, n
     return Scaled(form, weight, bias, rescale, float(np.ldexp(error, -shift).max())), bounds
 
 
-def _peak(bias: np.ndarray) -> np.ndarray:
-    """The largest magnitude of each channel."""
+def bias_absmax(bias: np.ndarray) -> np.ndarray:
+    """The largest magnitude of each channel of a bias [channels] or [channels, positions ...]."""
     return np.abs(bias).reshape(len(bias), -1).max(axis=1)
 
 
@@ -332,13 +332,13 @@ def _summed(
         return None
     factor = np.ldexp(found.factor(), left)
     zeros = source.zeros(ints)
-    rounding = np.where(shift > 0, np.int64(1) << np.maximum(shift - 1, 0), 0)
+    rounding = half(shift)
     constant = np.ldexp(source.clipped_bias() + source.zero, shift) + rounding + found.floors() / 2
     factors = np.broadcast_to(factor, source.bias.shape)
     constant = per_position(constant, zeros.ndim) - per_position(factors, zeros.ndim) * zeros
     constant = np.rint(constant).astype(np.int64)
     reach = source.reach(ints) << left
-    bound = int((found.bound(reach) + _peak(constant)).max())
+    bound = int((found.bound(reach) + bias_absmax(constant)).max())
     if bound > INT32_HIGH:
         return None
     steps: list[tuple[str, np.ndarray | str]] = [("left_shift", np.array(left))] if left else []

@@ -12,7 +12,7 @@ from tvm import relax
 from tvm.ir import Attrs
 
 from vta_byoc.ir.bindings import static_shape
-from vta_byoc.quantization.ops.layers import Anchor
+from vta_byoc.quantization.ops.anchors import Anchor
 
 
 def per_position(values: np.ndarray, rank: int) -> np.ndarray:
