@@ -215,7 +215,7 @@ def _input_shapes(mod: tvm.IRModule) -> dict[str, tuple[int, ...]]:
 
 
 def _input_dtypes(mod: tvm.IRModule) -> dict[str, str]:
-    from vta_byoc.quantization.calibration.model_samples import input_dtypes
+    from vta_byoc.quantization.calibration.samples import input_dtypes
 
     return input_dtypes(mod)
 

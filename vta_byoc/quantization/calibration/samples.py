@@ -45,9 +45,20 @@ def input_shapes(mod: tvm.IRModule) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _dtypes(mod: tvm.IRModule) -> dict[str, str]:
-    """Input name -> dtype."""
-    return {str(param.name): str(param.ty.dtype) for param in mod["main"].params}
+def input_dtypes(mod: tvm.IRModule) -> dict[str, str]:
+    """Input name -> dtype, in the order of `main`'s parameters.
+
+    Raises:
+        VTAError: an input has a dtype that is not among `INPUT_DTYPES`.
+    """
+    found = {str(param.name): str(param.ty.dtype) for param in mod["main"].params}
+    for name, dtype in found.items():
+        if dtype not in INPUT_DTYPES:
+            raise VTAError(
+                f'input "{name}" has dtype {dtype}; inputs are {", ".join(INPUT_DTYPES)}; export '
+                "the model with one of these"
+            )
+    return found
 
 
 def load_calibration(path: str | Path, mod: tvm.IRModule) -> list[dict[str, np.ndarray]]:
@@ -78,7 +89,7 @@ def load_calibration(path: str | Path, mod: tvm.IRModule) -> list[dict[str, np.n
     samples = [
         {name: stacks[name][i] for name in shapes} for i in range(next(iter(counts.values()), 0))
     ]
-    return [_checked(sample, shapes, _dtypes(mod), i) for i, sample in enumerate(samples)]
+    return [_checked(sample, shapes, input_dtypes(mod), i) for i, sample in enumerate(samples)]
 
 
 def default_calibration(
@@ -256,7 +267,7 @@ def checked_samples(
             f"calibration is one {type(calibration).__name__}; it must be a list (or another "
             "iterable) of samples; put the sample in a list"
         )
-    shapes, dtypes = input_shapes(mod), _dtypes(mod)
+    shapes, dtypes = input_shapes(mod), input_dtypes(mod)
     total = len(calibration) if isinstance(calibration, Sized) else None
     count = 0
     for sample in calibration:

@@ -19,8 +19,7 @@ from vta_byoc.base.json_types import Json, JsonObject
 from vta_byoc.ir.bindings import source_name, static_shape
 from vta_byoc.ir.observe import Observer
 from vta_byoc.quantization import qdq
-from vta_byoc.quantization.calibration.model_samples import checked
-from vta_byoc.quantization.calibration.samples import Progress, Sample
+from vta_byoc.quantization.calibration.samples import Progress, Sample, checked_samples
 from vta_byoc.quantization.float_layers import FloatLayer, float_layers
 from vta_byoc.reports.quantization.advice import Advice, advice
 from vta_byoc.validation.noise import Measures, Tally, WeightMeasures, layer_macs, weight_measures
@@ -186,7 +185,7 @@ def quantization_report(
         held.clear()
 
     observer, count = Observer(both, tensors, receive), 0
-    for arrays in checked(mod, samples, progress):
+    for arrays in checked_samples(mod, samples, progress):
         observer.run(arrays.values())
         count += 1
     came_quantized = qdq.is_quantized(mod)
