@@ -94,8 +94,7 @@ class StepWriter(FunctionWriter):
         scale: Linear,
         name: str,
     ) -> relax.Var:
-        """int8 operands, each widened, times its factor, moved, and joined by `op`; then offset,
-        shift and saturation of `scale`.
+        """int8 operands times the factors of `scale`, joined by `op`; then its offset and shift.
 
         `scale` has a factor for each of two operands, two for one (`op` joins both products of it),
         or one for one without `op`.
@@ -197,4 +196,5 @@ def _spread(constant: np.ndarray, channels: tuple[int, ...]) -> np.ndarray:
 
 
 def const(value: ArrayLike, dtype: str) -> relax.Expr:
+    """`value` as a constant of `dtype`."""
     return relax.const(np.asarray(value, dtype))

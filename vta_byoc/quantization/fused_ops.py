@@ -62,8 +62,15 @@ def follow(
     clamps: bool = True,
     within: tuple[float, float] = (-math.inf, math.inf),
 ) -> Epilogue:
-    """The epilogue of the layer `var`; `channels` is its channel axis and their number.
-    Without `clamps` it ends before the first; `within` is what `var` clamps to itself."""
+    """The epilogue of the operator `var`.
+
+    Args:
+        q: what knows the readers.
+        var: the result of the operator.
+        channels: the channel axis and their number, where a bias may follow.
+        clamps: whether clamps belong to it; else it ends before the first.
+        within: what `var` clamps to itself.
+    """
     end = Epilogue(var, None, *within)
     user = q.only_user(var)
     while channels and user and (bias := _bias_of(user, end.last, *channels)) is not None:

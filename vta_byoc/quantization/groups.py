@@ -17,14 +17,17 @@ ALL = (INT8_LOW, INT8_HIGH)
 
 
 def moves_as_int8(q: Quantizer, binding: relax.VarBinding, value: Value) -> bool:
-    """Whether an operator that keeps the scale of its input is integer: the input is, or
-    something integer reads the result."""
+    """Whether an operator that keeps the scale of its input `value` becomes integer.
+
+    It does if the input is an integer, or if something integer reads the result.
+    """
     return q.is_ready(value) or q.wants_int8(binding.var)
 
 
 def result_scale(q: Quantizer, end: Epilogue, unit: np.ndarray | float, bound: int) -> Scale:
-    """The scale of a group's result: what the model states, or what the policy chooses for an
-    accumulator of so many `unit` (() or [channels]) up to `bound`.
+    """The scale of a group's result: what the model states, or else what the policy chooses.
+
+    The policy chooses for an accumulator of so many `unit`, () or [channels], up to `bound`.
 
     Raises:
         Unscalable: the range of the result is not known, or out of reach.

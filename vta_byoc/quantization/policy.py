@@ -89,8 +89,10 @@ class Policy(ABC):
     @property
     @abstractmethod
     def cuts_sums(self) -> bool:
-        """Whether sums over a plane are cut to 16 bits before they are multiplied (`requantizer`);
-        else the factor is as long as the sums allow."""
+        """Whether sums over a plane are cut to 16 bits before they are multiplied (`requantizer`).
+
+        Else the factor is as long as the sums allow.
+        """
 
     @abstractmethod
     def scale(self, amax: float, name: str) -> Scale:
@@ -109,6 +111,7 @@ class Policy(ABC):
             amax: largest magnitude of the result in calibration.
             unit: float64 () or [channels]: the real value of one in the accumulator.
             bound: the largest magnitude of the accumulator.
+            name: of the group, for errors.
 
         Raises:
             Unscalable: the accumulator cannot be brought there.
@@ -128,6 +131,7 @@ class Policy(ABC):
             bias: float64 [channels].
             data: step of the data.
             amax: largest magnitude of the result; None where it is not known.
+            name: of the layer, for errors.
         """
 
     @abstractmethod
@@ -144,14 +148,17 @@ class PowersOfTwo(Policy):
 
     @property
     def terms(self) -> Precision:
+        """Shifts to the left of up to 16 bits."""
         return Precision(1 << ALIGN_BITS)
 
     @property
     def constants(self) -> Precision:
+        """Immediates, and offsets that are immediates where nothing is multiplied."""
         return Precision(self._immediate, CONSTANT_BITS, OFFSET_BITS)
 
     @property
     def sums(self) -> Precision:
+        """Factors that are immediates."""
         return Precision(self._immediate)
 
     @property
@@ -161,14 +168,18 @@ class PowersOfTwo(Policy):
 
     @property
     def cuts_sums(self) -> bool:
+        """Never: factors of 15 bits fit int32 beside the sums of all but the largest planes."""
         return False
 
     def scale(self, amax: float, name: str) -> Scale:
+        """The smallest power of two at which int8 reaches `amax`."""
         return Scale.power(scale_exponent(amax, name))
 
     def result(self, amax: float, unit: np.ndarray, bound: int, name: str) -> Scale:
-        """The scale of `amax`, with two exceptions that lose nothing: a left shift stops before
-        `bound` would leave int32, and what was always zero is not shifted right by more than 15.
+        """The scale of `amax`, with two exceptions that lose nothing.
+
+        A left shift stops before `bound` would leave int32, and what was always zero is not shifted
+        right by more than 15.
         """
         units = _exponents(unit)
         finest, coarsest = int(units.min()), int(units.max())
@@ -201,6 +212,7 @@ class PowersOfTwo(Policy):
         return np.ldexp(1.0, exponents[0] if same else exponents)
 
     def slope(self, slope: float) -> float | None:
+        """The slope with at most 12 fraction bits."""
         found = slope_factor(slope)
         return None if found is None else math.ldexp(found[0], -found[1])
 
@@ -214,21 +226,26 @@ class AnyScales(Policy):
 
     @property
     def terms(self) -> Precision:
+        """Factors of 21 bits, or of two digits where the machine has no MUL."""
         return Precision((1 << FACTOR_BITS) - 1 if self.multiplies else MOST_OF_TWO)
 
     @property
     def constants(self) -> Precision:
+        """As precise as `terms`."""
         return self.terms
 
     @property
     def sums(self) -> Precision:
+        """As precise as `terms`."""
         return self.terms
 
     @property
     def cuts_sums(self) -> bool:
+        """Where the machine has MUL, so that 15 bits of the factor are left for any plane."""
         return self.multiplies
 
     def scale(self, amax: float, name: str) -> Scale:
+        """`amax` / 127, float32."""
         exponent = scale_exponent(amax, name)
         if amax == 0 or amax < INT8_HIGH * 2.0**exponent / 2:
             return Scale.power(exponent)
@@ -241,12 +258,14 @@ class AnyScales(Policy):
     def weight_steps(
         self, absmax: np.ndarray, bias: np.ndarray, data: float, amax: float | None, name: str
     ) -> np.ndarray:
+        """The largest weight / 127, float32."""
         if not self.per_channel:
             absmax, bias = np.array(absmax.max(initial=0)), np.array(np.abs(bias).max(initial=0))
         least = np.maximum(np.abs(bias) / (data * 2.0**BIAS_BITS), SMALLEST_STEP)
         return np.maximum(np.float64(np.float32(absmax / WEIGHT_HIGH)), least)
 
     def slope(self, slope: float) -> float | None:
+        """The slope itself: its precision is that of the factors."""
         return slope
 
 

@@ -140,6 +140,7 @@ class Quantizer:
         return self.plain_value(self.value(expr))
 
     def plain_value(self, value: Value) -> relax.Expr:
+        """The value as the float module has it; dequantized where only int8 exists."""
         if value.fields is not None:
             return relax.Tuple([self.plain_value(item) for item in value.fields])
         ints = value.int8
@@ -230,8 +231,10 @@ class Quantizer:
         return self._readers[var]
 
     def _kinds_of_reader(self, user: relax.VarBinding) -> frozenset[str]:
-        """What `user` is, "float" or "integer"; for copies, and whatever is no operator, the
-        kinds of their own readers."""
+        """What `user` is, "float" or "integer".
+
+        Copies, and whatever is no operator, are of the kinds of their own readers.
+        """
         known = OPERATORS.get(op_name(user.value))
         if not isinstance(user.value, Call) or (known is not None and known.copies):
             return self.readers(user.var)

@@ -89,6 +89,9 @@ def requantizer(
     Args:
         ratio: float64 > 0, scalar or one per channel: accumulator step over result step.
         bounds: int64, scalar or one per channel: the largest magnitude for any input.
+        zero: zero point of the result.
+        low: the least result.
+        high: the largest result.
         rest: float64, scalar or one per channel: what rounding a bias took from the values. It is
             added behind the multiplication where it counts.
 
@@ -171,8 +174,10 @@ def _scaled(
 def _power_of_two(
     ratio: np.ndarray, bounds: np.ndarray, zero: int, low: int, high: int, has_rest: bool
 ) -> FixedPoint | None:
-    """Only shifts, where every factor is a power of two and int32 holds what they make. A shift to
-    the left would make a rest of the bias, or a part of a zero point, count."""
+    """Only shifts, where every factor is a power of two and int32 holds what they make.
+
+    A shift to the left is refused beside a zero point or a rest of the bias, which it enlarges.
+    """
     mantissa, exponent = np.frexp(ratio)
     shift = scalar_if_equal(1 - exponent.astype(np.int64))
     if (mantissa != 0.5).any() or shift.max() > MAX_SHIFT:
@@ -257,8 +262,11 @@ def _last_shift(shift: np.ndarray, zero: int) -> list[tuple[str, np.ndarray]]:
 
 
 def _precise_shift(shift: np.ndarray, zero: int, lack: np.ndarray) -> list[tuple[str, np.ndarray]]:
-    """The same with `lack` output steps, less than one, added: constants of 16 fraction bits, which
-    fit no immediate. The first part keeps the sum within int32."""
+    """The same with `lack` output steps, less than one, added.
+
+    The constants have 16 fraction bits and fit no immediate; the first part of the shift keeps the
+    sum within int32.
+    """
     first = np.maximum(shift.min() - REST_BITS, 1)
     rest = shift - first
     offset = np.rint(np.ldexp(lack, rest)).astype(np.int64) + (np.int64(1) << (rest - 1))
@@ -359,6 +367,12 @@ def linear(
     left shift of the sum.
 
     Args:
+        operands: the terms.
+        constant: scalar or broadcasting, in steps of the result.
+        zero: zero point of the result.
+        low: the least result.
+        high: the largest result.
+        precision: how long factors may be.
         apart: the larger or smaller term is wanted and not the sum: each loses its zero point
             first.
     """
@@ -404,8 +418,7 @@ def linear(
 
 
 def _left_shifted(found: Linear) -> Linear:
-    """Without the powers of two that all constants of a sum without fraction bits have in common;
-    they are a left shift behind it."""
+    """A sum whose common powers of two are a left shift behind it, if it has no fraction bits."""
     common = 0
     whole = [*found.factors, *found.moved, found.offset]
     while found.shift == 0 and all((v % (2 << common) == 0).all() for v in whole):

@@ -125,6 +125,11 @@ class Accumulator:
     fix: str
 
     def checked(self) -> Accumulator:
+        """The proof itself.
+
+        Raises:
+            VTAError: int32 does not hold the bound, or what a left shift makes of it.
+        """
         largest = self.bound << max(-self.shift, 0)
         if largest > INT32_HIGH:
             raise VTAError(
@@ -135,8 +140,11 @@ class Accumulator:
 
 
 def slope_factor(slope: float) -> tuple[int, int] | None:
-    """(m, n) with slope = m / 2**n, exact if n <= 12 suffices, else rounded; None if |m| has
-    more than 15 bits."""
+    """(m, n) with slope = m / 2**n, exact if n <= 12 suffices, else rounded.
+
+    Returns:
+        None if |m| has more than 15 bits.
+    """
     shift = 12
     factor = round(slope * 2**shift)
     if abs(factor) > MULTIPLIER_HIGH:

@@ -142,8 +142,10 @@ class Statistics(dict[relax.Var, TensorStatistics]):
 
     @property
     def silent(self) -> list[str]:
-        """Source names of the operators with a tensor that calibration only saw as zero: nothing
-        is known about its range."""
+        """Source names of the operators with a tensor that calibration only saw as zero.
+
+        Nothing is known about the range of such a tensor.
+        """
         names = (source_name(tensor) for tensor, seen in self.items() if seen.is_silent)
         return list(dict.fromkeys(names))
 
@@ -178,6 +180,9 @@ def tensor_statistics(
     The samples are read once; one sample and one tensor of it are in memory at a time.
 
     Args:
+        mod: the float module.
+        calibration: the samples (`checked_samples`).
+        progress: called after each sample.
         method: "minmax" (the largest magnitude), "percentile", "mse" or "kl" (`range_estimators`).
         percentile: of `percentile`, in percent.
         scales: "pow2" or "mul": the scales that `mse` and `kl` choose a threshold for.
@@ -219,11 +224,11 @@ class _Tally:
             self.histogram.add(values, max(abs(low), abs(high)))
 
     def statistics(self, choice: Calibrator) -> TensorStatistics:
-        peak = max(abs(self.low), abs(self.high))
-        if not math.isfinite(peak):
+        absmax = max(abs(self.low), abs(self.high))
+        if not math.isfinite(absmax):
             return TensorStatistics(math.inf, self.low, self.high, self.count)
-        amax = choice.threshold(self.histogram, peak)
-        saturated = self.histogram.beyond(amax) if self.histogram and amax < peak else 0
+        amax = choice.threshold(self.histogram, absmax)
+        saturated = self.histogram.beyond(amax) if self.histogram and amax < absmax else 0
         return TensorStatistics(amax, self.low, self.high, self.count, saturated, self.histogram)
 
 

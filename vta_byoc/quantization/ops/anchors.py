@@ -69,8 +69,11 @@ def _matmul_taps(weight: np.ndarray, attrs: Attrs) -> np.ndarray:
 
 
 def transposed_taps(weight: np.ndarray, attrs: Attrs) -> np.ndarray:
-    """Weights [I, O / groups, KH, KW].  An output element reads only the taps of its phase,
-    those with tap * dilation congruent modulo the stride: the largest phase counts."""
+    """The `taps` of a transposed convolution with weights [I, O / groups, KH, KW].
+
+    An output element reads only the taps of its phase, those with tap * dilation congruent modulo
+    the stride: the largest phase counts.
+    """
     groups = int(attrs.groups)
     inputs, per_group, kh, kw = weight.shape
     sums = weight.reshape(groups, inputs // groups, per_group, kh, kw).sum(axis=1, dtype="int64")

@@ -23,8 +23,10 @@ def per_position(values: np.ndarray, rank: int) -> np.ndarray:
 def border_sums(
     anchor: Anchor, weight: np.ndarray, call: relax.Call, out: tuple[int, ...]
 ) -> np.ndarray:
-    """The sum of the weights whose taps lie inside the input: int64 [channels] where it is the
-    same everywhere, else [channels, positions ...]."""
+    """The sum of the weights whose taps lie inside the input, int64.
+
+    Its shape is [channels] where it is the same everywhere, else [channels, positions ...].
+    """
     attrs, rank = call.attrs, weight.ndim - 2
     if rank == 0:
         return weight.astype("int64").sum(axis=0)

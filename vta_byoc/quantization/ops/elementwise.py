@@ -44,8 +44,11 @@ def asks_arithmetic(q: Quantizer, binding: relax.VarBinding) -> bool:
 
 
 def is_wanted(q: Quantizer, binding: relax.VarBinding) -> bool:
-    """Sums are integer whatever reads them; a product that only feeds float operators (the
-    squares of a normalization, the scaled scores before a softmax) stays float."""
+    """Whether an operator of two tensors pays as an integer one.
+
+    Sums do, whatever reads them; a product that only feeds float operators (the squares of a
+    normalization, the scaled scores before a softmax) stays float.
+    """
     return op_name(binding.value) == "relax.add" or not q.feeds_floats(binding.var)
 
 
@@ -85,8 +88,10 @@ def _joined(
     operands: list[Value],
     scales: list[Scale],
 ) -> bool:
-    """A sum, with all zero points in one constant; or the larger or smaller of two, where each side
-    loses its zero point first."""
+    """A sum, or the larger or smaller of two.
+
+    A sum has all zero points in one constant; else each side loses its zero point first.
+    """
     name = op_name(binding.value)
     steps = [scale.step for scale in scales]
     unit = max(min(steps), max(steps) * 2.0**-ALIGN_BITS)
@@ -198,8 +203,10 @@ def _affine(q: Quantizer, binding: relax.VarBinding, chain: Affine) -> bool:
 # ---------------------------------------------------------------- one tensor
 @integer_op("relax.nn.relu", "relax.nn.relu6", "relax.clip")
 def convert_clamp(q: Quantizer, binding: relax.VarBinding) -> bool:
-    """relu, clip, maximum and minimum with a constant: on int8 at the scale of the input, or with a
-    rescale if the model states another for the result."""
+    """A relu, clip, maximum or minimum with a constant, on int8.
+
+    The result has the scale of the input, or that which the model states for it.
+    """
     data = next((arg for arg in binding.value.args if isinstance(arg, relax.Var)), None)
     interval = None if data is None else interval_of(binding, data)
     if data is None or interval is None or not moves_as_int8(q, binding, q.value(data)):

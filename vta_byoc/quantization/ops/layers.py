@@ -108,8 +108,10 @@ def end_bias(end: Epilogue, channels: int) -> np.ndarray:
 def _scaled(
     q: Quantizer, anchor: Anchor, binding: relax.VarBinding, end: Epilogue
 ) -> tuple[Scaled, Scale]:
-    """The layer as integers: multiplied, or in the form that is asked for or costs least; and the
-    scale of its result."""
+    """The layer as integers, and the scale of its result.
+
+    Its factor is multiplied, or in the form that is asked for or costs least.
+    """
     wanted = q.policy.rescale
     try:
         layer = _layer(q, anchor, binding, q.scale(q.value(binding.value.args[0])), end)
@@ -162,8 +164,11 @@ def _multiplied(layer: _Layer, end: Epilogue, target: Scale) -> Scaled:
 def _cheapest(
     q: Quantizer, anchor: Anchor, binding: relax.VarBinding, forms: list[Scaled]
 ) -> Scaled:
-    """The form that the compiler expects to be fastest, and a note of it: another one than the
-    first only where it is clearly cheaper; the first where the machine takes none."""
+    """The form that the compiler expects to be fastest, which is noted in the record.
+
+    It is another one than the first only where it is clearly cheaper, and the first where the
+    machine takes none.
+    """
     attrs, name = binding.value.attrs, source_name(binding.var)
     found = forms[0]
     if len(forms) > 1:
@@ -280,8 +285,10 @@ def _layer(
 def _stated_weights(
     anchor: Anchor, stated: ConstantScale, attrs: Attrs, name: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Steps () or [channels] and weights as the model has them: int8, or int16 where a zero point
-    leaves them beyond int8, which are two digits (`int8_digits`): the same sums, in two passes.
+    """Steps, () or [channels], and weights as the model has them.
+
+    The weights are int8; or int16 where a zero point leaves them beyond int8: two digits
+    (`int8_digits`), which give the same sums in two passes.
 
     Raises:
         Unscalable: the integers do not fit two digits, or a step is not for an output channel.

@@ -75,8 +75,10 @@ def _border(call: relax.Call, zero: int) -> np.ndarray:
 
 @integer_op("relax.concat", copies=True)
 def convert_concat(q: Quantizer, binding: relax.VarBinding) -> bool:
-    """Concatenation at the scale that the model states for the result, or else at the coarsest of
-    the inputs; inputs at other scales are rescaled."""
+    """Concatenation at one scale; inputs at other scales are rescaled.
+
+    It is the scale that the model states for the result, or else the coarsest of the inputs.
+    """
     call = binding.value
     whole = q.value(call.args[0])
     if whole.fields is None or not is_float32(binding.var):

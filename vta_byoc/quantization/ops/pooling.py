@@ -62,9 +62,13 @@ def averages(
     """How sums of int8 values at `scale` become their means.
 
     Args:
+        policy: says how long the factors may be.
         ratio: what a sum is multiplied by, in steps of the result: () or by position.
+        scale: of the values.
         inside: how many values a sum has, () or by position; any has the room of the largest.
-        zero, low, high: zero point and limits of the result.
+        zero: zero point of the result.
+        low: the least result.
+        high: the largest result.
 
     Returns:
         None where less than 8 bits of the ratio are left and it is not exact: then an integer mean
@@ -101,8 +105,11 @@ def takes_avg_pool2d(call: relax.Call) -> bool:
 
 @integer_op("relax.nn.avg_pool2d", asks=lambda q, binding: takes_avg_pool2d(binding.value))
 def convert_avg_pool2d(q: Quantizer, binding: relax.VarBinding) -> bool:
-    """avg_pool2d NCHW. Where padding does not count, the divisor depends on the position; with a
-    zero point, what is subtracted does, too."""
+    """avg_pool2d of NCHW.
+
+    Where padding does not count, the divisor depends on the position; with a zero point, what is
+    subtracted does, too.
+    """
     call = binding.value
     data = q.value(call.args[0])
     if not takes_avg_pool2d(call) or not (q.is_ready(data) or data.is_input):
@@ -148,8 +155,11 @@ def whole_padding(attrs: Attrs, data: Sequence[int], out: Sequence[int]) -> list
 def window_counts(
     attrs: Attrs, data: Sequence[int], out: Sequence[int], *, include_pad: bool | None = None
 ) -> np.ndarray:
-    """The divisor at every position, int64 (OH, OW): what lies inside the input, or inside the
-    padded input. What ceil mode adds never counts. `include_pad` None: as the operator counts."""
+    """The divisor at every position, int64 (OH, OW), or (1, 1) where it is the same everywhere.
+
+    It is the number of taps inside the input, or inside the padded input with `include_pad` (None:
+    as the operator counts). What ceil mode adds never counts.
+    """
     padded = bool(attrs.count_include_pad if include_pad is None else include_pad)
     inside = []
     for axis in range(2):
