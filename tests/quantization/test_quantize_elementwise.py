@@ -21,7 +21,7 @@ from vta_byoc.quantization.ops.pooling import averages
 from vta_byoc.quantization.policy import PowersOfTwo
 from vta_byoc.quantization.requantize import Operand, linear
 from vta_byoc.quantization.scales import Scale, slope_factor
-from vta_byoc.quantize import QUANTIZATION, quantize
+from vta_byoc.quantize import QUANTIZATION, default_calibration, quantize
 
 
 def parts(qmod: tvm.IRModule, name: str) -> list[tuple[str, str]]:
@@ -271,6 +271,20 @@ def test_means_of_different_counts_share_a_shift():
     for count, factor in zip(counts.tolist(), found.factors[0].tolist(), strict=True):
         assert abs(Fraction(factor * count, 2**found.shift) - 1) < Fraction(1, 2**10)
         assert 128 * count * factor + found.rounding <= found.bound < 2**31
+
+
+@pytest.mark.parametrize("scales", ["pow2", "mul"])
+@pytest.mark.parametrize("kind", ["mean", "nn.avg_pool2d", "nn.leakyrelu"])
+def test_a_clamp_belongs_to_the_operator_before_it(kind, scales):
+    options = {"axis": [2, 3], "keepdims": True} if kind == "mean" else {}
+    g = Graph((1, 4, 6, 6))
+    x = g.op(kind, g.op("nn.max_pool2d", integer_input(g), [2, 2]), name="y", **options)
+    mod = g.module(g.op("clip", x, 0, 0.25, name="clip"))
+    sample = list(default_calibration(mod, 1)[0].values())
+    qmod = quantize(mod, calibration=[sample], scales=scales)
+    assert parts(qmod, "y")[-3:] == [("max", "maximum"), ("min", "minimum"), ("", "astype")]
+    assert record(qmod)["sources"]["y"] == ["y", "clip"]
+    assert record(qmod)["tensors"]["y"]["amax"] <= 0.25
 
 
 # ---------------------------------------------------------------- data movement

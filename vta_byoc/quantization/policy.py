@@ -229,15 +229,7 @@ class AnyScales(Policy):
         """Factors of 21 bits, or of two digits where the machine has no MUL."""
         return Precision((1 << FACTOR_BITS) - 1 if self.multiplies else MOST_OF_TWO)
 
-    @property
-    def constants(self) -> Precision:
-        """As precise as `terms`."""
-        return self.terms
-
-    @property
-    def sums(self) -> Precision:
-        """As precise as `terms`."""
-        return self.terms
+    constants = sums = terms
 
     @property
     def cuts_sums(self) -> bool:

@@ -15,8 +15,7 @@ from tvm.ir import Attrs
 
 from vta_byoc.ir.bindings import is_constant, is_float32
 from vta_byoc.quantization.dialect import DialectWriter
-from vta_byoc.quantization.requantize import FixedPoint
-from vta_byoc.quantization.scales import WEIGHT_HIGH, Rescale
+from vta_byoc.quantization.scales import WEIGHT_HIGH
 
 Write = Callable[..., relax.Var]
 
@@ -90,25 +89,22 @@ def transposed_taps(weight: np.ndarray, attrs: Attrs) -> np.ndarray:
     return np.max(phases, axis=0)
 
 
-def _write_matmul(
-    write: DialectWriter,
-    data: relax.Expr,
-    weight: np.ndarray,
-    bias: np.ndarray,
-    attrs: Attrs,
-    rescale: Rescale | FixedPoint | None,
-    name: str,
-) -> relax.Var:
-    return write.matmul(data, weight, bias, rescale, name)
-
-
 ANCHORS: dict[str, Anchor] = {
     "relax.nn.conv1d": Anchor(("NCW", "OIW", "NCW"), 3, 1, 0, _conv_taps, DialectWriter.conv1d),
     "relax.nn.conv2d": Anchor(("NCHW", "OIHW", "NCHW"), 4, 1, 0, _conv_taps, DialectWriter.conv2d),
     "relax.nn.conv2d_transpose": Anchor(
         ("NCHW", "IOHW", "NCHW"), 4, 1, 1, transposed_taps, DialectWriter.conv2d_transpose, True
     ),
-    "relax.matmul": Anchor((), 2, -1, 1, _matmul_taps, _write_matmul),
+    "relax.matmul": Anchor(
+        (),
+        2,
+        -1,
+        1,
+        _matmul_taps,
+        lambda write, data, weight, bias, attrs, rescale, name: write.matmul(
+            data, weight, bias, rescale, name
+        ),
+    ),
 }
 """Operator -> kind."""
 
