@@ -17,9 +17,9 @@ from tvm import relax
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.bindings import op_name
 from vta_byoc.quantization.dialect import DialectWriter
+from vta_byoc.quantization.linear import Operand, linear
 from vta_byoc.quantization.ops.pooling import averages
 from vta_byoc.quantization.policy import PowersOfTwo
-from vta_byoc.quantization.requantize import Operand, linear
 from vta_byoc.quantization.scales import INT32_HIGH, Rescale, Scale, quantized, scale_exponent
 from vta_byoc.quantize import QUANTIZATION, quantize
 

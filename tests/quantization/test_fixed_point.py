@@ -7,7 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from vta_byoc.quantization.requantize import FixedPoint, Operand, Precision, linear, requantizer
+from vta_byoc.quantization.linear import Operand, Precision, linear
+from vta_byoc.quantization.requantize import FixedPoint, requantizer
 from vta_byoc.quantization.scales import INT32_HIGH
 
 LAYERS = 10_000

@@ -17,9 +17,9 @@ from tvm import relax
 
 from vta_byoc.importers.load import load_model
 from vta_byoc.ir.bindings import static_shape
+from vta_byoc.quantization.linear import Operand, linear
 from vta_byoc.quantization.ops.pooling import averages
 from vta_byoc.quantization.policy import PowersOfTwo
-from vta_byoc.quantization.requantize import Operand, linear
 from vta_byoc.quantization.scales import Scale, slope_factor
 from vta_byoc.quantize import QUANTIZATION, default_calibration, quantize
 

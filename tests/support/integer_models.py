@@ -12,7 +12,7 @@ from tvm import relax
 
 from vta_byoc.ir.bindings import static_shape
 from vta_byoc.quantization.dialect import DialectWriter
-from vta_byoc.quantization.requantize import Linear
+from vta_byoc.quantization.linear import Linear
 from vta_byoc.quantization.scales import Rescale
 
 

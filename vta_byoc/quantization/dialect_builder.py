@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike
 from tvm import relax
 
 from vta_byoc.ir.bindings import SEPARATOR, FunctionWriter
-from vta_byoc.quantization.requantize import FixedPoint, Linear, is_power_of_two
+from vta_byoc.quantization.linear import Linear
+from vta_byoc.quantization.requantize import FixedPoint, is_power_of_two
 from vta_byoc.quantization.scales import UINT8_ZERO, Rescale, Scale
 
 STEP_NAMES = {

@@ -7,8 +7,9 @@ from tvm import relax
 
 from vta_byoc.ir.bindings import source_name
 from vta_byoc.quantization.fused_ops import Epilogue
+from vta_byoc.quantization.linear import Linear, Operand, linear
 from vta_byoc.quantization.quantizer import Quantizer
-from vta_byoc.quantization.requantize import FixedPoint, Linear, Operand, linear
+from vta_byoc.quantization.requantize import FixedPoint
 from vta_byoc.quantization.scales import INT8_HIGH, INT8_LOW, Accumulator, Scale
 from vta_byoc.quantization.value import Value
 

@@ -19,7 +19,8 @@ from tvm import relax
 
 from vta_byoc.base.int8_digits import MOST_OF_TWO
 from vta_byoc.quantization.dialect import DialectWriter
-from vta_byoc.quantization.requantize import FACTOR_BITS, Precision
+from vta_byoc.quantization.linear import Precision
+from vta_byoc.quantization.requantize import FACTOR_BITS
 from vta_byoc.quantization.scales import (
     ALIGN_BITS,
     EXPONENT_LOW,

@@ -13,8 +13,9 @@ from vta_byoc.ir.bindings import is_constant, is_float32, op_name, source_name, 
 from vta_byoc.ir.clamps import interval_of
 from vta_byoc.quantization.fused_ops import Epilogue, follow
 from vta_byoc.quantization.groups import close, moves_as_int8, requantized, result_scale
+from vta_byoc.quantization.linear import Operand, linear
 from vta_byoc.quantization.quantizer import Quantizer, integer_op
-from vta_byoc.quantization.requantize import Operand, linear, requantizer
+from vta_byoc.quantization.requantize import requantizer
 from vta_byoc.quantization.scales import ALIGN_BITS, INT8_LOW, Scale
 from vta_byoc.quantization.value import Value
 

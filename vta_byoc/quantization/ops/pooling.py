@@ -12,9 +12,10 @@ from tvm.ir import Attrs
 from vta_byoc.ir.bindings import is_float32, op_name, source_name, static_shape
 from vta_byoc.quantization.fused_ops import follow
 from vta_byoc.quantization.groups import close, result_scale
+from vta_byoc.quantization.linear import Linear, Operand, linear
 from vta_byoc.quantization.policy import Policy
 from vta_byoc.quantization.quantizer import Quantizer, integer_op
-from vta_byoc.quantization.requantize import Linear, Operand, linear, requantizer
+from vta_byoc.quantization.requantize import requantizer
 from vta_byoc.quantization.scales import INT8_HIGH, INT8_LOW, MULTIPLIER_BITS, Scale
 
 FIX = "pool in two steps"
