@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import tvm
 from tvm import relax
@@ -28,13 +29,13 @@ from vta_byoc.quantization.calibration.samples import (
 )
 from vta_byoc.quantization.channels_first import channels_first
 from vta_byoc.quantization.dialect import DialectWriter
-from vta_byoc.quantization.ops import multiplier_table as multiplier_ops
-from vta_byoc.quantization.ops import table as integer_ops
-from vta_byoc.quantization.rewriter import Arithmetic, Quantizer
+from vta_byoc.quantization.policy import POLICIES, Policy
+from vta_byoc.quantization.quantizer import Quantizer
+from vta_byoc.quantization.rewriter import rewritten
 
 __all__ = ["QUANTIZATION", "SCALES", "default_calibration", "load_calibration", "quantize"]
 
-SCALES = ("pow2", "mul")
+SCALES = tuple(POLICIES)
 """Forms of scales: powers of two, rescaled by shifts; any, rescaled by multiplier and shift."""
 
 
@@ -54,118 +55,117 @@ def quantize(
     keep_float: Sequence[str] = (),
     rescale: str | None = None,
 ) -> tvm.IRModule:
-    """Quantize a module into the integer dialect.
+    """Quantize a module into the integer dialect; `docs/quantization.md` says when an option helps.
 
     Args:
-        mod: one straight-line `main` of static shapes (`load_model`): float32, or float operators
-            between quantize and dequantize, as models that come quantized are imported. Layers with
-            channels last are taken with channels first (`channels_first`).
-        calibration: representative samples: arrays, tuples of arrays or dicts input name -> array
-            (see `calibrate`). Read once; `equalize` and `bias_correction` read it again and need a
-            list. A model that came quantized needs none: operators whose scales it does not state
-            stay float then.
-        config: the machine; the default preset when None. Without MUL, layers at any scales get
-            their factor in the form that costs it the fewest cycles.
+        mod: a module of `load_model`: float32, or one that came quantized.
+        calibration: representative samples (`checked_samples`), read once; a list where `equalize`
+            or `bias_correction` reads them again. Only a model that came quantized needs none:
+            operators whose scales it does not state stay float then.
+        config: the machine; the default preset when None.
         progress: called after each sample with the samples done and their number.
-        scales: "pow2" or "mul"; None: "mul" for a model that came quantized, whose scales are kept
-            then, "pow2" for a float model. With "pow2", stated scales become the next power of
-            two and the weights are quantized again.
-        per_channel: quantize the weights of each output channel at a scale of its own.
-        method, percentile: how ranges are chosen (`range_estimators`).
-        equalize: balance the weights of successive layers first (`equalize`).
-        bias_correction: correct the mean error of each layer (`bias_correction`).
+        scales: "pow2", "mul", or None: "mul" for a model that came quantized, else "pow2".
+        per_channel: whether the weights of each output channel have a scale of their own.
+        method: how ranges are chosen (`range_estimators`).
+        percentile: of the method "percentile", in percent.
+        equalize: whether the weights of successive layers are balanced first.
+        bias_correction: whether the mean error of each layer is corrected.
         keep_float: names or patterns of operators that stay float.
-        rescale: how layers at scales "mul" get the factor of their result: "multiply", "digits"
-            (in weights of two int8 digits), "shifts" (sums of shifts of the accumulator) or
-            "approximate" (in weights of one digit: cheapest, beyond the promise of one step). A
-            layer that the form cannot hold takes another exact one. None: "multiply" where the
-            machine has MUL, else the cheaper of "digits" and "shifts", layer by layer.
+        rescale: how layers at scales "mul" get their factor, one of `FORMS` where a layer can have
+            it; None: the exact one that costs least.
 
     Returns:
-        A module with the same signature. The attribute `vta.quantization` holds JSON:
-        `tensors` {name: {scale, amax}}, `accumulators` {layer: {bound, shift}} and `sources`
-        {layer: source names that the group absorbed}; `factors` {layer: {form, error}} where the
-        factor is not multiplied, the error in steps of the result at most.
+        A module with the same signature; its `vta.quantization` is a `QuantizationRecord` as JSON.
 
     Raises:
-        VTAError: the module, a sample or an option cannot be used, or an accumulator could
-            overflow.
+        VTAError: what is given cannot be used, or an accumulator could overflow.
     """
     mod = channels_first(mod)
-    came_quantized = qdq.is_quantized(mod)
-    form = _checked_form(scales, came_quantized)
-    _check_rescale(rescale, form)
-    if calibration is None and not came_quantized:
-        raise VTAError(
-            "calibration is missing; a float model is quantized by the ranges that its tensors "
-            "have on representative samples; give calibration= (or --calibration)"
-        )
-    if came_quantized and (equalize or bias_correction):
-        raise VTAError(
-            "equalize and bias_correction change float weights; this model came quantized; leave "
-            "them out, or start from the float model"
-        )
-    write = functools.partial(
-        _written,
-        form=form,
-        per_channel=per_channel,
-        method=method,
-        percentile=percentile,
-        keep_float=keep_float,
-        rescale=rescale,
-        config=config or VTAConfig(),
-    )
-    if calibration is None:
-        return write(mod, None, None)
-    if equalize or bias_correction:
-        calibration = _readable_again(calibration)
-    if equalize:
+    policy = _policy(scales, per_channel, rescale, config or VTAConfig(), qdq.is_quantized(mod))
+    options = _Options(policy, method, percentile, tuple(keep_float))
+    _check_samples(mod, calibration, reads_again=equalize or bias_correction)
+    if calibration is not None and equalize:
         mod = equalization.equalize(mod, calibration, progress)
-    if bias_correction:
-        mod = correct_biases(
-            mod, lambda each: write(each, calibration, None), calibration, progress
-        )
-    return write(mod, calibration, progress)
+    if calibration is not None and bias_correction:
+        write = functools.partial(_written, calibration=calibration, options=options)
+        mod = correct_biases(mod, write, calibration, progress)
+    return _written(mod, calibration, options, progress)
+
+
+@dataclass(frozen=True)
+class _Options:
+    """How a module is quantized; see `quantize`."""
+
+    policy: Policy
+    method: str
+    percentile: float
+    keep_float: tuple[str, ...]
 
 
 def _written(
     mod: tvm.IRModule,
     calibration: Iterable[Sample] | None,
-    progress: Progress | None,
-    *,
-    form: str,
-    per_channel: bool,
-    method: str,
-    percentile: float,
-    keep_float: Sequence[str],
-    rescale: str | None,
-    config: VTAConfig,
+    options: _Options,
+    progress: Progress | None = None,
 ) -> tvm.IRModule:
     """The integer module, with its record."""
+    policy = options.policy
     constants: Mapping[GenericConst, qdq.ConstantScale] = {}
     stated: Mapping[relax.Var, float] = {}
     if qdq.is_quantized(mod):
         mod, constants = qdq.resolved(mod)
-        if form == "pow2":
+        if not policy.keeps_stated:
             mod, stated = qdq.as_float(mod)
-    kept = frozenset(float_names.keep_float(mod, keep_float))
+            constants = {}
+    kept = frozenset(float_names.keep_float(mod, options.keep_float))
     ranges: Mapping[relax.Var, float] = {}
     if calibration is not None:
+        method, percentile = options.method, options.percentile
         ranges = tensor_ranges(
-            mod, calibration, progress, method=method, percentile=percentile, scales=form
+            mod, calibration, progress, method=method, percentile=percentile, scales=policy.name
         )
-    table = integer_ops.OPERATORS if form == "pow2" else multiplier_ops.OPERATORS
-    arithmetic = Arithmetic(
-        table,
-        form == "pow2",
+    quantizer = Quantizer(mod, {**ranges, **stated}, policy, kept, constants)
+    result = with_main(mod, rewritten(quantizer))
+    return result.with_attr(QUANTIZATION, quantizer.record.to_json())
+
+
+def _policy(
+    scales: str | None,
+    per_channel: bool,
+    rescale: str | None,
+    config: VTAConfig,
+    came_quantized: bool,
+) -> Policy:
+    form = _checked_form(scales, came_quantized)
+    _check_rescale(rescale, form)
+    return POLICIES[form](
         per_channel,
         config.capabilities.mul,
         rescale,
         lambda write, shape: estimate(write, shape, config),
     )
-    quantizer = Quantizer(mod, {**ranges, **stated}, arithmetic, kept, constants)
-    result = with_main(mod, quantizer.run())
-    return result.with_attr(QUANTIZATION, quantizer.record.to_json())
+
+
+def _check_samples(
+    mod: tvm.IRModule, calibration: Iterable[Sample] | None, reads_again: bool
+) -> None:
+    """Whether there are samples where they are needed, and can be read as often."""
+    came_quantized = qdq.is_quantized(mod)
+    if calibration is None and not came_quantized:
+        raise VTAError(
+            "calibration is missing; a float model is quantized by the ranges that its tensors "
+            "have on representative samples; give calibration= (or --calibration)"
+        )
+    if came_quantized and reads_again:
+        raise VTAError(
+            "equalize and bias_correction change float weights; this model came quantized; leave "
+            "them out, or start from the float model"
+        )
+    if reads_again and iter(calibration or ()) is calibration:
+        raise VTAError(
+            f"calibration is a {type(calibration).__name__}, which can be read once; equalize and "
+            "bias_correction read it again; give a list"
+        )
 
 
 def _checked_form(scales: str | None, came_quantized: bool) -> str:
@@ -188,22 +188,16 @@ def _check_rescale(rescale: str | None, form: str) -> None:
         )
 
 
-def _readable_again(calibration: Iterable[Sample]) -> Iterable[Sample]:
-    if iter(calibration) is calibration:
-        raise VTAError(
-            f"calibration is a {type(calibration).__name__}, which can be read once; equalize and "
-            "bias_correction read it again; give a list"
-        )
-    return calibration
-
-
 def estimate(
     write: Callable[[DialectWriter, relax.Expr], relax.Var],
     shape: tuple[int, ...],
     config: VTAConfig,
 ) -> float | None:
-    """Cycles that the compiler expects of what `write` writes on int8 data of `shape`; None where
-    the partition table leaves any of it to the CPU."""
+    """Cycles that the compiler expects of what `write` writes on int8 data of `shape`.
+
+    Returns:
+        None where the partition table leaves any of it to the CPU.
+    """
     data = relax.Var("data", relax.TensorType(shape, "int8"))
     writer = DialectWriter()
     writer.names.fresh("data")

@@ -17,7 +17,7 @@ from tvm import relax
 from vta_byoc.ir.bindings import static_shape
 from vta_byoc.partition import mark, placements
 from vta_byoc.partitioning.table import TABLE
-from vta_byoc.quantization.scales import Rescale, mean_scale
+from vta_byoc.quantization.scales import Rescale
 from vta_byoc.strategy import STRATEGIES
 
 MACHINES = machines()
@@ -112,9 +112,7 @@ def average() -> IntegerNet:
 
 def mean() -> IntegerNet:
     net = inputs_of(1)
-    scale = mean_scale([63], -5, 2.0, "layer0")
-    assert scale is not None
-    net.result = net.mean(net.params[0], [2, 3], True, scale, "layer0")
+    net.result = net.mean(net.params[0], [2, 3], 4161, Rescale(18), "layer0")
     return net
 
 

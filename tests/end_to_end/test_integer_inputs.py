@@ -13,8 +13,8 @@ from onnx import TensorProto, helper
 from small_models import Net
 
 from vta_byoc.importers.load import load_model
-from vta_byoc.quantization.calibration.model_samples import noise
 from vta_byoc.quantization.calibration.random_inputs import random_sample, table_rows
+from vta_byoc.quantization.calibration.samples import default_calibration as noise
 
 STEPS, WIDTH, ROWS = 2, 16, 12
 

@@ -17,15 +17,10 @@ from tvm import relax
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.bindings import op_name
 from vta_byoc.quantization.dialect import DialectWriter
-from vta_byoc.quantization.scales import (
-    INT32_HIGH,
-    Rescale,
-    Scale,
-    mean_scale,
-    quantized,
-    scale_exponent,
-    shift_to,
-)
+from vta_byoc.quantization.linear import Operand, linear
+from vta_byoc.quantization.ops.pooling import averages
+from vta_byoc.quantization.policy import PowersOfTwo
+from vta_byoc.quantization.scales import INT32_HIGH, Rescale, Scale, quantized, scale_exponent
 from vta_byoc.quantize import QUANTIZATION, quantize
 
 EVERY_INT8 = np.arange(-128, 128, dtype="int8")
@@ -78,7 +73,9 @@ def test_weights_round_half_to_even_and_saturate_symmetrically():
 def test_rescale_rounds_half_up_for_every_int8(shift):
     x = relax.Var("x", relax.TensorType((256,), "int8"))
     write = DialectWriter()
-    mod = written(write, x, write.rescale(x, Rescale(shift), "y"))
+    found = linear([Operand(np.array(2.0**-shift))])
+    mod = written(write, x, write.linear(None, [x], found, "y"))
+    assert not [b for b in mod["main"].body.blocks[0].bindings if "multiply" in op_name(b.value)]
     (got,) = call(mod, EVERY_INT8)
     np.testing.assert_array_equal(got, half_up(EVERY_INT8, shift))
 
@@ -154,9 +151,12 @@ def test_shift_of_a_layer(values, shift):
 
 
 def test_shifts_are_limited():
-    assert shift_to(-50, 0, 100, "always zero") == (-35, 15)
-    assert shift_to(50, 0, 0, "no weights") == (19, -31)
-    assert shift_to(50, 1.0, 1 << 30, "no room") == (50, 0)
+    def exponent(unit: int, amax: float, bound: int) -> int:
+        return PowersOfTwo().result(amax, np.array(2.0**unit), bound, "x").exponent
+
+    assert exponent(-50, 0, 100) == -35, "always zero"
+    assert exponent(50, 0, 0) == 19, "no weights"
+    assert exponent(50, 1.0, 1 << 30) == 50, "no room"
 
 
 # ---------------------------------------------------------------- proofs
@@ -216,18 +216,21 @@ def test_operands_of_very_different_scale():
 # ---------------------------------------------------------------- means
 @given(st.integers(1, 32000), st.integers(-8, 8), st.floats(0.01, 100))
 def test_mean_is_precise_and_bounded(count, exponent, amax):
-    scale = mean_scale([count], exponent, amax, "x")
-    assert scale is not None
-    ratio = Fraction(2) ** (exponent - scale.exponent) / count
-    found = Fraction(scale.multipliers[0]) / 2**scale.rescale.shift
-    assert abs(found / ratio - 1) <= Fraction(1, 256)
-    assert 128 * count * scale.multipliers[0] + scale.rescale.rounding == scale.bound <= INT32_HIGH
-    assert scale.multipliers[0] < 2**15
+    target = PowersOfTwo().result(amax, np.array(2.0**exponent), 128, "x")
+    ratio = Fraction(2) ** (exponent - target.exponent) / count
+    found = averages(PowersOfTwo(), np.array(float(ratio)), Scale.power(exponent), np.array(count))
+    assert found is not None
+    factor = int(found.factors[0])
+    assert abs(Fraction(factor) / Fraction(2) ** found.shift / ratio - 1) <= Fraction(1, 256)
+    assert 128 * count * factor + found.rounding <= found.bound <= INT32_HIGH
+    assert factor < 2**15
 
 
 def test_a_mean_over_too_many_values_is_a_float_island():
-    assert mean_scale([300 * 300], 0, 100, "x") is None
-    assert mean_scale([256 * 256], 0, 100, "x") is not None
+    for count, is_integer in ((300 * 300, False), (256 * 256, True)):
+        ratio = np.array(1 / count)
+        found = averages(PowersOfTwo(), ratio, Scale.power(0), np.array(count))
+        assert (found is not None) == is_integer
     g = Graph((1, 1, 300, 300))
     mod = g.module(g.op("mean", g.params[0], [2, 3], True))
     qmod = quantize(mod, calibration=[np.full((1, 1, 300, 300), 100, "float32")])

@@ -7,7 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from vta_byoc.quantization.requantize import FixedPoint, Operand, linear, requantizer
+from vta_byoc.quantization.linear import Operand, Precision, linear
+from vta_byoc.quantization.requantize import FixedPoint, requantizer
 from vta_byoc.quantization.scales import INT32_HIGH
 
 LAYERS = 10_000
@@ -131,3 +132,59 @@ def test_linear_is_exact_to_a_fraction_and_never_overflows():
 def test_linear_needs_no_multiplication_for_powers_of_two():
     found = linear([Operand(np.array(0.5)), Operand(np.array(2.0))])
     assert [int(f) for f in found.factors] == [1, 4] and found.shift == 1
+
+
+@pytest.mark.parametrize("shift", range(1, 9))
+def test_factors_above_one_that_are_powers_of_two_are_a_left_shift(shift):
+    rescale = requantizer(np.array(2.0**shift), np.array(1 << 20))
+    assert [op for op, _ in rescale.steps] == ["left_shift"] and rescale.shift == -shift
+    values = np.arange(-200, 200)
+    np.testing.assert_array_equal(run(rescale, values), np.clip(values << shift, -128, 127))
+
+
+def test_channels_are_shifted_left_together_and_right_each():
+    rescale = requantizer(np.array([4.0, 0.5, 1.0]), np.array([1 << 12] * 3))
+    assert [op for op, _ in rescale.steps] == ["left_shift", "add", "right_shift"]
+    values = np.arange(-300, 300)[:, None].repeat(3, axis=1)
+    want = np.clip(np.floor(values * [4.0, 0.5, 1.0] + 0.5), -128, 127)
+    np.testing.assert_array_equal(run(rescale, values), want)
+
+
+@pytest.mark.parametrize("kept", ["zero", "rest", "no room"])
+def test_what_a_left_shift_would_enlarge_or_overflow_is_multiplied(kept):
+    bound = 1 << 29 if kept == "no room" else 1 << 20
+    rest = np.array(0.25 if kept == "rest" else 0.0)
+    rescale = requantizer(np.array(4.0), np.array(bound), zero=3 * (kept == "zero"), rest=rest)
+    assert rescale.multiplies and rescale.bound <= INT32_HIGH
+
+
+def test_what_operands_have_in_common_is_shifted_behind_their_sum():
+    found = linear([Operand(np.array(4.0)), Operand(np.array(8.0))])
+    assert [int(f) for f in found.factors] == [1, 2] and found.shift == -2
+    assert found.bound == 128 * 3
+    found = linear([Operand(np.array(4.0)), Operand(np.array(8.0))], zero=3)
+    assert [int(f) for f in found.factors] == [4, 8] and found.shift == 0
+
+
+def test_the_larger_of_two_loses_each_zero_point_alone():
+    operands = [Operand(np.array(0.5), 3), Operand(np.array(1.0), -5)]
+    found = linear(operands, zero=7, apart=True)
+    assert [int(m) for m in found.moved] == [-3, 10]
+    assert int(found.offset) == 7 * 2 + 1 and found.bound == 256 + 10 + 15
+
+
+def test_reduced_factors_give_the_same_results():
+    rng = np.random.default_rng(4)
+    smaller = 0
+    for _ in range(300):
+        term = Operand(np.array(rng.uniform(0.001, 1)), 0, 128 * 49)
+        found = linear([term], float(rng.integers(-9, 9)), precision=Precision(2**15 - 1))
+        short = found.reduced()
+        values = rng.integers(-128 * 49, 128 * 49, 500)
+        wide, narrow = (
+            (values * each.factors[0] + each.offset) >> each.shift for each in (found, short)
+        )
+        np.testing.assert_array_equal(wide, narrow)
+        assert short.bound <= found.bound
+        smaller += short.shift < found.shift
+    assert smaller > 100

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from vta_byoc.base.int8_digits import MOST_OF_TWO, horner, split
 from vta_byoc.ir.quantization_record import APPROXIMATE, DIGITS
+from vta_byoc.quantization.ops.anchors import ANCHORS
 from vta_byoc.quantization.ops.layer_factor import (
     Scaled,
     ShiftSum,
@@ -19,7 +20,6 @@ from vta_byoc.quantization.ops.layer_factor import (
     in_weights,
     shift_sum,
 )
-from vta_byoc.quantization.ops.layers import ANCHORS
 from vta_byoc.quantization.scales import INT32_HIGH, Scale
 
 KEPT_STEPS = {"right_shift": np.right_shift, "left_shift": np.left_shift, "add": np.add}

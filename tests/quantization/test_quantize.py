@@ -255,7 +255,7 @@ def test_concat_rescales_the_finer_input():
     assert ops(qmod)[:9] == [
         ("a__int8", "quantize"),
         ("b__int8", "quantize"),
-        ("both__part1__acc", "astype"),
+        ("both__part1__wide", "astype"),
         ("both__part1__round", "add"),
         ("both__part1__shift", "right_shift"),
         ("both__part1__max", "maximum"),

@@ -17,8 +17,11 @@ from tvm import relax
 
 from vta_byoc.importers.load import load_model
 from vta_byoc.ir.bindings import static_shape
-from vta_byoc.quantization.scales import affine_scale, mean_scale, slope_factor
-from vta_byoc.quantize import QUANTIZATION, quantize
+from vta_byoc.quantization.linear import Operand, linear
+from vta_byoc.quantization.ops.pooling import averages
+from vta_byoc.quantization.policy import PowersOfTwo
+from vta_byoc.quantization.scales import Scale, slope_factor
+from vta_byoc.quantize import QUANTIZATION, default_calibration, quantize
 
 
 def parts(qmod: tvm.IRModule, name: str) -> list[tuple[str, str]]:
@@ -174,14 +177,14 @@ def test_scale_and_offset_are_precise_and_bounded(seed):
     x = np.arange(-128, 128)[:, None]
     exact = scale * x * 2.0**exponent + offset
     amax = float(np.abs(exact).max())
-    found = affine_scale(scale, offset, exponent, amax, "x")
-    acc = x * found.factor + found.offset
-    rounding = 1 << found.shift - 1 if found.shift else 0
-    assert np.abs(acc + rounding).max() <= found.bound() < 2**31
-    assert np.abs(found.factor).max() < 2**15 and 0 <= found.shift < 32
-    assert found.left is None or found.factor == 1 << found.left
-    error = np.abs(acc * 2.0 ** (found.exponent - found.shift) - exact).max()
-    assert error <= 0.07 * 2.0**found.exponent
+    step = PowersOfTwo().scale(amax, "x").step
+    term = Operand(scale * 2.0**exponent / step)
+    found = linear([term], offset / step, precision=PowersOfTwo().constants)
+    acc = x * found.factors[0] + found.offset
+    assert np.abs(acc).max() <= found.bound < 2**31
+    assert np.abs(found.factors[0]).max() < 2**15 and 0 <= found.shift < 32
+    error = np.abs((acc - found.rounding) * step / 2.0**found.shift - exact).max()
+    assert error <= 0.07 * step
 
 
 # ---------------------------------------------------------------- leaky relu
@@ -207,7 +210,7 @@ def test_leaky_relu():
         group = parts(qmod, f"leaky{i}")
         assert group[0] == ("wide", "astype")
         assert ("acc", "maximum") in group and ("", "astype") in group
-        assert (("product", "multiply") in group) == (slope not in (0.125, 0.5, 1.0))
+        assert (("rhs__product", "multiply") in group) == (slope not in (0.125, 0.5, 1.0))
     assert parts(qmod, "steep") == [("", "nn.leakyrelu")]
 
 
@@ -262,12 +265,26 @@ def test_average_pooling(pooled, index):
 
 
 def test_means_of_different_counts_share_a_shift():
-    scale = mean_scale([4, 6, 9], 0, 100, "x")
-    assert scale is not None
-    for count, factor in zip((4, 6, 9), scale.multipliers, strict=True):
-        ratio = Fraction(factor * count, 2**scale.rescale.shift)
-        assert abs(ratio / Fraction(2) ** -scale.exponent - 1) < Fraction(1, 2**10)
-        assert 128 * count * factor + scale.rescale.rounding <= scale.bound < 2**31
+    counts = np.array([4, 6, 9])
+    found = averages(PowersOfTwo(), 1 / counts, Scale.power(0), counts)
+    assert found is not None
+    for count, factor in zip(counts.tolist(), found.factors[0].tolist(), strict=True):
+        assert abs(Fraction(factor * count, 2**found.shift) - 1) < Fraction(1, 2**10)
+        assert 128 * count * factor + found.rounding <= found.bound < 2**31
+
+
+@pytest.mark.parametrize("scales", ["pow2", "mul"])
+@pytest.mark.parametrize("kind", ["mean", "nn.avg_pool2d", "nn.leakyrelu"])
+def test_a_clamp_belongs_to_the_operator_before_it(kind, scales):
+    options = {"axis": [2, 3], "keepdims": True} if kind == "mean" else {}
+    g = Graph((1, 4, 6, 6))
+    x = g.op(kind, g.op("nn.max_pool2d", integer_input(g), [2, 2]), name="y", **options)
+    mod = g.module(g.op("clip", x, 0, 0.25, name="clip"))
+    sample = list(default_calibration(mod, 1)[0].values())
+    qmod = quantize(mod, calibration=[sample], scales=scales)
+    assert parts(qmod, "y")[-3:] == [("max", "maximum"), ("min", "minimum"), ("", "astype")]
+    assert record(qmod)["sources"]["y"] == ["y", "clip"]
+    assert record(qmod)["tensors"]["y"]["amax"] <= 0.25
 
 
 # ---------------------------------------------------------------- data movement

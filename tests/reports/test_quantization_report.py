@@ -19,14 +19,15 @@ from small_models import Graph, call
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.importers.load import load_model
 from vta_byoc.ir import observe
-from vta_byoc.quantization.calibration.model_samples import noise
+from vta_byoc.quantization.calibration.samples import default_calibration as noise
 from vta_byoc.quantization.equalize import equalize
 from vta_byoc.quantization.float_layers import float_layers
 from vta_byoc.quantize import quantize
 from vta_byoc.reports.quantization.advice import RULES
 from vta_byoc.reports.quantization.charts import details, sqnr_chart
 from vta_byoc.reports.quantization.html import quantization_html
-from vta_byoc.reports.quantization.report import Operator, QuantizationReport, quantization_report
+from vta_byoc.reports.quantization.operator_noise import Operator
+from vta_byoc.reports.quantization.report import QuantizationReport, quantization_report
 from vta_byoc.validation.noise import BINS, layer_macs, weight_measures
 from vta_byoc.validation.tensor_pairs import tensor_pairs
 
@@ -398,7 +399,7 @@ def test_integer_samples_are_checked() -> None:
     mod = load_model(FIXTURES / "conv_relu6.tflite")
     qmod, (one,) = quantize(mod), noise(mod, 1, seed=0)
     wrong = {name: array.astype("float32") for name, array in one.items()}
-    with pytest.raises(VTAError, match="is float32.*the input takes int8"):
+    with pytest.raises(VTAError, match="has dtype float32; the input takes int8"):
         quantization_report(mod, qmod, [wrong])
     with pytest.raises(VTAError, match="inputs of the model are "):
         quantization_report(mod, qmod, [{"y": one["x"]}])

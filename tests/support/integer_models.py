@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ from tvm import relax
 
 from vta_byoc.ir.bindings import static_shape
 from vta_byoc.quantization.dialect import DialectWriter
+from vta_byoc.quantization.linear import Linear
 from vta_byoc.quantization.scales import Rescale
 
 
@@ -59,8 +61,48 @@ class IntegerNet(DialectWriter):
         name: str = "add",
     ) -> relax.Var:
         """Residual addition with relu; ``shifts`` are left shifts of the two sides."""
-        operands = [(lhs, -shifts[0]), (rhs, -shifts[1])]
-        return self.add([(v, -a) for v, a in operands], Rescale(shift, 0), name)
+        operands = [(lhs, shifts[0]), (rhs, shifts[1])]
+        return self.binary(relax.op.add, operands, Rescale(shift, 0), name)
+
+    def binary(
+        self,
+        op: Callable[[relax.Expr, relax.Expr], relax.Expr],
+        operands: Sequence[tuple[relax.Expr, int]],
+        rescale: Rescale,
+        name: str,
+    ) -> relax.Var:
+        """`op` of two int8 tensors, each widened and shifted left by its amount (right and rounded
+        if negative), rescaled to int8."""
+        terms = [
+            self._aligned(value, amount, f"{name}__{side}")
+            for (value, amount), side in zip(operands, ("lhs", "rhs"), strict=True)
+        ]
+        total = self.emit(op(*terms), f"{name}__acc")
+        return self.scaled_sums(total, _joined([1], rescale), name)
+
+    def _aligned(self, value: relax.Expr, amount: int, name: str) -> relax.Var:
+        wide = self.op("astype", value, "int32", name=name)
+        if amount < 0:
+            rounding = relax.const(Rescale(-amount).rounding)
+            wide = self.op("add", wide, rounding, name=f"{name}__round")
+        return self._shifted(wide, -amount, name)
+
+    def leaky_relu(
+        self, value: relax.Expr, factor: int, bits: int, rescale: Rescale, name: str
+    ) -> relax.Var:
+        """The larger of x and x * factor / 2**bits, both times 2**bits, rescaled to int8."""
+        return self.linear(relax.op.maximum, [value], _joined([1 << bits, factor], rescale), name)
+
+    def rescale(self, value: relax.Expr, rescale: Rescale, name: str) -> relax.Var:
+        """int8 -> int8 at another scale."""
+        return self.linear(None, [value], _joined([1], rescale), name)
+
+    def mean(
+        self, value: relax.Expr, axes: list[int], factor: int, rescale: Rescale, name: str
+    ) -> relax.Var:
+        """The sum over `axes`, which are kept, times `factor`, rescaled to int8."""
+        total = self.sum(value, axes, True, name)
+        return self.scaled_sums(total, _joined([factor], rescale), name)
 
     def op(self, op: str, *args: Any, name: str = "", **attrs: Any) -> relax.Var:
         """Bind ``relax.op.<op>``."""
@@ -123,3 +165,16 @@ def flatten_net(size: int = 3, channels: int = 24, how: str = "reshape") -> Inte
     bias = net.rng.integers(-999, 999, 20).astype("int32")
     net.result = net.matmul(flat, weight, bias, Rescale(10), "dense")
     return net
+
+
+def _joined(factors: Sequence[int], rescale: Rescale) -> Linear:
+    """Operands without zero points times `factors`, joined and rescaled."""
+    return Linear(
+        tuple(np.array(factor) for factor in factors),
+        (np.array(0),) * len(factors),
+        np.array(rescale.rounding),
+        rescale.shift,
+        rescale.low,
+        rescale.high,
+        bound=0,
+    )

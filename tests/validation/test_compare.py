@@ -20,7 +20,7 @@ from models.quantized_ops import OP_CASES, SCHEMES, qdq
 from vta_byoc.cli import commands
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.importers.load import load_model
-from vta_byoc.quantization.calibration.model_samples import noise
+from vta_byoc.quantization.calibration.samples import default_calibration as noise
 from vta_byoc.quantization.float_layers import float_layers, with_constants
 from vta_byoc.quantize import quantize
 from vta_byoc.validation.against_runtime import Bound, Comparison, bound_for, compare

@@ -22,7 +22,7 @@ from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.trace.implementations import implementation
 from vta_byoc.hw.verify.rules import layer_of
 from vta_byoc.pipeline import Compiled, compile_module
-from vta_byoc.quantization.scales import Rescale, mean_scale
+from vta_byoc.quantization.scales import Rescale
 from vta_byoc.validation import divergence, root_cause
 from vta_byoc.validation.bit_exact import reference_runner
 from vta_byoc.validation.divergence import Divergence, compare_with_reference
@@ -80,9 +80,8 @@ def max_pool() -> IntegerNet:
 
 
 def mean() -> IntegerNet:
-    net, scale = IntegerNet(x=(1, 40, 5, 5)), mean_scale([25], -5, 0.7, "layer")
-    assert scale is not None
-    net.result = net.mean(net.params[0], [2, 3], True, scale, "layer")
+    net = IntegerNet(x=(1, 40, 5, 5))
+    net.result = net.mean(net.params[0], [2, 3], 5243, Rescale(15), "layer")
     return net
 
 

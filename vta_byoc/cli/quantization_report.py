@@ -136,15 +136,9 @@ def _calibration(mod: tvm.IRModule, calibration: str | None) -> Iterable[Sample]
 
 def _samples(mod: tvm.IRModule, calibration: str | None, data: str | None) -> Iterable[Sample]:
     from vta_byoc.cli.calibration import read_calibration
-    from vta_byoc.quantization.calibration.model_samples import (
-        has_integer_inputs,
-        load_samples,
-        noise,
-    )
+    from vta_byoc.quantization.calibration.samples import default_calibration
 
     source = data or calibration
     if source is None:
-        return noise(mod, DATA_COUNT, DATA_SEED)
-    if has_integer_inputs(mod) and not Path(source).is_dir():
-        return load_samples(source, mod)
+        return default_calibration(mod, DATA_COUNT, DATA_SEED)
     return read_calibration(source, mod)

@@ -94,6 +94,7 @@ class Place:
 
     @property
     def name(self) -> str:
+        """The source name of the layer."""
         return source_name(self.layer.var)
 
     def own_error(self, error: np.ndarray, settled: np.ndarray, moments: Moments) -> np.ndarray:
@@ -148,6 +149,7 @@ def correct_biases(
         quantize: what will quantize the result; called `rounds + 1` times.
         samples: read `rounds + 2` times: a list or another collection, not a generator.
         progress: called after each sample of each reading.
+        rounds: how often the biases are moved.
 
     Returns:
         Of `mod` and the module after each round the one whose quantized layers are closest in
@@ -259,8 +261,10 @@ def _twin_of(var: relax.Var, entry: Mapping[str, float] | None) -> Twin | None:
 
 
 def _result_of(source: str, variables: Sequence[relax.Var], like: relax.Var) -> relax.Var | None:
-    """Of an operator's variables its result: the one of its own name, else the last, in the shape
-    of `like`."""
+    """Which of an operator's `variables` is its result, in the shape of `like`.
+
+    It is the one of the operator's own name, else the last.
+    """
     tensors = [var for var in variables if isinstance(var.ty, relax.TensorType)]
     if not isinstance(like.ty, relax.TensorType):
         return None

@@ -2,7 +2,8 @@
 
 This is the numerics contract.  Activations are int8, `real = step * (int8 - zero)`, weights int8
 with one step per tensor or per output channel; accumulators are int32 and provably never overflow.
-Where every step is a power of two and no tensor has a zero point, a rescale is a shift:
+`policy` chooses the steps; how a factor between two steps is written does not depend on
+who chose them.  A factor that is a power of two is a shift:
 
     shift > 0   (x + (1 << (shift - 1))) >> shift      rounds half up
     shift = 0   x
@@ -12,8 +13,8 @@ followed by maximum(low) and minimum(high).  `clip` is never used on integers: T
 saturate as documented.  Everything is a plain Relax operator; a constant is a scalar (), one value
 per channel, or one per element where it says so.
 
-With any other steps, `requantize` chooses constants for the factor f between two steps (per
-tensor or per channel) and the zero points:
+For any other factor f, per tensor or per channel, and for zero points `requantize` chooses
+constants:
 
 fixed     an accumulator a becomes round(f * a) + zero by
           a + offset (in the bias; for layers with a zero point and padding one value per position,
@@ -21,11 +22,14 @@ fixed     an accumulator a becomes round(f * a) + zero by
           result uses more than half of int8) unless proven needless (what they cut saturates
           anyway); multiply (15 bits or more, as int32 allows); right_shift, add(rounding and zero
           point), right_shift (one shift in two parts, so that the constant is small).
-          Where f is a power of two: offset and one right_shift.  With power-of-two steps per
-          channel: a right_shift per channel, behind a left_shift of all if one would be negative.
+          Where f is a power of two: offset and one right_shift (or left_shift); per channel a
+          right_shift for each, behind a left_shift of all if one would be negative.
 linear    int8 operands become (sum of factor * operand + offset) >> shift with factors of up to 21
           bits: both sides of a sum, maximum, minimum or leaky relu, a scale and offset, a change of
-          scale.  A factor that is a power of two is a left_shift.
+          scale; and sums of values become means.  A factor that is a power of two is a left_shift,
+          and what two of them have in common is a left_shift behind their sum.  With power-of-two
+          steps factors that multiply have at most 15 bits, and a constant 12 fraction bits (8 where
+          nothing multiplies), so that they are immediates.
 Less than 0.1 % of the results differ from exact rounding, by one.
 
 Without a multiplier `layer_factor` puts the factor of a layer elsewhere (15-bit factors in linear):
@@ -45,28 +49,27 @@ layer       acc = conv1d | conv2d | conv2d_transpose | matmul (int8, int8 consta
             end.  Without shift and end if only floats read the result: int32 to dequantize.
             Layouts NCW/OIW, NCHW/OIHW, NCHW/IOHW; any strides, padding, dilation, groups,
             output_padding.  matmul: x [..., K] times [K, M].
-two tensors lhs = astype(x), [left_shift | rescale]; rhs the same; add | subtract | maximum |
-            minimum | multiply (lhs, rhs); rescale, end.  Shifts bring both sides to one scale (a
-            product needs none).  Shapes broadcast.
-constants   wide = astype(x); multiply(factor) | [left_shift]; [add(offset, rounding constant in
-            it)]; [right_shift]; end.  Scale and offset of any shape that broadcasts to x; factors
-            have at most 15 bits, the result has 12 fraction bits before the shift (8 without
-            multiply).
-leaky relu  wide = astype(x); kept = [left_shift(wide, n)]; scaled = [multiply(wide, m)];
-            maximum(kept, scaled); rescale, end.  The slope is m / 2**n, rounded to n <= 12.
+two tensors lhs = astype(x), [multiply(factor) | left_shift], [add(moved)]; rhs the same; add |
+            subtract | maximum | minimum (lhs, rhs); [add(offset)], [right_shift | left_shift], end.
+            Factors bring both sides to one scale; `moved` takes the zero point off where the larger
+            or smaller side is wanted.  A product: multiply(lhs, rhs), each less its zero point;
+            fixed, end.  Shapes broadcast.
+constants   wide = astype(x); multiply(factor) | [left_shift]; [add(offset)]; [right_shift]; end.
+            Scale and offset of any shape that broadcasts to x.
+leaky relu  as maximum of two tensors that are the same x, with factors for 1 and for the slope.
+            With power-of-two steps the slope is m / 2**n, rounded to n <= 12.
 clamp       maximum(low) and minimum(high) on int8, each only where it can change a value.
-mean        wide = astype(x); sum(wide, axes); [multiply(m)]; rescale, end.
-avg_pool2d  acc = conv2d(x, ones (C, 1, KH, KW), groups C); [multiply(m)]; rescale, end.  Where the
-            padding does not count, m is (1, 1, OH, OW): one multiplier per position, one shift.
-            Ceil mode is padding at the bottom and on the right.
-            Means and averages: m / 2**shift is 1 / count times the change of scale, m rounded half
-            up to at most 15 bits; a half is rounded up by the rescale.
-requantize  astype(x), rescale, end: before a concat whose inputs have other scales.
+mean        wide = astype(x); sum(wide, axes); linear or (any steps, with MUL) fixed; end.
+avg_pool2d  acc = conv2d(x, ones (C, 1, KH, KW), groups C); linear; end.  Where the padding does not
+            count, the factor is (1, 1, OH, OW): one per position, one shift.  Ceil mode is padding
+            at the bottom and on the right.
+            factor / 2**shift is 1 / count times the change of scale.
+requantize  astype(x), linear, end: before a concat whose inputs have other scales.
 movement    max_pool2d, concat, split, strided_slice, pad with 0 (with a zero point: pad with 0,
             then add a constant that is 0 inside), reshape, permute_dims, expand_dims, squeeze,
             flatten, broadcast_to, repeat (nearest upsampling is a repeat of rows, then of
             columns), take, tile, flip, pixel_shuffle, max, min: on int8.
-floats      quantize (half to even, saturates) and dequantize at the borders of float islands.
+floats      quantize (half to even, saturates) and dequantize at the borders of float regions.
 uint8       inputs and results of models that have them: int8 is 128 less, on the host.
 
 The last variable of a group carries the name of the source operator, the others
@@ -85,14 +88,7 @@ from vta_byoc.base.int8_digits import DIGIT_SHIFT, split
 from vta_byoc.ir.bindings import SEPARATOR
 from vta_byoc.quantization.dialect_builder import StepWriter, const, planes
 from vta_byoc.quantization.requantize import FixedPoint
-from vta_byoc.quantization.scales import (
-    INT8_HIGH,
-    INT8_LOW,
-    MAX_SHIFT,
-    AffineScale,
-    MeanScale,
-    Rescale,
-)
+from vta_byoc.quantization.scales import INT8_HIGH, INT8_LOW, Rescale
 
 __all__ = ["DialectWriter", "Rescale"]
 
@@ -109,8 +105,10 @@ class DialectWriter(StepWriter):
         rescale: Rescale | FixedPoint | None,
         name: str,
     ) -> relax.Var:
-        """A layer group of conv2d. data int8 NCHW, weight int8 OIHW, bias int32 [O]; for `bias`
-        and `rescale` see `layer`. `attrs` has strides, padding, dilation and groups."""
+        """A layer group of conv2d: data int8 NCHW, weight int8 OIHW, bias int32 [O].
+
+        For `bias` and `rescale` see `layer`; `attrs` has strides, padding, dilation and groups.
+        """
         product = self._convolved(relax.op.nn.conv2d, data, weight, attrs, name)
         return self.layer(product, planes(bias, 4), rescale, name, (1, -1, 1, 1))
 
@@ -123,7 +121,7 @@ class DialectWriter(StepWriter):
         rescale: Rescale | FixedPoint | None,
         name: str,
     ) -> relax.Var:
-        """A layer group of conv1d. data int8 NCW, weight int8 OIW, bias int32 [O]."""
+        """A layer group of conv1d: data int8 NCW, weight int8 OIW, bias int32 [O]."""
         product = self._convolved(relax.op.nn.conv1d, data, weight, attrs, name)
         return self.layer(product, planes(bias, 3), rescale, name, (1, -1, 1))
 
@@ -136,8 +134,10 @@ class DialectWriter(StepWriter):
         rescale: Rescale | FixedPoint | None,
         name: str,
     ) -> relax.Var:
-        """A layer group of conv2d_transpose. data int8 NCHW, weight int8 (I, O / groups, KH, KW),
-        bias int32 [O]; `attrs` has output_padding too."""
+        """A layer group of conv2d_transpose: data int8 NCHW, bias int32 [O].
+
+        The weight is int8 (I, O / groups, KH, KW); `attrs` has output_padding too.
+        """
         product = self._convolved(
             relax.op.nn.conv2d_transpose,
             data,
@@ -156,7 +156,7 @@ class DialectWriter(StepWriter):
         rescale: Rescale | FixedPoint | None,
         name: str,
     ) -> relax.Var:
-        """A layer group of matmul. data int8 [..., K], weight int8 [K, M], bias int32 [M]."""
+        """A layer group of matmul: data int8 [..., K], weight int8 [K, M], bias int32 [M]."""
         product = self.product_of(
             lambda digit: relax.op.matmul(data, const(digit, "int8"), out_dtype="int32"),
             weight,
@@ -209,9 +209,15 @@ class DialectWriter(StepWriter):
         name: str,
         channels: tuple[int, ...] = (-1,),
     ) -> relax.Var:
-        """int32 `product` + `bias` (int32, broadcasts; the rounding constant is already in it),
-        rescaled to int8; int32 `<name>__bias` without `rescale`. `channels`: the shape in which
-        constants of one value per channel broadcast."""
+        """int32 `product` + `bias`, rescaled to int8; int32 `<name>__bias` without `rescale`.
+
+        Args:
+            product: the int32 sums, not yet bound to a variable.
+            bias: int32, broadcasts; the rounding constant is already in it.
+            rescale: what follows.
+            name: the source operator.
+            channels: the shape in which constants of one value per channel broadcast.
+        """
         acc = self.emit(product, f"{name}{SEPARATOR}acc")
         biased = self.emit(relax.op.add(acc, const(bias, "int32")), f"{name}{SEPARATOR}bias")
         if rescale is None:
@@ -220,89 +226,10 @@ class DialectWriter(StepWriter):
             return self._saturated(self._stepped(biased, rescale, channels, name), rescale, name)
         return self._saturated(self._shifted(biased, rescale.shift, name), rescale, name)
 
-    def add(
-        self, operands: Sequence[tuple[relax.Expr, int]], rescale: Rescale, name: str
-    ) -> relax.Var:
-        """Sum of two int8 tensors, see `binary`."""
-        return self.binary(relax.op.add, operands, rescale, name)
-
-    def binary(
-        self,
-        op: Callable[[relax.Expr, relax.Expr], relax.Expr],
-        operands: Sequence[tuple[relax.Expr, int]],
-        rescale: Rescale,
-        name: str,
-    ) -> relax.Var:
-        """`op` of two int8 tensors, each widened and shifted left by its amount (right if
-        negative), rescaled to int8."""
-        terms = [
-            self._aligned(value, amount, f"{name}{SEPARATOR}{side}")
-            for (value, amount), side in zip(operands, ("lhs", "rhs"), strict=True)
-        ]
-        total = self.emit(op(*terms), f"{name}{SEPARATOR}acc")
-        return self._saturated(self._rounded(total, rescale, name), rescale, name)
-
-    def affine(
-        self, value: relax.Expr, scale: AffineScale, rescale: Rescale, name: str
-    ) -> relax.Var:
-        """int8 -> int8: widened, multiplied or shifted left, offset added, rescaled."""
-        wide = self.emit(relax.op.astype(value, "int32"), f"{name}{SEPARATOR}wide")
-        if scale.left is None:
-            product = relax.op.multiply(wide, const(scale.factor, "int32"))
-            wide = self.emit(product, f"{name}{SEPARATOR}product")
-        elif scale.left:
-            scaled = relax.op.left_shift(wide, const(scale.left, "int32"))
-            wide = self.emit(scaled, f"{name}{SEPARATOR}scaled")
-        offset = scale.offset + rescale.rounding
-        if offset.any():
-            wide = self.emit(relax.op.add(wide, const(offset, "int32")), f"{name}{SEPARATOR}bias")
-        return self._saturated(self._shifted(wide, rescale.shift, name), rescale, name)
-
-    def leaky_relu(
-        self, value: relax.Expr, factor: int, bits: int, rescale: Rescale, name: str
-    ) -> relax.Var:
-        """int8 -> int8: the larger of x and x * factor / 2**bits, both times 2**bits, rescaled."""
-        wide = self.emit(relax.op.astype(value, "int32"), f"{name}{SEPARATOR}wide")
-        kept = self._shifted(wide, -bits, f"{name}{SEPARATOR}kept")
-        scaled = wide
-        if factor != 1:
-            product = relax.op.multiply(wide, const(factor, "int32"))
-            scaled = self.emit(product, f"{name}{SEPARATOR}product")
-        larger = self.emit(relax.op.maximum(kept, scaled), f"{name}{SEPARATOR}acc")
-        return self._saturated(self._rounded(larger, rescale, name), rescale, name)
-
-    def rescale(self, value: relax.Expr, rescale: Rescale, name: str) -> relax.Var:
-        """int8 -> int8 at another scale."""
-        wide = self.emit(relax.op.astype(value, "int32"), f"{name}{SEPARATOR}acc")
-        return self._saturated(self._rounded(wide, rescale, name), rescale, name)
-
-    def mean(
-        self, value: relax.Expr, axes: list[int], keepdims: bool, scale: MeanScale, name: str
-    ) -> relax.Var:
-        """int8 -> int8: sum over `axes` in int32, multiply, rescale."""
-        total = self.sum(value, axes, keepdims, name)
-        return self._averaged(total, np.array(scale.multipliers[0]), scale.rescale, name)
-
     def sum(self, value: relax.Expr, axes: list[int], keepdims: bool, name: str) -> relax.Var:
         """int8 -> int32 sums over `axes`."""
         wide = self.emit(relax.op.astype(value, "int32"), f"{name}{SEPARATOR}int32")
         return self.emit(relax.op.sum(wide, axes, keepdims), f"{name}{SEPARATOR}acc")
-
-    def avg_pool2d(
-        self,
-        value: relax.Expr,
-        window: Attrs,
-        padding: Sequence[int],
-        multipliers: np.ndarray,
-        rescale: Rescale,
-        name: str,
-    ) -> relax.Var:
-        """int8 NCHW -> int8: sums of windows by a depthwise conv2d of ones, multiply, rescale.
-
-        `window` has pool_size, strides and dilation; `multipliers` is () or (1, 1, OH, OW).
-        """
-        total = self.window_sums(value, window, padding, name)
-        return self._averaged(total, multipliers, rescale, name)
 
     def window_sums(
         self, value: relax.Expr, window: Attrs, padding: Sequence[int], name: str
@@ -321,16 +248,8 @@ class DialectWriter(StepWriter):
         )
         return self.emit(product, f"{name}{SEPARATOR}acc")
 
-    def _averaged(
-        self, total: relax.Var, multipliers: np.ndarray, rescale: Rescale, name: str
-    ) -> relax.Var:
-        if (multipliers != 1).any():
-            product = relax.op.multiply(total, const(multipliers, "int32"))
-            total = self.emit(product, f"{name}{SEPARATOR}product")
-        return self._saturated(self._rounded(total, rescale, name), rescale, name)
-
     def clamp(self, value: relax.Expr, low: int, high: int, name: str) -> relax.Var:
-        """maximum and minimum on int8, each only if it can change a value."""
+        """Write maximum and minimum on int8, each only if it can change a value."""
         bounds = [(relax.op.maximum, low)] if low > INT8_LOW else []
         bounds += [(relax.op.minimum, high)] if high < INT8_HIGH else []
         for op, bound in bounds[:-1]:
@@ -338,9 +257,3 @@ class DialectWriter(StepWriter):
         for op, bound in bounds[-1:]:
             value = self.emit(op(value, const(bound, "int8")), name)
         return value
-
-    def _aligned(self, value: relax.Expr, amount: int, name: str) -> relax.Var:
-        wide = self.emit(relax.op.astype(value, "int32"), name)
-        if amount < 0:
-            return self._rounded(wide, Rescale(min(-amount, MAX_SHIFT)), name)
-        return self._shifted(wide, -amount, name)

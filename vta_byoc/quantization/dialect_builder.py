@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike
 from tvm import relax
 
 from vta_byoc.ir.bindings import SEPARATOR, FunctionWriter
-from vta_byoc.quantization.requantize import FixedPoint, Linear, is_power_of_two
+from vta_byoc.quantization.linear import Linear
+from vta_byoc.quantization.requantize import FixedPoint, is_power_of_two
 from vta_byoc.quantization.scales import UINT8_ZERO, Rescale, Scale
 
 STEP_NAMES = {
@@ -22,6 +23,9 @@ STEP_NAMES = {
     "right_shift": "shift",
 }
 """Operator of a fixed-point step -> what its variable is called."""
+SIDES = ("lhs", "rhs")
+"""What the operands of an operator of two tensors are called."""
+ONE = np.array(1)
 
 
 class StepWriter(FunctionWriter):
@@ -87,16 +91,21 @@ class StepWriter(FunctionWriter):
     def linear(
         self,
         op: Callable[[relax.Expr, relax.Expr], relax.Expr] | None,
-        operands: Sequence[tuple[relax.Expr, np.ndarray, np.ndarray]],
+        operands: Sequence[relax.Expr],
         scale: Linear,
         name: str,
     ) -> relax.Var:
-        """int8 operands, each widened, times its factor, plus its offset, joined by `op` (None:
-        there is one); offset and shift of `scale`, saturated."""
-        terms = [
-            self._term(value, factor, offset, name if op is None else f"{name}{SEPARATOR}{side}")
-            for (value, factor, offset), side in zip(operands, ("lhs", "rhs"), strict=False)
-        ]
+        """int8 operands times the factors of `scale`, joined by `op`; then its offset and shift.
+
+        `scale` has a factor for each of two operands, two for one (`op` joins both products of it),
+        or one for one without `op`.
+        """
+        sides = [name] if op is None else [f"{name}{SEPARATOR}{side}" for side in SIDES]
+        terms = []
+        shared = self._wide(operands[0], f"{name}{SEPARATOR}wide") if len(operands) == 1 else None
+        for i, side in enumerate(sides):
+            value = self._wide(operands[i], side) if shared is None else shared
+            terms.append(self._term(value, scale.factors[i], scale.moved[i], side))
         total = terms[0] if op is None else self.emit(op(*terms), f"{name}{SEPARATOR}acc")
         return self._shifted_down(total, scale, name)
 
@@ -121,40 +130,38 @@ class StepWriter(FunctionWriter):
     ) -> relax.Var:
         """The product of two int8 tensors, each less its zero point, rescaled to int8."""
         terms = [
-            self._term(value, np.array(1), np.array(-zero), f"{name}{SEPARATOR}{side}")
-            for (value, zero), side in zip(operands, ("lhs", "rhs"), strict=True)
+            self._term(self._wide(value, side), ONE, np.array(-zero), side)
+            for (value, zero), side in zip(
+                operands, (f"{name}{SEPARATOR}{side}" for side in SIDES), strict=True
+            )
         ]
         total = self.emit(relax.op.multiply(*terms), f"{name}{SEPARATOR}acc")
         return self.fixed_point(total, rescale, (), name)
 
-    def _term(
-        self, value: relax.Expr, factor: np.ndarray, offset: np.ndarray, name: str
-    ) -> relax.Var:
-        wide = self.emit(relax.op.astype(value, "int32"), f"{name}{SEPARATOR}wide")
+    def _wide(self, value: relax.Expr, name: str) -> relax.Var:
+        """int8 -> int32."""
+        return self.emit(relax.op.astype(value, "int32"), name)
+
+    def _term(self, wide: relax.Var, factor: np.ndarray, moved: np.ndarray, name: str) -> relax.Var:
+        """An int32 value times a factor, plus a constant."""
         if factor.ndim == 0 and is_power_of_two(float(factor)):
             wide = self._shifted(wide, -(int(factor).bit_length() - 1), name)
         else:
             product = relax.op.multiply(wide, const(factor, "int32"))
             wide = self.emit(product, f"{name}{SEPARATOR}product")
-        if np.any(offset):
-            moved = relax.op.add(wide, const(offset, "int32"))
-            wide = self.emit(moved, f"{name}{SEPARATOR}moved")
+        if np.any(moved):
+            total = relax.op.add(wide, const(moved, "int32"))
+            wide = self.emit(total, f"{name}{SEPARATOR}moved")
         return wide
 
     def _shifted_down(self, total: relax.Var, scale: Linear, name: str) -> relax.Var:
         if scale.offset.any():
+            part = "round" if (scale.offset == scale.rounding).all() else "bias"
             rounded = relax.op.add(total, const(scale.offset, "int32"))
-            total = self.emit(rounded, f"{name}{SEPARATOR}bias")
+            total = self.emit(rounded, f"{name}{SEPARATOR}{part}")
         return self._saturated(self._shifted(total, scale.shift, name), scale, name)
 
     # ------------------------------------------------------------ shifts and saturation
-    def _rounded(self, value: relax.Var, rescale: Rescale, name: str) -> relax.Var:
-        """The shift of a value whose rounding constant was not added yet."""
-        if rescale.rounding:
-            rounded = relax.op.add(value, const(rescale.rounding, "int32"))
-            value = self.emit(rounded, f"{name}{SEPARATOR}round")
-        return self._shifted(value, rescale.shift, name)
-
     def _shifted(self, value: relax.Var, shift: int, name: str) -> relax.Var:
         if shift == 0:
             return value
@@ -190,4 +197,5 @@ def _spread(constant: np.ndarray, channels: tuple[int, ...]) -> np.ndarray:
 
 
 def const(value: ArrayLike, dtype: str) -> relax.Expr:
+    """`value` as a constant of `dtype`."""
     return relax.const(np.asarray(value, dtype))

@@ -64,12 +64,14 @@ class Pair:
     limited: relax.Var
     ceiling: float
 
-    def least_factors(self, peaks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The least factor of each channel, and whether it may have any but 1; `peaks` are the
-        largest values (magnitudes without clamp) of its channels in calibration."""
-        limit = min(self.ceiling, float(peaks.max(initial=0)))
-        is_free = (peaks > 0) & (peaks <= self.ceiling)
-        return np.where(is_free, peaks / (limit or 1.0), 1.0), is_free
+    def least_factors(self, absmax: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The least factor of each channel, and whether it may have any but 1.
+
+        `absmax` are the largest values of its channels in calibration, magnitudes without a clamp.
+        """
+        limit = min(self.ceiling, float(absmax.max(initial=0)))
+        is_free = (absmax > 0) & (absmax <= self.ceiling)
+        return np.where(is_free, absmax / (limit or 1.0), 1.0), is_free
 
 
 def equalize(
@@ -78,8 +80,9 @@ def equalize(
     """The float module with equalized weights; the same function on `samples` up to rounding.
 
     Args:
-        mod: float module of `load_model`: batch normalization is folded.
+        mod: float module of `load_model`: its layers contain the batch normalization.
         samples: read once; they bound the factors (see above).
+        progress: called after each sample.
 
     Raises:
         VTAError: no samples, or one that does not fit the model.
@@ -87,10 +90,10 @@ def equalize(
     pairs = equalizable(mod["main"])
     if not pairs:
         return mod
-    peaks = _channel_peaks(mod, pairs, samples, progress)
+    absmax = _channel_absmax(mod, pairs, samples, progress)
     layers = [layer for pair in pairs for layer in (pair.first, pair.second)]
     weights = {layer.var: layer.weight.astype("float64") for layer in layers}
-    factors = _balance(pairs, peaks, weights)
+    factors = _balance(pairs, absmax, weights)
     constants = {var: weight.astype("float32") for var, weight in weights.items()}
     for pair, factor in zip(pairs, factors, strict=True):
         for bias in pair.first.biases:
@@ -123,27 +126,27 @@ def _pair(first: FloatLayer, layers: dict[relax.Var, FloatLayer], users: Users) 
     return None
 
 
-def _channel_peaks(
+def _channel_absmax(
     mod: tvm.IRModule, pairs: list[Pair], samples: Iterable[Sample], progress: Progress | None
 ) -> list[np.ndarray]:
     """How far each channel of `limited` reaches: upwards if it is clamped, else either way."""
-    peaks = [np.zeros(pair.first.channels) for pair in pairs]
+    absmax = [np.zeros(pair.first.channels) for pair in pairs]
 
     def receive(index: int, values: np.ndarray) -> None:
         upwards = values if math.isfinite(pairs[index].ceiling) else np.abs(values)
-        np.maximum(peaks[index], upwards.max(axis=(0, 2, 3)), out=peaks[index])
+        np.maximum(absmax[index], upwards.max(axis=(0, 2, 3)), out=absmax[index])
 
     observer = Observer(mod, [pair.limited for pair in pairs], receive)
     for arrays in checked_samples(mod, samples, progress):
         observer.run(arrays.values())
-    return peaks
+    return absmax
 
 
 def _balance(
-    pairs: list[Pair], peaks: list[np.ndarray], weights: dict[relax.Var, np.ndarray]
+    pairs: list[Pair], absmax: list[np.ndarray], weights: dict[relax.Var, np.ndarray]
 ) -> list[np.ndarray]:
     """Scale `weights` in place; the factors of each pair."""
-    least = [pair.least_factors(peak) for pair, peak in zip(pairs, peaks, strict=True)]
+    least = [pair.least_factors(most) for pair, most in zip(pairs, absmax, strict=True)]
     factors = [np.ones(pair.first.channels) for pair in pairs]
     for _ in range(SWEEPS):
         moved = 0.0

@@ -50,6 +50,7 @@ class FloatLayer:
 
     @property
     def channels(self) -> int:
+        """How many channels the result has."""
         return static_shape(self.var)[self.axis]
 
     @property
@@ -59,6 +60,7 @@ class FloatLayer:
 
     @property
     def weight(self) -> np.ndarray:
+        """The float32 weights, in the layout of the operator."""
         return np.asarray(self.call.args[1].value.numpy())
 
     def bias(self, binding: relax.VarBinding) -> np.ndarray:
@@ -129,6 +131,7 @@ def with_constants(
     """A copy of `mod` with other constants.
 
     Args:
+        mod: float module of `load_model`.
         constants: variable of a call with one constant -> the float32 array in its place.
         added: variable -> float32 array that is added to it; the sum's name belongs to the
             same operator.

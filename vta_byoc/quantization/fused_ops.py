@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import relax
@@ -12,10 +11,8 @@ from tvm import relax
 from vta_byoc.ir.bindings import is_constant, op_name, per_channel
 from vta_byoc.ir.clamps import interval_of
 from vta_byoc.quantization.qdq import quantize_scale
-from vta_byoc.quantization.scales import INT8_HIGH, INT8_LOW, Rescale, Scale
-
-if TYPE_CHECKING:
-    from vta_byoc.quantization.rewriter import Quantizer
+from vta_byoc.quantization.quantizer import Quantizer
+from vta_byoc.quantization.scales import INT8_HIGH, INT8_LOW, Scale
 
 
 @dataclass
@@ -43,11 +40,9 @@ class Epilogue:
         return not (math.isinf(self.low) and math.isinf(self.high))
 
     def take(self, binding: relax.VarBinding) -> None:
+        """Absorb `binding`, whose result is the group's now."""
         self.last = binding.var
         self.absorbed = (*self.absorbed, binding.var)
-
-    def rescale(self, shift: int, exponent: int) -> Rescale:
-        return Rescale(shift, *self.limits(Scale.power(exponent)))
 
     def limits(self, scale: Scale) -> tuple[int, int]:
         """The clamps as int8 at `scale`."""
@@ -67,8 +62,15 @@ def follow(
     clamps: bool = True,
     within: tuple[float, float] = (-math.inf, math.inf),
 ) -> Epilogue:
-    """The epilogue of the layer `var`; `channels` is its channel axis and their number.
-    Without `clamps` it ends before the first; `within` is what `var` clamps to itself."""
+    """The epilogue of the operator `var`.
+
+    Args:
+        q: what knows the readers.
+        var: the result of the operator.
+        channels: the channel axis and their number, where a bias may follow.
+        clamps: whether clamps belong to it; else it ends before the first.
+        within: what `var` clamps to itself.
+    """
     end = Epilogue(var, None, *within)
     user = q.only_user(var)
     while channels and user and (bias := _bias_of(user, end.last, *channels)) is not None:

@@ -63,8 +63,11 @@ def is_quantized(mod: tvm.IRModule) -> bool:
 
 
 def quantize_scale(expr: relax.Expr) -> Scale | None:
-    """The scale of int8 values that a per-tensor quantize or dequantize of int8 or uint8 states;
-    None if `expr` is something else."""
+    """The scale of int8 values that a quantize or dequantize of int8 or uint8 states.
+
+    Returns:
+        None if `expr` is something else, or states a scale for each channel.
+    """
     name = op_name(expr)
     if name not in (QUANTIZE, DEQUANTIZE) or not all(is_constant(arg) for arg in expr.args[1:]):
         return None
@@ -112,10 +115,11 @@ def _spread(scale: ConstantScale) -> np.ndarray:
 
 
 def as_float(mod: tvm.IRModule) -> tuple[tvm.IRModule, dict[relax.Var, float]]:
-    """`mod`, resolved, with clips for what quantize and dequantize of floats saturated, and the
-    ranges of these clips and of what they read.
+    """`mod`, resolved, without the quantization of its activations, and their ranges.
 
-    Integer inputs and results of the model keep their dequantize and quantize.
+    What quantize and dequantize of floats saturated is a clip; the ranges are those of these clips
+    and of what they read. Integer inputs and results of the model keep their dequantize and
+    quantize.
     """
     main, writer = mod["main"], FunctionWriter()
     env: dict[relax.Var, relax.Expr] = {}

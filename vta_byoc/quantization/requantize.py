@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +24,7 @@ SPLIT_SHIFT = 7
 """A last shift is split so that its rounding constant and a zero point fit an immediate."""
 COMMON_ERROR = 1.01 * 2.0**-7
 """One last shift serves all channels where that costs no more than this of an output step."""
-FOLD_ERROR = 2.0**-9
+MIDDLE_ERROR = 2.0**-9
 """The middle of the result's range is moved to 0 by the bias where rounding it there costs no more
 than this."""
 REST_ERROR, REST_BITS = 2.0**-9, 16
@@ -60,9 +59,12 @@ class FixedPoint:
 
     @property
     def shift(self) -> int:
-        """The largest number of bits that are shifted out."""
-        shifts = [by for op, by in self.steps if op == "right_shift"]
-        return sum(int(by.max()) for by in shifts if not isinstance(by, str))
+        """The largest number of bits that are shifted out; negative where all are shifted in."""
+        bits = {"left_shift": 0, "right_shift": 0}
+        for op, by in self.steps:
+            if op in bits and not isinstance(by, str):
+                bits[op] += int(by.max())
+        return bits["right_shift"] or -bits["left_shift"]
 
     @property
     def multiplies(self) -> bool:
@@ -76,17 +78,20 @@ class FixedPoint:
 
 def requantizer(
     ratio: np.ndarray,
-    reach: np.ndarray,
+    bounds: np.ndarray,
     zero: int = 0,
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
     rest: np.ndarray | float = 0.0,
 ) -> FixedPoint:
-    """From accumulators of magnitude `reach` to int8 `round(ratio * (value + rest)) + zero`.
+    """From accumulators of magnitude `bounds` to int8 `round(ratio * (value + rest)) + zero`.
 
     Args:
         ratio: float64 > 0, scalar or one per channel: accumulator step over result step.
-        reach: int64, scalar or one per channel: the largest magnitude for any input.
+        bounds: int64, scalar or one per channel: the largest magnitude for any input.
+        zero: zero point of the result.
+        low: the least result.
+        high: the largest result.
         rest: float64, scalar or one per channel: what rounding a bias took from the values. It is
             added behind the multiplication where it counts.
 
@@ -94,26 +99,26 @@ def requantizer(
     saturate keeps 14 to 17 bits and the factor 13 to 15; less than 0.1 % of results differ by one
     from exact rounding.
     """
-    ratio = np.asarray(np.clip(ratio, RATIO_LOW, RATIO_HIGH), np.float64)
-    reach = np.broadcast_to(reach.max(), ratio.shape) if reach.size != ratio.size else reach
-    exact = _power_of_two(ratio, reach, zero, low, high)
+    bounds = np.broadcast_to(bounds.max(), ratio.shape) if bounds.size != ratio.size else bounds
+    exact = _power_of_two(ratio, bounds, zero, low, high, bool(np.any(rest)))
     if exact is not None:
         return exact
+    ratio = np.asarray(np.clip(ratio, RATIO_LOW, RATIO_HIGH), np.float64)
     middle = (low + high + 1) // 2
-    offset = _folded(ratio, reach, zero - middle)
+    offset = _in_bias(ratio, bounds, zero - middle)
     after = zero if offset is None else middle
     offset = np.zeros(ratio.shape, np.int64) if offset is None else offset
     lack = rest * ratio + (zero - after) - offset * ratio
     offset = offset + np.rint(lack / ratio).astype(np.int64)
     lack = lack - np.rint(lack / ratio) * ratio
     outputs = float(max(high - after, after - low))
-    most = reach + (np.abs(offset) if ratio.ndim else np.abs(offset).max())
+    most = bounds + (np.abs(offset) if ratio.ndim else np.abs(offset).max())
     split = NARROW if outputs <= -INT8_LOW // 2 else WIDE
     found = _scaled(ratio, most, outputs, split)
     if found.shift.ndim and split is WIDE:
         found = _scaled(ratio, most, outputs, NARROW)
     total = offset + found.rounding
-    bound = int((reach + np.abs(total)).max())
+    bound = int((bounds + np.abs(total)).max())
     counts = np.abs(lack).max() > REST_ERROR
     steps = found.steps(after, lack if counts else None)
     return FixedPoint(scalar_if_equal(total), steps, low, high, bound)
@@ -131,7 +136,7 @@ class _Scaled:
     @property
     def rounding(self) -> np.ndarray:
         """What is added before the first shift."""
-        return np.where(self.pre > 0, np.int64(1) << np.maximum(self.pre - 1, 0), 0)
+        return half(self.pre)
 
     def steps(self, zero: int, lack: np.ndarray | None) -> Steps:
         """In order; `zero` is added at the end, and `lack`, in output steps."""
@@ -148,46 +153,69 @@ class _Scaled:
 
 
 def _scaled(
-    ratio: np.ndarray, reach: np.ndarray, outputs: float, split: tuple[int, int]
+    ratio: np.ndarray, bounds: np.ndarray, outputs: float, split: tuple[int, int]
 ) -> _Scaled:
     """Accumulators cut to so many bits where they saturate at `outputs`; factors of the rest."""
     bits, total = split
-    useful = np.minimum(reach, np.ceil((outputs + 1) / ratio))
+    useful = np.minimum(bounds, np.ceil((outputs + 1) / ratio))
     pre = np.maximum(_bits(useful) - bits, 0)
-    rounding = np.where(pre > 0, np.int64(1) << np.maximum(pre - 1, 0), 0)
+    rounding = half(pre)
     most = (1 << bits) - 1
-    needs_clamp = bool(((reach + rounding >> pre) > most).any())
-    kept = np.full(pre.shape, bits) if needs_clamp else _bits((reach + rounding) >> pre)
+    needs_clamp = bool(((bounds + rounding >> pre) > most).any())
+    kept = np.full(pre.shape, bits) if needs_clamp else _bits((bounds + rounding) >> pre)
     factor, shift = _factors(
         ratio * 2.0**pre,
-        np.minimum(outputs, reach * ratio),
+        np.minimum(outputs, bounds * ratio),
         np.minimum(total - kept, MOST_FACTOR_BITS),
     )
     return _Scaled(pre, most if needs_clamp else 0, factor, shift)
 
 
 def _power_of_two(
-    ratio: np.ndarray, reach: np.ndarray, zero: int, low: int, high: int
+    ratio: np.ndarray, bounds: np.ndarray, zero: int, low: int, high: int, has_rest: bool
 ) -> FixedPoint | None:
-    """Only a shift, where every factor is a power of two of at most one and int32 holds it."""
+    """Only shifts, where every factor is a power of two and int32 holds what they make.
+
+    A shift to the left is refused beside a zero point or a rest of the bias, which it enlarges.
+    """
     mantissa, exponent = np.frexp(ratio)
-    shift = 1 - exponent.astype(np.int64)
-    if (mantissa != 0.5).any() or shift.min() < 0 or shift.max() > MAX_SHIFT:
+    shift = scalar_if_equal(1 - exponent.astype(np.int64))
+    if (mantissa != 0.5).any() or shift.max() > MAX_SHIFT:
         return None
-    rounding = np.where(shift > 0, np.int64(1) << np.maximum(shift - 1, 0), 0)
-    offset = (np.int64(zero) << shift) + rounding
-    bound = int((reach + np.abs(offset)).max())
+    left = max(0, -int(shift.min()))
+    if left:
+        return None if zero or has_rest else _left_shift(shift + left, left, bounds, low, high)
+    offset = (np.int64(zero) << shift) + half(shift)
+    bound = int((bounds + np.abs(offset)).max())
     if bound > INT32_HIGH and zero:
         return None
-    steps = (("right_shift", scalar_if_equal(shift)),) if shift.any() else ()
+    steps = (("right_shift", shift),) if shift.any() else ()
     return FixedPoint(scalar_if_equal(offset), steps, low, high, bound)
 
 
-def _folded(ratio: np.ndarray, reach: np.ndarray, constant: int) -> np.ndarray | None:
+def _left_shift(
+    shift: np.ndarray, left: int, bounds: np.ndarray, low: int, high: int
+) -> FixedPoint | None:
+    """All channels to the left, then each to the right by `shift`, where int32 holds that."""
+    bound, rounding = int(bounds.max()), half(shift)
+    if left > MAX_SHIFT or (bound << left) + int(rounding.max()) > INT32_HIGH:
+        return None
+    steps: list[tuple[str, np.ndarray]] = [("left_shift", np.array(left))]
+    if shift.any():
+        steps += [("add", rounding), ("right_shift", shift)]
+    return FixedPoint(np.array(0), tuple(steps), low, high, bound)
+
+
+def half(shift: np.ndarray) -> np.ndarray:
+    """What is added before a right shift so that it rounds half up, int64."""
+    return np.where(shift > 0, np.int64(1) << np.maximum(shift - 1, 0), 0)
+
+
+def _in_bias(ratio: np.ndarray, bounds: np.ndarray, constant: int) -> np.ndarray | None:
     """What is added to a result in units of the accumulator, where that is precise and fits."""
     offset = constant / ratio
-    is_precise = not constant or ratio.max() <= 2 * FOLD_ERROR
-    if not is_precise or (np.abs(offset) + reach).max() >= INT32_HIGH // 2:
+    is_precise = not constant or ratio.max() <= 2 * MIDDLE_ERROR
+    if not is_precise or (np.abs(offset) + bounds).max() >= INT32_HIGH // 2:
         return None
     return np.rint(offset).astype(np.int64)
 
@@ -219,7 +247,7 @@ def _last_shift(shift: np.ndarray, zero: int) -> list[tuple[str, np.ndarray]]:
     """
     first = np.maximum(shift.min() - (SPLIT_SHIFT if zero or shift.ndim else IMMEDIATE_BITS), 0)
     rest = shift - first
-    offset = np.where(rest > 0, np.int64(1) << np.maximum(rest - 1, 0), 0)
+    offset = half(rest)
     steps = [("right_shift", np.asarray(first))] if first else []
     wide = shift.ndim and zero  # a zero point that is shifted by many bits would leave int32
     if not wide:
@@ -233,11 +261,12 @@ def _last_shift(shift: np.ndarray, zero: int) -> list[tuple[str, np.ndarray]]:
     return steps
 
 
-def _precise_shift(
-    shift: np.ndarray, zero: int, lack: np.ndarray
-) -> list[tuple[str, np.ndarray]]:
-    """The same with `lack` output steps, less than one, added: constants of 16 fraction bits, which
-    fit no immediate. The first part keeps the sum within int32."""
+def _precise_shift(shift: np.ndarray, zero: int, lack: np.ndarray) -> list[tuple[str, np.ndarray]]:
+    """The same with `lack` output steps, less than one, added.
+
+    The constants have 16 fraction bits and fit no immediate; the first part of the shift keeps the
+    sum within int32.
+    """
     first = np.maximum(shift.min() - REST_BITS, 1)
     rest = shift - first
     offset = np.rint(np.ldexp(lack, rest)).astype(np.int64) + (np.int64(1) << (rest - 1))
@@ -247,85 +276,6 @@ def _precise_shift(
     steps = [("right_shift", np.asarray(first)), ("add", scalar_if_equal(offset))]
     steps.append(("right_shift", scalar_if_equal(rest)))
     return steps if small or not zero else [*steps, ("add", np.array(zero))]
-
-
-@dataclass(frozen=True, eq=False)
-class Linear:
-    """`(sum of factor * operand + offset) >> shift`, saturated to low..high.
-
-    Attributes:
-        factors: int64, one for each operand, scalar or broadcasting.
-        offset: int64; constants, zero points and rounding.
-        bound: of the sum, any input.
-    """
-
-    factors: tuple[np.ndarray, ...]
-    offset: np.ndarray
-    shift: int
-    low: int
-    high: int
-    bound: int
-
-
-@dataclass(frozen=True, eq=False)
-class Operand:
-    """One term `ratio * (value - zero)`: `ratio` in output steps, |value| <= `reach`."""
-
-    ratio: np.ndarray
-    zero: int = 0
-    reach: int = -INT8_LOW
-
-
-def linear(
-    operands: Sequence[Operand],
-    constant: np.ndarray | float = 0.0,
-    zero: int = 0,
-    low: int = INT8_LOW,
-    high: int = INT8_HIGH,
-    most_factor: int = (1 << FACTOR_BITS) - 1,
-) -> Linear:
-    """Factors and shift for `round(sum of terms + constant) + zero`; constant in output steps.
-
-    As many fraction bits as int32 holds and factors of up to `most_factor` allow; none more than
-    the ratios need.
-    """
-    ratios = [np.asarray(np.clip(op.ratio, -RATIO_LIMIT, RATIO_LIMIT)) for op in operands]
-    span = sum(
-        np.abs(r) * (op.reach + abs(op.zero)) for r, op in zip(ratios, operands, strict=True)
-    )
-    most = span + 4.0 * INT8_HIGH
-    offsets = np.asarray(np.clip(constant, -most, most))
-
-    def at(shift: int) -> Linear:
-        factors = tuple(np.rint(np.ldexp(r, shift)).astype(np.int64) for r in ratios)
-        rounding = 1 << (shift - 1) if shift else 0
-        offset = np.rint(np.ldexp(offsets, shift)).astype(np.int64) + (zero << shift) + rounding
-        reach = np.int64(0)
-        for factor, operand in zip(factors, operands, strict=True):
-            offset = offset - factor * operand.zero
-            reach = reach + np.abs(factor) * operand.reach
-        bound = int((reach + np.abs(offset)).max())
-        return Linear(factors, scalar_if_equal(offset), shift, low, high, bound)
-
-    def fits(found: Linear) -> bool:
-        largest = max(int(np.abs(f).max()) for f in found.factors)
-        return largest <= most_factor and found.bound <= INT32_HIGH
-
-    best = at(0)
-    for shift in range(1, 31):
-        if _is_exact(best, ratios, offsets):
-            break
-        found = at(shift)
-        if not fits(found):
-            break
-        best = found
-    return best
-
-
-def _is_exact(found: Linear, ratios: Sequence[np.ndarray], constant: np.ndarray) -> bool:
-    """Whether the ratios and the constant are whole numbers of fraction steps."""
-    wanted = [np.ldexp(value, found.shift) for value in (*ratios, constant)]
-    return all(bool((value == np.rint(value)).all()) for value in wanted)
 
 
 def _bits(values: np.ndarray) -> np.ndarray:

@@ -18,8 +18,7 @@ from vta_byoc.base.json_types import JsonObject
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.observe import Observer
 from vta_byoc.quantization import qdq
-from vta_byoc.quantization.calibration.model_samples import checked
-from vta_byoc.quantization.calibration.samples import Progress, Sample
+from vta_byoc.quantization.calibration.samples import Progress, Sample, checked_samples
 from vta_byoc.quantization.scales import INT8_HIGH, INT8_LOW
 from vta_byoc.validation.noise import EXACT_DB
 from vta_byoc.validation.tensor_pairs import Pair, real, tensor_pairs
@@ -171,7 +170,7 @@ def compare(
         tallies[index].add(values, current.get(str(pairs[index].source.var.name)))
 
     observer, count = Observer(qmod, [pair.quantized.var for pair in pairs], receive), 0
-    for arrays in checked(mod, samples, progress):
+    for arrays in checked_samples(mod, samples, progress):
         current.clear()
         current.update(other(arrays))
         observer.run(arrays.values())

@@ -13,7 +13,7 @@ import numpy as np
 from vta_byoc.ir.bindings import op_name, static_shape
 from vta_byoc.ir.quantization_record import TensorEntry
 from vta_byoc.quantization.float_layers import FloatLayer
-from vta_byoc.quantization.ops.layers import ANCHORS, channel_peaks, int8_weight, per_weight
+from vta_byoc.quantization.ops.anchors import ANCHORS, channel_absmax, int8_weight, per_weight
 from vta_byoc.quantization.scales import INT8_HIGH, INT8_LOW, WEIGHT_HIGH, Scale, scale_exponent
 from vta_byoc.validation.tensor_pairs import Pair, real
 
@@ -217,7 +217,7 @@ def weight_measures(layer: FloatLayer, entry: TensorEntry) -> WeightMeasures:
     The entry has `scale`, and `scales` where the channels differ.
     """
     weight = layer.weight
-    peaks = channel_peaks(ANCHORS[op_name(layer.call)], weight, layer.call.attrs)
+    peaks = channel_absmax(ANCHORS[op_name(layer.call)], weight, layer.call.attrs)
     steps = np.asarray(entry.get("scales", entry["scale"]), np.float64)
     is_power = math.frexp(float(entry["scale"]))[0] == 0.5
     signal = _channel_power(layer, weight.astype(np.float64))

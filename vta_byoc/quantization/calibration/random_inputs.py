@@ -22,9 +22,11 @@ TAKES = ("relax.take", "relax.gather_elements")
 def random_input(
     rng: np.random.Generator, shape: tuple[int, ...], dtype: str, rows: int | None = None
 ) -> np.ndarray:
-    """Standard normal float32; int8 and uint8 of all values; numbers of `rows` rows, where the
-    input picks rows of a table (`table_rows`); ones for other integers and truth values, which
-    are masks: a mask that hides nothing."""
+    """Noise for one input: standard normal float32, or int8 and uint8 of all values.
+
+    Other integers are numbers of `rows` rows where the input picks rows of a table (`table_rows`);
+    else they, and truth values, are masks and get ones: a mask that hides nothing.
+    """
     if dtype == "float32":
         return rng.standard_normal(shape, np.float32)
     if dtype in BYTES:

@@ -54,16 +54,17 @@ class Histogram:
 
     @property
     def total(self) -> int:
+        """How many values were counted."""
         return self.zeros + int(self.counts.sum())
 
-    def add(self, values: np.ndarray, peak: float) -> None:
-        """Count finite float32 `values`; `peak` is their largest magnitude."""
+    def add(self, values: np.ndarray, absmax: float) -> None:
+        """Count finite float32 `values`; `absmax` is their largest magnitude."""
         flat = values.reshape(-1)
         zeros = flat.size - int(np.count_nonzero(flat))
         self.zeros += zeros
-        if peak == 0:
+        if absmax == 0:
             return
-        exponent = self._reach(math.frexp(peak)[1])
+        exponent = self._reach(math.frexp(absmax)[1])
         bins = np.ldexp(np.abs(flat), BINS.bit_length() - 1 - exponent).astype(np.intp)
         bins += (flat < 0) * np.intp(BINS)
         self.counts += np.bincount(bins, minlength=2 * BINS).reshape(2, BINS)
@@ -87,34 +88,36 @@ class Histogram:
 
 
 # ---------------------------------------------------------------- the methods
-def percentile_threshold(histogram: Histogram, peak: float, percentile: float) -> float:
+def percentile_threshold(histogram: Histogram, absmax: float, percentile: float) -> float:
     """The smallest upper end of a bin below which `percentile` % of all values lie, zeros included.
 
-    `peak` if that is the first bin: a tensor that is nearly always zero needs its other values.
+    `absmax` if that is the first bin: a tensor that is nearly always zero needs its other values.
     """
     reached = histogram.zeros + np.cumsum(histogram.magnitudes)
     index = int(np.searchsorted(reached, math.ceil(histogram.total * percentile / 100)))
-    return peak if index == 0 else min((index + 1) * histogram.width, peak)
+    return absmax if index == 0 else min((index + 1) * histogram.width, absmax)
 
 
-def _candidates(peak: float, scales: str) -> Iterator[tuple[float, float]]:
+def _candidates(absmax: float, scales: str) -> Iterator[tuple[float, float]]:
     """(threshold, scale) to try, the largest first."""
     if scales == "mul":
         for step in range(MUL_STEPS, 0, -1):
-            threshold = peak * step / MUL_STEPS
+            threshold = absmax * step / MUL_STEPS
             yield threshold, threshold / 127
         return
-    exponent = math.frexp(peak)[1] - 7
-    exponent += math.ldexp(127.0, exponent) < peak
+    exponent = math.frexp(absmax)[1] - 7
+    exponent += math.ldexp(127.0, exponent) < absmax
     for step in range(POW2_STEPS + 1):
         scale = math.ldexp(1.0, exponent - step)
-        yield min(127 * scale, peak), scale
+        yield min(127 * scale, absmax), scale
 
 
-def mse_threshold(histogram: Histogram, peak: float, scales: str) -> float:
-    """The threshold whose int8 values (-128 to 127, scale threshold / 127 or a power of two)
-    have the least squared error; of equal ones the largest."""
-    errors = [(squared_error(histogram, s), -t) for t, s in _candidates(peak, scales)]
+def mse_threshold(histogram: Histogram, absmax: float, scales: str) -> float:
+    """The threshold whose int8 values have the least squared error; of equal ones the largest.
+
+    The values are -128 to 127 at the scale threshold / 127, or at a power of two.
+    """
+    errors = [(squared_error(histogram, s), -t) for t, s in _candidates(absmax, scales)]
     return -min(errors)[1]
 
 
@@ -133,9 +136,10 @@ def _error_integral(ends: np.ndarray, highest: int) -> np.ndarray:
     return np.asarray(nearest / 12 + (ends - nearest) ** 3 / 3)
 
 
-def kl_threshold(histogram: Histogram, peak: float, scales: str) -> float:
-    """The threshold whose 128 levels tell the least from the distribution of magnitudes, by
-    Kullback-Leibler divergence; of equal ones the largest. Exact zeros do not count.
+def kl_threshold(histogram: Histogram, absmax: float, scales: str) -> float:
+    """The threshold whose 128 levels keep the distribution of magnitudes best; the largest of such.
+
+    The measure is the Kullback-Leibler divergence; exact zeros do not count.
 
     After "8-bit inference with TensorRT" (Migacz, GTC 2017), with the candidates of `mse`
     that span at least 128 bins.
@@ -143,7 +147,7 @@ def kl_threshold(histogram: Histogram, peak: float, scales: str) -> float:
     magnitudes = histogram.magnitudes.astype("float64")
     divergences = [
         (_divergence(magnitudes, max(bins, KL_LEVELS)), -threshold)
-        for rank, (threshold, scale) in enumerate(_candidates(peak, scales))
+        for rank, (threshold, scale) in enumerate(_candidates(absmax, scales))
         if (bins := int(127 * scale / histogram.width) + 1) > KL_LEVELS or rank == 0
     ]
     return -min(divergences)[1]
@@ -195,20 +199,21 @@ class Calibrator:
 
     @property
     def needs_histogram(self) -> bool:
+        """Whether the method looks at more than the largest magnitude."""
         return self.method != "minmax"
 
-    def threshold(self, histogram: Histogram | None, peak: float) -> float:
-        """For a tensor whose largest magnitude is `peak`; `histogram` unless it is not needed."""
-        if histogram is None or peak == 0:
-            return peak
-        return METHODS[self.method](self, histogram, peak)
+    def threshold(self, histogram: Histogram | None, absmax: float) -> float:
+        """For a tensor whose largest magnitude is `absmax`; `histogram` unless it is not needed."""
+        if histogram is None or absmax == 0:
+            return absmax
+        return METHODS[self.method](self, histogram, absmax)
 
 
 METHODS: dict[str, Callable[[Calibrator, Histogram, float], float]] = {
-    "minmax": lambda choice, histogram, peak: peak,
-    "percentile": lambda choice, h, peak: percentile_threshold(h, peak, choice.percentile),
-    "mse": lambda choice, histogram, peak: mse_threshold(histogram, peak, choice.scales),
-    "kl": lambda choice, histogram, peak: kl_threshold(histogram, peak, choice.scales),
+    "minmax": lambda choice, histogram, absmax: absmax,
+    "percentile": lambda choice, h, absmax: percentile_threshold(h, absmax, choice.percentile),
+    "mse": lambda choice, histogram, absmax: mse_threshold(histogram, absmax, choice.scales),
+    "kl": lambda choice, histogram, absmax: kl_threshold(histogram, absmax, choice.scales),
 }
 """Name -> (choice, histogram, largest magnitude, which is not 0) -> threshold."""
 SCALES = ("pow2", "mul")

@@ -45,9 +45,20 @@ def input_shapes(mod: tvm.IRModule) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _dtypes(mod: tvm.IRModule) -> dict[str, str]:
-    """Input name -> dtype."""
-    return {str(param.name): str(param.ty.dtype) for param in mod["main"].params}
+def input_dtypes(mod: tvm.IRModule) -> dict[str, str]:
+    """Input name -> dtype, in the order of `main`'s parameters.
+
+    Raises:
+        VTAError: an input has a dtype that is not among `INPUT_DTYPES`.
+    """
+    found = {str(param.name): str(param.ty.dtype) for param in mod["main"].params}
+    for name, dtype in found.items():
+        if dtype not in INPUT_DTYPES:
+            raise VTAError(
+                f'input "{name}" has dtype {dtype}; inputs are {", ".join(INPUT_DTYPES)}; export '
+                "the model with one of these"
+            )
+    return found
 
 
 def load_calibration(path: str | Path, mod: tvm.IRModule) -> list[dict[str, np.ndarray]]:
@@ -78,7 +89,7 @@ def load_calibration(path: str | Path, mod: tvm.IRModule) -> list[dict[str, np.n
     samples = [
         {name: stacks[name][i] for name in shapes} for i in range(next(iter(counts.values()), 0))
     ]
-    return [_checked(sample, shapes, _dtypes(mod), i) for i, sample in enumerate(samples)]
+    return [_checked(sample, shapes, input_dtypes(mod), i) for i, sample in enumerate(samples)]
 
 
 def default_calibration(
@@ -131,8 +142,10 @@ class Statistics(dict[relax.Var, TensorStatistics]):
 
     @property
     def silent(self) -> list[str]:
-        """Source names of the operators with a tensor that calibration only saw as zero: nothing
-        is known about its range."""
+        """Source names of the operators with a tensor that calibration only saw as zero.
+
+        Nothing is known about the range of such a tensor.
+        """
         names = (source_name(tensor) for tensor, seen in self.items() if seen.is_silent)
         return list(dict.fromkeys(names))
 
@@ -167,6 +180,9 @@ def tensor_statistics(
     The samples are read once; one sample and one tensor of it are in memory at a time.
 
     Args:
+        mod: the float module.
+        calibration: the samples (`checked_samples`).
+        progress: called after each sample.
         method: "minmax" (the largest magnitude), "percentile", "mse" or "kl" (`range_estimators`).
         percentile: of `percentile`, in percent.
         scales: "pow2" or "mul": the scales that `mse` and `kl` choose a threshold for.
@@ -208,11 +224,11 @@ class _Tally:
             self.histogram.add(values, max(abs(low), abs(high)))
 
     def statistics(self, choice: Calibrator) -> TensorStatistics:
-        peak = max(abs(self.low), abs(self.high))
-        if not math.isfinite(peak):
+        absmax = max(abs(self.low), abs(self.high))
+        if not math.isfinite(absmax):
             return TensorStatistics(math.inf, self.low, self.high, self.count)
-        amax = choice.threshold(self.histogram, peak)
-        saturated = self.histogram.beyond(amax) if self.histogram and amax < peak else 0
+        amax = choice.threshold(self.histogram, absmax)
+        saturated = self.histogram.beyond(amax) if self.histogram and amax < absmax else 0
         return TensorStatistics(amax, self.low, self.high, self.count, saturated, self.histogram)
 
 
@@ -256,7 +272,7 @@ def checked_samples(
             f"calibration is one {type(calibration).__name__}; it must be a list (or another "
             "iterable) of samples; put the sample in a list"
         )
-    shapes, dtypes = input_shapes(mod), _dtypes(mod)
+    shapes, dtypes = input_shapes(mod), input_dtypes(mod)
     total = len(calibration) if isinstance(calibration, Sized) else None
     count = 0
     for sample in calibration:

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import relax
 
 from vta_byoc.ir.bindings import is_constant, is_float32, op_name, source_name, static_shape
 from vta_byoc.ir.clamps import interval_of
-from vta_byoc.quantization.fused_ops import Epilogue, clamp_bound, follow
-from vta_byoc.quantization.scales import (
-    ALIGN_BITS,
-    INT8_LOW,
-    Accumulator,
-    Scale,
-    affine_scale,
-    shift_to,
-    slope_factor,
-)
-
-if TYPE_CHECKING:
-    from vta_byoc.quantization.rewriter import Quantizer, Value
+from vta_byoc.quantization.fused_ops import Epilogue, follow
+from vta_byoc.quantization.groups import close, moves_as_int8, requantized, result_scale
+from vta_byoc.quantization.linear import Operand, linear
+from vta_byoc.quantization.quantizer import Quantizer, integer_op
+from vta_byoc.quantization.requantize import requantizer
+from vta_byoc.quantization.scales import ALIGN_BITS, INT8_LOW, Scale
+from vta_byoc.quantization.value import Value
 
 BINARY: dict[str, Callable[[relax.Expr, relax.Expr], relax.Expr]] = {
     "relax.add": relax.op.add,
@@ -33,21 +27,13 @@ BINARY: dict[str, Callable[[relax.Expr, relax.Expr], relax.Expr]] = {
     "relax.minimum": relax.op.minimum,
 }
 """Operators of two tensors."""
-AFFINE = frozenset(
-    {"relax.add", "relax.subtract", "relax.multiply", "relax.divide", "relax.negative"}
-)
+SUMS = ("relax.add", "relax.subtract")
+AFFINE = ("relax.add", "relax.subtract", "relax.multiply", "relax.divide", "relax.negative")
 """Operators that, with a constant, are a scale and an offset."""
+FIX = "scale its operands alike"
 
 
-# ---------------------------------------------------------------- two tensors
-def convert_arithmetic(q: Quantizer, binding: relax.VarBinding) -> bool:
-    """A clamp, a scale and offset, or an operator of two tensors, whichever it is."""
-    if convert_clamp(q, binding):
-        return True
-    chain = affine_chain(q, binding)
-    return _binary(q, binding) if chain is None else _affine(q, binding, chain)
-
-
+# ---------------------------------------------------------------- which operator it is
 def asks_arithmetic(q: Quantizer, binding: relax.VarBinding) -> bool:
     """An operator of two tensors wants both as int8; with a constant it takes what comes."""
     if op_name(binding.value) not in BINARY or not is_float32(binding.var):
@@ -59,54 +45,89 @@ def asks_arithmetic(q: Quantizer, binding: relax.VarBinding) -> bool:
 
 
 def is_wanted(q: Quantizer, binding: relax.VarBinding) -> bool:
-    """Sums are integer whatever reads them; a product that only feeds float operators (the
-    squares of a normalization, the scaled scores before a softmax) stays float."""
-    return op_name(binding.value) == "relax.add" or not q.feeds_islands(binding.var)
+    """Whether an operator of two tensors pays as an integer one.
+
+    Sums do, whatever reads them; a product that only feeds float operators (the squares of a
+    normalization, the scaled scores before a softmax) stays float.
+    """
+    return op_name(binding.value) == "relax.add" or not q.feeds_floats(binding.var)
 
 
+@integer_op(*BINARY, "relax.divide", "relax.negative", asks=asks_arithmetic)
+def convert_arithmetic(q: Quantizer, binding: relax.VarBinding) -> bool:
+    """A clamp, a scale and offset, or an operator of two tensors, whichever it is."""
+    if convert_clamp(q, binding):
+        return True
+    chain = affine_chain(q, binding)
+    return _binary(q, binding) if chain is None else _affine(q, binding, chain)
+
+
+# ---------------------------------------------------------------- two tensors
 def _binary(q: Quantizer, binding: relax.VarBinding) -> bool:
-    call, name = binding.value, source_name(binding.var)
+    call = binding.value
     if op_name(call) not in BINARY or not is_float32(binding.var):
         return False
     operands = [q.value(arg) for arg in call.args]
-    if not is_integer(q, operands) or not is_wanted(q, binding):
-        return False
-    values = [q.int8(operand) for operand in operands]
-    aligned = _aligned(op_name(call), [operand.scale.exponent for operand in operands])
     end = follow(q, binding.var)
-    exponent, shift = shift_to(aligned.exponent, q.ranges[end.last], aligned.bound, name)
-    rescale = end.rescale(shift, exponent)
-    fix = "scale its operands alike"
-    accumulator = Accumulator(name, aligned.bound + rescale.rounding, shift, fix).checked()
-    terms = list(zip(values, aligned.shifts, strict=True))
-    out = q.write.binary(BINARY[op_name(call)], terms, rescale, name)
-    q.close_group(binding.var, end.absorbed, out, Scale.power(exponent), accumulator)
-    return True
+    if not is_integer(q, operands) or (end.scale is None and not is_wanted(q, binding)):
+        return False
+    scales = [q.scale(operand) for operand in operands]
+    write = _product if op_name(call) == "relax.multiply" else _joined
+    return write(q, binding, end, operands, scales)
 
 
 def is_integer(q: Quantizer, operands: list[Value]) -> bool:
+    """Whether an operator of two tensors has an int8 operand, or reads only inputs."""
     inputs_only = all(operand.is_input for operand in operands)
     return inputs_only or any(q.is_ready(operand) for operand in operands)
 
 
-@dataclass(frozen=True)
-class _Aligned:
-    """Left shifts (right if negative) of two int8 operands, and the int32 result."""
+def _joined(
+    q: Quantizer,
+    binding: relax.VarBinding,
+    end: Epilogue,
+    operands: list[Value],
+    scales: list[Scale],
+) -> bool:
+    """A sum, or the larger or smaller of two.
 
-    shifts: list[int]
-    exponent: int
-    bound: int
+    A sum has all zero points in one constant; else each side loses its zero point first.
+    """
+    name = op_name(binding.value)
+    steps = [scale.step for scale in scales]
+    unit = max(min(steps), max(steps) * 2.0**-ALIGN_BITS)
+    bounds = [int(-INT8_LOW * max(step / unit, 1)) for step in steps]
+    bound = sum(bounds) if name in SUMS else max(bounds)
+    target = result_scale(q, end, unit, bound)
+    terms = [Operand(np.array(scale.step / target.step), scale.zero) for scale in scales]
+    if name == "relax.subtract":
+        terms[1] = dataclasses.replace(terms[1], ratio=-terms[1].ratio)
+    found = linear(
+        terms, 0.0, target.zero, *end.limits(target), q.policy.terms, apart=name not in SUMS
+    )
+    if name == "relax.subtract":
+        found = dataclasses.replace(found, factors=(found.factors[0], -found.factors[1]))
+    values = [q.int8(operand) for operand in operands]
+    out = q.write.linear(BINARY[name], values, found, source_name(binding.var))
+    return close(q, binding, end, out, target, found, FIX)
 
 
-def _aligned(op: str, exponents: list[int]) -> _Aligned:
-    """A product is at the product of the scales; everything else needs one common scale."""
-    if op == "relax.multiply":
-        return _Aligned([0, 0], sum(exponents), INT8_LOW * INT8_LOW)
-    common = max(min(exponents), max(exponents) - ALIGN_BITS)
-    shifts = [exponent - common for exponent in exponents]
-    sides = [-INT8_LOW << max(amount, 0) for amount in shifts]
-    bound = max(sides) if op in ("relax.maximum", "relax.minimum") else sum(sides)
-    return _Aligned(shifts, common, bound)
+def _product(
+    q: Quantizer,
+    binding: relax.VarBinding,
+    end: Epilogue,
+    operands: list[Value],
+    scales: list[Scale],
+) -> bool:
+    first, second = scales
+    unit = first.step * second.step
+    bound = (abs(first.zero) - INT8_LOW) * (abs(second.zero) - INT8_LOW)
+    target = result_scale(q, end, unit, bound)
+    ratio = np.array(unit / target.step)
+    rescale = requantizer(ratio, np.array(bound), target.zero, *end.limits(target))
+    sides = [(q.int8(value), scale.zero) for value, scale in zip(operands, scales, strict=True)]
+    out = q.write.product(sides, rescale, source_name(binding.var))
+    return close(q, binding, end, out, target, rescale, FIX)
 
 
 # ---------------------------------------------------------------- a tensor and constants
@@ -151,6 +172,7 @@ class Affine:
 
 
 def affine_chain(q: Quantizer, binding: relax.VarBinding) -> Affine | None:
+    """The longest chain that begins with `binding`; None if it is no scale or offset."""
     data = next((arg for arg in binding.value.args if isinstance(arg, relax.Var)), None)
     if data is None or not is_float32(data) or not is_float32(binding.var):
         return None
@@ -167,55 +189,62 @@ def _affine(q: Quantizer, binding: relax.VarBinding, chain: Affine) -> bool:
     """Constant scale and offset of an int8 tensor, per tensor, channel or element."""
     value = q.value(chain.data)
     end = follow(q, chain.last)
-    if not q.is_ready(value) or q.feeds_islands(end.last):
+    end.absorbed = chain.absorbed + end.absorbed
+    if not q.is_ready(value) or (end.scale is None and q.feeds_floats(end.last)):
         return False
-    name = source_name(binding.var)
-    x = q.int8(value)
-    scale = affine_scale(chain.scale, chain.offset, value.scale.exponent, q.ranges[end.last], name)
-    rescale = end.rescale(scale.shift, scale.exponent)
-    fix = "scale its constants down"
-    accumulator = Accumulator(name, scale.bound(), scale.shift, fix).checked()
-    out = q.write.affine(x, scale, rescale, name)
-    absorbed = chain.absorbed + end.absorbed
-    q.close_group(binding.var, absorbed, out, Scale.power(scale.exponent), accumulator)
-    return True
+    target = end.scale or q.policy.scale(q.ranges[end.last], source_name(end.last))
+    scale = q.scale(value)
+    term = Operand(chain.scale * scale.step / target.step, scale.zero)
+    constant, limits = chain.offset / target.step, end.limits(target)
+    found = linear([term], constant, target.zero, *limits, q.policy.constants)
+    out = q.write.linear(None, [q.int8(value)], found, source_name(binding.var))
+    return close(q, binding, end, out, target, found, "scale its constants down")
 
 
 # ---------------------------------------------------------------- one tensor
+@integer_op("relax.nn.relu", "relax.nn.relu6", "relax.clip")
 def convert_clamp(q: Quantizer, binding: relax.VarBinding) -> bool:
-    """relu, clip, maximum and minimum with a constant, on int8 at the scale of the input."""
+    """A relu, clip, maximum or minimum with a constant, on int8.
+
+    The result has the scale of the input, or that which the model states for it.
+    """
     data = next((arg for arg in binding.value.args if isinstance(arg, relax.Var)), None)
     interval = None if data is None else interval_of(binding, data)
-    if interval is None or not moves_as_int8(q, binding, q.value(data)):
+    if data is None or interval is None or not moves_as_int8(q, binding, q.value(data)):
         return False
     value = q.value(data)
-    x = q.int8(value)
-    low, high = (clamp_bound(bound, value.scale) for bound in interval)
-    out = q.write.clamp(x, low, high, binding.var.name)
-    q.set_int8(binding.var, out, value.scale)
-    return True
+    scale = q.scale(value)
+    end = follow(q, binding.var, within=interval)
+    if end.scale is None or end.scale == scale:
+        out = q.write.clamp(q.int8(value), *end.limits(scale), binding.var.name)
+        q.absorbed.update(end.absorbed)
+        q.set_int8(end.last, out, scale)
+        return True
+    target, name = end.scale, source_name(binding.var)
+    out, found = requantized(q, q.int8(value), scale, target, end.limits(target), name)
+    return close(q, binding, end, out, target, found, FIX)
 
 
+@integer_op("relax.nn.leakyrelu", "relax.nn.prelu")
 def convert_leaky_relu(q: Quantizer, binding: relax.VarBinding) -> bool:
-    """leakyrelu, and prelu with one slope; slopes up to 1."""
-    slope = leaky_slope(binding.value)
-    factor = None if slope is None or slope > 1 else slope_factor(slope)
+    """leakyrelu, and prelu with one slope; slopes up to 1: the larger of x and slope * x."""
+    stated = leaky_slope(binding.value)
+    slope = None if stated is None or stated > 1 else q.policy.slope(stated)
     value = q.value(binding.value.args[0])
-    if factor is None or not moves_as_int8(q, binding, value):
+    if slope is None or not moves_as_int8(q, binding, value):
         return False
-    name, (m, bits) = source_name(binding.var), factor
-    x = q.int8(value)
-    bound = -INT8_LOW * max(abs(m), 1 << bits)
-    end = Epilogue(binding.var)
-    exponent, shift = shift_to(value.scale.exponent - bits, q.ranges[binding.var], bound, name)
-    rescale = end.rescale(shift, exponent)
-    accumulator = Accumulator(name, bound + rescale.rounding, shift, "use a smaller slope")
-    out = q.write.leaky_relu(x, m, bits, rescale, name)
-    q.close_group(binding.var, (), out, Scale.power(exponent), accumulator.checked())
-    return True
+    end, scale = follow(q, binding.var), q.scale(value)
+    target = result_scale(q, end, scale.step, int(-INT8_LOW * max(abs(slope), 1)))
+    ratios = scale.step / target.step * np.array([1.0, slope])
+    terms = [Operand(np.array(ratio), scale.zero) for ratio in ratios]
+    found = linear(terms, 0.0, target.zero, *end.limits(target), q.policy.terms, apart=True)
+    name = source_name(binding.var)
+    out = q.write.linear(relax.op.maximum, [q.int8(value)], found, name)
+    return close(q, binding, end, out, target, found, "use a smaller slope")
 
 
 def leaky_slope(call: relax.Call) -> float | None:
+    """The slope of a leaky relu; None where it is no float32 one with a single slope."""
     if not is_float32(call.args[0]):
         return None
     if op_name(call) == "relax.nn.leakyrelu":
@@ -223,9 +252,3 @@ def leaky_slope(call: relax.Call) -> float | None:
     slopes = call.args[1]
     values = {float(slope) for slope in slopes.value.numpy().flat} if is_constant(slopes) else set()
     return values.pop() if len(values) == 1 else None
-
-
-def moves_as_int8(q: Quantizer, binding: relax.VarBinding, value: Value) -> bool:
-    """Whether an operator that keeps the scale of its input is integer: the input is, or
-    something integer reads the result."""
-    return q.is_ready(value) or q.wants_int8(binding.var)

@@ -21,9 +21,9 @@ from vta_byoc.base.int8_digits import MOST_OF_TWO, split
 from vta_byoc.ir.chains import KEPT
 from vta_byoc.ir.quantization_record import APPROXIMATE, DIGITS, SHIFTS
 from vta_byoc.quantization.dialect import DialectWriter
-from vta_byoc.quantization.ops.layers import Anchor, channel_peaks, per_weight
-from vta_byoc.quantization.ops.multiplier_borders import border_sums, per_position
-from vta_byoc.quantization.requantize import FixedPoint, Steps, scalar_if_equal
+from vta_byoc.quantization.ops.anchors import Anchor, channel_absmax, per_weight
+from vta_byoc.quantization.ops.borders import border_sums, per_position
+from vta_byoc.quantization.requantize import FixedPoint, Steps, half, scalar_if_equal
 from vta_byoc.quantization.scales import (
     INT8_HIGH,
     INT8_LOW,
@@ -106,19 +106,20 @@ class Source:
 
     @property
     def attrs(self) -> Attrs:
+        """The attributes of the float operator."""
         return self.call.attrs
 
     @property
     def unit(self) -> np.ndarray:
         """What int8 weights of each channel would count, in steps of the result."""
-        return channel_peaks(self.anchor, self.real, self.attrs) / WEIGHT_HIGH
+        return channel_absmax(self.anchor, self.real, self.attrs) / WEIGHT_HIGH
 
     @property
     def span(self) -> int:
         """The largest distance of int8 data from its zero point."""
         return max(INT8_HIGH - self.scale.zero, self.scale.zero - INT8_LOW)
 
-    def reach(self, weight: np.ndarray) -> np.ndarray:
+    def bounds(self, weight: np.ndarray) -> np.ndarray:
         """int64 [channels]: the largest magnitude of sums of int8 data times integer weights."""
         return self.anchor.taps(np.abs(weight), self.attrs) * -INT8_LOW
 
@@ -156,9 +157,14 @@ def candidates(
 
 # ---------------------------------------------------------------- in the weights
 def in_weights(source: Source, form: str) -> Scaled | None:
-    """The factor in weights of two digits, behind one shift where that is close enough; or in those
-    of one digit, behind a shift for each channel. As many fraction bits as weights and int32 hold;
-    None without any."""
+    """The factor in the weights, with as many fraction bits as they and int32 hold.
+
+    Weights of two digits are behind one shift where that is close enough; those of one digit are
+    behind a shift for each channel.
+
+    Returns:
+        None without any fraction bits.
+    """
     apart = _most_bits(source, form, per_channel=True)
     if form != DIGITS or apart is None:
         return apart
@@ -184,13 +190,13 @@ def _most_bits(source: Source, form: str, per_channel: bool) -> Scaled | None:
 
 def _first_shift(source: Source, form: str, per_channel: bool) -> np.ndarray:
     """The most fraction bits with which weights fit their digits, () or [channels]."""
-    peaks = channel_peaks(source.anchor, source.real, source.attrs)
+    absmax = channel_absmax(source.anchor, source.real, source.attrs)
     most = MOST_OF_TWO if form == DIGITS else WEIGHT_HIGH
     if not per_channel:
-        peaks = np.asarray(peaks.max(initial=0))
+        absmax = np.asarray(absmax.max(initial=0))
     least = most * 2.0**-MAX_SHIFT
     # half a unit of rounding stays within the digits
-    shift = np.floor(np.log2((most + 0.49) / np.maximum(peaks, least)))
+    shift = np.floor(np.log2((most + 0.49) / np.maximum(absmax, least)))
     return scalar_if_equal(np.clip(shift, -1, MAX_SHIFT).astype(np.int64))
 
 
@@ -199,16 +205,16 @@ def _with_shift(source: Source, form: str, shift: np.ndarray) -> tuple[Scaled, n
     spread = per_weight(source.anchor, np.ldexp(1.0, shift), source.real.shape, source.attrs)
     exact = source.real * spread
     weight = np.rint(exact).astype(np.int64)
-    rounding = np.where(shift > 0, np.int64(1) << np.maximum(shift - 1, 0), 0)
+    rounding = half(shift)
     constant = np.rint(np.ldexp(source.clipped_bias(), shift)).astype(np.int64)
     constant = constant + (np.int64(source.zero) << shift) + rounding
     zeros = source.zeros(weight)
     bias = per_position(constant, zeros.ndim) - zeros
-    sums = source.reach(weight)
+    sums = source.bounds(weight)
     if form == DIGITS:
         high, low = split(weight)
-        sums = source.reach(high << 8) + source.reach(low)
-    bounds = sums + _peak(bias)
+        sums = source.bounds(high << 8) + source.bounds(low)
+    bounds = sums + bias_absmax(bias)
     bound = int(bounds.max())
     steps: Steps = (("right_shift", shift),) if shift.any() else ()
     rescale = FixedPoint(np.array(0), steps, source.low, source.high, bound)
@@ -217,8 +223,8 @@ def _with_shift(source: Source, form: str, shift: np.ndarray) -> tuple[Scaled, n
     return Scaled(form, weight, bias, rescale, float(np.ldexp(error, -shift).max())), bounds
 
 
-def _peak(bias: np.ndarray) -> np.ndarray:
-    """The largest magnitude of each channel."""
+def bias_absmax(bias: np.ndarray) -> np.ndarray:
+    """The largest magnitude of each channel of a bias [channels] or [channels, positions ...]."""
     return np.abs(bias).reshape(len(bias), -1).max(axis=1)
 
 
@@ -249,18 +255,21 @@ class ShiftSum:
             lost = lost * part + 1 - part
         return np.asarray(lost)
 
-    def bound(self, reach: np.ndarray) -> np.ndarray:
-        """The largest magnitude of any partial sum for values up to `reach`."""
-        most = total = reach
+    def bound(self, values: np.ndarray) -> np.ndarray:
+        """The largest magnitude of any partial sum for magnitudes up to `values`."""
+        most = total = values
         for amount in self.shifts:
-            total = (total >> amount) + 1 + reach
+            total = (total >> amount) + 1 + values
             most = np.maximum(most, total)
         return most
 
 
 def shift_sum(factor: np.ndarray, tolerance: float) -> ShiftSum:
-    """The fewest powers of two within a relative `tolerance` of `factor`, float64 > 0, for each
-    channel; channels that need fewer repeat halves of their last one."""
+    """The fewest powers of two whose sum is within a relative `tolerance` of `factor`.
+
+    `factor` is float64 > 0, () or [channels]; channels that need fewer terms than others repeat
+    halves of their last one.
+    """
     fraction, exponent = np.frexp(np.asarray(factor, np.float64))
     terms = [_terms(float(m) * 2, tolerance) for m in np.ravel(fraction)]
     count = max(len(places) for _, places in terms)
@@ -301,8 +310,11 @@ def _padded(carry: int, places: list[int], count: int) -> tuple[int, list[int]]:
 
 
 def as_shifts(source: Source, ints: np.ndarray, ratio: np.ndarray) -> Scaled | None:
-    """The factor `ratio`, () or [channels], of int8 weights `ints` as a sum of shifts; None where
-    int32 does not hold it."""
+    """The factor `ratio`, () or [channels], of int8 weights `ints` as a sum of shifts.
+
+    Returns:
+        None where int32 does not hold it.
+    """
     if (ratio <= 0).any():
         return None
     most = ratio * source.anchor.taps(np.abs(ints), source.attrs) * source.span
@@ -332,13 +344,13 @@ def _summed(
         return None
     factor = np.ldexp(found.factor(), left)
     zeros = source.zeros(ints)
-    rounding = np.where(shift > 0, np.int64(1) << np.maximum(shift - 1, 0), 0)
+    rounding = half(shift)
     constant = np.ldexp(source.clipped_bias() + source.zero, shift) + rounding + found.floors() / 2
     factors = np.broadcast_to(factor, source.bias.shape)
     constant = per_position(constant, zeros.ndim) - per_position(factors, zeros.ndim) * zeros
     constant = np.rint(constant).astype(np.int64)
-    reach = source.reach(ints) << left
-    bound = int((found.bound(reach) + _peak(constant)).max())
+    bounds = source.bounds(ints) << left
+    bound = int((found.bound(bounds) + bias_absmax(constant)).max())
     if bound > INT32_HIGH:
         return None
     steps: list[tuple[str, np.ndarray | str]] = [("left_shift", np.array(left))] if left else []
@@ -356,11 +368,14 @@ def _summed(
 
 # ---------------------------------------------------------------- results that stay int32
 def as_int32(source: Source) -> tuple[Scaled, float] | None:
-    """Weights of two digits for a result that floats read, and its step in units of `source`; None
-    where int32 leaves them less than one digit, beside a large bias."""
-    peak = float(np.abs(source.real).max(initial=0)) or 1.0
-    unit = peak / MOST_OF_TWO
-    while peak / unit >= WEIGHT_HIGH:
+    """Weights of two digits for a result that floats read, and its step in units of `source`.
+
+    Returns:
+        None where int32 leaves them less than one digit, beside a large bias.
+    """
+    absmax = float(np.abs(source.real).max(initial=0)) or 1.0
+    unit = absmax / MOST_OF_TWO
+    while absmax / unit >= WEIGHT_HIGH:
         each = dataclasses.replace(source, real=source.real / unit, bias=source.bias / unit)
         found, _ = _with_shift(each, DIGITS, np.array(0))
         if found.rescale.bound <= INT32_HIGH:

@@ -1,163 +1,95 @@
-"""Layers with constant weights as integers: convolutions, transposed convolutions, matmul.
-
-Each kind is one `Anchor`: what is taken, which axis of the result holds the channels, what
-the weights can add up to, and how the group is written.  Everything else is shared.
-"""
+"""Layers with constant weights as integers: one factor for each channel, zero points, borders."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import relax
-from tvm.ir import Attrs
+from tvm.ir import Attrs, GenericConst
 
-from vta_byoc.ir.bindings import is_constant, is_float32, op_name, source_name, static_shape
-from vta_byoc.quantization.dialect import DialectWriter
+from vta_byoc.base.int8_digits import MOST_OF_TWO, is_int8, magnitude
+from vta_byoc.hw.errors import Refusal
+from vta_byoc.ir.bindings import op_name, source_name, static_shape
+from vta_byoc.ir.quantization_record import MULTIPLY
 from vta_byoc.quantization.fused_ops import Epilogue, follow
-from vta_byoc.quantization.requantize import FixedPoint
-from vta_byoc.quantization.scales import (
-    EXPONENT_LOW,
-    INT8_LOW,
-    INT32_HIGH,
-    MAX_SHIFT,
-    SILENT_SHIFT,
-    TOO_FAR,
-    WEIGHT_HIGH,
-    Accumulator,
-    Rescale,
-    Scale,
-    Unscalable,
-    scale_exponent,
-    shift_to,
+from vta_byoc.quantization.groups import result_scale
+from vta_byoc.quantization.ops.anchors import (
+    ANCHORS,
+    Anchor,
+    channel_absmax,
+    int8_weight,
+    per_weight,
 )
+from vta_byoc.quantization.ops.borders import border_sums, per_position
+from vta_byoc.quantization.ops.layer_factor import (
+    Scaled,
+    Source,
+    as_int32,
+    bias_absmax,
+    candidates,
+)
+from vta_byoc.quantization.qdq import ConstantScale
+from vta_byoc.quantization.quantizer import Quantizer, integer_op
+from vta_byoc.quantization.requantize import requantizer
+from vta_byoc.quantization.scales import INT8_LOW, Accumulator, Scale, Unscalable
 
-if TYPE_CHECKING:
-    from vta_byoc.quantization.rewriter import Quantizer, Value
-
-BIAS_BITS = 29
-"""A quantized bias has at most this many bits."""
-Write = Callable[..., relax.Var]
-
-
-@dataclass(frozen=True)
-class Anchor:
-    """One kind of layer.
-
-    Attributes:
-        layouts: of data, weights and result; empty for matmul.
-        rank: of the weights.
-        axis: of the result that holds the channels.
-        weight_axis: of the weights that holds them; with `shares_axis` those of one group.
-        taps: (|weight| int8, attributes) -> largest sum of magnitudes that one element of
-            each channel of the result reads, int64 [channels].
-        write: (writer, data, weight, bias, attributes, rescale, name) -> the group.
-    """
-
-    layouts: tuple[str, ...]
-    rank: int
-    axis: int
-    weight_axis: int
-    taps: Callable[[np.ndarray, Attrs], np.ndarray]
-    write: Write
-    shares_axis: bool = False
-
-    def takes(self, call: relax.Call) -> bool:
-        """Whether `call`, of this kind, has constant weights and the layouts of the dialect."""
-        if not is_constant(call.args[1]) or not is_float32(call.args[0]):
-            return False
-        weight = call.args[1].value.shape
-        if len(weight) != self.rank or 0 in weight or call.args[0].ty.ndim < 2:
-            return False
-        return not self.layouts or self.layouts == _layouts(call.attrs)
+MARGIN = 0.8
+"""Another form is clearly cheaper below this share: estimates of single layers, which do not know
+what will share a tile, are about so precise."""
 
 
-def _layouts(attrs: Attrs) -> tuple[str, ...]:
-    data = str(attrs.data_layout)
-    return data, str(attrs.kernel_layout), str(attrs.out_layout) or data
-
-
-# ---------------------------------------------------------------- the kinds
-def _conv_taps(weight: np.ndarray, attrs: Attrs) -> np.ndarray:
-    """Every element of channel o reads all of weight[o], whatever the groups."""
-    return weight.reshape(weight.shape[0], -1).sum(axis=1, dtype="int64")
-
-
-def _matmul_taps(weight: np.ndarray, attrs: Attrs) -> np.ndarray:
-    return weight.sum(axis=0, dtype="int64")
-
-
-def transposed_taps(weight: np.ndarray, attrs: Attrs) -> np.ndarray:
-    """Weights [I, O / groups, KH, KW].  An output element reads only the taps of its phase,
-    those with tap * dilation congruent modulo the stride: the largest phase counts."""
-    groups = int(attrs.groups)
-    inputs, per_group, kh, kw = weight.shape
-    sums = weight.reshape(groups, inputs // groups, per_group, kh, kw).sum(axis=1, dtype="int64")
-    sums = sums.reshape(groups * per_group, kh, kw)
-    rows, columns = (
-        np.arange(size) * int(dilation) % int(stride)
-        for size, dilation, stride in zip((kh, kw), attrs.dilation, attrs.strides, strict=True)
-    )
-    phases = [
-        sums[:, rows == row][:, :, columns == column].sum(axis=(1, 2))
-        for row in np.unique(rows)
-        for column in np.unique(columns)
-    ]
-    return np.max(phases, axis=0)
-
-
-def _write_matmul(
-    write: DialectWriter,
-    data: relax.Expr,
-    weight: np.ndarray,
-    bias: np.ndarray,
-    attrs: Attrs,
-    rescale: Rescale | FixedPoint | None,
-    name: str,
-) -> relax.Var:
-    return write.matmul(data, weight, bias, rescale, name)
-
-
-ANCHORS: dict[str, Anchor] = {
-    "relax.nn.conv1d": Anchor(("NCW", "OIW", "NCW"), 3, 1, 0, _conv_taps, DialectWriter.conv1d),
-    "relax.nn.conv2d": Anchor(("NCHW", "OIHW", "NCHW"), 4, 1, 0, _conv_taps, DialectWriter.conv2d),
-    "relax.nn.conv2d_transpose": Anchor(
-        ("NCHW", "IOHW", "NCHW"), 4, 1, 1, transposed_taps, DialectWriter.conv2d_transpose, True
-    ),
-    "relax.matmul": Anchor((), 2, -1, 1, _matmul_taps, _write_matmul),
-}
-"""Operator -> kind."""
-
-
-# ---------------------------------------------------------------- constants
 @dataclass(frozen=True)
 class _Layer:
     """Quantized constants of a layer.
 
     Attributes:
-        weight: int8, in the layout of the float weights.
-        exponents: of the weights, int64 () or one for each channel.
-        amax: of the weights.
-        bias: int32 values [channels], without rounding constant.
-        sums: largest magnitude of the products' sum [channels] for any int8 input.
-        exponent: of the accumulator, like `exponents`.
+        weight: int8, or int16 of two int8 digits, in the layout of the float weights.
+        steps: of the weights, float64 () or [channels].
+        bias: int64 [channels] or [channels, positions ...]; the input's zero point is in it.
+        sums: int64 [channels]: largest magnitude of the products' sum, any input.
+        unit: real value of one in the accumulator, like `steps`.
+        rest: float64 [channels]: what rounding took from a stated bias.
     """
 
     name: str
     weight: np.ndarray
-    exponents: np.ndarray
-    amax: float
+    steps: np.ndarray
     bias: np.ndarray
     sums: np.ndarray
-    exponent: np.ndarray
+    unit: np.ndarray
+    rest: np.ndarray
 
-    def bound(self, rounding: np.ndarray | int = 0) -> int:
-        return int((self.sums + np.abs(self.bias + rounding)).max())
+    def bounds(self, offset: np.ndarray | int = 0) -> np.ndarray:
+        """int64 [channels]: the largest magnitude of the sum, the bias and `offset`."""
+        return self.sums + bias_absmax(self.bias + offset)
 
-    def accumulator(self, rounding: np.ndarray | int, shift: int) -> Accumulator:
-        return layer_proof(self.name, self.weight, self.bias, self.bound(rounding), shift)
+
+def takes_layer(call: relax.Call) -> bool:
+    """Whether `call` is a layer that becomes integer."""
+    anchor = ANCHORS.get(op_name(call))
+    return anchor is not None and anchor.takes(call)
+
+
+@integer_op(*ANCHORS, asks=lambda q, binding: takes_layer(binding.value))
+def convert_layer(q: Quantizer, binding: relax.VarBinding) -> bool:
+    """A layer with its bias and clamps; int32 to float where nothing integer reads it."""
+    call, var = binding.value, binding.var
+    if not takes_layer(call):
+        return False
+    anchor = ANCHORS[op_name(call)]
+    channels = (anchor.axis % var.ty.ndim, static_shape(var)[anchor.axis])
+    end = follow(q, var, channels)
+    is_open = end.scale is None and (not end.clamps or end.last not in q.ranges)
+    if is_open and q.leaves_as_float(end.last):
+        return _to_float(q, binding, anchor, follow(q, var, channels, clamps=False))
+    found, target = _scaled(q, anchor, binding, end)
+    proof = layer_proof(source_name(var), found.weight, end_bias(end, channels[1]), *found.proof)
+    x = q.int8(q.value(call.args[0]))
+    out = found.write(anchor, call.attrs, source_name(var))(q.write, x)
+    q.close_group(var, end.absorbed, out, target, proof.checked())
+    return True
 
 
 def layer_proof(
@@ -169,160 +101,146 @@ def layer_proof(
     return Accumulator(name, bound, shift, fix)
 
 
-def channel_peaks(anchor: Anchor, weight: np.ndarray, attrs: Attrs) -> np.ndarray:
-    """The largest magnitude of the weights of each output channel, float64 [channels]."""
-    magnitude = np.abs(np.moveaxis(weight, anchor.weight_axis, 0))
-    groups = int(attrs.groups) if anchor.shares_axis else 1
-    whole = magnitude.reshape(len(magnitude), groups, -1).max(axis=2, initial=0)
-    return np.asarray(whole.T.reshape(-1), np.float64)
+def end_bias(end: Epilogue, channels: int) -> np.ndarray:
+    """The float bias of a layer, zeros where it has none."""
+    return np.zeros(channels) if end.bias is None else end.bias
 
 
-def per_weight(
-    anchor: Anchor, values: np.ndarray, shape: Sequence[int], attrs: Attrs
-) -> np.ndarray:
-    """One value per output channel (or one for all), so that it broadcasts against the weights."""
-    if values.ndim == 0:
-        return values
-    if not anchor.shares_axis:
-        return values.reshape([-1 if i == anchor.weight_axis else 1 for i in range(len(shape))])
-    groups = int(attrs.groups)
-    rows = np.repeat(values.reshape(groups, -1), shape[0] // groups, axis=0)
-    return rows.reshape(*rows.shape, *[1] * (len(shape) - 2))
+def _scaled(
+    q: Quantizer, anchor: Anchor, binding: relax.VarBinding, end: Epilogue
+) -> tuple[Scaled, Scale]:
+    """The layer as integers, and the scale of its result.
 
-
-def _layer(
-    q: Quantizer, anchor: Anchor, call: relax.Call, name: str, data: Value, end: Epilogue
-) -> _Layer:
-    """Quantize weights and bias of a layer."""
-    weight = call.args[1].value.numpy()
-    peaks = channel_peaks(anchor, weight, call.attrs)
-    bias = np.zeros(len(peaks)) if end.bias is None else end.bias
-    exponents = _weight_exponents(q, peaks, bias, data.scale.exponent, name, end)
-    ints = int8_weight(
-        weight, per_weight(anchor, np.ldexp(1.0, exponents), weight.shape, call.attrs)
-    )
-    acc = exponents + data.scale.exponent
-    return _Layer(
-        name,
-        ints,
-        exponents,
-        float(peaks.max(initial=0)),
-        np.rint(bias * np.ldexp(1.0, -acc)).astype("int64"),
-        anchor.taps(np.abs(ints), call.attrs) * -INT8_LOW,
-        acc,
-    )
-
-
-def _weight_exponents(
-    q: Quantizer, peaks: np.ndarray, bias: np.ndarray, data: int, name: str, end: Epilogue
-) -> np.ndarray:
-    """One exponent for all channels, or one for each.
-
-    Weights too small to matter beside the bias, or beside the result, are made coarser: the bias
-    must fit the accumulator, and a shift has at most 31 bits.
+    Its factor is multiplied, or in the form that is asked for or costs least.
     """
-    if not q.arithmetic.per_channel:
-        peaks, bias = peaks.max(initial=0), np.abs(bias).max(initial=0)
-    least = np.where(bias != 0, np.frexp(np.abs(bias))[1] - BIAS_BITS - data, EXPONENT_LOW)
-    found = np.array([scale_exponent(float(p), f"{name} weight") for p in np.ravel(peaks)])
-    exponents = np.maximum(found.reshape(np.shape(peaks)), least)
-    if exponents.ndim and end.last in q.ranges:
-        result = q.target(end.last).exponent
-        if exponents.max() + data >= result - MAX_SHIFT:
-            exponents = np.maximum(exponents, result - MAX_SHIFT - data)
-    same = exponents.ndim and (exponents == exponents[0]).all()
-    return exponents[0] if same else exponents
+    wanted = q.policy.rescale
+    try:
+        layer = _layer(q, anchor, binding, q.scale(q.value(binding.value.args[0])), end)
+    except Unscalable as error:
+        if not q.policy.keeps_stated:
+            raise
+        return _in_another_form(q, anchor, binding, end, error)
+    target = result_scale(q, end, layer.unit, int(layer.bounds().max()))
+    product = _multiplied(layer, end, target)
+    multiplies = wanted == MULTIPLY or (wanted is None and q.policy.multiplies)
+    if multiplies or not product.rescale.multiplies:
+        return product, target
+    source = _source(q, anchor, binding, end, target)
+    ints = layer.weight if is_int8(layer.weight) else None
+    forms = candidates(source, ints, layer.unit / target.step, wanted)
+    found = _cheapest(q, anchor, binding, forms) if forms else None
+    return product if found is None else found, target
 
 
-def int8_weight(weight: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """Weights over their steps (which broadcast), rounded half to even, -127..127.
+def _in_another_form(
+    q: Quantizer,
+    anchor: Anchor,
+    binding: relax.VarBinding,
+    end: Epilogue,
+    refused: Unscalable,
+) -> tuple[Scaled, Scale]:
+    """A layer whose weights no int8 with a scale of output channels describes."""
+    target = result_scale(q, end, 1.0, 0)
+    source = _source(q, anchor, binding, end, target)
+    forms = candidates(source, None, None, q.policy.rescale)
+    if not forms:
+        raise refused
+    found = _cheapest(q, anchor, binding, forms)
+    absmax = channel_absmax(anchor, binding.value.args[1].value.numpy(), binding.value.attrs)
+    steps = source.unit * target.step
+    q.record.note_weight(source_name(binding.var), steps, float(absmax.max()))
+    return found, target
 
-    Row by row: a dense layer can have 10**8 weights, too many to hold as float64 at once.
+
+def _multiplied(layer: _Layer, end: Epilogue, target: Scale) -> Scaled:
+    """int8 weights, then a multiplication, or shifts where every factor is a power of two."""
+    low, high = end.limits(target)
+    ratio = layer.unit / target.step
+    rescale = requantizer(ratio, layer.bounds(), target.zero, low, high, layer.rest)
+    offset = per_position(rescale.offset, layer.bias.ndim)
+    rescale = dataclasses.replace(rescale, bound=int(layer.bounds(offset).max()))
+    return Scaled(MULTIPLY, layer.weight, layer.bias + offset, rescale, 0.0)
+
+
+def _cheapest(
+    q: Quantizer, anchor: Anchor, binding: relax.VarBinding, forms: list[Scaled]
+) -> Scaled:
+    """The form that the compiler expects to be fastest, which is noted in the record.
+
+    It is another one than the first only where it is clearly cheaper, and the first where the
+    machine takes none.
     """
-    ints = np.empty(weight.shape, "int8")
-    steps = np.broadcast_to(steps, weight.shape)
-    for row, values, step in zip(ints, weight, steps, strict=True):
-        scaled = np.rint(np.float64(values) / step)
-        row[...] = np.clip(scaled, -WEIGHT_HIGH, WEIGHT_HIGH)
-    return ints
+    attrs, name = binding.value.attrs, source_name(binding.var)
+    found = forms[0]
+    if len(forms) > 1:
+        shape = static_shape(binding.value.args[0])
+        costs = [q.policy.estimate(form.write(anchor, attrs, name), shape) for form in forms]
+        taken = [(c if i == 0 else c / MARGIN, i) for i, c in enumerate(costs) if c is not None]
+        found = forms[min(taken)[1] if taken else 0]
+    q.record.factors[name] = {"form": found.form, "error": found.error}
+    return found
 
 
-# ---------------------------------------------------------------- the handler
-def convert_layer(q: Quantizer, binding: relax.VarBinding) -> bool:
-    """A layer with its bias and clamps; int32 to float where nothing integer reads it."""
-    call, var = binding.value, binding.var
-    if not takes_layer(call):
-        return False
-    anchor = ANCHORS[op_name(call)]
-    data = q.value(call.args[0])
-    x = q.int8(data)
-    channels = static_shape(var)[anchor.axis]
-    end = follow(q, var, (anchor.axis % var.ty.ndim, channels))
-    layer = _layer(q, anchor, call, source_name(var), data, end)
-    if not end.clamps and q.leaves_as_float(end.last):
-        return _to_float(q, binding, anchor, layer, x, end)
-    rescale, exponent, proof = _rescale(q, layer, end)
-    q.note_weight(layer.name, np.ldexp(1.0, layer.exponents), layer.amax)
-    bias = layer.bias + (rescale.rounding if isinstance(rescale, Rescale) else rescale.offset)
-    out = anchor.write(q.write, x, layer.weight, bias, call.attrs, rescale, layer.name)
-    q.close_group(var, end.absorbed, out, Scale.power(exponent), proof)
+def _source(
+    q: Quantizer, anchor: Anchor, binding: relax.VarBinding, end: Epilogue, target: Scale
+) -> Source:
+    """The layer in steps of its result: weights as the model states them, or floats."""
+    call = binding.value
+    scale = q.scale(q.value(call.args[0]))
+    bias = end_bias(end, static_shape(binding.var)[anchor.axis])
+    low, high = end.limits(target)
+    return Source(
+        anchor,
+        call,
+        static_shape(binding.var),
+        _real_weights(q, call.args[1]) * (scale.step / target.step),
+        bias / target.step,
+        scale,
+        target.zero,
+        low,
+        high,
+    )
+
+
+def _real_weights(q: Quantizer, weight: GenericConst) -> np.ndarray:
+    """float64: integers times their steps where the model states them, along any axis."""
+    stated = q.constants.get(weight)
+    return np.asarray(weight.value.numpy(), np.float64) if stated is None else stated.real
+
+
+# ---------------------------------------------------------------- results that stay int32
+def _to_float(q: Quantizer, binding: relax.VarBinding, anchor: Anchor, end: Epilogue) -> bool:
+    call = binding.value
+    scale = q.scale(q.value(call.args[0]))
+    try:
+        layer = _layer(q, anchor, binding, scale, end)
+    except Unscalable as error:
+        return _digits_to_float(q, binding, anchor, end, error)
+    bound = int(layer.bounds().max())
+    proof = layer_proof(layer.name, layer.weight, layer.bias, bound, 0).checked()
+    x = q.int8(q.value(call.args[0]))
+    out = anchor.write(q.write, x, layer.weight, layer.bias, call.attrs, None, layer.name)
+    real = float_result(q, anchor, out, layer.unit, layer.name)
+    q.close_float_group(binding.var, end.absorbed, real, proof)
     return True
 
 
-def _rescale(
-    q: Quantizer, layer: _Layer, end: Epilogue
-) -> tuple[Rescale | FixedPoint, int, Accumulator]:
-    """The rescale of an accumulator, the exponent of its result, and the proof."""
-    amax, bound = q.ranges[end.last], layer.bound()
-    if layer.exponent.ndim:
-        return _channel_rescale(layer, amax, end)
-    exponent, shift = shift_to(int(layer.exponent), amax, bound, layer.name)
-    rescale = end.rescale(shift, exponent)
-    return rescale, exponent, layer.accumulator(rescale.rounding, shift).checked()
-
-
-def _channel_rescale(
-    layer: _Layer, amax: float, end: Epilogue
-) -> tuple[FixedPoint, int, Accumulator]:
-    """A right shift for each channel; behind one left shift if a result is finer than its
-    accumulator. Where that would leave int32, the result is coarser."""
-    exponent = scale_exponent(amax, layer.name)
-    if amax == 0:
-        exponent = min(exponent, int(layer.exponent.min()) + SILENT_SHIFT)
-    shifts = exponent - layer.exponent
-    if shifts.max() > MAX_SHIFT:
-        raise Unscalable(layer.name, TOO_FAR)
-    left = max(0, -int(shifts.min()))
-    excess = 0
-    while left > excess and layer.bound() << (left - excess) > INT32_HIGH // 2:
-        excess += 1
-    left, shifts = left - excess, shifts + left
-    rounding = np.where(shifts > 0, np.int64(1) << np.maximum(shifts - 1, 0), 0)
-    steps: list[tuple[str, np.ndarray]] = [("right_shift", shifts)]
-    if left:
-        steps = [("left_shift", np.array(left)), ("add", rounding), *steps]
-    offset = np.zeros_like(rounding) if left else rounding
-    exponent += excess
-    low, high = end.limits(Scale.power(exponent))
-    proof = layer.accumulator(offset, int(shifts.max()) if not left else -left).checked()
-    rescale = FixedPoint(offset, tuple(steps), low, high, proof.bound)
-    return rescale, exponent, proof
-
-
-def _to_float(
-    q: Quantizer,
-    binding: relax.VarBinding,
-    anchor: Anchor,
-    layer: _Layer,
-    x: relax.Expr,
-    end: Epilogue,
+def _digits_to_float(
+    q: Quantizer, binding: relax.VarBinding, anchor: Anchor, end: Epilogue, refused: Unscalable
 ) -> bool:
-    accumulator = layer.accumulator(0, 0).checked()
-    q.note_weight(layer.name, np.ldexp(1.0, layer.exponents), layer.amax)
-    attrs = binding.value.attrs
-    out = anchor.write(q.write, x, layer.weight, layer.bias, attrs, None, layer.name)
-    real = float_result(q, anchor, out, np.ldexp(1.0, layer.exponent), layer.name)
-    q.close_float_group(binding.var, end.absorbed, real, accumulator)
+    """Weights that no int8 with a scale of output channels describes, in two digits."""
+    call, name = binding.value, source_name(binding.var)
+    source = _source(q, anchor, binding, end, Scale(1.0))
+    scaled = as_int32(dataclasses.replace(source, saturates=False))
+    if scaled is None:
+        raise refused
+    found, unit = scaled
+    proof = layer_proof(name, found.weight, source.bias, found.rescale.bound, 0).checked()
+    x = q.int8(q.value(call.args[0]))
+    out = anchor.write(q.write, x, found.weight, found.bias, call.attrs, None, name)
+    real = float_result(q, anchor, out, np.array(unit), name)
+    q.record.factors[name] = {"form": found.form, "error": found.error * unit}
+    q.close_float_group(binding.var, end.absorbed, real, proof)
     return True
 
 
@@ -335,7 +253,60 @@ def float_result(
     return q.write.dequantize(out, steps, name, axis=anchor.axis % out.ty.ndim)
 
 
-def takes_layer(call: relax.Call) -> bool:
-    """Whether `call` is a layer that becomes integer."""
-    anchor = ANCHORS.get(op_name(call))
-    return anchor is not None and anchor.takes(call)
+# ---------------------------------------------------------------- constants
+def _layer(
+    q: Quantizer, anchor: Anchor, binding: relax.VarBinding, scale: Scale, end: Epilogue
+) -> _Layer:
+    call, name = binding.value, source_name(binding.var)
+    weight = call.args[1].value.numpy()
+    absmax = channel_absmax(anchor, weight, call.attrs)
+    bias = end_bias(end, len(absmax))
+    stated = q.constants.get(call.args[1])
+    if stated is None:
+        amax = q.ranges.get(end.last)
+        steps = q.policy.weight_steps(absmax, bias, scale.step, amax, name)
+        ints = int8_weight(weight, per_weight(anchor, steps, weight.shape, call.attrs))
+    else:
+        steps, ints = _stated_weights(anchor, stated, call.attrs, name)
+    unit = scale.step * steps
+    whole = np.rint(bias / unit).astype("int64")
+    if np.abs(whole).max(initial=0) >= 1 << 31:
+        raise Unscalable(name, "its bias exceeds int32 at the scale of its sums")
+    moved = whole
+    if scale.zero:
+        sums = border_sums(anchor, ints, call, static_shape(binding.var))
+        moved = per_position(whole, sums.ndim) - scale.zero * sums
+    q.record.note_weight(name, steps, float(absmax.max(initial=0)))
+    # only of a model that came so is it known what its runtime adds
+    rest = np.zeros(len(bias)) if stated is None else bias / unit - whole
+    taps = anchor.taps(magnitude(ints), call.attrs) * -INT8_LOW
+    return _Layer(name, ints, steps, moved, taps, unit, rest)
+
+
+def _stated_weights(
+    anchor: Anchor, stated: ConstantScale, attrs: Attrs, name: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Steps, () or [channels], and weights as the model has them.
+
+    The weights are int8; or int16 where a zero point leaves them beyond int8: two digits
+    (`int8_digits`), which give the same sums in two passes.
+
+    Raises:
+        Unscalable: the integers do not fit two digits, or a step is not for an output channel.
+    """
+    if np.abs(stated.ints).max(initial=0) > MOST_OF_TWO:
+        raise Unscalable(name, "its weights less their zero point exceed two int8 digits")
+    if stated.axis not in (None, anchor.weight_axis):
+        raise Unscalable(
+            name,
+            Refusal(
+                "its weights have a scale for each index of axis",
+                f"{stated.axis}",
+                f"a sum can be scaled by output channel (axis {anchor.weight_axis})",
+                "quantize them so, or with one scale",
+            ),
+        )
+    steps = stated.steps
+    if steps.ndim and anchor.shares_axis:
+        steps = np.tile(steps, int(attrs.groups))
+    return steps, stated.ints.astype("int8" if stated.is_int8 else "int16")

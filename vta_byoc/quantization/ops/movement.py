@@ -2,90 +2,100 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+import numpy as np
 from tvm import relax
 
-from vta_byoc.ir.bindings import is_float32, op_name
-from vta_byoc.quantization.ops.elementwise import moves_as_int8
-from vta_byoc.quantization.scales import MAX_SHIFT, Rescale, Scale
+from vta_byoc.ir.bindings import SEPARATOR, is_float32, op_name, static_shape
+from vta_byoc.quantization.fused_ops import follow
+from vta_byoc.quantization.groups import moves_as_int8, rescaled
+from vta_byoc.quantization.quantizer import Quantizer, integer_op
 
-if TYPE_CHECKING:
-    from vta_byoc.quantization.rewriter import Quantizer
-
-COPIES = frozenset(
-    f"relax.{name}"
-    for name in (
-        "broadcast_to",
-        "concat",
-        "expand_dims",
-        "flatten",
-        "permute_dims",
-        "reshape",
-        "split",
-        "squeeze",
-        "strided_slice",
-    )
+COPIES = (
+    "relax.broadcast_to",
+    "relax.expand_dims",
+    "relax.flatten",
+    "relax.permute_dims",
+    "relax.reshape",
+    "relax.split",
+    "relax.squeeze",
+    "relax.strided_slice",
 )
-"""Operators that give their elements another place and nothing else."""
-MOVES = COPIES - {"relax.concat"} | {
-    f"relax.{name}"
-    for name in (
-        "flip",
-        "max",
-        "min",
-        "nn.max_pool2d",
-        "nn.pad",
-        "nn.pixel_shuffle",
-        "repeat",
-        "take",
-        "tile",
-    )
-}
+"""Operators on one tensor that give its elements another place and do nothing else."""
+SELECTIONS = (
+    "relax.flip",
+    "relax.max",
+    "relax.min",
+    "relax.nn.max_pool2d",
+    "relax.nn.pad",
+    "relax.nn.pixel_shuffle",
+    "relax.repeat",
+    "relax.take",
+    "relax.tile",
+)
 """Operators on one tensor whose results hold only values of the tensor, and zero."""
 
 
+@integer_op(*COPIES, copies=True)
+@integer_op(*SELECTIONS)
 def convert_move(q: Quantizer, binding: relax.VarBinding) -> bool:
-    """The same operator on int8."""
+    """The same operator on int8; padding writes the zero point."""
     call = binding.value
     if not is_float32(call.args[0]) or not moves_zero(call):
         return False
     value = q.value(call.args[0])
     if not moves_as_int8(q, binding, value):
         return False
+    scale = q.scale(value)
     args = [q.int8(value), *(q.plain(arg) for arg in call.args[1:])]
     moved = relax.Call(call.op, args, call.attrs, call.ty_args)
-    out = q.write.emit(moved, binding.var.name)
-    q.set_int8(binding.var, out, value.scale, value.amax)
+    is_pad = op_name(call) == "relax.nn.pad" and scale.zero != 0
+    name = f"{binding.var.name}{SEPARATOR}moved" if is_pad else binding.var.name
+    out = q.write.emit(moved, name)
+    if is_pad:
+        out = q.write.offset(out, _border(call, scale.zero), binding.var.name)
+    q.set_int8(binding.var, out, scale, value.amax)
     return True
 
 
 def moves_zero(call: relax.Call) -> bool:
-    """Padding is data movement only if it pads with zero."""
+    """Whether `call` only moves elements, and zero: padding does if it pads with zero."""
     if op_name(call) != "relax.nn.pad":
         return True
     return str(call.attrs.pad_mode) == "constant" and float(call.attrs.pad_value) == 0
 
 
+def _border(call: relax.Call, zero: int) -> np.ndarray:
+    """`zero` where padding was written, 0 elsewhere; 1 long along axes that are not padded."""
+    widths = np.reshape([int(width) for width in call.attrs.pad_width], (-1, 2))
+    shape = [
+        size if any(w) else 1 for size, w in zip(static_shape(call.args[0]), widths, strict=True)
+    ]
+    return np.pad(np.zeros(shape, "int64"), widths, constant_values=zero)
+
+
+@integer_op("relax.concat", copies=True)
 def convert_concat(q: Quantizer, binding: relax.VarBinding) -> bool:
-    """Concatenation at the coarsest scale of the inputs; the others are rescaled."""
+    """Concatenation at one scale; inputs at other scales are rescaled.
+
+    It is the scale that the model states for the result, or else the coarsest of the inputs.
+    """
     call = binding.value
     whole = q.value(call.args[0])
     if whole.fields is None or not is_float32(binding.var):
         return False
     if not moves_as_int8(q, binding, whole):
         return False
-    values = [q.int8(item) for item in whole.fields]
-    exponent = max(item.scale.exponent for item in whole.fields)
+    end = follow(q, binding.var, clamps=True)
+    if end.clamps:
+        end = follow(q, binding.var, clamps=False)
+    scales = [q.scale(item) for item in whole.fields]
+    target = end.scale or max(scales, key=lambda scale: scale.step)
     parts = [
-        _rescaled(q, x, exponent - item.scale.exponent, f"{binding.var.name}__part{i}")
-        for i, (x, item) in enumerate(zip(values, whole.fields, strict=True))
+        rescaled(q, item, target, f"{binding.var.name}{SEPARATOR}part{i}")
+        for i, item in enumerate(whole.fields)
     ]
     moved = relax.op.concat(parts, axis=call.attrs.axis)
     out = q.write.emit(moved, binding.var.name)
-    q.set_int8(binding.var, out, Scale.power(exponent))
+    q.absorbed.update(end.absorbed)
+    q.set_int8(end.last, out, target)
     return True
-
-
-def _rescaled(q: Quantizer, x: relax.Expr, shift: int, name: str) -> relax.Expr:
-    return q.write.rescale(x, Rescale(min(shift, MAX_SHIFT)), name) if shift else x

@@ -1,37 +1,88 @@
-"""Means and average pooling as integers: sums, one multiplication, a rescale."""
+"""Means and average pooling as integers: sums, one multiplication, a shift."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import relax
 from tvm.ir import Attrs
 
 from vta_byoc.ir.bindings import is_float32, op_name, source_name, static_shape
-from vta_byoc.quantization.fused_ops import Epilogue
-from vta_byoc.quantization.scales import Accumulator, MeanScale, Scale, mean_scale
+from vta_byoc.quantization.fused_ops import follow
+from vta_byoc.quantization.groups import close, result_scale
+from vta_byoc.quantization.linear import Linear, Operand, linear
+from vta_byoc.quantization.policy import Policy
+from vta_byoc.quantization.quantizer import Quantizer, integer_op
+from vta_byoc.quantization.requantize import requantizer
+from vta_byoc.quantization.scales import INT8_HIGH, INT8_LOW, MULTIPLIER_BITS, Scale
 
-if TYPE_CHECKING:
-    from vta_byoc.quantization.rewriter import Quantizer
+FIX = "pool in two steps"
 
 
+# ---------------------------------------------------------------- means
+@integer_op("relax.mean", "relax.nn.adaptive_avg_pool2d", asks=lambda q, binding: True)
 def convert_mean(q: Quantizer, binding: relax.VarBinding) -> bool:
     """Mean over any axes, and adaptive average pooling to 1 x 1."""
     call = binding.value
     axes = mean_axes(call)
-    if axes is None:
+    data = q.value(call.args[0])
+    if axes is None or not (q.is_ready(data) or data.is_input):
         return False
+    end, scale = follow(q, binding.var), q.scale(data)
+    target = result_scale(q, end, scale.step, -INT8_LOW)
     shape = static_shape(call.args[0])
-    scale = _scale(q, binding, [math.prod(shape[axis] for axis in axes)])
-    if scale is None:
-        return False
+    count = math.prod(shape[axis] for axis in axes)
+    ratio = np.array(scale.step / target.step / count)
     keepdims = bool(getattr(call.attrs, "keepdims", True))
-    x, name = q.int8(q.value(call.args[0])), source_name(binding.var)
-    _close(q, binding, q.write.mean(x, axes, keepdims, scale, name), scale)
-    return True
+    name = source_name(binding.var)
+    if q.policy.cuts_sums:
+        bound = np.array((abs(scale.zero) - INT8_LOW) * count)
+        rescale = requantizer(ratio, bound, target.zero, *end.limits(target))
+        total = q.write.sum(q.int8(data), axes, keepdims, name)
+        out = q.write.fixed_point(total, rescale.plus(-scale.zero * count), (), name)
+        return close(q, binding, end, out, target, rescale, FIX)
+    limits = end.limits(target)
+    found = averages(q.policy, ratio, scale, np.array(count), target.zero, *limits)
+    if found is None:
+        return False
+    total = q.write.sum(q.int8(data), axes, keepdims, name)
+    return close(q, binding, end, q.write.scaled_sums(total, found, name), target, found, FIX)
+
+
+def averages(
+    policy: Policy,
+    ratio: np.ndarray,
+    scale: Scale,
+    inside: np.ndarray,
+    zero: int = 0,
+    low: int = INT8_LOW,
+    high: int = INT8_HIGH,
+) -> Linear | None:
+    """How sums of int8 values at `scale` become their means.
+
+    Args:
+        policy: says how long the factors may be.
+        ratio: what a sum is multiplied by, in steps of the result: () or by position.
+        scale: of the values.
+        inside: how many values a sum has, () or by position; any has the room of the largest.
+        zero: zero point of the result.
+        low: the least result.
+        high: the largest result.
+
+    Returns:
+        None where less than 8 bits of the ratio are left and it is not exact: then an integer mean
+        would be worse than a float one.
+    """
+    term = Operand(ratio, 0, -INT8_LOW * int(inside.max()))
+    lost = -scale.zero * inside * ratio
+    found = linear([term], lost, zero, low, high, policy.sums)
+    factors = found.factors[0]
+    is_exact = bool((np.ldexp(ratio, found.shift) == factors).all())
+    if np.abs(factors).min() < 1 << (MULTIPLIER_BITS - 1) and not is_exact:
+        return None
+    return found.reduced()
 
 
 def mean_axes(call: relax.Call) -> list[int] | None:
@@ -46,51 +97,46 @@ def mean_axes(call: relax.Call) -> list[int] | None:
     return [2, 3] if sizes == [1, 1] and str(call.attrs.layout) == "NCHW" else None
 
 
-def convert_avg_pool2d(q: Quantizer, binding: relax.VarBinding) -> bool:
-    """avg_pool2d NCHW; where padding does not count, the divisor depends on the position."""
-    call = binding.value
-    if not takes_avg_pool2d(call):
-        return False
-    padding = whole_padding(call.attrs, static_shape(call.args[0]), static_shape(binding.var))
-    counts = window_counts(call.attrs, static_shape(call.args[0]), static_shape(binding.var))
-    sizes, index = np.unique(counts, return_inverse=True)
-    scale = _scale(q, binding, [int(size) for size in sizes])
-    if scale is None:
-        return False
-    multipliers = np.array(scale.multipliers[0])
-    if len(sizes) > 1:
-        multipliers = np.array(scale.multipliers)[index].reshape(1, 1, *counts.shape)
-    x, name = q.int8(q.value(call.args[0])), source_name(binding.var)
-    out = q.write.avg_pool2d(x, call.attrs, padding, multipliers, scale.rescale, name)
-    _close(q, binding, out, scale)
-    return True
-
-
+# ---------------------------------------------------------------- averages over windows
 def takes_avg_pool2d(call: relax.Call) -> bool:
     """Whether this average pooling has the layout of the dialect."""
     layouts = {str(call.attrs.layout), str(call.attrs.out_layout) or "NCHW"}
     return layouts == {"NCHW"} and is_float32(call.args[0])
 
 
-def _scale(q: Quantizer, binding: relax.VarBinding, counts: list[int]) -> MeanScale | None:
-    """Multipliers for means of `counts` values; None if the operator stays float."""
-    data = q.value(binding.value.args[0])
-    if not (q.is_ready(data) or data.is_input):
-        return None
-    amax = q.ranges[binding.var]
-    return mean_scale(counts, q.scale(data).exponent, amax, source_name(binding.var))
+@integer_op("relax.nn.avg_pool2d", asks=lambda q, binding: takes_avg_pool2d(binding.value))
+def convert_avg_pool2d(q: Quantizer, binding: relax.VarBinding) -> bool:
+    """avg_pool2d of NCHW.
+
+    Where padding does not count, the divisor depends on the position; with a zero point, what is
+    subtracted does, too.
+    """
+    call = binding.value
+    data = q.value(call.args[0])
+    if not takes_avg_pool2d(call) or not (q.is_ready(data) or data.is_input):
+        return False
+    end, scale = follow(q, binding.var), q.scale(data)
+    target = result_scale(q, end, scale.step, -INT8_LOW)
+    shapes = static_shape(call.args[0]), static_shape(binding.var)
+    counts = window_counts(call.attrs, *shapes)
+    inside = window_counts(call.attrs, *shapes, include_pad=False)
+    ratio = scale.step / target.step / _plane(counts)
+    limits = end.limits(target)
+    found = averages(q.policy, ratio, scale, _plane(inside), target.zero, *limits)
+    if found is None:
+        return False
+    padding, name = whole_padding(call.attrs, *shapes), source_name(binding.var)
+    total = q.write.window_sums(q.int8(data), call.attrs, padding, name)
+    return close(q, binding, end, q.write.scaled_sums(total, found, name), target, found, FIX)
 
 
-def _close(q: Quantizer, binding: relax.VarBinding, out: relax.Var, scale: MeanScale) -> None:
-    name = source_name(binding.var)
-    accumulator = Accumulator(name, scale.bound, scale.rescale.shift, "pool in two steps")
-    end = Epilogue(binding.var)
-    q.close_group(
-        binding.var, end.absorbed, out, Scale.power(scale.exponent), accumulator.checked()
-    )
+def _plane(counts: np.ndarray) -> np.ndarray:
+    """One number, or one for each position as (1, 1, OH, OW)."""
+    if (counts == counts.reshape(-1)[0]).all():
+        return np.array(counts.reshape(-1)[0])
+    return counts.reshape(1, 1, *counts.shape)
 
 
-# ---------------------------------------------------------------- windows
 def _extents(attrs: Attrs) -> list[int]:
     """Height and width that one window spans."""
     sizes = zip(attrs.pool_size, attrs.dilation, strict=True)
@@ -110,8 +156,11 @@ def whole_padding(attrs: Attrs, data: Sequence[int], out: Sequence[int]) -> list
 def window_counts(
     attrs: Attrs, data: Sequence[int], out: Sequence[int], *, include_pad: bool | None = None
 ) -> np.ndarray:
-    """The divisor at every position, int64 (OH, OW): what lies inside the input, or inside the
-    padded input. What ceil mode adds never counts. `include_pad` None: as the operator counts."""
+    """The divisor at every position, int64 (OH, OW), or (1, 1) where it is the same everywhere.
+
+    It is the number of taps inside the input, or inside the padded input with `include_pad` (None:
+    as the operator counts). What ceil mode adds never counts.
+    """
     padded = bool(attrs.count_include_pad if include_pad is None else include_pad)
     inside = []
     for axis in range(2):

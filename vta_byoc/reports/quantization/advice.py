@@ -9,28 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from vta_byoc.reports.quantization.report import Operator
+from vta_byoc.reports.quantization.operator_noise import Advice, Operator
 
 ENOUGH_DB = 40.0
 """An operator that adds less noise than this needs advice about saturation and silence only."""
-
-
-@dataclass(frozen=True)
-class Advice:
-    """What to try against the noise of an operator, and why.
-
-    Attributes:
-        rule: the name of the rule.
-        cause: what was measured.
-        step: what to try.
-    """
-
-    rule: str
-    cause: str
-    step: str
 
 
 @dataclass(frozen=True)

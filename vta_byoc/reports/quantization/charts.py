@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from vta_byoc.base.json_types import JsonObject
 from vta_byoc.quantization.scales import INT8_LOW
 from vta_byoc.reports.chart_text import NAME_LENGTH, Chart, distinct, plain
-from vta_byoc.reports.quantization.report import Operator
+from vta_byoc.reports.quantization.operator_noise import Operator
 from vta_byoc.reports.quantization.text import (
     decibel_text,
     saturation_text,

@@ -15,82 +15,18 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 import tvm
 
-from vta_byoc.base.json_types import Json, JsonObject
+from vta_byoc.base.json_types import JsonObject
 from vta_byoc.ir.bindings import source_name, static_shape
 from vta_byoc.ir.observe import Observer
 from vta_byoc.quantization import qdq
-from vta_byoc.quantization.calibration.model_samples import checked
-from vta_byoc.quantization.calibration.samples import Progress, Sample
+from vta_byoc.quantization.calibration.samples import Progress, Sample, checked_samples
 from vta_byoc.quantization.float_layers import FloatLayer, float_layers
-from vta_byoc.reports.quantization.advice import Advice, advice
+from vta_byoc.reports.quantization.advice import advice
+from vta_byoc.reports.quantization.operator_noise import Operator, json_value
 from vta_byoc.validation.noise import Measures, Tally, WeightMeasures, layer_macs, weight_measures
 from vta_byoc.validation.tensor_pairs import Pair, paired, quantization_record, tensor_pairs
 
 __all__ = ["Operator", "QuantizationReport", "quantization_report"]
-
-
-@dataclass(frozen=True)
-class Operator:
-    """One operator (or group of operators) of the quantized module.
-
-    Attributes:
-        name: of the operator that begins the group.
-        operators: source names of the group; the last one's result is compared.
-        kind: "input", "layer" (with weights), "operator", "move" (moves int8 values), "float".
-        shape: of the result.
-        scale, zero_point: of an int8 result; None for float32.
-        inputs: names of the operators whose results it reads.
-        input_sqnr: of the worst of these, in dB; infinite without any.
-        harm: its part of the noise that all operators add, each measured as a share of its own
-            signal: 0 to 1. What an operator adds counts where it is added.
-        macs: multiply-accumulates of a layer.
-        advice: what the measures say and what to try.
-    """
-
-    name: str
-    operators: tuple[str, ...]
-    kind: str
-    shape: tuple[int, ...]
-    scale: float | None
-    zero_point: int | None
-    inputs: tuple[str, ...]
-    measures: Measures
-    input_sqnr: float
-    harm: float
-    macs: int = 0
-    weights: WeightMeasures | None = None
-    advice: tuple[Advice, ...] = ()
-
-    @property
-    def drop(self) -> float:
-        """By how many dB the result is worse than the worst input.
-
-        It is negative where the operator averages errors out, and NaN where one of both is not a
-        number.
-        """
-        sqnr = self.measures.sqnr
-        if math.isinf(self.input_sqnr):
-            return 0.0 if math.isinf(sqnr) else math.nan
-        return -math.inf if math.isinf(sqnr) else self.input_sqnr - sqnr
-
-    def to_json(self) -> JsonObject:
-        """For `--json`: docs/quantization-report.md explains the keys, which do not change."""
-        found = asdict(self)
-        measures = found.pop("measures")
-        levels = measures.pop("levels")
-        merged = {**found, **measures, "drop": self.drop, "levels": levels}
-        return {key: _json(value) for key, value in merged.items()}
-
-
-def _json(value: Json) -> Json:
-    """Infinite becomes the text "exact", which no measure of an error is; NaN becomes null."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else "exact"
-    if isinstance(value, dict):
-        return {key: _json(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_json(item) for item in value]
-    return value
 
 
 @dataclass(frozen=True)
@@ -149,9 +85,9 @@ class QuantizationReport:
         return {
             "samples": self.samples,
             "compared_with": "the model as it came" if self.came_quantized else "float",
-            "results": {op.name: _json(op.measures.sqnr) for op in self.results},
+            "results": {op.name: json_value(op.measures.sqnr) for op in self.results},
             "most_harmful": [op.name for op in self.harmful],
-            "remedies": [_json(asdict(remedy)) for remedy in self.remedies],
+            "remedies": [json_value(asdict(remedy)) for remedy in self.remedies],
             "silent": self.silent,
             "operators": [op.to_json() for op in self.operators],
         }
@@ -190,7 +126,7 @@ def quantization_report(
         held.clear()
 
     observer, count = Observer(both, tensors, receive), 0
-    for arrays in checked(mod, samples, progress):
+    for arrays in checked_samples(mod, samples, progress):
         observer.run(arrays.values())
         count += 1
     came_quantized = qdq.is_quantized(mod)

@@ -7,7 +7,8 @@ import math
 from rich.console import Console
 
 from vta_byoc.base.quantities import count
-from vta_byoc.reports.quantization.report import Operator, QuantizationReport, Remedy
+from vta_byoc.reports.quantization.operator_noise import Operator
+from vta_byoc.reports.quantization.report import QuantizationReport, Remedy
 from vta_byoc.reports.tables import plain_table, print_lines
 
 SHOWN = 12

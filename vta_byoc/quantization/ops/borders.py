@@ -12,7 +12,7 @@ from tvm import relax
 from tvm.ir import Attrs
 
 from vta_byoc.ir.bindings import static_shape
-from vta_byoc.quantization.ops.layers import Anchor
+from vta_byoc.quantization.ops.anchors import Anchor
 
 
 def per_position(values: np.ndarray, rank: int) -> np.ndarray:
@@ -23,8 +23,10 @@ def per_position(values: np.ndarray, rank: int) -> np.ndarray:
 def border_sums(
     anchor: Anchor, weight: np.ndarray, call: relax.Call, out: tuple[int, ...]
 ) -> np.ndarray:
-    """The sum of the weights whose taps lie inside the input: int64 [channels] where it is the
-    same everywhere, else [channels, positions ...]."""
+    """The sum of the weights whose taps lie inside the input, int64.
+
+    Its shape is [channels] where it is the same everywhere, else [channels, positions ...].
+    """
     attrs, rank = call.attrs, weight.ndim - 2
     if rank == 0:
         return weight.astype("int64").sum(axis=0)

@@ -1,0 +1,78 @@
+"""What conversions share: the scale of a group's result, its proof, and changes of scale."""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax
+
+from vta_byoc.ir.bindings import source_name
+from vta_byoc.quantization.fused_ops import Epilogue
+from vta_byoc.quantization.linear import Linear, Operand, linear
+from vta_byoc.quantization.quantizer import Quantizer
+from vta_byoc.quantization.requantize import FixedPoint
+from vta_byoc.quantization.scales import INT8_HIGH, INT8_LOW, Accumulator, Scale
+from vta_byoc.quantization.value import Value
+
+ALL = (INT8_LOW, INT8_HIGH)
+"""The limits of a result that nothing clamps."""
+
+
+def moves_as_int8(q: Quantizer, binding: relax.VarBinding, value: Value) -> bool:
+    """Whether an operator that keeps the scale of its input `value` becomes integer.
+
+    It does if the input is an integer, or if something integer reads the result.
+    """
+    return q.is_ready(value) or q.wants_int8(binding.var)
+
+
+def result_scale(q: Quantizer, end: Epilogue, unit: np.ndarray | float, bound: int) -> Scale:
+    """The scale of a group's result: what the model states, or else what the policy chooses.
+
+    The policy chooses for an accumulator of so many `unit`, () or [channels], up to `bound`.
+
+    Raises:
+        Unscalable: the range of the result is not known, or out of reach.
+    """
+    if end.scale is not None:
+        return end.scale
+    amax, name = q.ranges[end.last], source_name(end.last)
+    return q.policy.result(amax, np.asarray(unit, np.float64), bound, name)
+
+
+def close(
+    q: Quantizer,
+    binding: relax.VarBinding,
+    end: Epilogue,
+    out: relax.Var,
+    target: Scale,
+    found: Linear | FixedPoint,
+    fix: str,
+) -> bool:
+    """Store the result of the group that `binding` begins, with its proof; True.
+
+    Raises:
+        VTAError: the accumulator could leave int32; `fix` says what the user can do.
+    """
+    proof = Accumulator(source_name(binding.var), found.bound, found.shift, fix).checked()
+    q.close_group(binding.var, end.absorbed, out, target, proof)
+    return True
+
+
+def requantized(
+    q: Quantizer,
+    x: relax.Expr,
+    scale: Scale,
+    target: Scale,
+    limits: tuple[int, int],
+    name: str,
+) -> tuple[relax.Var, Linear]:
+    """int8 at `scale` as int8 at `target`, saturated to `limits`."""
+    ratio = Operand(np.array(scale.step / target.step), scale.zero)
+    found = linear([ratio], 0.0, target.zero, *limits, q.policy.terms)
+    return q.write.linear(None, [x], found, name), found
+
+
+def rescaled(q: Quantizer, value: Value, target: Scale, name: str) -> relax.Expr:
+    """A value as int8 at `target`."""
+    x = q.int8(value)
+    return x if value.scale == target else requantized(q, x, value.scale, target, ALL, name)[0]

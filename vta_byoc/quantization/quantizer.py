@@ -1,0 +1,307 @@
+"""What conversions see: the quantizer that they read from and write with, and their table.
+
+A conversion registers itself for its operators:
+
+    @integer_op("relax.nn.relu", "relax.clip")
+    def convert_clamp(q: Quantizer, binding: relax.VarBinding) -> bool: ...
+
+`ops.table` imports every module of `ops`, so that a new one needs no line anywhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.ir import Call, GenericConst, Tuple
+
+from vta_byoc.ir.bindings import (
+    SEPARATOR,
+    is_float32,
+    op_name,
+    source_name,
+    straight_bindings,
+    users_of,
+)
+from vta_byoc.quantization.dialect import DialectWriter
+from vta_byoc.quantization.policy import Policy
+from vta_byoc.quantization.qdq import ConstantScale
+from vta_byoc.quantization.record import Record
+from vta_byoc.quantization.scales import Accumulator, Scale, Unscalable, quantized
+from vta_byoc.quantization.value import UNKNOWN_RANGE, Ranges, Value
+
+
+# ---------------------------------------------------------------- the table
+def asks_if_wanted(q: Quantizer, binding: relax.VarBinding) -> bool:
+    """Whether the readers of an operator that takes its data as it comes ask for int8."""
+    return q.wants_int8(binding.var)
+
+
+Convert = Callable[["Quantizer", relax.VarBinding], bool]
+
+
+@dataclass(frozen=True)
+class IntegerOp:
+    """How an operator becomes integer.
+
+    Attributes:
+        convert: gets the quantizer and the operator's binding, writes the integer form, stores
+            the result's value and returns True; or it writes nothing that is read and returns
+            False, or raises Unscalable, and the operator stays float.
+        asks: whether the operator will read its data as int8, now that nobody asked for its
+            result yet.
+        copies: whether it gives its elements another place and does nothing else.
+        stated: whether it is a quantize or dequantize of the model, which says a scale.
+    """
+
+    convert: Convert
+    asks: Convert = asks_if_wanted
+    copies: bool = False
+    stated: bool = False
+
+
+OPERATORS: dict[str, IntegerOp] = {}
+"""Operator -> how it becomes integer; complete once `ops.table` is imported."""
+
+
+def integer_op(
+    *names: str, asks: Convert = asks_if_wanted, copies: bool = False, stated: bool = False
+) -> Callable[[Convert], Convert]:
+    """Register the decorated conversion for the operators `names`; see `IntegerOp`."""
+
+    def register(convert: Convert) -> Convert:
+        for name in names:
+            assert name not in OPERATORS, f"{name} has two conversions"
+            OPERATORS[name] = IntegerOp(convert, asks, copies, stated)
+        return convert
+
+    return register
+
+
+# ---------------------------------------------------------------- the quantizer
+class Quantizer:
+    """The float `main`, what its variables have become so far, and the writer of the result."""
+
+    def __init__(
+        self,
+        mod: tvm.IRModule,
+        ranges: Mapping[relax.Var, float],
+        policy: Policy,
+        keep_float: frozenset[relax.Var] = frozenset(),
+        constants: Mapping[GenericConst, ConstantScale] | None = None,
+    ) -> None:
+        """Start with nothing converted.
+
+        Args:
+            mod: the float module.
+            ranges: tensor -> its largest magnitude, where it is known.
+            policy: chooses the scales.
+            keep_float: results of operators that stay float.
+            constants: float constant -> the integers and scale that the model states for it.
+        """
+        self.main = mod["main"]
+        self.ranges = Ranges(ranges)
+        self.policy = policy
+        self.keep_float = keep_float
+        self.constants = constants or {}
+        self.bindings = straight_bindings(self.main)
+        self._kinds = {b.var: op_name(b.value) for b in self.bindings}
+        self.users = users_of(self.main)
+        self.write = DialectWriter()
+        self.record = Record()
+        self.values: dict[relax.Var, Value] = {}
+        self.absorbed: set[relax.Var] = set()
+        self._wanted: dict[relax.Var, bool] = {}
+        self._readers: dict[relax.Var, frozenset[str]] = {}
+
+    def entry(self, binding: relax.VarBinding) -> IntegerOp | None:
+        """How the operator becomes integer; None if it has to stay float."""
+        if binding.var in self.keep_float:
+            return None
+        found = OPERATORS.get(op_name(binding.value))
+        is_dropped = found is not None and found.stated and not self.policy.keeps_stated
+        return None if is_dropped else found
+
+    # ------------------------------------------------------------ reading
+    def value(self, expr: relax.Expr) -> Value:
+        """The value of an argument: a variable, a constant or a tuple of them."""
+        if isinstance(expr, relax.Var):
+            return self.values[expr]
+        if isinstance(expr, Tuple):
+            return Value("tuple", fields=[self.value(item) for item in expr.fields])
+        amax = float(np.abs(expr.value.numpy()).max(initial=0)) if is_float32_const(expr) else None
+        return Value("constant", amax, expr)
+
+    def plain(self, expr: relax.Expr) -> relax.Expr:
+        """The argument as the float module has it; dequantized where only int8 exists."""
+        return self.plain_value(self.value(expr))
+
+    def plain_value(self, value: Value) -> relax.Expr:
+        """The value as the float module has it; dequantized where only int8 exists."""
+        if value.fields is not None:
+            return relax.Tuple([self.plain_value(item) for item in value.fields])
+        ints = value.int8
+        if value.plain is None and ints is not None and isinstance(ints.ty, relax.TupleType):
+            items = range(len(ints.ty.fields))
+            parts = [self.write.emit(relax.TupleGetItem(ints, i), value.name) for i in items]
+            value.plain = relax.Tuple([self._dequantized(part, value) for part in parts])
+        elif value.plain is None and value.dtype == "uint8":
+            value.plain = self.write.to_uint8(value.int8, f"{value.name}{SEPARATOR}uint8")
+        elif value.plain is None and value.dtype == "int8":
+            value.plain = value.int8
+        elif value.plain is None:
+            value.plain = self._dequantized(value.int8, value)
+        return value.plain
+
+    def _dequantized(self, item: relax.Expr, value: Value) -> relax.Var:
+        return self.write.dequantize(item, value.scale, f"{value.name}{SEPARATOR}float")
+
+    def int8(self, value: Value) -> relax.Expr:
+        """The value as int8, quantized at its own scale if it is not yet."""
+        if value.int8 is not None:
+            return value.int8
+        value.scale = self.scale(value)
+        if isinstance(value.plain, GenericConst):
+            array = quantized(value.plain.value.numpy(), value.scale)
+            value.int8 = relax.const(array.astype("int8"))
+            return value.int8
+        name = f"{value.name}{SEPARATOR}int8"
+        value.int8 = self.write.quantize(value.plain, value.scale, name)
+        self.record.note_tensor(value.int8.name, value.scale, value.amax)
+        return value.int8
+
+    def as_int8(self, value: Value) -> relax.Expr:
+        """An integer of the source module, int8 or uint8, as int8."""
+        if value.int8 is None:
+            assert value.plain is not None
+            name = f"{value.name}{SEPARATOR}int8"
+            is_uint8 = str(value.plain.ty.dtype) == "uint8"
+            value.int8 = self.write.from_uint8(value.plain, name) if is_uint8 else value.plain
+        return value.int8
+
+    def is_ready(self, value: Value) -> bool:
+        """Whether the value, or an element of it, exists as int8 in the first place."""
+        if value.fields is not None:
+            return any(self.is_ready(item) for item in value.fields)
+        return value.is_native
+
+    def scale(self, value: Value) -> Scale:
+        """The scale that `int8` gives the value, without writing anything.
+
+        Raises:
+            Unscalable: nobody knows how large the value gets.
+        """
+        if value.int8 is not None:
+            return value.scale
+        if value.amax is None:
+            raise Unscalable(value.name, UNKNOWN_RANGE)
+        return self.policy.scale(value.amax, value.name)
+
+    def only_user(self, var: relax.Var) -> relax.VarBinding | None:
+        """The one binding that reads `var`, if nothing else does and it may be integer."""
+        users = self.users.get(var, [])
+        user = users[0] if len(users) == 1 else None
+        return None if user is None or user.var in self.keep_float else user
+
+    def wants_int8(self, var: relax.Var) -> bool:
+        """Whether an integer operator will read `var`, directly or through data movement."""
+        if var not in self._wanted:
+            self._wanted[var] = any(
+                user is not None and self._asks_for_int8(user) for user in self.users.get(var, [])
+            )
+        return self._wanted[var]
+
+    def _asks_for_int8(self, user: relax.VarBinding) -> bool:
+        """Whether `user` will read its data as int8, now that nobody asked for its result yet."""
+        if not isinstance(user.value, Call):
+            return self.wants_int8(user.var)
+        entry = self.entry(user)
+        return entry is not None and entry.asks(self, user)
+
+    def readers(self, var: relax.Var) -> frozenset[str]:
+        """What reads `var`, directly or through copies: "result", "float", "integer"."""
+        if var not in self._readers:
+            kinds: set[str] = set()
+            for user in self.users.get(var, []):
+                kinds |= {"result"} if user is None else self._kinds_of_reader(user)
+            self._readers[var] = frozenset(kinds)
+        return self._readers[var]
+
+    def _kinds_of_reader(self, user: relax.VarBinding) -> frozenset[str]:
+        """What `user` is, "float" or "integer".
+
+        Copies, and whatever is no operator, are of the kinds of their own readers.
+        """
+        known = OPERATORS.get(op_name(user.value))
+        if not isinstance(user.value, Call) or (known is not None and known.copies):
+            return self.readers(user.var)
+        return frozenset({"float" if self.entry(user) is None else "integer"})
+
+    def leaves_as_float(self, var: relax.Var) -> bool:
+        """Whether only float operators and the results of the model read `var`."""
+        return "integer" not in self.readers(var)
+
+    def feeds_floats(self, var: relax.Var) -> bool:
+        """Whether only float operators read `var`."""
+        return self.readers(var) == {"float"}
+
+    # ------------------------------------------------------------ writing
+    def set_int8(
+        self, var: relax.Var, out: relax.Var, scale: Scale, amax: float | None = None
+    ) -> None:
+        """`out` is what `var` has become: int8 at `scale`."""
+        amax = self.ranges.get(var, amax)
+        if isinstance(out.ty, relax.TensorType):
+            self.record.note_tensor(out.name, scale, amax)
+        dtype = str(var.ty.dtype) if isinstance(var.ty, relax.TensorType) else "float32"
+        self.values[var] = Value(
+            source_name(var), amax, int8=out, scale=scale, is_native=True, dtype=dtype
+        )
+
+    def close_group(
+        self,
+        first: relax.Var,
+        absorbed: tuple[relax.Var, ...],
+        out: relax.Var,
+        scale: Scale,
+        accumulator: Accumulator,
+    ) -> None:
+        """`out`, int8, is the group that `first` begins and that holds `absorbed`."""
+        self._note_group(first, absorbed, out, accumulator)
+        self.set_int8((first, *absorbed)[-1], out, scale)
+
+    def close_float_group(
+        self,
+        first: relax.Var,
+        absorbed: tuple[relax.Var, ...],
+        out: relax.Var,
+        accumulator: Accumulator,
+    ) -> None:
+        """The same for a group that ends in float32."""
+        self._note_group(first, absorbed, out, accumulator)
+        last = (first, *absorbed)[-1]
+        self.values[last] = Value(source_name(first), self.ranges.get(last), out)
+
+    def _note_group(
+        self,
+        first: relax.Var,
+        absorbed: tuple[relax.Var, ...],
+        out: relax.Var,
+        accumulator: Accumulator,
+    ) -> None:
+        self.absorbed.update(absorbed)
+        proof = {"bound": accumulator.bound, "shift": accumulator.shift}
+        self.record.accumulators[out.name] = proof
+        names = dict.fromkeys(source_name(var) for var in (first, *absorbed))
+        self.record.sources[out.name] = list(names)
+        for var in absorbed:
+            if source_name(var) != source_name(first):
+                self.record.absorbed[source_name(var)] = [source_name(out), self._kinds[var]]
+
+
+def is_float32_const(expr: relax.Expr) -> bool:
+    """Whether `expr` is a constant of float32."""
+    return isinstance(expr, GenericConst) and is_float32(expr)

@@ -1,0 +1,54 @@
+"""The quantization record while it is written; reports and later stages read its JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from vta_byoc.ir.bindings import SEPARATOR
+from vta_byoc.ir.quantization_record import FactorEntry, TensorEntry
+from vta_byoc.quantization.scales import Scale
+
+
+@dataclass
+class Record:
+    """What reports need to know, and the proofs; in the order of execution.
+
+    Attributes:
+        tensors: int8 variable, or `<layer>__weight` -> its scale and largest float magnitude.
+        accumulators: layer -> proven bound of its int32 values, and its shift.
+        sources: layer -> source names of the operators that its group holds.
+        islands: source name -> the Refusal of an operator that could not become integer; left out
+            if empty.
+        factors: layer -> form of its factor without a multiplier, and its largest error in steps
+            of the result; left out if empty.
+        absorbed: source name -> the layer whose group computes it, and its kind; left out if empty.
+    """
+
+    tensors: dict[str, TensorEntry] = field(default_factory=dict)
+    accumulators: dict[str, dict[str, int]] = field(default_factory=dict)
+    sources: dict[str, list[str]] = field(default_factory=dict)
+    islands: dict[str, dict[str, str]] = field(default_factory=dict)
+    factors: dict[str, FactorEntry] = field(default_factory=dict)
+    absorbed: dict[str, list[str]] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """The record as `quantization_record.QuantizationRecord` describes it."""
+        optional = ("islands", "factors", "absorbed")
+        return json.dumps({k: v for k, v in self.__dict__.items() if v or k not in optional})
+
+    def note_tensor(self, name: str, scale: Scale, amax: float | None) -> None:
+        """Note the scale of an int8 variable, and its largest float magnitude."""
+        self.tensors[name] = {"scale": scale.step, "amax": amax or 0.0}
+        if scale.zero:
+            self.tensors[name]["zero"] = scale.zero
+
+    def note_weight(self, name: str, steps: np.ndarray, amax: float) -> None:
+        """Note the step, () or [channels], of a layer's weights, and their largest magnitude."""
+        steps = np.asarray(steps, np.float64)
+        entry: TensorEntry = {"scale": float(steps.max()), "amax": amax}
+        if (steps != steps.reshape(-1)[0]).any():
+            entry["scales"] = steps.tolist()
+        self.tensors[f"{name}{SEPARATOR}weight"] = entry
