@@ -295,7 +295,13 @@ class Classifier:
         if not all(isinstance(f, TensorLoad) for f in (value.a, *factors)):
             raise bad
         by_scope = {self._scope_of(f): self._load_access(f) for f in factors}
-        if set(by_scope) != {INP, WGT} or self._load_access(value.a) != dst:
+        if set(by_scope) != {INP, WGT}:
+            found = " by ".join(f"{f.source.name} in {self._scope_of(f)}" for f in factors)
+            raise CodegenError(
+                f"block {name} multiplies {found}; GEMM is acc += int32(inp) * int32(wgt), one "
+                f"factor in {INP} and one in {WGT}; cache_read each into its own"
+            )
+        if self._load_access(value.a) != dst:
             raise bad
         return Leaf("gemm", name, loops, dst, src=by_scope[INP], wgt=by_scope[WGT])
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tvm import tirx
 
+from vta_byoc.base.quantities import count
 from vta_byoc.codegen.sram import DEFAULT_SLOTS, slots_of
 from vta_byoc.hw.counters import count_stream
 from vta_byoc.hw.isa import ISA, Opcode
@@ -110,9 +111,9 @@ def _short_instructions(nest: Nest, kernel: Kernel) -> Iterator[str]:
             steps.append((insn["uop_end"] - insn["uop_bgn"]) * insn["iter_out"] * insn["iter_in"])
     if not steps or sum(steps) * OFTEN >= start * len(steps):
         return
+    each = count(round(sum(steps) / len(steps)), "micro-op")
     yield (
-        f"block {nest.name} becomes {len(steps):,} instructions of {sum(steps) / len(steps):.0f} "
-        f"micro-ops, and each takes {start} cycles to start; reorder so that more loops over "
+        f"block {nest.name} becomes {len(steps):,} instructions of {each}, and each takes {start} cycles to start; reorder so that more loops over "
         f"elements run inside of it: {', '.join(str(f.loop_var.name) for f in nest.outer)} are "
         "outside"
     )

@@ -62,7 +62,7 @@ def _state(sch: s_tir.Schedule, block: SBlockRV | str, pragma: str) -> None:
     if nest.leaf is None:
         raise ScheduleError(nest.refusal)
     if pragma not in nest.leaf.does:
-        calls = " and ".join(f"{does}(sch, {name!r})" for does in sorted(nest.leaf.does))
+        calls = " and ".join(f'{does}(sch, "{name}")' for does in sorted(nest.leaf.does))
         raise ScheduleError(
             f"block {name} is no {pragma}: it {nest.leaf.describe()}, which is {nest.is_what}; "
             f"call {calls} or change the nest"
@@ -79,9 +79,9 @@ def _found(sch: s_tir.Schedule, block: SBlockRV | str) -> tuple[SBlockRV, str]:
     try:
         rv = sch.get_sblock(block) if isinstance(block, str) else block
         return rv, str(sch.get(rv).name_hint)
-    except (s_tir.ScheduleError, RuntimeError, IndexError, TypeError) as err:
+    except (RuntimeError, TypeError, ValueError) as err:
         names = ", ".join(nest.name for nest in read_nests(function_of(sch), VTAConfig()))
-        named = repr(block) if isinstance(block, str) else "that was given"
+        named = f'"{block}"' if isinstance(block, str) else "that was given"
         raise ScheduleError(
             f"block {named} is not in the schedule ({last_line(err)}); its blocks are {names}; "
             "give one of them, as sch.get_sblock returns it or by its name"

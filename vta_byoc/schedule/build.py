@@ -10,8 +10,10 @@ from tvm import s_tir, tirx
 
 from vta_byoc.codegen import BEST, PUBLISHED, SLOTS_ATTR, CodegenError, FoldMode, ProgramBuilder
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.hw.errors import VTAError, VTAWarning
-from vta_byoc.hw.verify.verifier import check
+from vta_byoc.hw.errors import VTAWarning
+from vta_byoc.hw.program.program import Program
+from vta_byoc.hw.verify.rules import summary
+from vta_byoc.hw.verify.verifier import verify
 from vta_byoc.schedule.compiled import Kernel
 from vta_byoc.schedule.elements import with_whole_elements
 from vta_byoc.schedule.nests import Nest, ScheduleError, function_of, read_nests
@@ -151,7 +153,7 @@ def _check_nests(func: tirx.PrimFunc, nests: Sequence[Nest]) -> None:
                 f"parameter, {output}, and nothing else; make {nest.writes} the last one or stage "
                 "the value on chip"
             )
-        _check_cleared(nest, nests)
+        _check_reads(nest, nests)
     if output not in {nest.writes for nest in nests}:
         raise ScheduleError(
             f"no block stores to {output}; the last parameter of a kernel is its output; give the "
@@ -163,32 +165,35 @@ def statement_error(nest: Nest) -> str:
     """What is wrong with a nest or with the pragmas that it states, as one line; "" for nothing."""
     if nest.leaf is None:
         return nest.refusal
-    if nest.missing:
-        calls = " and ".join(f'{does}(sch, "{nest.name}")' for does in nest.missing)
-        return (
-            f"block {nest.name} is {nest.is_what} (it {nest.leaf.describe()}) and does not state "
-            f"{' and '.join(nest.missing)}; call {calls}"
-        )
+    calls = " and ".join(f'{does}(sch, "{nest.name}")' for does in sorted(nest.leaf.does))
+    what = f"is {nest.is_what} (it {nest.leaf.describe()})"
     wrong = sorted(nest.stated - nest.leaf.does)
     if wrong:
-        calls = " and ".join(f'{does}(sch, "{nest.name}")' for does in sorted(nest.leaf.does))
+        stated = " and ".join(wrong)
         return (
-            f"block {nest.name} states {' and '.join(wrong)} but is {nest.is_what} (it "
-            f"{nest.leaf.describe()}); unannotate its loop and call {calls}"
+            f"block {nest.name} states {stated} but {what}; unannotate its loop and call {calls}"
         )
-    return ""
+    missing = " and ".join(nest.missing)
+    return f"block {nest.name} {what} and does not state {missing}; call {calls}" if missing else ""
 
 
-def _check_cleared(nest: Nest, nests: Sequence[Nest]) -> None:
-    """A sum needs something to begin with."""
+def _check_reads(nest: Nest, nests: Sequence[Nest]) -> None:
+    """Everything on chip that a nest reads must be written by another one."""
     leaf = nest.leaf
     assert leaf is not None
-    adds = leaf.kind == "gemm"
-    if adds and not any(other.writes == nest.writes for other in nests if other is not nest):
+    others = {other.writes for other in nests if other is not nest}
+    if leaf.kind == "gemm" and nest.writes not in others:
         raise ScheduleError(
             f"block {nest.name} adds to {nest.writes}, which no block sets before; SRAM holds what "
             "was left in it; begin with a block that sets it to 0, as decompose_reduction makes"
         )
+    for access in leaf.on_chip:
+        name = str(access.buffer.name)
+        if name not in {nest.writes, *others}:
+            raise ScheduleError(
+                f"block {nest.name} reads {name} in {access.scope}, which no block writes; SRAM "
+                "holds what was left in it; cache_read the tensor, or add the block that loads it"
+            )
 
 
 # ---------------------------------------------------------------- building
@@ -209,11 +214,20 @@ def _built(
         program = builder.finish()
     except CodegenError as err:
         raise ScheduleError(_explained(str(err).removeprefix(f"layer {name}: "), nests)) from err
-    try:
-        check(program)
-    except VTAError as err:
-        raise ScheduleError(f"kernel {name}: {err}; look at explain(sch, config)") from err
-    return Kernel(name, func, config, program, constants, tuple(builder.blocks()))
+    blocks = tuple(builder.blocks())
+    _check_safe(program, blocks)
+    return Kernel(name, func, config, program, constants, blocks)
+
+
+def _check_safe(program: Program, blocks: Sequence[str]) -> None:
+    """The verifier's proof, with the block of the first instruction that breaks a rule."""
+    violations = verify(program)
+    if violations:
+        block = blocks[violations[0].index]
+        raise ScheduleError(
+            f"block {block} is not safe to run: {summary(violations)}; see that a block before it "
+            "writes everything that it reads on chip"
+        )
 
 
 def _declare(
@@ -233,16 +247,26 @@ def _declare(
 
 def _explained(message: str, nests: Sequence[Nest]) -> str:
     """What code generation says, with the block that it is about and what the schedule can do."""
-    for nest in nests:
-        if f"block {nest.name}" not in message and f" {nest.writes} " not in message:
-            continue
-        if f"block {nest.name}" not in message and nest.leaf is not None:
-            message = f"block {nest.name}: {message}"
-        if nest.lanes_outside and "lane" in message:
-            loops = " and ".join(nest.lanes_outside)
-            return (
-                f"{message}; loop {loops} around it runs over lanes that it needs for itself: "
-                f"reorder {loops} to the inside, or compute_at the block further out"
-            )
+    nest = next((nest for nest in nests if _is_about(message, nest)), None)
+    if nest is None:
         return message
-    return message
+    if not message.startswith("block "):
+        message = f"block {nest.name}: {message}"
+    around = {str(loop.loop_var.name) for loop in nest.outer}
+    outside = sorted(around & {loop for other in nests for loop in other.lanes_outside})
+    if not outside or "lane" not in message:
+        return message
+    loops = " and ".join(outside)
+    return (
+        f"{message}; {loops} around it runs over lanes that it needs for itself: reorder {loops} to "
+        "the inside, or compute_at the block further out"
+    )
+
+
+def _is_about(message: str, nest: Nest) -> bool:
+    """Whether a message of code generation names the block of ``nest``, its tensor or a loop."""
+    if message.startswith("block "):
+        return message.startswith((f"block {nest.name}:", f"block {nest.name} "))
+    loops = [f"loop {loop.loop_var.name} " for loop in (*nest.loops, *nest.outer)]
+    tensor = f" for {nest.writes} (slot", f"buffer {nest.writes} in"
+    return any(text in message for text in (*loops, *tensor))

@@ -1,4 +1,4 @@
-"""`explain`: what each block of a schedule is, what it costs, and whether the result is the same."""
+"""`explain`: what each block of a schedule is, what it costs, and if the result is the same."""
 
 from __future__ import annotations
 

@@ -256,8 +256,8 @@ class _Reading:
         if not own:
             return (
                 f"block {name} shares all its loops with other blocks; a nest has the loops over "
-                f"its elements and lanes for itself; compute_at {name} or its neighbours at a "
-                "loop further out"
+                "its elements and lanes for itself; reorder them to the inside of the loop where "
+                "the other blocks are, or compute_at and decompose_reduction further out"
             )
         return ""
 
