@@ -101,10 +101,9 @@ def test_equal_schedules_give_equal_bytes() -> None:
 def test_a_loop_over_many_lanes_is_split() -> None:
     """64 channels in one loop are four elements of 16 lanes."""
     a, b = (te.placeholder((8, 64), "int8", name=n) for n in "ab")
-    wide = [te.compute(t.shape, lambda *i, t=t: t(*i).astype("int32"), t.op.name * 2) for t in (a, b)]  # fmt: skip
-    out = te.compute(
-        a.shape, lambda *i: tirx.Max(wide[0](*i), wide[1](*i)).astype("int8"), name="out"
-    )
+    aa = te.compute(a.shape, lambda *i: a(*i).astype("int32"), "aa")
+    bb = te.compute(b.shape, lambda *i: b(*i).astype("int32"), "bb")
+    out = te.compute(a.shape, lambda *i: tirx.Max(aa(*i), bb(*i)).astype("int8"), name="out")
     definition = te.create_prim_func([a, b, out])
     sch = s_tir.Schedule(definition)
     rows, _ = sch.split(sch.get_loops("out")[0], [None, 4])

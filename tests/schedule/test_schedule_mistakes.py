@@ -1,4 +1,4 @@
-"""Mistakes in schedules of one's own: each gets a message with the block, the fact and the next step.
+"""Mistakes in schedules of one's own: each message has the block, the fact and the next step.
 
 The texts are in `golden/schedule_mistakes.txt`.
 """

@@ -1,7 +1,7 @@
 """Schedules as a user writes them, right or with one thing wrong, for the tests of own schedules.
 
-All are of one small layer: data (1, I/16, 1, 16) times weight (O/16, I/16, 16, 16), shifted right by
-8 and clipped, as int8.
+All are of one small layer: data (1, I/16, 1, 16) times weight (O/16, I/16, 16, 16), shifted right
+by 8 and clipped, as int8.
 """
 
 from __future__ import annotations

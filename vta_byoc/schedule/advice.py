@@ -112,10 +112,11 @@ def _short_instructions(nest: Nest, kernel: Kernel) -> Iterator[str]:
     if not steps or sum(steps) * OFTEN >= start * len(steps):
         return
     each = count(round(sum(steps) / len(steps)), "micro-op")
+    outside = ", ".join(str(loop.loop_var.name) for loop in nest.outer)
     yield (
-        f"block {nest.name} becomes {len(steps):,} instructions of {each}, and each takes {start} cycles to start; reorder so that more loops over "
-        f"elements run inside of it: {', '.join(str(f.loop_var.name) for f in nest.outer)} are "
-        "outside"
+        f"block {nest.name} becomes {len(steps):,} instructions of {each}, and each takes {start} "
+        f"cycles to start; reorder so that more loops over elements run inside of it: {outside} "
+        "are outside"
     )
 
 

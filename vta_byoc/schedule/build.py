@@ -258,8 +258,8 @@ def _explained(message: str, nests: Sequence[Nest]) -> str:
         return message
     loops = " and ".join(outside)
     return (
-        f"{message}; {loops} around it runs over lanes that it needs for itself: reorder {loops} to "
-        "the inside, or compute_at the block further out"
+        f"{message}; {loops} around it runs over lanes that it needs for itself: reorder {loops} "
+        "to the inside, or compute_at the block further out"
     )
 
 
