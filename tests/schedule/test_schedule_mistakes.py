@@ -15,7 +15,7 @@ import pytest
 from own_schedules import CHAIN, Layer, Recipe, right
 from script_nests import GEMM_LOOPS, LOAD, LOAD_D, MAC, STORE, X8, A, X, Y, function, nest, parse
 from script_nests import load as loading
-from tvm import s_tir, tirx
+from tvm import s_tir, te, tirx
 
 import vta_byoc.schedule as vs
 from vta_byoc.codegen import PRAGMA_KEY
@@ -198,11 +198,20 @@ REFUSED: dict[str, Callable[[], object]] = {
     "no shift and no clip": lambda: warned(of(shift=lambda v: v + 1, floor=lambda v: v)),
 }
 
+def any_rows() -> tirx.PrimFunc:
+    a = te.placeholder((tirx.Var("n", "int32"), 16), "int8", name="a")
+    return te.create_prim_func([a, te.compute(a.shape, lambda *i: a(*i), name="b")])
+
+
 ARGUMENTS: dict[str, Callable[[], object]] = {
     "no schedule": lambda: vs.kernel("main"),  # type: ignore[arg-type]
     "no parameters": lambda: vs.kernel(tirx.PrimFunc([], tirx.Evaluate(0))),
     "no blocks": lambda: vs.kernel(right().sch.mod["main"].with_body(tirx.Evaluate(0))),
     "floats": lambda: vs.kernel(unstated(operand="float32")),
+    "a shape that is not constant": lambda: vs.kernel(any_rows()),
+    "a shape that is not constant, explained": lambda: vs.explain(any_rows()),
+    "random inputs of any shape": lambda: vs.random_inputs(any_rows()),
+    "two blocks of one name": lambda: vs.kernel(parse(function(f"{X} {Y}", A, LOAD, LOAD, STORE))),
     "int32 data": lambda: vs.dma_copy(unstated(operand="int32"), "data_local.inp_buffer"),
     "a constant of floats": lambda: vs.kernel(
         right().sch, constants={"weight": np.zeros((4, 4, 16, 16), np.float32)}

@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from tvm import s_tir, tirx
 
-from vta_byoc.codegen import BEST, PUBLISHED, SLOTS_ATTR, CodegenError, FoldMode, ProgramBuilder
+from vta_byoc.codegen import BEST, PUBLISHED, SLOTS_ATTR, FoldMode, ProgramBuilder
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.hw.errors import VTAWarning
+from vta_byoc.hw.errors import VTAError, VTAWarning
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.verify.rules import summary
 from vta_byoc.hw.verify.verifier import verify
 from vta_byoc.schedule.compiled import Kernel
 from vta_byoc.schedule.elements import with_whole_elements
-from vta_byoc.schedule.nests import Nest, ScheduleError, function_of, read_nests
+from vta_byoc.schedule.nests import Nest, ScheduleError, function_of, read_nests, shape_of
 from vta_byoc.schedule.ranges import truncations
 from vta_byoc.workload.memory import SRAM_SCOPES
 
@@ -104,7 +104,12 @@ def _check_signature(func: tirx.PrimFunc, constants: Mapping[str, np.ndarray]) -
             "more and writes the last one; give each a name of its own"
         )
     for param in func.params:
-        _check_parameter(param)
+        shape_of(param)
+        if str(param.dtype) not in DTYPES:
+            raise ScheduleError(
+                f"parameter {param.name} is {param.dtype}; DMA moves {' and '.join(DTYPES)}; "
+                "convert it before it is given to the kernel"
+            )
     for key, value in constants.items():
         if key not in names[:-1]:
             raise ScheduleError(
@@ -112,30 +117,12 @@ def _check_signature(func: tirx.PrimFunc, constants: Mapping[str, np.ndarray]) -
                 f"{', '.join(names[:-1])}; name one of them"
             )
         param = func.params[names.index(key)]
-        wanted = str(param.dtype), tuple(int(s) for s in param.shape)
+        wanted = str(param.dtype), shape_of(param)
         if (str(value.dtype), value.shape) != wanted:
             raise ScheduleError(
                 f"constant {key} is {value.dtype} {value.shape}; the function takes {wanted[0]} "
                 f"{wanted[1]}; convert it"
             )
-
-
-def _check_parameter(param: tirx.Var) -> None:
-    if not hasattr(param, "shape"):
-        raise ScheduleError(
-            f"parameter {param.name} is a scalar; a kernel takes tensors in DRAM; specialize it "
-            "with func.specialize"
-        )
-    if not all(isinstance(size, (int, tirx.IntImm)) for size in param.shape):
-        raise ScheduleError(
-            f"parameter {param.name} has the shape {list(param.shape)}; a program is made for "
-            "constant shapes; specialize it with func.specialize"
-        )
-    if str(param.dtype) not in DTYPES:
-        raise ScheduleError(
-            f"parameter {param.name} is {param.dtype}; DMA moves {' and '.join(DTYPES)}; convert "
-            "it before it is given to the kernel"
-        )
 
 
 # ---------------------------------------------------------------- nests
@@ -170,9 +157,7 @@ def statement_error(nest: Nest) -> str:
     wrong = sorted(nest.stated - nest.leaf.does)
     if wrong:
         stated = " and ".join(wrong)
-        return (
-            f"block {nest.name} states {stated} but {what}; unannotate its loop and call {calls}"
-        )
+        return f"block {nest.name} states {stated} but {what}; unannotate its loop and call {calls}"
     missing = " and ".join(nest.missing)
     return f"block {nest.name} {what} and does not state {missing}; call {calls}" if missing else ""
 
@@ -212,7 +197,7 @@ def _built(
             _declare(builder, param, constants, output=str(param.name) == names[-1])
         builder.layer(name, func, names)
         program = builder.finish()
-    except CodegenError as err:
+    except VTAError as err:
         raise ScheduleError(_explained(str(err).removeprefix(f"layer {name}: "), nests)) from err
     blocks = tuple(builder.blocks())
     _check_safe(program, blocks)
@@ -223,7 +208,9 @@ def _check_safe(program: Program, blocks: Sequence[str]) -> None:
     """The verifier's proof, with the block of the first instruction that breaks a rule."""
     violations = verify(program)
     if violations:
-        block = blocks[violations[0].index]
+        index = max(violations[0].index, 0)
+        # What moves tokens only belongs to no block; those behind it wait for the same.
+        block = next((name for name in (*blocks[index:], *blocks[index::-1]) if name), "")
         raise ScheduleError(
             f"block {block} is not safe to run: {summary(violations)}; see that a block before it "
             "writes everything that it reads on chip"
@@ -241,8 +228,8 @@ def _declare(
     if name in constants:
         builder.constant(name, constants[name], scope)
         return
-    shape = [int(size) for size in param.shape]
-    builder.symbol(name, "output" if output else "input", shape, str(param.dtype), scope)
+    kind = "output" if output else "input"
+    builder.symbol(name, kind, shape_of(param), str(param.dtype), scope)
 
 
 def _explained(message: str, nests: Sequence[Nest]) -> str:

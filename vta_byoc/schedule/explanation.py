@@ -172,9 +172,7 @@ def explain(
             remarks = advice(built, nests)
     tiles = _tiles(func if built is None else built.func, machine)
     blocks = _facts(nests, built, tiles, machine)
-    inputs = _inputs(func, constants or {})
-    same = None if definition is None or inputs is None else _same(definition, func, inputs)
-    on_host = None if built is None or inputs is None else _on_host(built, func, inputs)
+    same, on_host = _results(func, definition, built, constants or {}, problems)
     return Explanation(tuple(blocks), tuple(problems), tuple(remarks), same, on_host, built)
 
 
@@ -258,23 +256,31 @@ def _tiles(func: tirx.PrimFunc, config: VTAConfig) -> dict[str, Tile]:
 
 
 # ---------------------------------------------------------------- results
-def _inputs(
-    func: tirx.PrimFunc, constants: Mapping[str, np.ndarray]
-) -> dict[str, np.ndarray] | None:
-    """Values for every parameter but the last; None where the host cannot run the function."""
+def _results(
+    func: tirx.PrimFunc,
+    definition: tirx.PrimFunc | None,
+    built: Kernel | None,
+    constants: Mapping[str, np.ndarray],
+    problems: list[str],
+) -> tuple[bool | None, bool | None]:
+    """Whether the schedule computes what its definition does, and VTA what the host does.
+
+    None is what cannot be compared; why the host cannot run a function goes to ``problems``.
+    """
+    if definition is None and built is None:
+        return None, None
     try:
-        arrays = random_inputs(func)
-    except ScheduleError:
-        return None
-    names = [str(param.name) for param in func.params[:-1]]
-    return {n: constants.get(n, a) for n, a in zip(names, arrays, strict=True)}
-
-
-def _same(definition: tirx.PrimFunc, func: tirx.PrimFunc, inputs: Mapping[str, np.ndarray]) -> bool:
-    arrays = list(inputs.values())
-    return bool(np.array_equal(reference(definition, *arrays), reference(func, *arrays)))
-
-
-def _on_host(built: Kernel, func: tirx.PrimFunc, inputs: Mapping[str, np.ndarray]) -> bool:
-    given = [inputs[tensor.name] for tensor in built.inputs]
-    return bool(np.array_equal(built(*given), reference(func, *inputs.values())))
+        names = [str(param.name) for param in func.params[:-1]]
+        arrays = zip(names, random_inputs(func), strict=True)
+        inputs = {name: constants.get(name, array) for name, array in arrays}
+        result = reference(func, *inputs.values())
+        same = on_host = None
+        if definition is not None:
+            same = bool(np.array_equal(reference(definition, *inputs.values()), result))
+        if built is not None:
+            given = [inputs[tensor.name] for tensor in built.inputs]
+            on_host = bool(np.array_equal(built(*given), result))
+    except ScheduleError as err:
+        problems.append(str(err))
+        return None, None
+    return same, on_host

@@ -107,6 +107,25 @@ def function_of(func_or_schedule: tirx.PrimFunc | s_tir.Schedule) -> tirx.PrimFu
     return functions.get("main") or next(iter(functions.values()))
 
 
+def shape_of(param: tirx.Var) -> tuple[int, ...]:
+    """The shape of a parameter.
+
+    Raises:
+        ScheduleError: it is a scalar, or its shape is not constant.
+    """
+    if not hasattr(param, "shape"):
+        raise ScheduleError(
+            f"parameter {param.name} is a scalar; a kernel takes tensors in DRAM; specialize it "
+            "with func.specialize"
+        )
+    if not all(isinstance(size, (int, tirx.IntImm)) for size in param.shape):
+        raise ScheduleError(
+            f"parameter {param.name} has the shape {list(param.shape)}; a program is made for "
+            "constant shapes; specialize it with func.specialize"
+        )
+    return tuple(int(size) for size in param.shape)
+
+
 def lowered(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """``func`` with its SRAM tiles explicit, as code generation reads it.
 
@@ -153,11 +172,19 @@ def read_nests(func: tirx.PrimFunc, config: VTAConfig) -> list[Nest]:
             "the function has no blocks; VTA executes the blocks of a TensorIR function; make it "
             "with te.create_prim_func or @T.prim_func(s_tir=True)"
         )
-    parameters = {str(p.name) for p in func.params}
+    for param in func.params:
+        shape_of(param)
+    names = [str(block.name_hint) for block in blocks_of(func)]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ScheduleError(
+            f"block {twice[0]} stands {names.count(twice[0])} times in the function; messages and "
+            "schedules know blocks by their names; give each a name of its own"
+        )
     sums = {str(b.name_hint) for b in blocks_of(func) if b.init is not None}
     function = lowered(func)
     try:
-        return _Reading(config, function, parameters, sums).nests
+        return _Reading(config, function, sums).nests
     except CodegenError as err:
         raise ScheduleError(str(err)) from err
 
@@ -168,7 +195,6 @@ class _Reading:
 
     config: VTAConfig
     func: tirx.PrimFunc
-    parameters: set[str]
     sums: set[str]
     nests: list[Nest] = field(default_factory=list)
 
@@ -204,7 +230,8 @@ class _Reading:
         name = str(real.block.name_hint)
         store = next(_stores(real.block.body), None)
         writes, scope = ("", "") if store is None else _written(store)
-        refusal = self._refusal(name, writes, scope, own)
+        parameter = store is not None and any(store.buffer.same_as(p) for p in self.func.params)
+        refusal = self._refusal(name, "" if parameter else writes, scope, own)
         if refusal:
             return Nest(name, writes, scope, own, outer, None, refusal)
         try:
@@ -241,16 +268,19 @@ class _Reading:
             if any(0 < abs(a.flat.coef(table[loop.loop_var])) < u for a, u in units.items())
         )
 
-    def _refusal(self, name: str, writes: str, scope: str, own: tuple[tirx.For, ...]) -> str:
-        """Why block ``name`` is nothing, where that does not depend on what it computes."""
+    def _refusal(self, name: str, local: str, scope: str, own: tuple[tirx.For, ...]) -> str:
+        """Why block ``name`` is nothing, where that does not depend on what it computes.
+
+        ``local`` is the tensor that it writes, "" for a parameter.
+        """
         if name in self.sums:
             return (
                 f"block {name} still holds its init; setting to zero and summing are two nests "
                 f"of VTA; decompose_reduction {name} at the loop over the reduction's tiles"
             )
-        if writes not in self.parameters and scope not in SRAM_SCOPES:
+        if local and scope not in SRAM_SCOPES:
             return (
-                f"block {name} writes {writes} in {scope}; what is not a parameter of the function "
+                f"block {name} writes {local} in {scope}; what is not a parameter of the function "
                 f"lives on chip; compute_inline {name}, or set_scope its result to {ACC}"
             )
         if not own:

@@ -7,7 +7,7 @@ import tvm
 from tvm import s_tir, tirx
 
 from vta_byoc.hw.sim.target import native_target
-from vta_byoc.schedule.nests import ScheduleError, function_of, last_line
+from vta_byoc.schedule.nests import ScheduleError, function_of, last_line, shape_of
 
 _SPAN = {"int8": (-128, 128), "int32": (-(1 << 15), 1 << 15)}
 """[low, high) of random values: int32 operands are biases, which no sum may carry out of int32."""
@@ -33,8 +33,7 @@ def random_inputs(
                 f"parameter {param.name} is {param.dtype}; VTA reads {' and '.join(_SPAN)}; give "
                 "it one of them"
             )
-        shape = [int(size) for size in param.shape]
-        found.append(rng.integers(*_SPAN[str(param.dtype)], shape, str(param.dtype)))
+        found.append(rng.integers(*_SPAN[str(param.dtype)], shape_of(param), str(param.dtype)))
     return found
 
 
@@ -59,8 +58,7 @@ def reference(func_or_schedule: tirx.PrimFunc | s_tir.Schedule, *arrays: np.ndar
             "give one for each"
         )
     output = func.params[-1]
-    shape, dtype = tuple(int(size) for size in output.shape), str(output.dtype)
-    result = tvm.runtime.tensor(np.zeros(shape, dtype))
+    result = tvm.runtime.tensor(np.zeros(shape_of(output), str(output.dtype)))
     module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
     try:
         built = tvm.tirx.build(module, target=native_target())
