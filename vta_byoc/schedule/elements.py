@@ -11,10 +11,11 @@ from vta_byoc.workload.memory import element_scalars
 
 
 def with_whole_elements(func: tirx.PrimFunc, config: VTAConfig) -> tirx.PrimFunc:
-    """``func`` with every loop that runs over the lanes of several elements split in two.
+    """``func`` with every loop that runs on from the lanes of one element to the next split in two.
 
     A nest of VTA has loops over elements and loops over the lanes of one. A copy of 64 channels
-    in one loop is four elements of 16 lanes; splitting it changes nothing in what is computed.
+    in one loop is four elements of 16 lanes, one of 8 rows of 8 pixels is four of two rows;
+    splitting it changes nothing in what is computed.
     """
     nests = read_nests(func, config)
     found = {nest.name: loops for nest in nests if (loops := _long_loops(nest, config))}
@@ -41,13 +42,23 @@ def _split(sch: s_tir.Schedule, nest: Nest, lanes_of: dict[int, int]) -> None:
 
 
 def _long_loops(nest: Nest, config: VTAConfig) -> dict[int, int]:
-    """Lanes of an element by position of a loop that runs over those of several, the last first."""
+    """What to split off a loop by its position, the last first: the rest of an element's lanes.
+
+    Lanes are counted from the loop that steps by one scalar on; the loop that would go on into the
+    next element is the one to split.
+    """
     if nest.leaf is None:
         return {}
     long: dict[int, int] = {}
     for access in nest.leaf.on_chip:
-        lanes = element_scalars(config, access.scope)
-        for position, (var, extent) in enumerate(nest.leaf.loops):
-            if access.flat.coef(var) == 1 and extent > lanes and extent % lanes == 0:
-                long[position] = lanes
+        lanes, covered = element_scalars(config, access.scope), 1
+        loops = [(access.flat.coef(v), n, at) for at, (v, n) in enumerate(nest.leaf.loops) if n > 1]
+        for stride, extent, position in sorted(loops):
+            if stride != covered or covered == lanes:
+                continue
+            rest, left = divmod(lanes, covered)
+            if extent > rest and not left and extent % rest == 0:
+                long[position] = rest
+                break
+            covered *= extent
     return dict(sorted(long.items(), reverse=True))
