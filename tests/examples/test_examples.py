@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import json
-import os
-import subprocess
+import runpy
 import sys
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from vta_byoc.hw.errors import VTAWarning
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 USER_LINES = 60
@@ -24,14 +27,21 @@ COUNTERS = {
 Those of the first two are the published ones."""
 
 
-def run(name: str, *options: str) -> str:
-    """What an example prints; it compares its result with LLVM's itself."""
-    command = [sys.executable, str(EXAMPLES / f"{name}.py"), *options]
-    root = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent)}
-    done = subprocess.run(command, env=root, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert not done.stderr
-    return done.stdout
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs an example and returns what it prints; it compares its result with LLVM's itself."""
+
+    def running(name: str, *options: str) -> str:
+        path = str(EXAMPLES / f"{name}.py")
+        monkeypatch.setattr(sys, "argv", [path, *options])
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", VTAWarning)
+            runpy.run_path(path, run_name="__main__")
+        shown = capsys.readouterr()
+        assert not shown.err
+        return shown.out
+
+    return running
 
 
 def test_every_example_has_a_row_here() -> None:
@@ -39,12 +49,12 @@ def test_every_example_has_a_row_here() -> None:
 
 
 @pytest.mark.parametrize("name", COUNTERS)
-def test_counters(name: str) -> None:
+def test_counters(name: str, run: Callable[..., str]) -> None:
     assert json.loads(run(name, "--json"))["counters"] == COUNTERS[name]
 
 
 @pytest.mark.parametrize("name", COUNTERS)
-def test_explained(name: str) -> None:
+def test_explained(name: str, run: Callable[..., str]) -> None:
     text = run(name)
     assert "problem" not in text
     assert "same: the schedule computes what its definition does" in text

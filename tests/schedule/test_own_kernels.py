@@ -15,6 +15,7 @@ from script_nests import A, X, Y, function, load, nest, parse, store
 from tvm import relax, s_tir, te, tirx
 
 import vta_byoc.schedule as vs
+from vta_byoc import extend
 from vta_byoc.hw.config import Capabilities, VTAConfig
 from vta_byoc.hw.reference.order import POLICIES, run_order
 from vta_byoc.hw.sim.target import export_target
@@ -238,10 +239,11 @@ def test_machines_without_capabilities() -> None:
 def test_every_public_name_is_documented() -> None:
     page = Path(__file__).resolve().parents[2] / "docs" / "own-schedules.md"
     text = page.read_text(encoding="utf-8")
-    for name in vs.__all__:
-        assert f"`{name}" in text or f"vs.{name}" in text, name
-        value = getattr(vs, name)
-        assert isinstance(value, str) or value.__doc__, name
+    for package in (vs, extend):
+        for name in package.__all__:
+            assert f"`{name}" in text or f"vs.{name}" in text, name
+            value = getattr(package, name)
+            assert isinstance(value, str) or value.__doc__, name
 
 
 def test_the_package_is_light() -> None:

@@ -198,6 +198,7 @@ REFUSED: dict[str, Callable[[], object]] = {
     "no shift and no clip": lambda: warned(of(shift=lambda v: v + 1, floor=lambda v: v)),
 }
 
+
 def any_rows() -> tirx.PrimFunc:
     a = te.placeholder((tirx.Var("n", "int32"), 16), "int8", name="a")
     return te.create_prim_func([a, te.compute(a.shape, lambda *i: a(*i), name="b")])

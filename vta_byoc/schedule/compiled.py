@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tvm
@@ -20,6 +20,9 @@ from vta_byoc.hw.sim import simulator
 from vta_byoc.hw.timing.engine import simulate
 from vta_byoc.hw.timing.result import TimingResult
 from vta_byoc.schedule.nests import ScheduleError
+
+if TYPE_CHECKING:
+    from vta_byoc.partitioning.placement import Placement
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -117,7 +120,7 @@ class Kernel:
         page = html_report(facts, self.name, self.config.target)
         Path(path).write_text(page, encoding="utf-8")
 
-    def _placement(self) -> Any:
+    def _placement(self) -> Placement:
         """The kernel as the one operator of a model: the work that its instructions do."""
         from vta_byoc.partitioning.placement import VTA, Placement
 
