@@ -62,7 +62,7 @@ def schedule():
 
 
 x, w = vs.random_inputs(definition)
-options = {"constants": {"weight": w}, "slots": 1, "micro_ops": "published"}
+options = {"constants": {"weight": w}, "slots": 1, "micro_ops": "tutorials"}
 kernel = vs.kernel(schedule(), config=cfg, name="matmul", **options)
 assert np.array_equal(kernel(x), vs.reference(definition, x, w))
 counters = json.dumps({"counters": list(kernel.counters.values())})

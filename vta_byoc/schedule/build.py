@@ -20,8 +20,8 @@ from vta_byoc.schedule.nests import Nest, ScheduleError, function_of, read_nests
 from vta_byoc.schedule.ranges import truncations
 from vta_byoc.workload.memory import SRAM_SCOPES
 
-MICRO_OPS: Mapping[str, FoldMode] = {mode.name: mode for mode in (BEST, PUBLISHED)}
-"""How nests become micro-ops: as few as possible, or as the published tutorials have them."""
+MICRO_OPS: Mapping[str, FoldMode] = {"best": BEST, "tutorials": PUBLISHED}
+"""How nests become micro-ops: as few as possible, or as the tutorial schedules have them."""
 DTYPES = ("int8", "int32")
 
 
@@ -32,7 +32,7 @@ def kernel(
     name: str = "kernel",
     constants: Mapping[str, np.ndarray] | None = None,
     slots: int | Mapping[str, int] | None = None,
-    micro_ops: str = BEST.name,
+    micro_ops: str = "best",
 ) -> Kernel:
     """Compile a scheduled function to a program, verified and ready to run.
 
@@ -45,7 +45,7 @@ def kernel(
             given with every call: weights, biases.
         slots: how many places each tile has in SRAM, for all scopes or by scope: with 2, the
             default, one tile is filled while another is used; with 1 a tile may be twice as large.
-        micro_ops: "best" makes as few micro-ops as possible, "published" those of the tutorials of
+        micro_ops: "best" makes as few micro-ops as possible, "tutorials" those of the tutorials of
             the original VTA, whose bytes are counted.
 
     Raises:

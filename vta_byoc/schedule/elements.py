@@ -25,7 +25,7 @@ def with_whole_elements(func: tirx.PrimFunc, config: VTAConfig) -> tirx.PrimFunc
     for nest in nests:
         if nest.name in found:
             _split(sch, nest, found[nest.name])
-    return sch.mod["main"].with_attrs(dict(func.attrs))
+    return sch.mod["main"].with_attrs(dict(func.attrs or {}))
 
 
 def _split(sch: s_tir.Schedule, nest: Nest, lanes_of: dict[int, int]) -> None:
