@@ -25,6 +25,7 @@ COMPILER = {
     "runtime": "hw",
     "ir": "hw base",
     "workload": "hw ir",
+    "registry": "hw",
     "scopes": "hw ir",
     "codegen": "hw workload",
     "cost": "hw base workload",
@@ -35,7 +36,8 @@ COMPILER = {
     "partition": "hw ir partitioning",
     "graph_pack": "hw ir workload strategies tuning strategy partitioning",
     "vdevice": "hw ir workload scopes strategy partitioning",
-    "passes": "hw tuning runtime ir workload codegen cost strategies strategy partitioning vdevice",
+    "passes": "hw registry tuning runtime ir workload codegen cost strategies strategy "
+    "partitioning vdevice",
     "tune": "hw ir cost codegen strategies strategy partitioning tuning passes",
     "options": "hw tuning passes",
     "pipeline": "hw options tuning ir partitioning partition graph_pack vdevice passes",
@@ -49,6 +51,8 @@ COMPILER = {
     "vta_byoc": "_interrupt _pins hw runtime pipeline importers quantize validation",
     "reports": "hw base runtime ir workload scopes strategy partitioning graph_pack vdevice passes "
     "pipeline quantization validation vta_byoc",
+    "schedule": "hw base runtime ir workload codegen partitioning passes reports",
+    "extend": "hw registry schedule",
     "cli": "_interrupt hw base runtime ir tuning options tune pipeline quantization importers "
     "quantize validation vta_byoc reports",
 }

@@ -27,6 +27,12 @@ from vta_byoc.partitioning.composite import PLACEMENT_ATTR
 from vta_byoc.partitioning.placement import Placement, placements
 from vta_byoc.passes.fuse_tiles import FUSE_TILES, Demands, Sharing, fuse_tiles, sharing_record
 from vta_byoc.passes.lower_regions import LOWER_REGIONS, LoweredRegions, lower_regions
+from vta_byoc.passes.own_kernels import (
+    LOWER_KERNELS,
+    PLACE_KERNELS,
+    lower_kernels,
+    place_kernels,
+)
 from vta_byoc.tuning.schedules import CHECK_SCHEDULES, Schedules, check_schedules
 from vta_byoc.vdevice import ANNOTATE_SCOPES, annotate_scopes
 
@@ -91,8 +97,16 @@ def _of_tvm(stage: Stage, make: Callable[[], tvm.transform.Pass]) -> Planned:
 
 
 def _lowering(options: BuildOptions, record: LoweredRegions) -> tvm.transform.Pass:
-    target = options.target or tvm.target.Target.current(allow_none=True) or native_target()
-    return lower_regions(options.config, driver_of(options.device), target, record)
+    return lower_regions(options.config, driver_of(options.device), _host(options), record)
+
+
+def _lowering_kernels(options: BuildOptions, record: LoweredRegions) -> tvm.transform.Pass:
+    return lower_kernels(options.config, driver_of(options.device), _host(options), record)
+
+
+def _host(options: BuildOptions) -> tvm.target.Target:
+    """The target of the driver: the build's, or the one in scope, or this machine's."""
+    return options.target or tvm.target.Target.current(allow_none=True) or native_target()
 
 
 def _schedules_met(options: BuildOptions) -> tvm.transform.Pass:
@@ -128,12 +142,16 @@ PARTITION: tuple[Planned, ...] = (
     ),
     # Needs whole regions: a tensor's consumers decide its scope.
     Planned(ANNOTATE_SCOPES, lambda options, _record: annotate_scopes(options.config)),
+    # The record is complete: what the table left to the CPU may be a user's kernel.
+    Planned(PLACE_KERNELS, lambda options, _record: place_kernels(options.config)),
     # Last: a schedule that a user gave is taken or refused, never dropped.
     Planned(CHECK_SCHEDULES, lambda options, _record: _schedules_met(options), GIVEN),
 )
 """Integer dialect to regions whose tensors have their place."""
 BUILD: tuple[Planned, ...] = (
     Planned(LOWER_REGIONS, _lowering),
+    # Before the CPU's operators are fused: a kernel would be fused into its neighbours.
+    Planned(LOWER_KERNELS, _lowering_kernels),
     _of_tvm(
         Stage("FuseHost", LOWERED, LOWERED, "turns the CPU's operators into fused loops"),
         lambda: relax.get_pipeline("zero"),

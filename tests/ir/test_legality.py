@@ -365,7 +365,7 @@ def test_a_pass_refuses_another_form(
 
 def test_a_pass_leaves_its_module_as_it_was() -> None:
     """What it is given is of the form that it takes, afterwards too."""
-    for stage, before in zip(partition_passes(CONFIG)[-2:], (PACKED, REGIONS), strict=True):
+    for stage, before in zip(partition_passes(CONFIG)[-3:], (PACKED, REGIONS, PLACED), strict=True):
         stage(modules()[before])
         check_form(modules()[before], before)
 

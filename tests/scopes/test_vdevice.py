@@ -150,7 +150,7 @@ def test_scopes_of_a_machine_follow_its_configuration() -> None:
 def test_a_strategys_demand_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other demands of the residual give its operands another scope, alignment and place."""
     net = residual_net()
-    *until, _annotate = partition_passes(CONFIG, scopes=DRAM_ONLY)
+    *until, _annotate, _place = partition_passes(CONFIG, scopes=DRAM_ONLY)
     merged = tvm.transform.Sequential(until)(net.module(net.result))
     mod = annotate_scopes(CONFIG)(merged)
     name = only_region(mod).params[0].name

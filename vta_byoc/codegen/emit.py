@@ -89,6 +89,13 @@ class NestEmitter:
         run = site.execution(env, sram)
         if run is None:
             return
+        first = len(self.insns)
+        self._execute(run, site, env, sram)
+        for insn in self.insns[first:]:
+            insn.block = nest.name
+
+    def _execute(self, run: Execution, site: Site, env: Mapping[int, int], sram: SramMap) -> None:
+        nest = run.nest
         if nest.kind == "store":
             self._store(run, site, env)
             return

@@ -28,11 +28,13 @@ class Taken:
         pattern: the row of the partition table that took it; "" for an operator that needs none.
         within: the operator of the model that it is computed in; "" where it needs nothing at all,
             because the packed tensor stays as it is.
+        kernel: the schedule of the user's own that computes it, and who registered it.
         remarks: what is unusual about it.
     """
 
     pattern: str = ""
     within: str = ""
+    kernel: str = ""
     remarks: tuple[str, ...] = ()
 
     @property
@@ -40,6 +42,8 @@ class Taken:
         """What took it, in words."""
         if self.pattern:
             return f"pattern {self.pattern}"
+        if self.kernel:
+            return f"kernel {self.kernel}"
         return f"computed in {self.within}" if self.within else VIEW
 
     @property
@@ -119,7 +123,7 @@ class Placement:
         taken, refusal = fields.pop("taken", None), fields.pop("refusal", None)
         why: Taken | Refusal = Refusal(**(refusal or {"what": ""}))
         if taken is not None:
-            why = Taken(taken["pattern"], taken["within"], tuple(taken["remarks"]))
+            why = Taken(**{**taken, "remarks": tuple(taken["remarks"])})
         by = tuple(map(Candidate.from_json, fields.pop("computed_by")))
         return cls(**fields, why=why, computed_by=by)
 

@@ -1,0 +1,1 @@
+"""What users have registered, where every stage of the compiler can look it up."""
