@@ -248,7 +248,9 @@ def baseline(room: str, tree: Path) -> Baseline:
     sources = [ROOMS[room][0], *FACADES[room]]
     settings.write_text(
         f"[run]\ndata_file = {tree}/coverage-{room}\ninclude =\n"
-        + "".join(f"    {tree / name}{'' if name.endswith('.py') else '/**/*.py'}\n" for name in sources),
+        + "".join(
+            f"    {tree / name}{'' if name.endswith('.py') else '/**/*.py'}\n" for name in sources
+        ),
         encoding="utf-8",
     )
     options = ["--cov", f"--cov-config={settings}", "--cov-context=test", "--cov-report=", tests]
@@ -306,7 +308,9 @@ def verdicts(chosen: Iterable[Mutant], tree: Path) -> Iterator[Verdict]:
             print(f"{mutant.room}: its tests, unchanged ...", file=sys.stderr, flush=True)
             known[mutant.room] = baseline(mutant.room, tree)
         verdict = tried(mutant, tree, known[mutant.room])
-        print(f"{number} {verdict.outcome} {mutant.text} {verdict.test}", file=sys.stderr, flush=True)
+        print(
+            f"{number} {verdict.outcome} {mutant.text} {verdict.test}", file=sys.stderr, flush=True
+        )
         yield verdict
 
 
@@ -340,9 +344,7 @@ def main() -> int:
     figures = [
         Figure("mutants_tried", len(found), "mutants"),
         Figure("mutants_killed_share", share, "", target=0.9, ok=share >= 0.9),
-        Figure(
-            "mutants_equivalent", sum(_key(v.mutant) in known for v in survivors), "survivors"
-        ),
+        Figure("mutants_equivalent", sum(_key(v.mutant) in known for v in survivors), "survivors"),
     ]
     return report("mutants", figures, args.json, survivors=[asdict(v) for v in survivors])
 
