@@ -9,6 +9,10 @@ are drawn with a seed from all that a room has, in proportion to its number.  A 
 that stand beside its room and execute its line (coverage of one clean run tells which), the quickest
 first, until one fails.  A line that no test of the room executes is a survivor too.
 
+Not among the mutants are tokens that no correct program shows: annotations, which are strings here;
+assertions and the `strict` of a `zip`, which hold for every input and are there to stop a wrong
+compiler; the size of a cache, which changes no result.
+
 Figures: `mutants_tried`, `mutants_killed_share` (target: at least 0.9).  Survivors that no test can
 notice are named with the reason in `benchmarks/equivalent_mutants.json`; they still count as tried.
 Needs the extra `mutants`.
@@ -160,15 +164,30 @@ def mutants(room: str, tree: Path) -> Iterator[Mutant]:
 
 
 def _without_effect(source: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """Where a token means nothing while the program runs: annotations, which are strings here."""
+    """Where a token changes nothing that a correct program shows."""
     found: list[tuple[tuple[int, int], tuple[int, int]]] = []
     for node in ast.walk(ast.parse(source)):
-        for kind in ("annotation", "returns"):
-            given = getattr(node, kind, None)
-            if isinstance(given, ast.expr):
-                last = (given.end_lineno or 0, given.end_col_offset or 0)
-                found.append(((given.lineno, given.col_offset), last))
+        for given in _silent(node):
+            last = (given.end_lineno or 0, given.end_col_offset or 0)
+            found.append(((given.lineno, given.col_offset), last))
     return found
+
+
+def _silent(node: ast.AST) -> Iterator[ast.expr | ast.stmt]:
+    """The parts of ``node`` that say what holds, or how fast, and not what to compute."""
+    for kind in ("annotation", "returns"):
+        given = getattr(node, kind, None)
+        if isinstance(given, ast.expr):
+            yield given
+    if isinstance(node, ast.Assert):
+        yield node
+    if isinstance(node, ast.Call):
+        for keyword in node.keywords:
+            if (ast.unparse(node.func), keyword.arg) in (
+                ("zip", "strict"),
+                ("functools.lru_cache", "maxsize"),
+            ):
+                yield keyword.value
 
 
 def _changed_line(source: str, changed: str, line: int) -> tuple[str, str]:
@@ -184,7 +203,7 @@ def drawn(rooms: Sequence[str], count: int, seed: int, tree: Path) -> list[Mutan
     every = {room: list(mutants(room, tree)) for room in rooms}
     total, chosen = sum(map(len, every.values())), random.Random(seed)
     found: list[Mutant] = []
-    for room, of_room in every.items():
+    for of_room in every.values():
         share = round(count * len(of_room) / total)
         found += sorted(chosen.sample(of_room, min(share, len(of_room))), key=lambda m: m.text)
     return found
