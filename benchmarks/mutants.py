@@ -4,10 +4,10 @@
     python benchmarks/mutants.py --only codegen --count 50
     python benchmarks/mutants.py --seed 2 --json
 
-The mutants are cosmic-ray's, one token each: an operator, a comparison, a number, a condition.  They
-are drawn with a seed from all that a room has, in proportion to its number.  A mutant runs the tests
-that stand beside its room and execute its line (coverage of one clean run tells which), the quickest
-first, until one fails.  A line that no test of the room executes is a survivor too.
+The mutants are cosmic-ray's, one token each: an operator, a comparison, a number, a condition.
+They are drawn with a seed from all that a room has, in proportion to its number.  A mutant runs the
+tests that stand beside its room and execute its line (coverage of one clean run tells which), the
+quickest first, until one fails.  A line that no test of the room executes is a survivor too.
 
 Not among the mutants are tokens that no correct program shows: annotations, which are strings here;
 assertions and the `strict` of a `zip`, which hold for every input and are there to stop a wrong
@@ -38,7 +38,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks._figures import Figure, arguments, report
+from benchmarks._figures import Figure, arguments, report  # noqa: E402
 
 ROOMS = {
     "codegen": ("vta_byoc/codegen", "tests/codegen"),

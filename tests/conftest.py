@@ -91,6 +91,7 @@ UNIT = frozenset(
         "test_onnx_recurrent",
         "test_onnx_static",
         "test_operator_work",
+        "test_packed_graphs",
         "test_packing",
         "test_partition",
         "test_patterns_graph",
@@ -105,6 +106,7 @@ UNIT = frozenset(
         "test_trace",
         "test_transfer_exact",
         "test_vdevice",
+        "test_workloads",
     }
 )
 """What `make check` runs: the linters, and modules that need little time for what they find. Those
