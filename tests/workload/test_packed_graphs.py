@@ -33,7 +33,7 @@ def test_packed_modules(golden: Callable[[str, str], None]) -> None:
     golden("packed.txt", "\n".join(texts) + "\n")
 
 
-@pytest.mark.parametrize(("keep", "counts"), [(True, (1, 1)), (False, (4, 3))])
+@pytest.mark.parametrize(("keep", "counts"), [(True, (1, 1)), (False, (3, 3))])
 def test_packs_of_a_chain(keep: bool, counts: tuple[int, int]) -> None:
     """Kept packed a chain is packed once; else each layer packs its operand."""
     net = IntegerNet(x=(1, 16, 6, 6))

@@ -222,7 +222,7 @@ def test_merged_boxes_move_the_same() -> None:
         assert moved(result) == moved(box), str(seed)
         assert merged(result) == result, "there is nothing left to merge"
         axes += len(result.size)
-    assert axes == 0, "a smaller number is an improvement: write it here"
+    assert axes == 296, "a smaller number is an improvement: write it here"
 
 
 def test_merged() -> None:
@@ -263,12 +263,9 @@ def test_read_packed(shape: tuple[int, ...], layouts: tuple[str, ...]) -> None:
     """A packed tensor is read in every layout in which it has that shape."""
     config = VTAConfig.preset("tophub_4x8")
     x = np.random.default_rng(0).integers(-128, 128, shape).astype("int8")
-    seen = (
-        x.reshape(-1, shape[-1], 1, 1)
-        if layouts == (ROWS,)
-        else x.reshape(*shape, 1, 1)[..., 0, 0].reshape(*shape[:4], *[1] * (4 - len(shape)))
-    )
-    packed = pack_activation(seen if layouts else np.zeros((3, 20, 1, 1), np.int8), config)
+    rows = x.reshape(-1, shape[-1], 1, 1)
+    seen = rows if layouts == (ROWS,) else x.reshape(*shape, *[1] * (4 - len(shape)))
+    packed = pack_activation(seen if layouts else rows[:3], config)
     found = list(read_packed(packed, shape))
     assert len(found) == len(layouts)
     for value in found:
@@ -294,9 +291,12 @@ def test_folds_in_order_of_what_they_cost() -> None:
     assert len(found) == 6
     costs = [cost(f) for f in found]
     assert costs == sorted(costs)
-    assert found[0] == Fold(**FIRST)
-    assert [f.text for f in found] == TEXTS
-
-
-FIRST: dict[str, Any] = {}
-TEXTS: list[str] = []
+    assert found[0] == Fold((2, 7), (2, 2), (1, 1), (3, 3), (1, 42, 115, 112))
+    assert [(f.window, f.grid) for f in found] == [
+        ((2, 7), (2, 2)),
+        ((7, 2), (2, 2)),
+        ((4, 4), (2, 2)),
+        ((1, 4), (1, 2)),
+        ((4, 1), (2, 1)),
+        ((2, 2), (2, 2)),
+    ]
