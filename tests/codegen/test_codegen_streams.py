@@ -267,3 +267,14 @@ def test_numbers_of_views() -> None:
     assert str(error.value) == (
         "the view of parameter y has 2 strides; it has 3 dimensions; give one stride each"
     )
+
+
+def test_a_copy_that_writes_twice() -> None:
+    """A loop of the copy that moves nothing in SRAM."""
+    again = nest("load", "dma_copy", "i:4 r:2 k:16", "a[i, 0, k] = x[i, 0, k]")
+    with pytest.raises(CodegenError) as error:
+        made(function(f"{X} {Y}", A, again, STORE), CONFIG)
+    assert str(error.value) == (
+        "layer layer: block load: a loop steps 0 scalars in SRAM and 0 in DRAM; elements hold 16; "
+        "copy whole elements once"
+    )

@@ -42,6 +42,18 @@ CASES: dict[str, tuple[list[Dim], list[Piece]]] = {
         [Dim(2, 0, 2, 9, SIZE_LIMIT), Dim(SIZE_LIMIT, 3, SIZE_LIMIT, 1, 1)],
         [Piece(0, 0, 2, SIZE_LIMIT - 3, 9, (0, 0, 3, 0))],
     ),
+    "the widest row": (
+        [Dim(2, 0, 2, 9, SIZE_LIMIT), Dim(SIZE_LIMIT, 0, SIZE_LIMIT, 1, 1)],
+        [Piece(0, 0, 2, SIZE_LIMIT, 9)],
+    ),
+    "rows of rows": (
+        [Dim(2, 0, 2, 60, 12), Dim(3, 0, 3, 20, 4), Dim(4, 0, 4, 1, 1)],
+        [Piece(0, 0, 6, 4, 20)],
+    ),
+    "rows that go back by one": (
+        [Dim(2, 0, 2, -1, 2), Dim(2, 0, 2, 1, 1)],
+        [Piece(0, 0, 1, 2, 2), Piece(-1, 2, 1, 2, 2)],
+    ),
     "rows too long for one transfer": (
         [Dim(2, 0, 2, 9, SIZE_LIMIT + 1), Dim(SIZE_LIMIT + 1, 1, SIZE_LIMIT + 1, 1, 1)],
         [

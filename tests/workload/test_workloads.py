@@ -13,7 +13,7 @@ from room_values import by_identity, changeable
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.ir.chains import KEPT
 from vta_byoc.workload.copy_region import Box, Source, merged, read_box
-from vta_byoc.workload.im2col import Fold, folds, host_cycles
+from vta_byoc.workload.im2col import Fold, folded, folds, host_cycles
 from vta_byoc.workload.layout import NCHW, ROWS, read_packed
 from vta_byoc.workload.memory import (
     ACC,
@@ -273,6 +273,15 @@ def test_read_packed(shape: tuple[int, ...], layouts: tuple[str, ...]) -> None:
 
 
 # ---------------------------------------------------------------- folds
+def test_a_fold_of_the_whole_kernel_has_one_tap() -> None:
+    """Of one tap there is no distance: it is 1."""
+    work = Conv2dWorkload(1, 3, 8, 19, 23, (3, 5), (2, 3), (2, 4, 1, 3), (2, 1))
+    (whole,) = (f for f in folds(work, CONFIG) if f.window == (3, 5))
+    inner = folded(work, whole)
+    assert (inner.kernel, inner.dilation, inner.strides) == ((1, 1), (1, 1), (1, 1))
+    assert inner.padding == (0, 0, 0, 0) and inner.out_shape == work.out_shape
+
+
 STEM = Conv2dWorkload(1, 3, 64, 224, 224, (7, 7), (2, 2), (3, 3, 3, 3))
 
 
