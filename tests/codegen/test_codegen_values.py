@@ -410,3 +410,14 @@ def test_what_computes_ends_a_copy() -> None:
     over = Insn(Opcode.GEMM, COMPUTE, {}, writes=[("inp", 5, 6)])
     assert residency.needs(over)
     assert residency.needs(load)
+
+
+def test_stores_beside_a_copy() -> None:
+    """Elements of bytes 32 to 63: a store that ends or begins there leaves them as they are."""
+    residency = Residency(CONFIG)
+    load = dma("a", 2, 4, 1, 2, 2, (0, 0, 0, 0))
+    assert residency.needs(load)
+    for low, high, ends in ((16, 32, False), (64, 80, False), (31, 33, True), (63, 64, True)):
+        write = [("dram.a", low, high)]
+        assert residency.needs(Insn(Opcode.STORE, STORE, {}, writes=write))
+        assert residency.needs(load) == ends
