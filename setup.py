@@ -65,6 +65,7 @@ setup(
             "wheel",
         ],
         "images": ["pillow"],
+        "mutants": ["cosmic-ray", "pytest-cov"],
         "tflite": ["ai-edge-litert"],
         "torch": ["torch==2.13.0", "torchao"],
     },

@@ -55,10 +55,12 @@ UNIT = frozenset(
         "test_cli_programs",
         "test_cli_scopes",
         "test_codegen_refusals",
+        "test_codegen_streams",
         "test_codegen_structure",
         "test_codegen_tokens",
         "test_codegen_transfer",
         "test_codegen_uops",
+        "test_codegen_values",
         "test_codegen_views",
         "test_config",
         "test_damaged_files",
@@ -86,6 +88,7 @@ UNIT = frozenset(
         "test_normalize_axes",
         "test_onnx_static",
         "test_operator_work",
+        "test_packed_graphs",
         "test_packing",
         "test_partition",
         "test_patterns_graph",
@@ -98,7 +101,9 @@ UNIT = frozenset(
         "test_scope_pass",
         "test_simulator_faults",
         "test_trace",
+        "test_transfer_exact",
         "test_vdevice",
+        "test_workloads",
     }
 )
 """What `make check` runs: the linters, and modules that need little time for what they find. Those

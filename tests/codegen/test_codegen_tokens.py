@@ -123,6 +123,18 @@ def test_random_streams(seed: int) -> None:
     check(assigned(random_stream(rng, int(rng.integers(1, 60)))))
 
 
+def test_number_of_tokens() -> None:
+    """Few tokens and few instructions that only move them; smaller numbers are improvements."""
+    rng = np.random.default_rng(0)
+    streams = [random_stream(rng, 40) for _ in range(20)]
+    outs = [assigned(stream) for stream in streams]
+    for out in outs:
+        check(out)
+    tokens = sum(len(sources(i)) for out in outs for i in out)
+    no_ops = sum(len(out) - len(stream) - 2 for out, stream in zip(outs, streams, strict=True))
+    assert (tokens, no_ops) == (587, 154)
+
+
 def test_independent_instructions_need_no_tokens() -> None:
     stream = assigned([insn(LOAD, [], [("inp", 0, 4)]), insn(COMPUTE, [("inp", 4, 8)], [])])
     assert not sources(stream[1])
@@ -204,6 +216,10 @@ def flood(count: int) -> list[Insn]:
 def test_outstanding_tokens() -> None:
     check(assigned(flood(LIMIT)))
     check(assigned(flood(8), limit=8))
+    with pytest.raises(VTAError, match="^9 tokens from LOAD to COMPUTE may be outstanding"):
+        assigned(
+            [*flood(9), insn(STORE, [], [("acc", 0, 1)]), insn(COMPUTE, [("acc", 0, 1)], [])], 8
+        )
     with pytest.raises(
         VTAError,
         match="256 tokens from LOAD to COMPUTE may be outstanding; the machine counts to 255; "

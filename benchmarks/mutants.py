@@ -1,0 +1,372 @@
+"""Whether a room's own tests notice a wrong token: mutants of the compiler, and which survive.
+
+    python benchmarks/mutants.py                           # 300 mutants of all rooms
+    python benchmarks/mutants.py --only codegen --count 50
+    python benchmarks/mutants.py --seed 2 --json
+
+The mutants are cosmic-ray's, one token each: an operator, a comparison, a number, a condition.
+They are drawn with a seed from all that a room has, in proportion to its number.  A mutant runs the
+tests that stand beside its room and execute its line (coverage of one clean run tells which), the
+quickest first, until one fails.  A line that no test of the room executes is a survivor too.
+
+Not among the mutants are tokens that no correct program shows: annotations, which are strings here;
+assertions and the `strict` of a `zip`, which hold for every input and are there to stop a wrong
+compiler; the size of a cache, which changes no result.
+
+Figures: `mutants_tried`, `mutants_killed_share` (target: at least 0.9).  Survivors that no test can
+notice are named with the reason in `benchmarks/equivalent_mutants.json`; they still count as tried.
+Needs the extra `mutants`.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import multiprocessing
+import os
+import random
+import shutil
+import sqlite3
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks._figures import Figure, arguments, report  # noqa: E402
+
+ROOMS = {
+    "codegen": ("vta_byoc/codegen", "tests/codegen"),
+    "strategies": ("vta_byoc/strategies", "tests/strategies"),
+    "packing": ("vta_byoc/workload", "tests/workload"),
+    "quantization": ("vta_byoc/quantization", "tests/quantization"),
+}
+"""Room: folder of its modules, folder of its tests."""
+FACADES = {
+    "codegen": (),
+    "strategies": ("vta_byoc/strategy.py",),
+    "packing": ("vta_byoc/graph_pack.py",),
+    "quantization": ("vta_byoc/quantize.py",),
+}
+"""What stands above a room under its own name."""
+OPERATORS = (
+    "ReplaceBinaryOperator_Add_Sub",
+    "ReplaceBinaryOperator_Sub_Add",
+    "ReplaceBinaryOperator_Mul_FloorDiv",
+    "ReplaceBinaryOperator_FloorDiv_Mul",
+    "ReplaceBinaryOperator_Mod_FloorDiv",
+    "ReplaceBinaryOperator_LShift_RShift",
+    "ReplaceBinaryOperator_RShift_LShift",
+    "ReplaceBinaryOperator_BitAnd_BitOr",
+    "ReplaceComparisonOperator_Eq_NotEq",
+    "ReplaceComparisonOperator_NotEq_Eq",
+    "ReplaceComparisonOperator_Lt_LtE",
+    "ReplaceComparisonOperator_LtE_Lt",
+    "ReplaceComparisonOperator_Gt_GtE",
+    "ReplaceComparisonOperator_GtE_Gt",
+    "ReplaceComparisonOperator_Is_IsNot",
+    "ReplaceComparisonOperator_IsNot_Is",
+    "ReplaceUnaryOperator_USub_UAdd",
+    "ReplaceUnaryOperator_Delete_Not",
+    "ReplaceTrueWithFalse",
+    "ReplaceFalseWithTrue",
+    "ReplaceAndWithOr",
+    "ReplaceOrWithAnd",
+    "ReplaceBreakWithContinue",
+    "ReplaceContinueWithBreak",
+    "NumberReplacer",
+    "AddNot",
+    "ZeroIterationForLoop",
+)
+EQUIVALENT = Path(__file__).with_name("equivalent_mutants.json")
+SLACK_SECONDS = 60
+"""Beside three times what the tests take unchanged: a mutant may loop for ever."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One token of a module replaced."""
+
+    room: str
+    module: str
+    line: int
+    operator: str
+    occurrence: int
+    before: str
+    after: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.module}:{self.line} {self.operator}: {self.before} -> {self.after}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a mutant: killed, timeout, survived, or uncovered."""
+
+    mutant: Mutant
+    outcome: str
+    test: str = ""
+
+    @property
+    def killed(self) -> bool:
+        return self.outcome in ("killed", "timeout")
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """One clean run of a room's tests: seconds of each, and which of them execute a line."""
+
+    seconds: dict[str, float]
+    tests_of: dict[tuple[str, int], frozenset[str]]
+
+    def of(self, mutant: Mutant) -> list[str]:
+        """The tests that execute the mutant's line, the quickest first.
+
+        A line that runs while modules are imported belongs to all of them.
+        """
+        tests = self.tests_of.get((mutant.module, mutant.line), frozenset())
+        chosen = self.seconds if "" in tests else tests
+        return sorted((t for t in chosen if t in self.seconds), key=lambda t: self.seconds[t])
+
+
+def modules(room: str, tree: Path) -> list[Path]:
+    """The modules of a room, those that stand above it included."""
+    folder, _ = ROOMS[room]
+    return [*sorted((tree / folder).rglob("*.py")), *(tree / name for name in FACADES[room])]
+
+
+def mutants(room: str, tree: Path) -> Iterator[Mutant]:
+    """Every mutant of a room."""
+    from cosmic_ray.ast import ast_nodes, get_ast
+    from cosmic_ray.mutating import mutate_code
+    from cosmic_ray.plugins import get_operator
+
+    for path in modules(room, tree):
+        source = path.read_text(encoding="utf-8")
+        parsed, ignored = get_ast(source), _without_effect(source)
+        for name in OPERATORS:
+            operator = get_operator(f"core/{name}")()
+            positions = (p for node in ast_nodes(parsed) for p in operator.mutation_positions(node))
+            for occurrence, ((line, column), _) in enumerate(positions):
+                if any(first <= (line, column) < last for first, last in ignored):
+                    continue
+                changed = mutate_code(source, operator, occurrence)
+                before, after = _changed_line(source, changed, line)
+                if before != after:
+                    where = path.relative_to(tree).as_posix()
+                    yield Mutant(room, where, line, name, occurrence, before, after)
+
+
+def _without_effect(source: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Where a token changes nothing that a correct program shows."""
+    found: list[tuple[tuple[int, int], tuple[int, int]]] = []
+    for node in ast.walk(ast.parse(source)):
+        for given in _silent(node):
+            last = (given.end_lineno or 0, given.end_col_offset or 0)
+            found.append(((given.lineno, given.col_offset), last))
+    return found
+
+
+def _silent(node: ast.AST) -> Iterator[ast.expr | ast.stmt]:
+    """The parts of ``node`` that say what holds, or how fast, and not what to compute."""
+    for kind in ("annotation", "returns"):
+        given = getattr(node, kind, None)
+        if isinstance(given, ast.expr):
+            yield given
+    if isinstance(node, ast.Assert):
+        yield node
+    if isinstance(node, ast.Call):
+        for keyword in node.keywords:
+            if (ast.unparse(node.func), keyword.arg) in (
+                ("zip", "strict"),
+                ("functools.lru_cache", "maxsize"),
+            ):
+                yield keyword.value
+
+
+def _changed_line(source: str, changed: str, line: int) -> tuple[str, str]:
+    before, after = source.splitlines(), changed.splitlines()
+    for left, right in zip(before[line - 1 :], after[line - 1 :], strict=False):
+        if left != right:
+            return left.strip(), right.strip().replace("[ ", "[").replace("( ", "(")
+    return "", ""
+
+
+def drawn(rooms: Sequence[str], count: int, seed: int, tree: Path) -> list[Mutant]:
+    """``count`` mutants of the rooms, in proportion to how many each has; the seed decides."""
+    every = {room: list(mutants(room, tree)) for room in rooms}
+    total, chosen = sum(map(len, every.values())), random.Random(seed)
+    found: list[Mutant] = []
+    for of_room in every.values():
+        share = round(count * len(of_room) / total)
+        found += sorted(chosen.sample(of_room, min(share, len(of_room))), key=lambda m: m.text)
+    return found
+
+
+class _Recorder:
+    """A pytest plug-in: seconds of each test that passed, the first one that failed."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self.failed = ""
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self.seconds[report.nodeid] += report.duration
+        if report.failed and not self.failed:
+            self.failed = report.nodeid
+
+
+def _pytest(tree: Path, options: list[str], answer: Any) -> None:
+    """In a process of its own: run pytest in the tree and send what it found."""
+    silence = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silence, 1)
+    os.dup2(silence, 2)
+    os.chdir(tree)
+    sys.path[:] = [str(tree), *(p for p in sys.path if Path(p or ".").resolve() != ROOT)]
+    sys.dont_write_bytecode = True
+    for name in [n for n in sys.modules if n.split(".")[0] in ("vta_byoc", "benchmarks", "models")]:
+        del sys.modules[name]
+    import pytest
+
+    recorder = _Recorder()
+    code = pytest.main(["-q", "-p", "no:cacheprovider", *options], plugins=[recorder])
+    answer.send((int(code), dict(recorder.seconds), recorder.failed))
+
+
+def _run(
+    tree: Path, options: list[str], limit: float | None
+) -> tuple[int, dict[str, float], str] | None:
+    """Exit code, seconds of each test and the first failed one; None when the time is over."""
+    context = multiprocessing.get_context("fork")
+    receive, send = context.Pipe(duplex=False)
+    process = context.Process(target=_pytest, args=(tree, options, send))
+    process.start()
+    send.close()
+    try:
+        if not receive.poll(limit):
+            return None
+        found: tuple[int, dict[str, float], str] = receive.recv()
+        return found
+    except EOFError:  # the process died: a crash inside TVM is noticed as well
+        return 1, {}, "(the process died)"
+    finally:
+        process.kill()
+        process.join()
+
+
+def baseline(room: str, tree: Path) -> Baseline:
+    """Run a room's tests once, unchanged, with coverage of each test."""
+    _, tests = ROOMS[room]
+    settings = tree / "coverage.ini"
+    sources = [ROOMS[room][0], *FACADES[room]]
+    settings.write_text(
+        f"[run]\ndata_file = {tree}/coverage-{room}\ninclude =\n"
+        + "".join(
+            f"    {tree / name}{'' if name.endswith('.py') else '/**/*.py'}\n" for name in sources
+        ),
+        encoding="utf-8",
+    )
+    options = ["--cov", f"--cov-config={settings}", "--cov-context=test", "--cov-report=", tests]
+    found = _run(tree, options, None)
+    if found is None or found[0]:
+        raise SystemExit(f"the tests of {room} fail unchanged: run pytest {tests}")
+    return Baseline(found[1], dict(_coverage(tree, tree / f"coverage-{room}")))
+
+
+def _coverage(tree: Path, data: Path) -> Iterator[tuple[tuple[str, int], frozenset[str]]]:
+    import coverage
+
+    try:
+        found = coverage.CoverageData(str(data))
+        found.read()
+    except sqlite3.Error as error:
+        raise SystemExit(f"{data}: {error}") from error
+    for name in found.measured_files():
+        relative = Path(name).relative_to(tree).as_posix()
+        for line, contexts in found.contexts_by_lineno(name).items():
+            yield (relative, line), frozenset(context.split("|")[0] for context in contexts)
+
+
+def tried(mutant: Mutant, tree: Path, known: Baseline) -> Verdict:
+    """Run the tests that execute the mutant's line on the changed module."""
+    from cosmic_ray.mutating import use_mutation
+    from cosmic_ray.plugins import get_operator
+
+    tests = known.of(mutant)
+    if not tests:
+        return Verdict(mutant, "uncovered")
+    limit = 3 * sum(known.seconds[test] for test in tests) + SLACK_SECONDS
+    operator = get_operator(f"core/{mutant.operator}")()
+    with use_mutation(tree / mutant.module, operator, mutant.occurrence):
+        found = _run(tree, ["-x", "--hypothesis-seed=0", *tests], limit)
+    if found is None:
+        return Verdict(mutant, "timeout")
+    code, _, failed = found
+    return Verdict(mutant, "killed", failed or "(import)") if code else Verdict(mutant, "survived")
+
+
+def copied(target: Path) -> Path:
+    """The project as it installs, `hw/` inside its package, where modules may be changed."""
+    ignore = shutil.ignore_patterns("__pycache__", ".*", "build", "*.egg-info")
+    shutil.copytree(ROOT, target, ignore=ignore)
+    shutil.copytree(ROOT / "hw", target / "vta_byoc" / "hw", ignore=ignore)
+    return target
+
+
+def verdicts(chosen: Iterable[Mutant], tree: Path) -> Iterator[Verdict]:
+    """Try the mutants, room by room."""
+    known: dict[str, Baseline] = {}
+    for number, mutant in enumerate(chosen, 1):
+        if mutant.room not in known:
+            print(f"{mutant.room}: its tests, unchanged ...", file=sys.stderr, flush=True)
+            known[mutant.room] = baseline(mutant.room, tree)
+        verdict = tried(mutant, tree, known[mutant.room])
+        print(
+            f"{number} {verdict.outcome} {mutant.text} {verdict.test}", file=sys.stderr, flush=True
+        )
+        yield verdict
+
+
+def reasons() -> dict[str, str]:
+    """Why no test can notice a mutant, by its module, line and change without the line's number."""
+    found: dict[str, str] = json.loads(EQUIVALENT.read_text(encoding="utf-8"))
+    return found
+
+
+def _key(mutant: Mutant) -> str:
+    return f"{mutant.module}: {mutant.before} -> {mutant.after}"
+
+
+def main() -> int:
+    parser = arguments("Mutants of the compiler that the tests of their room notice.")
+    parser.add_argument("--only", nargs="+", metavar="ROOM", choices=ROOMS, help="these rooms")
+    parser.add_argument("--count", type=int, default=300, help="mutants in all (default 300)")
+    parser.add_argument("--seed", type=int, default=0, help="which are drawn (default 0)")
+    args = parser.parse_args()
+    import tvm  # noqa: F401  imported once, before the processes fork
+
+    with tempfile.TemporaryDirectory(prefix="vta-mutants-") as folder:
+        tree = copied(Path(folder).resolve() / "tree")
+        found = list(verdicts(drawn(args.only or list(ROOMS), args.count, args.seed, tree), tree))
+    survivors = [v for v in found if not v.killed]
+    known = reasons()
+    for verdict in survivors if not args.json else ():
+        why = known.get(_key(verdict.mutant), "")
+        print(f"{verdict.outcome}: {verdict.mutant.text}{why and f'  (equivalent: {why})'}")
+    share = 1 - len(survivors) / len(found)
+    figures = [
+        Figure("mutants_tried", len(found), "mutants"),
+        Figure("mutants_killed_share", share, "", target=0.9, ok=share >= 0.9),
+        Figure("mutants_equivalent", sum(_key(v.mutant) in known for v in survivors), "survivors"),
+    ]
+    return report("mutants", figures, args.json, survivors=[asdict(v) for v in survivors])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
