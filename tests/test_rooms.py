@@ -48,6 +48,7 @@ COMPILER = {
     "vta_byoc": "_interrupt _pins hw runtime pipeline importers quantize validation",
     "reports": "hw base runtime ir workload scopes strategy partitioning graph_pack vdevice passes "
     "pipeline quantization validation vta_byoc",
+    "schedule": "hw base runtime ir workload codegen partitioning passes reports",
     "cli": "_interrupt hw base runtime ir tuning options tune pipeline quantization importers "
     "quantize validation vta_byoc reports",
 }

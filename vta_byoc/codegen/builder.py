@@ -226,6 +226,13 @@ class ProgramBuilder:
             self._plan,
         )
 
+    def blocks(self) -> list[str]:
+        """The block that each instruction of a finished program executes a part of, in order.
+
+        It is "" for the instructions that move tokens only, FINISH among them.
+        """
+        return [insn.block for insn in self._tokens.out]
+
     def _named(self, span: tuple[int, int, int]) -> tuple[str, int, int, str]:
         number, begin, end = span
         name, output = self._layers[number]

@@ -82,6 +82,13 @@ class LeafEmitter:
         run = site.execution(env, sram)
         if run is None:
             return
+        first = len(self.insns)
+        self._execute(run, site, env, sram)
+        for insn in self.insns[first:]:
+            insn.block = leaf.name
+
+    def _execute(self, run: Execution, site: Site, env: Mapping[int, int], sram: SramMap) -> None:
+        leaf = run.leaf
         if leaf.kind == "store":
             self._store(run, site, env)
             return

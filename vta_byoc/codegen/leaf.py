@@ -54,6 +54,14 @@ class Leaf:
             return {"dma_copy", "alu"} if self.steps else {"dma_copy"}
         return {"gemm"} if self.kind in ("gemm", "reset") else {"alu"}
 
+    def describe(self) -> str:
+        """Which memories this nest reads and writes, and its ALU operations, in words."""
+        reads = [a.scope for a in (self.src, self.wgt) if a is not None]
+        ops = [s.op.name for s in self.steps]
+        return f"reads {'+'.join(reads) or 'nothing'}, writes {self.dst.scope}" + (
+            f", {' '.join(ops)}" if ops else ""
+        )
+
     @property
     def on_chip(self) -> list[Access]:
         """The accesses to SRAM, each once."""
@@ -89,7 +97,13 @@ class Classifier:
         self._known: dict[tuple[int, tuple[Linear, ...], Linear], Access] = {}
 
     def classify(self, loops: list[tirx.For], real: SBlockRealize) -> Leaf:
-        """The leaf of ``loops`` (outermost first) around ``real``."""
+        """The leaf of ``loops`` (outermost first) around ``real``, which their pragmas state."""
+        leaf = self.read(loops, real)
+        self._check_pragma(leaf, loops)
+        return leaf
+
+    def read(self, loops: list[tirx.For], real: SBlockRealize) -> Leaf:
+        """The leaf of ``loops`` (outermost first) around ``real``, whatever their pragmas state."""
         block = real.block
         name = str(block.name_hint)
         body = block.body
@@ -101,13 +115,11 @@ class Classifier:
         pairs = [(self.table.bind(f.loop_var, int(f.extent)), int(f.extent)) for f in loops]
         leaf = self._by_scopes(name, pairs, body)
         leaf.where = bounds_of(real.predicate, self.table)
-        self._check_pragma(leaf, loops)
         return leaf
 
     # ---------------------------------------------------------------- pragmas
     def _check_pragma(self, leaf: Leaf, loops: list[tirx.For]) -> None:
-        texts = [str(f.annotations[PRAGMA_KEY]) for f in loops if PRAGMA_KEY in f.annotations]
-        stated = {p.strip() for p in ",".join(texts).split(",") if p.strip()}
+        stated = stated_pragmas(loops)
         unknown = stated - set(PRAGMAS)
         if unknown:
             raise CodegenError(
@@ -119,14 +131,7 @@ class Classifier:
         fix = f'annotate a loop of it with "{PRAGMA_KEY}" = "{",".join(sorted(leaf.does))}"'
         raise CodegenError(
             f"block {leaf.name} carries pragma {','.join(sorted(stated)) or 'none'} but is "
-            f"{','.join(sorted(leaf.does))} ({self._describe(leaf)}); {fix} or change the nest"
-        )
-
-    def _describe(self, leaf: Leaf) -> str:
-        reads = [a.scope for a in (leaf.src, leaf.wgt) if a is not None]
-        ops = [s.op.name for s in leaf.steps]
-        return f"reads {'+'.join(reads) or 'nothing'}, writes {leaf.dst.scope}" + (
-            f", {' '.join(ops)}" if ops else ""
+            f"{','.join(sorted(leaf.does))} ({leaf.describe()}); {fix} or change the nest"
         )
 
     # ---------------------------------------------------------------- classification
@@ -290,7 +295,13 @@ class Classifier:
         if not all(isinstance(f, TensorLoad) for f in (value.a, *factors)):
             raise bad
         by_scope = {self._scope_of(f): self._load_access(f) for f in factors}
-        if set(by_scope) != {INP, WGT} or self._load_access(value.a) != dst:
+        if set(by_scope) != {INP, WGT}:
+            found = " by ".join(f"{f.source.name} in {self._scope_of(f)}" for f in factors)
+            raise CodegenError(
+                f"block {name} multiplies {found}; GEMM is acc += int32(inp) * int32(wgt), one "
+                f"factor in {INP} and one in {WGT}; cache_read each into its own"
+            )
+        if self._load_access(value.a) != dst:
             raise bad
         return Leaf("gemm", name, loops, dst, src=by_scope[INP], wgt=by_scope[WGT])
 
@@ -311,6 +322,12 @@ class Classifier:
             )
         _check_reduction(name, loops, dst, expression.steps)
         return Leaf("alu", name, loops, dst, src=dst, steps=expression.steps)
+
+
+def stated_pragmas(loops: Sequence[tirx.For]) -> set[str]:
+    """The pragmas that the annotations of ``loops`` state, known or not."""
+    texts = [str(f.annotations[PRAGMA_KEY]) for f in loops if PRAGMA_KEY in f.annotations]
+    return {p.strip() for p in ",".join(texts).split(",") if p.strip()}
 
 
 def _repeats(loops: Sequence[tuple[int, int]], dst: Access) -> bool:

@@ -27,7 +27,8 @@ class Insn:
     """One instruction before linking.
 
     ``reads`` and ``writes`` are (space, low, high): SRAM spaces in elements, DRAM symbols in bytes.
-    ``symbol`` and ``addend`` (elements) give the DRAM address.
+    ``symbol`` and ``addend`` (elements) give the DRAM address.  ``block`` is the block that it
+    executes a part of, "" for one that moves tokens only.
     """
 
     opcode: Opcode
@@ -38,6 +39,7 @@ class Insn:
     symbol: str | None = None
     addend: int = 0
     layer: int = 0
+    block: str = ""
 
     def push(self, to: Queue) -> None:
         self.fields["push_next" if to > self.queue else "push_prev"] = 1

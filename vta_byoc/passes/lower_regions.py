@@ -1,8 +1,6 @@
 """Regions to Programs inside a Relax module that any TVM runtime can run.
 
-Each call to a region becomes: inputs laid out as the head of the program's arena, one call of the
-driver (instructions, inputs, image, region -> arena, counters), and a slice of the arena per
-result.
+Each call to a region becomes a call of its program (:mod:`vta_byoc.passes.program_call`).
 """
 
 from __future__ import annotations
@@ -19,22 +17,15 @@ from tvm.ir import TupleGetItem
 
 from vta_byoc.codegen import BEST, FoldMode, ProgramBuilder
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.hw.faults import COUNTER_SLOTS
 from vta_byoc.hw.program.arena import Lifetime
 from vta_byoc.hw.program.program import Program
-from vta_byoc.hw.sim.interpreter import symbol
 from vta_byoc.hw.sim.simulator import Driver
 from vta_byoc.hw.verify.verifier import check
-from vta_byoc.ir.bindings import (
-    SEPARATOR,
-    FunctionWriter,
-    is_constant,
-    straight_bindings,
-    substituted,
-)
+from vta_byoc.ir.bindings import FunctionWriter, is_constant, straight_bindings, substituted
 from vta_byoc.ir.legality import LOWERED, PLACED
 from vta_byoc.ir.stage import Stage
 from vta_byoc.partitioning.region import Region, RegionCall, Step, region_calls, region_functions
+from vta_byoc.passes.program_call import ProgramCall
 from vta_byoc.passes.reuse_weights import WeightRun, computation_in, weight_runs
 from vta_byoc.runtime.executable import with_signature
 from vta_byoc.vdevice import scope_align, scopes_of
@@ -225,47 +216,7 @@ class _Lowerer:
         }
         program = compile_region(self._mod, region.func, constants, self._config)
         self._record.programs[region.name] = program
-        arena = self._run(region, program, self._inputs(region, program))
-        return [self._output(program, n, arena) for n in Region.of(region.func).outputs]
-
-    def _inputs(self, region: RegionCall, program: Program) -> relax.Expr:
-        """The first ``input_bytes`` of the arena as one int8 vector."""
         params = dict(zip(Region.of(region.func).params, region.call.args, strict=True))
-        parts: list[relax.Expr] = []
-        end = 0
-        for tensor in program.of_kind("input"):
-            value = substituted(params[tensor.name], self._env)
-            self._gap(parts, tensor.offset - end)
-            flat = relax.op.reshape(value, (tensor.nbytes,))
-            parts.append(self._emit(flat, f"{tensor.name}{SEPARATOR}bytes"))
-            end = tensor.offset + tensor.nbytes
-        self._gap(parts, program.input_bytes - end)
-        if len(parts) == 1:
-            return parts[0]
-        return self._emit(relax.op.concat(parts, axis=0), f"{region.name}{SEPARATOR}inputs")
-
-    @staticmethod
-    def _gap(parts: list[relax.Expr], count: int) -> None:
-        if count:
-            parts.append(relax.const(np.zeros(count, np.int8)))
-
-    def _emit(self, expr: relax.Expr, name: str) -> relax.Var:
-        return self._writer.emit(expr, name)
-
-    def _run(self, region: RegionCall, program: Program, inputs: relax.Expr) -> relax.Var:
-        number = relax.prim_value(region.number)
-        args = [relax.const(program.insns), inputs, relax.const(program.image), number]
-        types = [
-            relax.TensorType((program.arena_bytes,), "int8"),
-            relax.TensorType((COUNTER_SLOTS,), "int64"),
-        ]
-        call = relax.call_dps_packed(symbol(self._config), args, out_ty=types)
-        return self._emit(call, f"{region.name}{SEPARATOR}run")
-
-    def _output(self, program: Program, name: str, run: relax.Var) -> relax.Var:
-        tensor = program.symbol(name)
-        arena = self._emit(TupleGetItem(run, 0), f"{name}{SEPARATOR}arena")
-        end = tensor.offset + tensor.nbytes
-        part = relax.op.strided_slice(arena, [0], [tensor.offset], [end])
-        flat = self._emit(part, f"{name}{SEPARATOR}bytes")
-        return self._emit(relax.op.reshape(flat, tensor.shape), name)
+        values = {name: substituted(arg, self._env) for name, arg in params.items()}
+        call = ProgramCall(self._writer.emit, program, region.name, region.number)
+        return call.outputs(values, Region.of(region.func).outputs)
