@@ -14,9 +14,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "_ext"))
 # The pages' kernels draw with the same modules, wherever they run.
-os.environ["PYTHONPATH"] = os.pathsep.join(
-    filter(None, (str(HERE / "_ext"), os.environ.get("PYTHONPATH")))
-)
+_MODULES = (str(HERE / "_ext"), str(HERE.parent), os.environ.get("PYTHONPATH"))
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, _MODULES))
 
 from vta_byoc import __version__  # noqa: E402
 
@@ -57,6 +56,7 @@ myst_heading_anchors = 4
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(HERE.parent / "build" / "jupyter_cache" / _sources_digest())
 nb_execution_timeout = 600
+nb_execution_in_temp = True
 nb_execution_raise_on_error = True
 nb_execution_show_tb = True
 nb_merge_streams = True

@@ -12,6 +12,8 @@ import drawsvg as draw
 from IPython.display import HTML
 
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.isa import Queue
+from vta_byoc.hw.timing.result import TimingResult
 from vta_byoc.pipeline import STAGES
 
 LINE = 16
@@ -192,4 +194,29 @@ def pipeline() -> HTML:
         sheet.text(form, 340, y + 16)
         if number + 1 < len(rows):
             sheet.arrow([(170, y + 32), (170, y + 42)], "dram")
+    return sheet.shown()
+
+
+MOST_DRAWN = 400
+"""Instructions in one timeline; more could not be told apart."""
+
+
+def timeline(timing: TimingResult, first: int = 0) -> HTML:
+    """When each instruction occupied its queue, from the first of the drawn ones on."""
+    drawn = timing.instructions[first : first + MOST_DRAWN]
+    begin, end = min(i.start for i in drawn), max(i.end for i in drawn)
+    sheet = Sheet(760, 150, "Timeline of the instructions")
+    scale = 670 / (end - begin)
+    for row, queue in enumerate(Queue):
+        name, y = queue.name.lower(), 14 + 40 * row
+        sheet.text(name, 4, y + 14)
+        for insn in (i for i in drawn if i.queue == queue):
+            x, width = 80 + (insn.start - begin) * scale, (insn.end - insn.start) * scale
+            bar = draw.Rectangle(
+                x, y, max(width, 0.4), 28, fill=COLOURS[name], fill_opacity=0.6, stroke=COLOURS[name]
+            )
+            bar.append_title(f"instruction {insn.index}: cycles {insn.start:,} to {insn.end:,}")
+            sheet.drawing.append(bar)
+    sheet.text(f"cycle {begin:,}", 80, 138, 11)
+    sheet.text(f"cycle {end:,} of {timing.cycles:,}", 750, 138, 11, "end")
     return sheet.shown()
