@@ -18,7 +18,7 @@ CHECK_PYTHON := import sys; v = sys.version_info[:2]; (3, 10) <= v <= (3, 13) or
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check test lint bench figures fuzz venv clean
+.PHONY: help demo check test lint docs bench figures fuzz venv clean
 
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
@@ -34,6 +34,11 @@ test: $(READY) ## Run all tests: units, components, end to end
 
 lint: $(READY) ## Run ruff and mypy
 	$(BIN)/python -m pytest -q tests/test_lint.py
+
+docs: ## Build the site into build/docs, its code executed; warnings and broken links are errors
+	@$(MAKE) --no-print-directory venv EXTRAS=$(EXTRAS),docs
+	$(BIN)/python -m sphinx -b html -W --keep-going -q docs build/docs
+	$(BIN)/python docs/_ext/check_links.py build/docs
 
 bench: $(READY) ## Run every benchmark and print its table
 	@missed=; for script in $(filter-out benchmarks/fuzz% benchmarks/mutate% benchmarks/mutants.py benchmarks/record.py benchmarks/programs.py,$(wildcard benchmarks/[!_]*.py)); do \

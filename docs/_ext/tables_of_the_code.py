@@ -1,0 +1,178 @@
+"""Reference pages written from the tables the code itself reads, so that they cannot disagree.
+
+The directive ``{code-table} NAME`` puts the Markdown of one of ``TABLES`` into the page.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import ClassVar
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+ROOT = Path(__file__).resolve().parents[2]
+ERRORS = re.compile(r"^(VTA|Codegen|Schedule|Plugin|Parse|Relay)?\w*(Error|Refusal)$")
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    cells = [head, tuple("---" for _ in head), *rows]
+    return "\n".join("| " + " | ".join(_cell(c) for c in row) + " |" for row in cells) + "\n"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split()) or " "
+
+
+def isa() -> str:
+    """Every field of every instruction, for the configuration of the preset ``pynq``."""
+    from vta_byoc.hw.config import VTAConfig
+    from vta_byoc.hw.isa import ISA
+
+    table, found = ISA.of(VTAConfig.preset("pynq")), []
+    layouts = {
+        **{op.name: fields for op, fields in table.instructions.items()},
+        "micro-op": table.uop,
+    }
+    for name, fields in layouts.items():
+        rows = [
+            (f"`{f.name}`", str(f.word), str(f.lsb), str(f.width), f"{f.low} to {f.high}")
+            for f in fields
+        ]
+        head = ("field", "word", "lowest bit", "bits", "values")
+        found.append(f"## {name}\n\n{_table(head, rows)}\n")
+    return "".join(found)
+
+
+def verifier() -> str:
+    """The verifier's rules."""
+    from vta_byoc.hw.verify.rules import RULES
+
+    return _table(("rule", "what holds"), [(f"`{name}`", text) for name, text in RULES.items()])
+
+
+def configuration() -> str:
+    """The keys of a machine, with what they are when they are left out."""
+    from vta_byoc.hw.config import VTAConfig
+
+    given = VTAConfig().to_dict()
+    found = [_keys({key: value for key, value in given.items() if not isinstance(value, dict)})]
+    found += [
+        f"\n## `{key}`\n\n{_keys(group)}" for key, group in given.items() if isinstance(group, dict)
+    ]
+    return "".join(found)
+
+
+def _keys(group: Mapping[str, object]) -> str:
+    rows = [(f"`{key}`", f"`{json.dumps(value)}`") for key, value in group.items()]
+    return _table(("key", "when left out"), rows)
+
+
+def presets() -> str:
+    """The machines that come with the package."""
+    from vta_byoc.hw.config import VTAConfig
+
+    rows = []
+    for name in VTAConfig.presets():
+        c = VTAConfig.preset(name)
+        buffers = " / ".join(
+            f"{depth * size // 1024}"
+            for depth, size in (
+                (c.inp_depth, c.inp_elem_bytes),
+                (c.wgt_depth, c.wgt_elem_bytes),
+                (c.acc_depth, c.acc_elem_bytes),
+                (c.uop_depth, c.uop_elem_bytes),
+            )
+        )
+        has = ", ".join(k for k, v in dataclasses.asdict(c.capabilities).items() if v is True)
+        rows.append((f"`{name}`", f"{c.batch}x{c.block}", buffers, has))
+    return _table(("preset", "batch x block", "INP / WGT / ACC / UOP KiB", "capabilities"), rows)
+
+
+def partition_table() -> str:
+    """The partition table: what the compiler looks for, in order."""
+    from vta_byoc.partitioning.table import TABLE
+
+    return _table(("pattern", "kind"), [(f"`{e.name}`", e.kind) for e in TABLE])
+
+
+def messages() -> str:
+    """Every text with which the code refuses something, by module, with its parameters."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for path in (*(ROOT / "hw").rglob("*.py"), *(ROOT / "vta_byoc").rglob("*.py")):
+        where = path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
+        for text in _raised(ast.parse(path.read_text(encoding="utf-8"))):
+            found[where if where.startswith("vta_byoc") else f"vta_byoc.{where}"].add(text)
+    parts = []
+    for module, texts in sorted(found.items()):
+        parts.append(f"## `{module}`\n\n")
+        parts += [f"- {_markdown(text)}\n" for text in sorted(texts)]
+        parts.append("\n")
+    return "".join(parts)
+
+
+def _raised(tree: ast.AST) -> Iterator[str]:
+    """The texts of `raise SomeError(text)`, with what is computed as its expression in braces."""
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Call) and node.args):
+            continue
+        name = (
+            node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        )
+        if ERRORS.match(name):
+            text = "".join(_pieces(node.args[0]))
+            if len(text.split()) >= 3:
+                yield " ".join(text.split())
+
+
+def _pieces(node: ast.expr) -> Iterator[str]:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+    elif isinstance(node, ast.JoinedStr):
+        for value in node.values:
+            yield from _pieces(value)
+    elif isinstance(node, ast.FormattedValue):
+        yield f"⟨{ast.unparse(node.value)}⟩"
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        yield from _pieces(node.left)
+        yield from _pieces(node.right)
+
+
+def _markdown(text: str) -> str:
+    """The text with parameters as code."""
+    escaped = re.sub(r"([\\`*_\[\]<>#|$~^])", r"\\\1", text)
+    return re.sub(r"⟨([^⟩]*)⟩", lambda m: f"`{m[1].replace(chr(92), '')}`", escaped)
+
+
+TABLES: Mapping[str, Callable[[], str]] = {
+    "isa": isa,
+    "verifier": verifier,
+    "configuration": configuration,
+    "presets": presets,
+    "messages": messages,
+}
+
+
+class CodeTable(SphinxDirective):
+    """``{code-table} NAME``: the Markdown of a table of the code."""
+
+    required_arguments: ClassVar[int] = 1
+
+    def run(self) -> list[nodes.Node]:
+        text = TABLES[self.arguments[0]]()
+        return self.parse_text_to_nodes(text, allow_section_headings=True)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.add_directive("code-table", CodeTable)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+__all__ = ["TABLES", "setup"]
