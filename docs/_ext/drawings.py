@@ -211,9 +211,16 @@ def timeline(timing: TimingResult, first: int = 0) -> HTML:
         name, y = queue.name.lower(), 14 + 40 * row
         sheet.text(name, 4, y + 14)
         for insn in (i for i in drawn if i.queue == queue):
-            x, width = 80 + (insn.start - begin) * scale, (insn.end - insn.start) * scale
+            x = 80 + (insn.start - begin) * scale
+            width = max((insn.end - insn.start) * scale, 0.4)
             bar = draw.Rectangle(
-                x, y, max(width, 0.4), 28, fill=COLOURS[name], fill_opacity=0.6, stroke=COLOURS[name]
+                x,
+                y,
+                width,
+                28,
+                fill=COLOURS[name],
+                fill_opacity=0.6,
+                stroke=COLOURS[name],
             )
             bar.append_title(f"instruction {insn.index}: cycles {insn.start:,} to {insn.end:,}")
             sheet.drawing.append(bar)
