@@ -27,7 +27,7 @@ from script_nests import (
 )
 
 from vta_byoc.codegen import CodegenError, ProgramBuilder, View, with_views
-from vta_byoc.codegen.uops import PUBLISHED
+from vta_byoc.codegen.uops import TUTORIALS
 from vta_byoc.hw.config import Capabilities, VTAConfig
 from vta_byoc.hw.program.arena import Lifetime
 from vta_byoc.hw.program.program import Program
@@ -141,7 +141,7 @@ PLUS = parse(
 
 def chain(*names: str, outputs: tuple[str, ...], share: dict[str, tuple[int, int]]) -> Program:
     """Layer k, called `names[k]`, adds one to what the layer before made."""
-    builder = ProgramBuilder(CONFIG, PUBLISHED)
+    builder = ProgramBuilder(CONFIG, TUTORIALS)
     builder.symbol("x", "input", (4, 1, 16), "int8")
     for name in outputs:
         builder.symbol(name, "output" if name == outputs[-1] else "temp", (4, 1, 16), "int8")

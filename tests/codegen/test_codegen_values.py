@@ -10,13 +10,13 @@ from room_values import by_identity, changeable
 from tvm import tirx
 
 from vta_byoc.codegen import CodegenError, View
-from vta_byoc.codegen.accumulator import Accumulator, Change, Spent, elements, meet
+from vta_byoc.codegen.accumulator import Accumulator, Change, Clobbered, elements, meet
 from vta_byoc.codegen.alu import check_immediate, shift_parts
 from vta_byoc.codegen.linear import Bound, Clip, Linear, VarTable, bounds_of, row_major
 from vta_byoc.codegen.resident import Residency
 from vta_byoc.codegen.sram import DEFAULT_SLOTS, SramMap, Tile
 from vta_byoc.codegen.stream import QUEUES, Insn
-from vta_byoc.codegen.uops import BEST, PUBLISHED, FoldMode, LoopDim, UopBuffer
+from vta_byoc.codegen.uops import BEST, TUTORIALS, LoopCompression, LoopDim, UopBuffer
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.isa import AluOp, MemType, Opcode
@@ -27,14 +27,14 @@ LOAD, COMPUTE, STORE = QUEUES
 
 
 def test_which_values_may_change() -> None:
-    assert changeable("vta_byoc.codegen") == {"Insn", "Leaf"}
+    assert changeable("vta_byoc.codegen") == {"Insn", "TensorizableNest"}
     assert by_identity("vta_byoc.codegen") == {
         "Access",
         "Block",
         "Execution",
-        "Leaf",
+        "TensorizableNest",
         "Loop",
-        "Spent",
+        "Clobbered",
     }
 
 
@@ -115,7 +115,7 @@ def test_clip_is_where_the_conditions_hold(seed: int) -> None:
             for at in itertools.product(range(5), range(7))
             if all(test(at[v] * c + turn, d) for v, c, d, test in plain)
         ]
-        box = clip.box({table[outer]: turn})
+        box = clip.domain({table[outer]: turn})
         covered = [] if box is None else list(itertools.product(*(range(*r) for r in box)))
         assert covered == inside
 
@@ -125,10 +125,10 @@ def test_conditions_that_are_known() -> None:
     i = variable("i")
     loop = [(table.bind(i, 5), 5)]
     assert bounds_of(tirx.IntImm("bool", 1), table) == []
-    assert Clip([], loop).box({}) == ((0, 5),)
+    assert Clip([], loop).domain({}) == ((0, 5),)
     never = bounds_of(tirx.IntImm("bool", 0), table)
     assert never == [Bound(Linear(-1), "false")]
-    assert Clip(never, loop).box({}) is None
+    assert Clip(never, loop).domain({}) is None
     with pytest.raises(CodegenError) as error:
         bounds_of(tirx.EQ(i, tirx.IntImm("int32", 2)), table)
     assert str(error.value) == (
@@ -210,7 +210,7 @@ def test_what_is_left_to_do(
     acc = Accumulator(8)
     acc.computed(slice(0, 8))
     assert acc.rest_of(slice(0, 4), wanted) == wanted, "nobody changed it"
-    acc.spent(slice(0, 4), Spent("b", done, [slice(6, 8)]))
+    acc.clobbered(slice(0, 4), Clobbered("b", done, [slice(6, 8)]))
     assert acc.rest_of(slice(0, 4), wanted) == rest
     assert acc.rest_of(slice(0, 5), wanted) is None, "one more element than was changed"
     acc.computed(slice(4, 6))
@@ -224,18 +224,18 @@ def test_who_wrote_last() -> None:
     assert not acc.storable(slice(0, 4))
     acc.computed(slice(0, 3))
     assert acc.storable(slice(0, 3)) and not acc.storable(slice(0, 4))
-    acc.refuse_spent(slice(0, 4), "late", "a")
-    acc.spent(slice(1, 2), Spent("early"))
+    acc.refuse_clobbered(slice(0, 4), "late", "a")
+    acc.clobbered(slice(1, 2), Clobbered("early"))
     assert acc.storable(slice(0, 3))
-    acc.refuse_spent(slice(2, 4), "late", "a")
+    acc.refuse_clobbered(slice(2, 4), "late", "a")
     with pytest.raises(CodegenError) as error:
-        acc.refuse_spent(slice(0, 2), "late", "a")
+        acc.refuse_clobbered(slice(0, 2), "late", "a")
     assert str(error.value) == (
         "block late reads a after block early changed it in place; the ALU overwrites its first "
         "operand; stage a second copy"
     )
     acc.cleared(slice(1, 2))
-    acc.refuse_spent(slice(0, 4), "late", "a")
+    acc.refuse_clobbered(slice(0, 4), "late", "a")
     assert not acc.storable(slice(0, 3))
 
 
@@ -304,8 +304,8 @@ def test_full_sram(scope: str, depth: int, unit: int) -> None:
 
 # ---------------------------------------------------------------- micro-ops
 def test_modes_of_folding() -> None:
-    assert FoldMode("best", outermost=False, fuse_reset=True, share_sites=True) == BEST
-    assert FoldMode("published", True, False, False) == PUBLISHED
+    assert LoopCompression("best", outermost=False, fuse_reset=True, share_sites=True) == BEST
+    assert LoopCompression("tutorials", True, False, False) == TUTORIALS
 
 
 @pytest.mark.parametrize("uop", [(1 << 11, 0, 0), (-1, 0, 0), (0, 1 << 12, 0), (0, 0, -1)])

@@ -6,7 +6,8 @@ import itertools
 
 import numpy as np
 
-from vta_byoc.codegen.transfer import PAD_LIMIT, SIZE_LIMIT, Dim, Piece
+from vta_byoc.codegen.transfer import Dim, Piece
+from vta_byoc.hw.isa import PAD_LIMIT, SIZE_LIMIT
 
 UNTOUCHED = -7
 DATA = 1000

@@ -38,7 +38,7 @@ from vta_byoc.workload.workloads import (
     Epilogue,
     MoveWorkload,
     PoolWorkload,
-    Side,
+    Prologue,
     Step,
     Workload,
     from_json,
@@ -47,7 +47,9 @@ from vta_byoc.workload.workloads import (
 
 CONFIG = VTAConfig()
 CONV = Conv2dWorkload(2, 6, 9, 11, 14, (3, 5), (2, 3), (1, 2, 0, 3), (2, 1), 3)
-TRANSPOSED = ConvTransposeWorkload(2, 6, 9, 5, 4, (3, 2), (2, 3), (1, 0, 2, 1), (1, 2), (2, 1), 3)
+TRANSPOSED = ConvTransposeWorkload(
+    2, 6, 9, 5, 4, (3, 2), (2, 3), (1, 0, 2, 1), (2, 1), 3, output_padding=(1, 2)
+)
 EPILOGUE = Epilogue(
     (Step("add", CHANNEL), Step("shr", 3), Step("keep", 0), Step("add", KEPT), Step("mul", MAP)),
     "int32",
@@ -56,8 +58,8 @@ BOX = Box((2, 3), 5, (3, 1), (Source(1, 2, (4, 0), (0, 1), (2, 3), (1, 0, -1)),)
 WORKLOADS: list[Workload] = [
     dataclasses.replace(CONV, epilogue=EPILOGUE, digit_shift=7),
     dataclasses.replace(TRANSPOSED, epilogue=EPILOGUE, digit_shift=7),
-    ElementwiseWorkload(1, 2, 3, 4, (Side(1, (Step("shl", 2),)), Side(0)), "add", EPILOGUE),
-    ElementwiseWorkload(1, 2, 3, 4, (Side(0),)),
+    ElementwiseWorkload(1, 2, 3, 4, (Prologue(1, (Step("shl", 2),)), Prologue(0)), "add", EPILOGUE),
+    ElementwiseWorkload(1, 2, 3, 4, (Prologue(0),)),
     PoolWorkload("sum", 1, 2, 7, 8, (2, 3), (2, 1), (0, 1, 1, 0), (1, 2), 0, EPILOGUE, 9),
     ConcatWorkload(1, (16, 32, 3), 4, 5, EPILOGUE),
     MoveWorkload(((1, 16, 2, 3), (1, 16, 1, 1)), (1, 16, 2, 3), (BOX,)),
@@ -77,7 +79,7 @@ def positions(size: int, low: int, high: int, reach: int, stride: int) -> int:
 
 
 def test_sizes_of_a_convolution() -> None:
-    assert CONV.reach == (5, 5)
+    assert CONV.extent == (5, 5)
     assert CONV.out_height == positions(11, 1, 0, 5, 2) == 4
     assert CONV.out_width == positions(14, 2, 3, 5, 3) == 5
     assert CONV.out_shape == (2, 9, 4, 5)
@@ -113,7 +115,7 @@ def test_sizes_of_other_operators() -> None:
     assert isinstance(two, ElementwiseWorkload) and isinstance(one, ElementwiseWorkload)
     assert (two.operands, one.operands) == (2, 1)
     assert two.in_shapes == ((1, 2, 3, 4),) * 2 and two.out_shape == (1, 2, 3, 4)
-    same = dataclasses.replace(two, sides=(Side(0), Side(0)))
+    same = dataclasses.replace(two, prologues=(Prologue(0), Prologue(0)))
     assert same.operands == 1
     concat = WORKLOADS[5]
     assert concat.in_shapes == ((1, 16, 4, 5), (1, 32, 4, 5), (1, 3, 4, 5))
@@ -143,7 +145,7 @@ def test_what_is_not_said() -> None:
         ConcatWorkload: {"epilogue": Epilogue()},
         MoveWorkload: {},
         Epilogue: {"steps": (), "dtype": "int8"},
-        Side: {"steps": ()},
+        Prologue: {"steps": ()},
         Source: {"lanes": ()},
     }
     for kind, want in defaults.items():
