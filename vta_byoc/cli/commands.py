@@ -12,7 +12,7 @@ import click
 
 from vta_byoc.base import limits
 from vta_byoc.base.printable import printable
-from vta_byoc.cli import quantization, stages
+from vta_byoc.cli import quantization, relay_options, stages
 from vta_byoc.cli.consoles import say
 from vta_byoc.hw.errors import VTAError
 
@@ -81,9 +81,9 @@ _shapes = click.option(
 
 
 def shape_option(command: Command) -> Command:
-    """Options of every command that loads a model: --shape, and --memory-limit, which holds while
-    the command runs."""
-    return _shapes(_memory_option(command))
+    """Options of every command that loads a model: --shape, those of Relay models, and
+    --memory-limit, which holds while the command runs."""
+    return _shapes(relay_options.options(_memory_option(command)))
 
 
 def _import_model(model: str, shapes: Mapping[str, tuple[int, ...]], steps: Steps) -> tvm.IRModule:
@@ -91,7 +91,7 @@ def _import_model(model: str, shapes: Mapping[str, tuple[int, ...]], steps: Step
     with steps.step("import", f"importing {model}"):
         from vta_byoc.importers.load import load_model
 
-        return load_model(model, shapes=shapes)
+        return load_model(model, shapes=shapes, **relay_options.chosen())
 
 
 def _quantize(

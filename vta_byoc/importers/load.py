@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import tvm
 from tvm import relax
 
@@ -27,15 +28,27 @@ OUTPUT_NAMES = "vta.output_names"
 """Module attribute: the model's output names, in the order of `main`'s results."""
 
 Shapes = Mapping[str, tuple[int, ...]]
+Params = str | Path | Mapping[str, np.ndarray]
+RELAY = (".relay", ".txt", ".json", ".tar")
+"""Extensions of files that hold Relay."""
 
 
-def load_model(path: str | Path | ExportedProgram, *, shapes: Shapes | None = None) -> tvm.IRModule:
+def load_model(
+    path: str | Path | ExportedProgram,
+    *,
+    shapes: Shapes | None = None,
+    params: Params | None = None,
+    random_params: int | None = None,
+) -> tvm.IRModule:
     """Load a model as a Relax module with one dataflow function `main`.
 
     Args:
         path: an ONNX file (`.onnx`), a TFLite file (`.tflite`), a program saved by
-            `torch.export.save` (`.pt2`), or a `torch.export.ExportedProgram` itself.
-        shapes: input name -> shape, for inputs with dynamic dimensions (ONNX).
+            `torch.export.save` (`.pt2`), or a `torch.export.ExportedProgram` itself; or Relay:
+            text (`.relay`, `.txt`), JSON (`.json`), a Model Library Format archive (`.tar`).
+        shapes: input name -> shape, for inputs with dynamic dimensions (ONNX, Relay).
+        params: of a Relay model: a file of `save_param_dict`, or arrays by name.
+        random_params: seed of random values for the weights that a Relay model lacks.
 
     Returns:
         Float Relax; for a quantized model with `relax.quantize` and `relax.dequantize` between
@@ -50,12 +63,17 @@ def load_model(path: str | Path | ExportedProgram, *, shapes: Shapes | None = No
             tensors take more than the limit (`limits.memory_limit`).
     """
     if torch_import.is_program(path):
+        _check_relay_only("a program", params, random_params)
         with boundary("imported", "the program"):
             return _from_torch(path, dict(shapes or {}))
     path = Path(path)
     if not path.is_file():
         kind = "is a directory" if path.is_dir() else "does not exist"
         raise VTAError(f'model file "{path}" {kind}; {_formats()} can be loaded; check the path')
+    if path.suffix.lower() in RELAY:
+        with boundary("imported", f'model file "{path}"'):
+            return _load_relay(path, dict(shapes or {}), params, random_params)
+    _check_relay_only(f'model file "{path}"', params, random_params)
     loader = LOADERS.get(path.suffix.lower())
     if loader is None:
         raise VTAError(
@@ -110,6 +128,24 @@ def _load_torch(path: Path, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
     return _from_torch(torch_import.read(path), shapes)
 
 
+def _load_relay(
+    path: Path, shapes: dict[str, tuple[int, ...]], params: Params | None, seed: int | None
+) -> tvm.IRModule:
+    from vta_byoc.importers.relay.read import import_file
+
+    mod, outputs = import_file(path, shapes, params, seed)
+    return _finished(mod, outputs)
+
+
+def _check_relay_only(what: str, params: Params | None, seed: int | None) -> None:
+    if params is not None or seed is not None:
+        option = "params (--params)" if params is not None else "random_params (--random-params)"
+        raise VTAError(
+            f"{option} given for {what}, which holds its weights; only Relay models "
+            f"({', '.join(RELAY)}) take them; leave it out"
+        )
+
+
 def _from_torch(program: ExportedProgram, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
     mod, outputs = torch_import.import_program(program, shapes)
     return torch_import.check(_finished(mod, outputs))
@@ -132,4 +168,4 @@ LOADERS: dict[str, Callable[[Path, dict[str, tuple[int, ...]]], tvm.IRModule]] =
 
 
 def _formats() -> str:
-    return "only " + ", ".join(LOADERS) + " (ONNX, PyTorch, TFLite)"
+    return "only " + ", ".join((*LOADERS, *RELAY)) + " (ONNX, PyTorch, TFLite, Relay)"
