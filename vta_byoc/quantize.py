@@ -13,7 +13,7 @@ from vta_byoc.base.boundary import boundary
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.bindings import with_main
-from vta_byoc.ir.quantization_record import FORMS, QUANTIZATION
+from vta_byoc.ir.quantization_record import CAME_INTEGER, EMPTY_RECORD, FORMS, QUANTIZATION
 from vta_byoc.partitioning.matcher import estimated_cycles
 from vta_byoc.quantization import equalize as equalization
 from vta_byoc.quantization import keep_float as float_names
@@ -92,6 +92,8 @@ def quantize(
             overflow.
     """
     mod = channels_first(mod)
+    if mod.get_attr(CAME_INTEGER) is not None:  # integers of its own: nothing is left to choose
+        return mod.with_attr(QUANTIZATION, EMPTY_RECORD)
     came_quantized = qdq.is_quantized(mod)
     form = _checked_form(scales, came_quantized)
     _check_rescale(rescale, form)

@@ -18,6 +18,7 @@ from vta_byoc.importers.canonicalize.rules import normalize
 from vta_byoc.importers.declared import check_declared
 from vta_byoc.importers.torch import importer as torch_import
 from vta_byoc.ir.bindings import UniqueNames, source_name
+from vta_byoc.ir.quantization_record import CAME_INTEGER
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -131,10 +132,14 @@ def _load_torch(path: Path, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
 def _load_relay(
     path: Path, shapes: dict[str, tuple[int, ...]], params: Params | None, seed: int | None
 ) -> tvm.IRModule:
+    from vta_byoc.importers.relay.exact import computes_integers, exact_integers
     from vta_byoc.importers.relay.read import import_file
 
     mod, outputs = import_file(path, shapes, params, seed)
-    return _finished(mod, outputs)
+    if not computes_integers(mod):
+        return _finished(mod, outputs)
+    at("")
+    return _finished(exact_integers(mod), outputs).with_attr(CAME_INTEGER, "relay.quantize")
 
 
 def _check_relay_only(what: str, params: Params | None, seed: int | None) -> None:

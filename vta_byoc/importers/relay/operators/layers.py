@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -289,6 +290,10 @@ def _global(reduce: Callable[..., relax.Expr]) -> Callable[[Site], Result]:
     def convert(s: Site) -> Result:
         layout = _pool_layout(s, len(s.shape()) - 2)
         axes = [layout.index(axis) for axis in PLANES[len(layout) - 2]]
+        if reduce is relax.op.mean and not s.dtype().startswith("float"):
+            count = math.prod(s.shape()[axis] for axis in axes)
+            total = s.emit(relax.op.sum(s.tensor(0), axes, keepdims=True), "sum")
+            return relax.op.divide(total, scalar(count, s.dtype()))  # cut towards zero
         return reduce(s.tensor(0), axes, keepdims=True)
 
     return convert

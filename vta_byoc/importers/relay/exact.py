@@ -1,0 +1,281 @@
+"""Integer chains of Relay with their exact meaning, in the operators that VTA takes.
+
+Relay's integers wrap; the integer dialect has proofs that nothing does.  Where the bounds of an
+accumulator prove that a step does not wrap, it stays; where it may, it is computed in 64 bits and
+cut, which the CPU does.  What equals a simpler chain for every input becomes that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from vta_byoc.importers.relay.ranges import PRODUCTS, Range, exact_range
+from vta_byoc.ir.bindings import (
+    SEPARATOR,
+    FunctionWriter,
+    op_name,
+    source_name,
+    straight_bindings,
+    substituted,
+    with_main,
+)
+from vta_byoc.ir.chains import Binding, Graph, as_step, dtype_of, is_narrowing
+
+WRAPS = frozenset(
+    f"relax.{name}" for name in ("add", "subtract", "multiply", "left_shift", "sum", "negative")
+)
+"""Operators whose int32 result may be larger than int32."""
+WIDE = "int64"
+CLAMPS = ("max", "min")
+
+
+def computes_integers(mod: tvm.IRModule) -> bool:
+    """Whether a layer of the module multiplies int8: it came quantized by `relay.quantize`."""
+    return any(
+        op_name(b.value) in PRODUCTS and dtype_of(b.value.args[0]) == "int8"
+        for b in straight_bindings(mod["main"])
+    )
+
+
+def exact_integers(mod: tvm.IRModule) -> tvm.IRModule:
+    """`mod` with pools behind the rescale of what they choose from, shifts that cancel left out,
+    and what may wrap in 64 bits."""
+    for rewrite in (_Pools, _Shifts, _Wraps):
+        mod = with_main(mod, rewrite(mod["main"]).run())
+    return mod
+
+
+class _Rewrite:
+    """Writes a function again, binding by binding, and knows the range of every value.
+
+    `ranges` are those of the old variables: a rewrite keeps the values of all that it keeps.
+    """
+
+    def __init__(self, main: relax.Function) -> None:
+        self.main = main
+        self.graph = Graph(main)
+        self.writer = FunctionWriter()
+        self.env: dict[relax.Var, relax.Expr] = {}
+        self.ranges: dict[relax.Var, Range] = {}
+        self.exact: dict[relax.Var, Range | None] = {}
+        for param in main.params:
+            self._know(param, Range.of_dtype(dtype_of(param)))
+        for binding in self.graph.bindings:
+            self._bound(binding)
+
+    def _know(self, var: relax.Var, found: Range | None) -> None:
+        if found is not None:
+            self.ranges[var] = found
+
+    def _bound(self, binding: Binding) -> None:
+        """The range of a result: exact where it fits its type, else all that the type holds."""
+        dtype, value = dtype_of(binding.var), binding.value
+        found = exact_range(value, self.ranges) if op_name(value) else None
+        self.exact[binding.var] = found
+        if dtype.startswith("float"):
+            self._know(binding.var, found)
+        elif found is not None and dtype in ("int8", "int32", "uint8") and found.fits(dtype):
+            self._know(binding.var, found)
+        else:
+            self._know(binding.var, Range.of_dtype(dtype))
+
+    def wraps(self, binding: Binding) -> bool:
+        """Whether the result may be beyond its type, so that it is cut."""
+        found = self.exact[binding.var]
+        dtype = dtype_of(binding.var)
+        if found is None:
+            found = Range.of(-(2**62), 2**62)
+        return not found.fits(dtype)
+
+    def run(self) -> relax.Function:
+        """The new function."""
+        for binding in self.graph.bindings:
+            if binding.var not in self.env:
+                self.rewrite(binding)
+        return self.writer.finish(self.main, substituted(self.main.body.body, self.env))
+
+    def rewrite(self, binding: Binding) -> None:
+        """Write one binding; this one as it is."""
+        self.keep(binding)
+
+    def keep(self, binding: Binding) -> relax.Var:
+        """Write a binding on what its operands have become."""
+        value = substituted(binding.value, self.env)
+        made = self.writer.emit(value, str(binding.var.name))
+        self.env[binding.var] = made
+        return made
+
+    def steps(self, var: relax.Var) -> list[Binding]:
+        """The steps with constants behind a value, each read once, and the narrowing one."""
+        return self.graph.chain(var)
+
+
+class _Pools(_Rewrite):
+    """Maxima over windows of int32, then a rescale that keeps order: the rescale first, so that
+    it is part of the layer, and the maxima of int8."""
+
+    def rewrite(self, binding: Binding) -> None:
+        if op_name(binding.value) == "relax.nn.max_pool2d" and dtype_of(binding.var) == "int32":
+            chain = self.steps(binding.var)
+            if chain and self._keeps_order(chain):
+                self._behind(binding, chain)
+                return
+        self.keep(binding)
+
+    def _keeps_order(self, chain: Sequence[Binding]) -> bool:
+        if not is_narrowing(chain[-1].value) or any(self.wraps(b) for b in chain):
+            return False
+        steps = [as_step(b.value) for b in chain[:-1]]
+        return all(
+            step is not None and (step[0] != "mul" or bool((step[1] >= 0).all()))
+            and _per_channel(step[1], b)
+            for step, b in zip(steps, chain, strict=False)
+        )  # fmt: skip
+
+    def _behind(self, pool: Binding, chain: Sequence[Binding]) -> None:
+        self.env[pool.var] = substituted(pool.value.args[0], self.env)
+        for binding in chain[:-1]:
+            self.keep(binding)
+        last, attrs = chain[-1], pool.value.attrs
+        value = substituted(last.value, self.env)
+        name = str(last.var.name)
+        narrow = self.writer.emit(value, f"{source_name(last.var)}{SEPARATOR}narrow")
+        pooled = relax.Call(pool.value.op, [narrow], attrs)
+        self.env[last.var] = self.writer.emit(pooled, name)
+
+
+def _per_channel(constant: np.ndarray, binding: Binding) -> bool:
+    """Whether a constant is the same for all positions of a channel."""
+    layout_rank = binding.var.ty.ndim
+    shape = (1,) * (layout_rank - constant.ndim) + constant.shape
+    return constant.size == 1 or sum(dim > 1 for dim in shape) == 1
+
+
+@dataclass(frozen=True)
+class _Raised:
+    """A chain `((x << left) + constants, clamps ...) >> right`.
+
+    Attributes:
+        steps: what is between both shifts.
+        last: the right shift.
+    """
+
+    left: int
+    right: int
+    steps: Sequence[tuple[str, np.ndarray]]
+    last: Binding
+
+
+class _Shifts(_Rewrite):
+    """A left shift that a right shift behind it undoes: `((x << k) + b) >> s` is
+    `(x + (b >> k)) >> (s - k)`, as the right shift rounds down; clamps between them are clamps
+    behind them, of bounds that are shifted too."""
+
+    def rewrite(self, binding: Binding) -> None:
+        found = self._raised(binding)
+        if found is None:
+            self.keep(binding)
+        else:
+            self._lowered(binding, found)
+
+    def _raised(self, binding: Binding) -> _Raised | None:
+        first = as_step(binding.value)
+        if first is None or first[0] != "shl" or first[1].size != 1 or self.wraps(binding):
+            return None
+        between: list[tuple[str, np.ndarray]] = []
+        for user in self.steps(binding.var):
+            step = as_step(user.value)
+            if step is None or self.wraps(user):
+                return None
+            left = int(first[1].reshape(-1)[0])
+            if step[0] == "shr" and step[1].size == 1:
+                right = int(step[1].reshape(-1)[0])
+                return _Raised(left, right, between, user) if right >= left else None
+            if step[0] not in ("add", *CLAMPS):
+                return None
+            between.append((step[0], step[1].astype(np.int64)))
+        return None
+
+    def _lowered(self, binding: Binding, found: _Raised) -> None:
+        name = source_name(binding.var)
+        value = substituted(binding.value.args[0], self.env)
+        behind, bounds = np.array(0, np.int64), []
+        for op, constant in reversed(found.steps):
+            if op == "add":
+                behind = behind + constant
+            else:
+                bounds.append((op, (constant + behind) >> found.right))
+        offset, shift = behind >> found.left, found.right - found.left
+        last = str(found.last.var.name)
+        steps = [("add", offset)] if offset.any() else []
+        steps += [("shr", np.array(shift, np.int64))] if shift else []
+        steps += bounds[::-1]
+        for number, (op, constant) in enumerate(steps):
+            made = _STEPS[op](value, relax.const(constant.astype("int32")))
+            is_last = number == len(steps) - 1
+            value = self.writer.emit(made, last if is_last else f"{name}{SEPARATOR}{op}")
+        self._skip(binding, found.last, value)
+
+    def _skip(self, first: Binding, last: Binding, value: relax.Expr) -> None:
+        """Leave out the old chain, whose values nothing else reads."""
+        self.env[first.var] = value
+        for user in self.steps(first.var):
+            self.env[user.var] = value
+            if user is last:
+                return
+
+
+_STEPS = {
+    "add": relax.op.add,
+    "shr": relax.op.right_shift,
+    "max": relax.op.maximum,
+    "min": relax.op.minimum,
+}
+
+
+class _Wraps(_Rewrite):
+    """What may leave int32 is computed in int64 and cut to int32, as the text means it; int8 that
+    is cut without a clamp stays where it is cut by the store, else the CPU cuts it."""
+
+    def rewrite(self, binding: Binding) -> None:
+        value = binding.value
+        if is_narrowing(value) and self.wraps(binding) and self._is_clamped(value.args[0]):
+            self._through_int64(binding)
+        elif op_name(value) in WRAPS and dtype_of(binding.var) == "int32" and self.wraps(binding):
+            self._wide(binding)
+        else:
+            self.keep(binding)
+
+    def _is_clamped(self, var: relax.Expr) -> bool:
+        """Whether a clamp is among the steps before a value: its bounds hold before the cut."""
+        value = self.graph.value(var)
+        while value is not None and (step := as_step(value)) is not None:
+            if step[0] in CLAMPS:
+                return True
+            value = self.graph.value(step[2])
+        return False
+
+    def _through_int64(self, binding: Binding) -> None:
+        name = str(binding.var.name)
+        data = substituted(binding.value.args[0], self.env)
+        wide = self.writer.emit(relax.op.astype(data, WIDE), f"{name}{SEPARATOR}wide")
+        self.env[binding.var] = self.writer.emit(relax.op.astype(wide, "int8"), name)
+
+    def _wide(self, binding: Binding) -> None:
+        value, name = substituted(binding.value, self.env), str(binding.var.name)
+        args = [self._widened(arg, f"{name}{SEPARATOR}wide") for arg in value.args]
+        made = relax.Call(value.op, args, value.attrs, value.ty_args)
+        whole = self.writer.emit(made, f"{name}{SEPARATOR}whole")
+        self.env[binding.var] = self.writer.emit(relax.op.astype(whole, "int32"), name)
+
+    def _widened(self, arg: relax.Expr, name: str) -> relax.Expr:
+        if dtype_of(arg) != "int32":
+            return arg
+        if isinstance(arg, relax.Var):
+            return self.writer.emit(relax.op.astype(arg, WIDE), name)
+        return relax.const(np.asarray(arg.value.numpy()).astype(WIDE), WIDE)
