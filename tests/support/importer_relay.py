@@ -47,10 +47,15 @@ def relay_type(array: np.ndarray) -> str:
 WEIGHTS = {
     **{f"nn.conv{axes}d{kind}": (1,) for axes in (1, 2, 3) for kind in ("", "_transpose")},
     **{name: (1,) for name in ("nn.dense", "nn.bias_add", "nn.prelu")},
+    **{name: (1,) for name in ("qnn.conv2d", "qnn.conv2d_transpose", "qnn.dense")},
     "take": (0,),
     **{f"nn.{kind}_norm": (1, 2, 3, 4) for kind in ("batch", "layer", "group", "instance")},
 }
 """Operator -> the inputs that are constants of the metadata instead."""
+
+
+SUMS = ("qnn.conv2d", "qnn.conv2d_transpose", "qnn.dense", "qnn.batch_matmul")
+"""Operators whose int32 result stands before a requantize."""
 
 
 def relay_text(operator: str, drawn: Drawn) -> tuple[str, list[int]]:
@@ -67,7 +72,11 @@ def relay_text(operator: str, drawn: Drawn) -> tuple[str, list[int]]:
         ]
         args = ", ".join(listed)
     attrs = [f"{name}={value}" for name, value in drawn.attrs.items()]
+    for i, number in numbers.items():
+        args = args.replace(f"%x{i}", f"meta[relay.Constant][{number}]")
     call = f"{operator}({', '.join([*([args] if args else []), *attrs])})"
+    if operator in SUMS:
+        call = f"qnn.requantize({call}, {args.split(', ')[4]}, 0, 0.9f, 3, axis=1)"
     text = f'#[version = "0.0.5"]\ndef @main({params}) {{\n  {call}\n}}\n'
     return text + (metadata(kept) if kept else ""), fed
 

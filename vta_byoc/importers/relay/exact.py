@@ -24,7 +24,7 @@ from vta_byoc.ir.bindings import (
     substituted,
     with_main,
 )
-from vta_byoc.ir.chains import Binding, Graph, as_step, dtype_of, is_narrowing
+from vta_byoc.ir.chains import Binding, Graph, as_step, dtype_of, is_narrowing, is_widening
 
 WRAPS = frozenset(
     f"relax.{name}" for name in ("add", "subtract", "multiply", "left_shift", "sum", "negative")
@@ -34,18 +34,23 @@ WIDE = "int64"
 CLAMPS = ("max", "min")
 
 
+SUMS = frozenset(f"relax.{n}" for n in ("add", "subtract", "multiply", "maximum", "minimum"))
+"""Operators of two tensors that begin a chain."""
+
+
 def computes_integers(mod: tvm.IRModule) -> bool:
-    """Whether a layer of the module multiplies int8: it came quantized by `relay.quantize`."""
+    """Whether the module computes int32 of int8: it came quantized by `relay.quantize`."""
+    values = [binding.value for binding in straight_bindings(mod["main"])]
     return any(
-        op_name(b.value) in PRODUCTS and dtype_of(b.value.args[0]) == "int8"
-        for b in straight_bindings(mod["main"])
+        is_widening(value) or (op_name(value) in PRODUCTS and dtype_of(value.args[0]) == "int8")
+        for value in values
     )
 
 
 def exact_integers(mod: tvm.IRModule) -> tvm.IRModule:
     """`mod` with pools behind the rescale of what they choose from, shifts that cancel left out,
-    and what may wrap in 64 bits."""
-    for rewrite in (_Pools, _Shifts, _Wraps):
+    what may wrap in 64 bits, and chains to int8 called after the operator that they begin with."""
+    for rewrite in (_Pools, _Shifts, _Wraps, _Names):
         mod = with_main(mod, rewrite(mod["main"]).run())
     return mod
 
@@ -279,3 +284,33 @@ class _Wraps(_Rewrite):
         if isinstance(arg, relax.Var):
             return self.writer.emit(relax.op.astype(arg, WIDE), name)
         return relax.const(np.asarray(arg.value.numpy()).astype(WIDE), WIDE)
+
+
+class _Names(_Rewrite):
+    """A layer or a sum of two tensors and the steps behind it are one operator, as in modules that
+    quantization writes: the int8 result has the name, the values before it are its parts."""
+
+    def __init__(self, main: relax.Function) -> None:
+        super().__init__(main)
+        self._called: dict[relax.Var, str] = {}
+        for binding in self.graph.bindings:
+            chain = self.steps(binding.var) if self._begins(binding) else []
+            if not chain or not is_narrowing(chain[-1].value):
+                continue
+            name = source_name(binding.var)
+            members = [binding, *chain]
+            self._called[chain[-1].var] = name
+            for number, member in enumerate(members[:-1]):
+                self._called[member.var] = f"{name}{SEPARATOR}{number or 'acc'}"
+
+    @staticmethod
+    def _begins(binding: Binding) -> bool:
+        name = op_name(binding.value)
+        if dtype_of(binding.var) != "int32":
+            return False
+        return name in PRODUCTS or (name in SUMS and as_step(binding.value) is None)
+
+    def rewrite(self, binding: Binding) -> None:
+        value = substituted(binding.value, self.env)
+        name = self._called.get(binding.var, str(binding.var.name))
+        self.env[binding.var] = self.writer.emit(value, name)

@@ -8,11 +8,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tvm
 from tvm import relax
+from tvm.ir import Call
 
 from vta_byoc.base.boundary import at
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.importers.relay import graph
-from vta_byoc.importers.relay.operators.entry import Result, Site
+from vta_byoc.importers.canonicalize.rules import folded
+from vta_byoc.importers.quantized_tensor import Quantization
+from vta_byoc.importers.relay.operators.entry import Operator, Quantized, Result, Scaled, Site
+from vta_byoc.importers.relay.operators.qnn import KEEPS, OF_SCALED
 from vta_byoc.importers.relay.operators.table import OPERATORS
 from vta_byoc.importers.relay.parameters import Tensors, bound
 from vta_byoc.ir.bindings import SEPARATOR, FunctionWriter, UniqueNames, is_constant, sanitized
@@ -61,9 +65,11 @@ class _Importer:
     def __init__(self, module: graph.Module, values: Mapping[int, np.ndarray]) -> None:
         self.module = module
         self.values = values
-        self.writer = FunctionWriter()
+        self.builder = relax.BlockBuilder()
+        self.writer = FunctionWriter(self.builder)
         self.names = UniqueNames("_")
         self.params: list[relax.Var] = []
+        self.known: dict[relax.Expr, Quantization] = {}
 
     def run(self, main: graph.Function, shapes: Shapes) -> tuple[tvm.IRModule, list[str]]:
         env: dict[int, Result] = {}
@@ -176,23 +182,56 @@ class _Importer:
         at(f'operator "{name}" ({op})')
         entry = OPERATORS[op]
         where = f", {self.module.place(call.start)}" if call.start >= 0 else ""
-        result = entry.convert(Site(op, name, args, call.attrs, entry, self.writer, where))
-        return self._bound(result, name)
+        site = Site(op, name, args, call.attrs, entry, self.writer, self.known, where)
+        result = self._converted(site, entry)
+        bound = self._bound(result, name)
+        source = args[0] if args else None
+        if op in KEEPS and isinstance(bound, relax.Var) and source in self.known:
+            self.known[bound] = self.known[source]
+        return bound
+
+    def _converted(self, site: Site, entry: Operator) -> Result:
+        """What a call becomes; on integers that stand for floats, what it does to the floats."""
+        first = site.args[0] if site.args else None
+        of_scaled = OF_SCALED.get(site.op)
+        if of_scaled is not None and not isinstance(first, tuple):
+            if isinstance(first, Scaled):
+                return of_scaled(site, first)
+            if first in self.known and site.op not in KEEPS:
+                q = self.known[first]
+                return of_scaled(site, Scaled(site.emit(q.dequantize(first), "float"), q))
+        return entry.convert(site)
 
     def _bound(self, result: Result, name: str) -> Result:
         """The result in variables: the first, or only one, is called after the operator."""
         if isinstance(result, tuple):
             names = [name, *(f"{name}{SEPARATOR}{i}" for i in range(1, len(result)))]
             return tuple(self._bound(item, n) for item, n in zip(result, names, strict=True))
-        is_known = isinstance(result, relax.Var) or is_constant(result)
-        return result if is_known else self.writer.emit(result, name)
+        if isinstance(result, Quantized):
+            made = self._bound(result.integers, name)
+            self.known[made] = result.quantization
+            return made
+        if isinstance(result, Scaled):
+            floats = result.floats
+            bound = floats if isinstance(floats, relax.Var) else self.writer.emit(floats, name)
+            return Scaled(bound, result.quantization)
+        if isinstance(result, relax.Var) or is_constant(result):
+            return result
+        value = self.builder.normalize(result)
+        known = folded(value) if isinstance(value, Call) else None
+        return self.writer.emit(value, name) if known is None else known
 
 
 def _fields(result: Result) -> list[relax.Expr]:
     """The tensors of a result, of tuples in tuples too."""
     if isinstance(result, tuple):
         return [value for item in result for value in _fields(item)]
-    return [result]
+    if isinstance(result, Scaled):
+        raise VTAError(
+            "a result of the model is sums of a QNN operator in int32; end it with qnn.requantize "
+            "or qnn.dequantize"
+        )
+    return [result.integers if isinstance(result, Quantized) else result]
 
 
 def _constant(value: np.ndarray) -> relax.Expr:

@@ -10,11 +10,34 @@ import numpy as np
 from tvm import relax
 
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.importers.quantized_tensor import Quantization
 from vta_byoc.importers.relay.graph import Value
 from vta_byoc.ir.bindings import SEPARATOR, FunctionWriter, is_constant, static_shape
 
-Result: TypeAlias = "relax.Expr | tuple[Result, ...]"
-"""A tensor, or the fields of a tuple."""
+
+@dataclass(frozen=True)
+class Scaled:
+    """Integers that stand for floats, and are never made: sums of QNN on their way to 8 bits.
+
+    Attributes:
+        floats: what they stand for.
+        quantization: `floats = scale * (integers - zero)`.
+    """
+
+    floats: relax.Expr
+    quantization: Quantization
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """Integers of 8 bits that a call makes, and what they stand for."""
+
+    integers: relax.Expr
+    quantization: Quantization
+
+
+Result: TypeAlias = "relax.Expr | Scaled | Quantized | tuple[Result, ...]"
+"""A tensor, integers with their scale, or the fields of a tuple."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +81,7 @@ class Site:
         op: the operator's name in Relay.
         name: of the call; its last variable is called so.
         args: the operands in Relax.
+        known: integers of 8 bits -> what they stand for.
         where: in the file, for errors; begins with a comma.
     """
 
@@ -69,15 +93,17 @@ class Site:
         attrs: Mapping[str, Value],
         entry: Operator,
         writer: FunctionWriter,
+        known: Mapping[relax.Expr, Quantization],
         where: str,
     ) -> None:
+        self.known = known
         self.op = op
         self.name = name
         self.args = args
         self.where = where
+        self.entry = entry
+        self.writer = writer
         self._attrs = attrs
-        self._entry = entry
-        self._writer = writer
         if not entry.least <= len(args) <= entry.most:
             listed = sorted({entry.least, entry.most})
             raise self.error(
@@ -98,14 +124,19 @@ class Site:
         arg = self.args[position]
         if isinstance(arg, tuple):
             raise self.error(f"has a tuple as operand {position}; a tensor is taken")
-        return arg
+        if isinstance(arg, Scaled):
+            raise self.error(
+                f"reads the {arg.quantization.dtype} sums of a QNN operator; requantize and "
+                "dequantize do, and what rescales to 8 bits; put qnn.requantize before it"
+            )
+        return arg.integers if isinstance(arg, Quantized) else arg
 
     def tensors(self, position: int) -> list[relax.Expr]:
         """The fields of an operand that is a tuple of tensors."""
         arg = self.args[position]
         fields = arg if isinstance(arg, tuple) else (arg,)
-        if any(isinstance(item, tuple) for item in fields):
-            raise self.error("has a tuple in a tuple; tensors are taken")
+        if any(isinstance(item, tuple | Scaled) for item in fields):
+            raise self.error("has a tuple or sums of QNN in a tuple; tensors are taken")
         return cast("list[relax.Expr]", list(fields))
 
     def array(self, position: int) -> np.ndarray:
@@ -132,6 +163,12 @@ class Site:
             raise self.error(f"has the axis {value} for {rank} axes; correct the module")
         return value % max(rank, 1)
 
+    def on(self, args: Sequence[Result]) -> Site:
+        """The same call on other operands, in floats."""
+        attrs = {name: value for name, value in self._attrs.items() if name != "out_dtype"}
+        entry = Operator(self.entry.convert, 0, len(args), self.entry.attrs)
+        return Site(self.op, self.name, args, attrs, entry, self.writer, self.known, self.where)
+
     # ------------------------------------------------------------ attributes
     def states(self, name: str) -> bool:
         """Whether the file states the attribute."""
@@ -140,7 +177,7 @@ class Site:
     def value(self, name: str) -> Value:
         """An attribute, or its default."""
         value = self._attrs.get(name)
-        return self._entry.default(name) if value is None else value
+        return self.entry.default(name) if value is None else value
 
     def _wrong(self, name: str, wanted: str) -> VTAError:
         return self.error(
@@ -213,7 +250,7 @@ class Site:
     # ------------------------------------------------------------ writing
     def emit(self, expr: relax.Expr, part: str) -> relax.Var:
         """Bind one operator on the way to `<name>__<part>`."""
-        return self._writer.emit(expr, f"{self.name}{SEPARATOR}{part}")
+        return self.writer.emit(expr, f"{self.name}{SEPARATOR}{part}")
 
     def error(self, text: str) -> VTAError:
         """An error that names the call and goes on with `text`."""

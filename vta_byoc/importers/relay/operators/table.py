@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vta_byoc.importers.relay.operators import elementwise, layers, movement, reduction
+from vta_byoc.importers.relay.operators import elementwise, layers, movement, qnn, reduction
 from vta_byoc.importers.relay.operators.entry import IGNORED, Operator, Ref
 
 OPERATORS: dict[str, Operator] = {
@@ -10,6 +10,7 @@ OPERATORS: dict[str, Operator] = {
     **layers.OPERATORS,
     **movement.OPERATORS,
     **reduction.OPERATORS,
+    **qnn.OPERATORS,
 }
 """Relay's name -> how it becomes Relax."""
 
