@@ -140,6 +140,15 @@ class QuantizedNet:
         return head + body + (relay_files.metadata(self.constants) if with_metadata else "")
 
 
+def small(size: int = 12, seed: int = 0) -> str:
+    """Three layers, one of them depthwise, and a dense one."""
+    net = QuantizedNet((1, 3, size, size), seed)
+    x = net.shifted(net.relu(net.conv(net.to_int8(net.input), 16, 3)))
+    x = net.shifted(net.relu(net.conv(x, 16, 3, groups=16, left=12)))
+    x = net.shifted(net.relu(net.conv(x, 32, 1)))
+    return net.text(net.head(x, 10))
+
+
 def resnet18(size: int = 64, classes: int = 1000, seed: int = 0) -> str:
     """ResNet-18, every layer quantized; sums of the blocks at two scales."""
     net = QuantizedNet((1, 3, size, size), seed)

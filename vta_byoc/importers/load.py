@@ -23,6 +23,8 @@ from vta_byoc.ir.quantization_record import CAME_INTEGER
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
+    from vta_byoc.importers.relay.importer import Imported
+
 __all__ = ["OUTPUT_NAMES", "load_model", "output_names", "source_name"]
 
 OUTPUT_NAMES = "vta.output_names"
@@ -132,14 +134,21 @@ def _load_torch(path: Path, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
 def _load_relay(
     path: Path, shapes: dict[str, tuple[int, ...]], params: Params | None, seed: int | None
 ) -> tvm.IRModule:
-    from vta_byoc.importers.relay.exact import computes_integers, exact_integers
     from vta_byoc.importers.relay.read import import_file
 
-    mod, outputs = import_file(path, shapes, params, seed)
-    if not computes_integers(mod):
-        return _finished(mod, outputs)
+    return finished_relay(import_file(path, shapes, params, seed))
+
+
+def finished_relay(imported: Imported) -> tvm.IRModule:
+    """A Relay model as `load_model` gives it: float Relax, or with integers of its own the
+    integer dialect, marked `CAME_INTEGER`."""
+    from vta_byoc.importers.relay.exact import computes_integers, exact_integers
+
+    if not computes_integers(imported.mod):
+        return _finished(imported.mod, imported.outputs)
     at("")
-    return _finished(exact_integers(mod), outputs).with_attr(CAME_INTEGER, "relay.quantize")
+    exact = exact_integers(imported.mod)
+    return _finished(exact, imported.outputs).with_attr(CAME_INTEGER, "relay.quantize")
 
 
 def _check_relay_only(what: str, params: Params | None, seed: int | None) -> None:

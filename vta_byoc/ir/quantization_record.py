@@ -21,7 +21,7 @@ QUANTIZATION = "vta.quantization"
 
 
 CAME_INTEGER = "vta.came_integer"
-"""Module attribute: what wrote the integers that the model came in; they are the integer dialect."""
+"""Module attribute: what wrote the integers that the model came in, which are the dialect's."""
 EMPTY_RECORD = json.dumps({"tensors": {}, "accumulators": {}, "sources": {}})
 """The record of a module that quantization did not write."""
 

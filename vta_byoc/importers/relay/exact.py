@@ -82,12 +82,10 @@ class _Rewrite:
         dtype, value = dtype_of(binding.var), binding.value
         found = exact_range(value, self.ranges) if op_name(value) else None
         self.exact[binding.var] = found
-        if dtype.startswith("float"):
-            self._know(binding.var, found)
-        elif found is not None and dtype in ("int8", "int32", "uint8") and found.fits(dtype):
-            self._know(binding.var, found)
-        else:
-            self._know(binding.var, Range.of_dtype(dtype))
+        is_cut = not dtype.startswith("float") and (
+            found is None or dtype not in ("int8", "int32", "uint8") or not found.fits(dtype)
+        )
+        self._know(binding.var, Range.of_dtype(dtype) if is_cut else found)
 
     def wraps(self, binding: Binding) -> bool:
         """Whether the result may be beyond its type, so that it is cut."""

@@ -31,6 +31,8 @@ Type: TypeAlias = "TensorType | tuple[Type, ...] | None"
 """Of a value: a tensor, a tuple, or something that no tensor program needs (None)."""
 Value: TypeAlias = "Json | np.ndarray | Sequence[Value]"
 """Of an attribute."""
+Metadata: TypeAlias = "Value | Expr"
+"""What a text refers to: the value of an attribute, or a constant."""
 
 
 @dataclass(eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import tvm
@@ -12,9 +13,9 @@ from tvm.ir import Call
 
 from vta_byoc.base.boundary import at
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.importers.relay import graph
 from vta_byoc.importers.canonicalize.rules import folded
 from vta_byoc.importers.quantized_tensor import Quantization
+from vta_byoc.importers.relay import graph
 from vta_byoc.importers.relay.operators.entry import Operator, Quantized, Result, Scaled, Site
 from vta_byoc.importers.relay.operators.qnn import KEEPS, OF_SCALED
 from vta_byoc.importers.relay.operators.table import OPERATORS
@@ -26,10 +27,22 @@ DEEPEST = 100
 """Calls of functions inside of functions; more are recursion."""
 
 
-def import_module(
-    module: graph.Module, what: str, tensors: Tensors, shapes: Shapes
-) -> tuple[tvm.IRModule, list[str]]:
-    """The module in Relax, not yet normalized, and the names of its outputs.
+@dataclass(frozen=True)
+class Imported:
+    """A module in Relax, not yet normalized.
+
+    Attributes:
+        outputs: the names of its results.
+        operators: the operators of Relay in the order of execution, each with its name in Relax.
+    """
+
+    mod: tvm.IRModule
+    outputs: list[str]
+    operators: list[tuple[str, str]]
+
+
+def import_module(module: graph.Module, what: str, tensors: Tensors, shapes: Shapes) -> Imported:
+    """The module in Relax.
 
     Args:
         what: the file as errors call it.
@@ -69,9 +82,11 @@ class _Importer:
         self.writer = FunctionWriter(self.builder)
         self.names = UniqueNames("_")
         self.params: list[relax.Var] = []
+        self.operators: list[tuple[str, str]] = []
         self.known: dict[relax.Expr, Quantization] = {}
 
-    def run(self, main: graph.Function, shapes: Shapes) -> tuple[tvm.IRModule, list[str]]:
+    def run(self, main: graph.Function, shapes: Shapes) -> Imported:
+        """Write `main`."""
         env: dict[int, Result] = {}
         self._check_shapes(main, shapes)
         for param in main.params:
@@ -84,7 +99,8 @@ class _Importer:
         func = self.writer.finish(source, value).with_attr("global_symbol", "main")
         unique = UniqueNames("_")
         listed = [unique.fresh(name) for name in names]
-        return relax.transform.Normalize()(tvm.IRModule({"main": func})), listed
+        mod = relax.transform.Normalize()(tvm.IRModule({"main": func}))
+        return Imported(mod, listed, self.operators)
 
     @staticmethod
     def _output(value: relax.Expr, number: int) -> str:
@@ -180,6 +196,7 @@ class _Importer:
     def _operator(self, call: graph.Call, op: str, args: Sequence[Result]) -> Result:
         name = self.names.fresh(sanitized(call.name or op.rpartition(".")[2]))
         at(f'operator "{name}" ({op})')
+        self.operators.append((op, name))
         entry = OPERATORS[op]
         where = f", {self.module.place(call.start)}" if call.start >= 0 else ""
         site = Site(op, name, args, call.attrs, entry, self.writer, self.known, where)

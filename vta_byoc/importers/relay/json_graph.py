@@ -284,9 +284,9 @@ class JsonGraph:
         return found
 
     # ------------------------------------------------------------ whole texts
-    def metadata(self) -> dict[str, list[object]]:
+    def metadata(self) -> dict[str, list[graph.Metadata]]:
         """The metadata of a text: type key -> what stands there."""
-        found: dict[str, list[object]] = {}
+        found: dict[str, list[graph.Metadata]] = {}
         for key, number in self.mapping(self.root).items():
             items = self.items(number)
             is_expr = key.startswith("relay.") and not key.startswith("relay.attrs.")
@@ -294,7 +294,7 @@ class JsonGraph:
             found[key] = [read(item) for item in items]
         return found
 
-    def _object(self, number: int) -> object:
+    def _object(self, number: int) -> graph.Value:
         """A constant of an attribute: text, number, or the attributes of a call by their names."""
         if self.kind(number) in PLAIN:
             return self.value(number)
@@ -310,14 +310,13 @@ class JsonGraph:
         functions: dict[str, graph.Function] = {}
         for name, number in listed.items():
             made = self.expression(number)
-            is_function = isinstance(made, graph.Function)
-            functions[name] = made if is_function else graph.Function([], made)
+            functions[name] = made if isinstance(made, graph.Function) else graph.Function([], made)
         if not functions:
             raise self.error("it has no function")
         return graph.Module(functions)
 
 
-def _plain(text: str) -> graph.Value:
+def _plain(text: str) -> int | float | str:
     """An attribute that is no node: a number where it looks like one, else text."""
     for read in (int, float):
         try:

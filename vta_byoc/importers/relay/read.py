@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import tvm
 
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.importers.relay import text as relay_text
 from vta_byoc.importers.relay.archive import read_archive
 from vta_byoc.importers.relay.binaries import params_of, read_params
-from vta_byoc.importers.relay.graph import Module
-from vta_byoc.importers.relay.importer import Shapes, import_module
+from vta_byoc.importers.relay.graph import Metadata, Module
+from vta_byoc.importers.relay.importer import Imported, Shapes, import_module
 from vta_byoc.importers.relay.json_graph import JsonGraph
 from vta_byoc.importers.relay.operators.table import refers
 from vta_byoc.importers.relay.parameters import Tensors
@@ -24,8 +23,8 @@ Params = str | Path | Mapping[str, np.ndarray]
 
 def import_file(
     path: Path, shapes: Shapes, params: Params | None = None, seed: int | None = None
-) -> tuple[tvm.IRModule, list[str]]:
-    """The model in a file, not yet normalized, and the names of its outputs.
+) -> Imported:
+    """The model in a file, not yet normalized.
 
     Args:
         params: a parameter file, or arrays by name; they come before those of an archive.
@@ -58,7 +57,7 @@ def read_file(path: Path) -> tuple[Module, str, dict[str, np.ndarray]]:
 def read_text(content: str, what: str) -> Module:
     """The module of a Relay text, with its metadata."""
 
-    def metadata(section: str) -> Mapping[str, list[object]]:
+    def metadata(section: str) -> Mapping[str, list[Metadata]]:
         return JsonGraph(section, f"the metadata of {what}", refers).metadata()
 
     return relay_text.parse(content, what, metadata)

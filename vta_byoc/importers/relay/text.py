@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
 import numpy as np
 
@@ -42,7 +43,7 @@ INFIX = {
 """Sign between two operands -> the operator, and how strongly it binds."""
 LITERALS: dict[str, Json] = {"True": True, "False": False, "None": None}
 DTYPES = {"f": "float", "i": "int", "u": "uint", "": "int"}
-Metadata = Callable[[str], Mapping[str, Sequence[object]]]
+Metadata = Callable[[str], Mapping[str, Sequence[graph.Metadata]]]
 """The JSON behind a text -> what stands in it, by type key."""
 
 
@@ -84,7 +85,7 @@ def _sections(text: str) -> tuple[str, str]:
 class _Parser:
     """Reads functions from tokens. `scopes` are the names that are known, the innermost last."""
 
-    def __init__(self, tokens: Tokens, metadata: Mapping[str, Sequence[object]]) -> None:
+    def __init__(self, tokens: Tokens, metadata: Mapping[str, Sequence[graph.Metadata]]) -> None:
         self.tokens = tokens
         self.metadata = metadata
         self.scopes: list[dict[str, graph.Expr]] = [{}]
@@ -103,8 +104,9 @@ class _Parser:
             functions[name] = self._function()
         if not functions:
             value = self._block(END)
-            is_function = isinstance(value, graph.Function)
-            functions["main"] = value if is_function else graph.Function(self.free, value)
+            if not isinstance(value, graph.Function):
+                value = graph.Function(self.free, value)
+            functions["main"] = value
         if t.kind != END:
             raise t.unexpected('"def" or the end')
         return graph.Module(functions, version, t.place)
@@ -307,7 +309,8 @@ class _Parser:
             if t.kind == "key":
                 attrs.update([self._attribute()])
             elif t.kind == "meta" and t.text.startswith("meta[relay.attrs."):
-                attrs.update(self._referred())
+                found = self._referred()
+                attrs.update(found if isinstance(found, dict) else {})
             else:
                 args.append(self._expression())
             self._comma(")")
@@ -348,7 +351,7 @@ class _Parser:
             t.take()
             return LITERALS[text]
         if kind == "meta":
-            return self._referred()
+            return cast("graph.Value", self._referred())
         if text in ("[", "("):
             return self._values("]" if text == "[" else ")")
         if text == "{":
@@ -420,7 +423,7 @@ class _Parser:
             return found
         raise t.error_at(start, f'"meta[{key}][{number}]" is no constant')
 
-    def _referred(self) -> graph.Value:
+    def _referred(self) -> graph.Metadata:
         """What `meta[key][number]` stands for; None where the text has no metadata."""
         t = self.tokens
         start, (key, number) = t.starts[t.at], _reference(t.text)

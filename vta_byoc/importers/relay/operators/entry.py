@@ -47,6 +47,10 @@ class Ref:
     value: Value = None
 
 
+Attributes: TypeAlias = "Mapping[str, Value | Ref]"
+"""Of an operator, with their defaults."""
+
+
 @dataclass(frozen=True)
 class Operator:
     """How an operator becomes Relax.
@@ -60,7 +64,7 @@ class Operator:
     convert: Callable[[Site], Result]
     least: int
     most: int
-    attrs: Mapping[str, Value | Ref] = field(default_factory=dict)
+    attrs: Attributes = field(default_factory=dict)
 
     def default(self, name: str) -> Value:
         """Of an attribute."""
@@ -112,10 +116,10 @@ class Site:
             )
         for attribute in attrs:
             if attribute not in entry.attrs and attribute not in IGNORED:
-                known = ", ".join(entry.attrs) or "none"
+                taken = ", ".join(entry.attrs) or "none"
                 raise self.error(
                     f'has the attribute "{attribute}", which the versions that are read do not '
-                    f"have; known are {known}; save the module with TVM 0.6 to 0.14"
+                    f"have; known are {taken}; save the module with TVM 0.6 to 0.14"
                 )
 
     # ------------------------------------------------------------ operands
@@ -137,7 +141,7 @@ class Site:
         fields = arg if isinstance(arg, tuple) else (arg,)
         if any(isinstance(item, tuple | Scaled) for item in fields):
             raise self.error("has a tuple or sums of QNN in a tuple; tensors are taken")
-        return cast("list[relax.Expr]", list(fields))
+        return list(fields)
 
     def array(self, position: int) -> np.ndarray:
         """The value of an operand that must be constant."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 from tvm import relax
 
 from vta_byoc.importers.relay.graph import Value
-from vta_byoc.importers.relay.operators.entry import Operator, Ref, Result, Site, scalar
+from vta_byoc.importers.relay.operators.entry import Attributes, Operator, Ref, Result, Site, scalar
 
 DATA_LAYOUTS = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 PLANES = {1: "W", 2: "HW", 3: "DHW"}
@@ -84,7 +84,7 @@ def _transposed(axes: int, make: Callable[..., relax.Expr]) -> Callable[[Site], 
     return convert
 
 
-def conv_attrs(axes: int, **more: Value | Ref) -> Mapping[str, Value | Ref]:
+def conv_attrs(axes: int, **more: Value | Ref) -> Attributes:
     """Attributes of a convolution and their defaults."""
     return {
         "strides": Ref([1] * axes),
@@ -273,7 +273,7 @@ def _pool_layout(s: Site, axes: int) -> str:
     return layout
 
 
-def _pool_attrs(axes: int, **more: Value) -> Mapping[str, Value | Ref]:
+def _pool_attrs(axes: int, **more: Value) -> Attributes:
     return {
         "pool_size": Ref(),
         "strides": Ref([1] * axes),
@@ -319,8 +319,8 @@ def _adaptive(maximum: bool) -> Callable[[Site], Result]:
     return convert
 
 
-_NORM = {"epsilon": 1e-5, "center": True, "scale": True}
-_PRODUCT = {"out_dtype": "", "transpose_a": False, "transpose_b": False}
+_NORM: Attributes = {"epsilon": 1e-5, "center": True, "scale": True}
+_PRODUCT: Attributes = {"out_dtype": "", "transpose_a": False, "transpose_b": False}
 OPERATORS: dict[str, Operator] = {
     "nn.conv1d": Operator(_convolution(1, relax.op.nn.conv1d), 2, 2, conv_attrs(1)),
     "nn.conv2d": Operator(_convolution(2, relax.op.nn.conv2d), 2, 2, conv_attrs(2)),

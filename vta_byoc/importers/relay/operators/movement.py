@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from tvm import relax
 
-from vta_byoc.importers.relay.graph import Value
-from vta_byoc.importers.relay.operators.entry import Operator, Ref, Result, Site, scalar
+from vta_byoc.importers.relay.operators.entry import Attributes, Operator, Ref, Result, Site, scalar
 
 
 # ---------------------------------------------------------------- shapes
@@ -190,7 +189,7 @@ def _pad(s: Site) -> Result:
     pairs = s.value("pad_width")
     if not isinstance(pairs, list | tuple):
         raise s.error("has no pad_width; a pair for each axis is taken; correct the module")
-    widths = [int(side) for pair in pairs for side in pair]  # type: ignore[union-attr, arg-type]
+    widths = [int(side) for pair in pairs for side in pair]
     value = float(s.array(1)) if len(s.args) > 1 else s.number("pad_value")
     mode = s.text("pad_mode")
     if mode == "constant":
@@ -201,7 +200,7 @@ def _pad(s: Site) -> Result:
 def _mirror_pad(s: Site) -> Result:
     pairs = s.value("pad_width")
     assert isinstance(pairs, list | tuple)
-    widths = [int(side) for pair in pairs for side in pair]  # type: ignore[union-attr, arg-type]
+    widths = [int(side) for pair in pairs for side in pair]
     return _mirrored(s, widths, s.text("mode").lower())
 
 
@@ -417,7 +416,7 @@ def _upsampling(s: Site) -> Result:
     return _resized(s, size, mode, "", cubic_alpha=-0.5)
 
 
-_RESIZE: dict[str, Value | Ref] = {
+_RESIZE: Attributes = {
     "size": Ref(),
     "layout": "NCHW",
     "method": "linear",
@@ -425,7 +424,7 @@ _RESIZE: dict[str, Value | Ref] = {
     "rounding_method": "",
     "out_dtype": "",
 }
-_MADE: dict[str, Value | Ref] = {"shape": Ref(), "dtype": ""}
+_MADE: Attributes = {"shape": Ref(), "dtype": ""}
 OPERATORS: dict[str, Operator] = {
     "reshape": Operator(_reshape, 1, 2, {"newshape": Ref(), "reverse": False, "allowzero": False}),
     "contrib_reverse_reshape": Operator(

@@ -6,15 +6,15 @@ makes at the end, as for the other formats of models that come quantized.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 from tvm import relax
 
 from vta_byoc.importers.quantized_tensor import Quantization, checked
-from vta_byoc.importers.relay.graph import Value
 from vta_byoc.importers.relay.operators import layers, movement, reduction
 from vta_byoc.importers.relay.operators.entry import (
+    Attributes,
     Operator,
     Quantized,
     Ref,
@@ -114,7 +114,7 @@ def _layer(make: Callable[[Site], Result]) -> Callable[[Site], Result]:
         data = _real(s, 0, 4, 2)
         weight = _real(s, 1, 5, 3, s.text("kernel_layout").index("O"))
         product = make(s.on([data, weight]))
-        return Scaled(product, _of_sums(s, s.text("data_layout").index("C")))  # type: ignore[arg-type]
+        return Scaled(product, _of_sums(s, s.text("data_layout").index("C")))
 
     return convert
 
@@ -168,7 +168,7 @@ def _softmax(s: Site) -> Result:
 def _average(s: Site) -> Result:
     inner = s.on([_real(s, 0, 1, 2)])
     made = layers.OPERATORS["nn.avg_pool2d"].convert(inner)
-    return _quantized(s, made, 3, 4, s.dtype())  # type: ignore[arg-type]
+    return _quantized(s, made, 3, 4, s.dtype())
 
 
 def _concatenate(s: Site) -> Result:
@@ -257,7 +257,7 @@ def _of_floats(convert: Callable[[Site], Result]) -> Callable[[Site, Scaled], Re
 
     def on_scaled(s: Site, value: Scaled) -> Result:
         made = convert(s.on([value.floats, *s.args[1:]]))
-        return _as_it_was(s, Scaled(made, value.quantization))  # type: ignore[arg-type]
+        return _as_it_was(s, Scaled(made, value.quantization))
 
     return on_scaled
 
@@ -287,7 +287,7 @@ KEEPS = frozenset(
 )  # fmt: skip
 """Operators that only choose among integers: the result has their scale."""
 
-_RESULT: dict[str, Value | Ref] = {"out_dtype": "int8", "axis": -1}
+_RESULT: Attributes = {"out_dtype": "int8", "axis": -1}
 _UNARIES: dict[str, Callable[[relax.Expr], relax.Expr]] = {
     **{n: getattr(relax.op, n) for n in ("sigmoid", "tanh", "exp", "sqrt", "rsqrt", "log", "abs")},
     "erf": relax.op.erf,

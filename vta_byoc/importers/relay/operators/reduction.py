@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from tvm import relax
 
-from vta_byoc.importers.relay.operators.entry import Operator, Ref, Result, Site, scalar
+from vta_byoc.importers.relay.operators.entry import Attributes, Operator, Ref, Result, Site, scalar
 
 
 def _axes(s: Site) -> list[int]:
@@ -80,8 +80,8 @@ def _logsumexp(s: Site) -> Result:
     return whole if keep else relax.op.squeeze(s.emit(whole, "whole"), axes)
 
 
-_ATTRS = {"axis": Ref(), "keepdims": False, "exclude": False}
-_ARG = {**_ATTRS, "select_last_index": False}
+_ATTRS: Attributes = {"axis": Ref(), "keepdims": False, "exclude": False}
+_ARG: Attributes = {**_ATTRS, "select_last_index": False}
 OPERATORS: dict[str, Operator] = {
     **{
         name: Operator(_reduced(getattr(relax.op, name)), 1, 1, _ATTRS)
