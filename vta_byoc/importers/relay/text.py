@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import cast
 
 import numpy as np
 
-from vta_byoc.base.json_types import Json
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.importers.relay import graph
 from vta_byoc.importers.relay.tokens import END, Tokens
+from vta_byoc.importers.relay.values import ValueReader
 
 VERSIONS = ("0.0.4", "0.0.5")
 _VERSION = re.compile(r'\s*(?:#\[version\s*=\s*"([^"\n]*)"\]|v(\d+\.\d+\.\d+)(?=\s))')
 _METADATA = re.compile(r"^(?:#\[metadata\]|# meta data)\s*$", re.MULTILINE)
 _HINT = re.compile(r"^# meta data omitted[^\n]*$", re.MULTILINE)
-_NUMBER = re.compile(r"(-?(?:[\d.]+(?:[eE][-+]?\d+)?|inf|nan))([fiu]?)(\d*)$")
-_TYPE = re.compile(r"ty=(Tensor\[\(([^()]*)\),\s*(\w+)\]|\w+)")
 _SPAN = re.compile(r"span=(\S+?)(?::\d+:\d+)?\s*(?:\*/|$)")
 _NO_NAMES = ("from_string", "GeneratedSource")
 """Source names that TVM's own parser gives every expression."""
@@ -41,8 +38,6 @@ INFIX = {
     **{">=": ("greater_equal", 1), "==": ("equal", 1), "!=": ("not_equal", 1)},
 }
 """Sign between two operands -> the operator, and how strongly it binds."""
-LITERALS: dict[str, Json] = {"True": True, "False": False, "None": None}
-DTYPES = {"f": "float", "i": "int", "u": "uint", "": "int"}
 Metadata = Callable[[str], Mapping[str, Sequence[graph.Metadata]]]
 """The JSON behind a text -> what stands in it, by type key."""
 
@@ -87,10 +82,9 @@ class _Parser:
 
     def __init__(self, tokens: Tokens, metadata: Mapping[str, Sequence[graph.Metadata]]) -> None:
         self.tokens = tokens
-        self.metadata = metadata
+        self.values = ValueReader(tokens, metadata)
         self.scopes: list[dict[str, graph.Expr]] = [{}]
         self.free: list[graph.Param] = []
-        self._missing: dict[str, graph.Constant] = {}
 
     # ------------------------------------------------------------ functions
     def module(self, version: str) -> graph.Module:
@@ -115,19 +109,19 @@ class _Parser:
         t = self.tokens
         if t.takes("["):  # type parameters
             while t.take() != "]":
-                self._not_at_end('"]"')
+                self.tokens.expect_more('"]"')
         self.scopes.append({})
         t.expect("(")
         params: list[graph.Param] = []
         attrs: dict[str, graph.Value] = {}
         while not t.takes(")"):
             if t.kind == "key":
-                attrs.update([self._attribute()])
+                attrs.update([self.values.attribute()])
             else:
                 params.append(self._param())
-            self._comma(")")
+            self.tokens.comma(")")
         if t.takes("->"):
-            self._type()
+            self.values.type()
         t.expect("{")
         body = self._block("}")
         t.expect("}")
@@ -139,17 +133,9 @@ class _Parser:
         name = t.expect_kind("local", 'a parameter "%name"')[1:]
         if t.text == "{":  # where the value lives
             self._braces()
-        param = graph.Param(name, self._type() if t.takes(":") else None)
+        param = graph.Param(name, self.values.type() if t.takes(":") else None)
         self.scopes[-1][name] = param
         return param
-
-    def _comma(self, end: str) -> None:
-        if not self.tokens.takes(",") and self.tokens.text != end:
-            raise self.tokens.unexpected(f'"," or "{end}"')
-
-    def _not_at_end(self, wanted: str) -> None:
-        if self.tokens.kind == END:
-            raise self.tokens.unexpected(wanted)
 
     # ------------------------------------------------------------ statements
     def _block(self, end: str) -> graph.Expr:
@@ -187,7 +173,7 @@ class _Parser:
             t.at -= 1
             raise t.unexpected('a variable "%name"')
         if t.takes(":"):
-            self._type()
+            self.values.type()
         t.expect("=")
         value = self._expression()
         t.expect(";")
@@ -290,7 +276,7 @@ class _Parser:
         while not t.takes(")"):
             fields.append(self._block(")") if t.kind in ("graph", "word") else self._expression())
             comma = t.text == ","
-            self._comma(")")
+            self.tokens.comma(")")
         return fields[0] if len(fields) == 1 and not comma else graph.Tuple(fields)
 
     # ------------------------------------------------------------ calls
@@ -307,13 +293,13 @@ class _Parser:
         attrs: dict[str, graph.Value] = {}
         while not t.takes(")"):
             if t.kind == "key":
-                attrs.update([self._attribute()])
+                attrs.update([self.values.attribute()])
             elif t.kind == "meta" and t.text.startswith("meta[relay.attrs."):
-                found = self._referred()
+                found = self.values.referred()
                 attrs.update(found if isinstance(found, dict) else {})
             else:
                 args.append(self._expression())
-            self._comma(")")
+            self.tokens.comma(")")
         name = self._span(t.comments.get(t.at - 1, ""))
         return graph.Call(op, args, attrs, name, start, t.at)
 
@@ -329,172 +315,12 @@ class _Parser:
             name = comment[2:-2].strip()
         return "" if name in _NO_NAMES or " " in name else name
 
-    # ------------------------------------------------------------ attributes
-    def _attribute(self) -> tuple[str, graph.Value]:
-        name = self.tokens.take()[:-1].rstrip()
-        return name, self._value()
-
-    def _value(self) -> graph.Value:
-        t = self.tokens
-        kind, text = t.kind, t.text
-        if kind == "ints":
-            t.take()
-            return [int(item) for item in text[1:-1].split(",")]
-        if kind == "number":
-            t.take()
-            value = self._number(text)[0]
-            return value
-        if kind == "string":
-            t.take()
-            return text[1:-1].replace('\\"', '"').replace("\\\\", "\\")
-        if text in LITERALS:
-            t.take()
-            return LITERALS[text]
-        if kind == "meta":
-            return cast("graph.Value", self._referred())
-        if text in ("[", "("):
-            return self._values("]" if text == "[" else ")")
-        if text == "{":
-            return self._braces()
-        if kind == "word":  # an element type without quotes
-            return t.take()
-        if t.takes("?"):
-            return None
-        raise t.unexpected("the value of an attribute")
-
-    def _values(self, end: str) -> list[graph.Value]:
-        self.tokens.take()
-        found = []
-        while not self.tokens.takes(end):
-            found.append(self._value())
-            self._comma(end)
-        return found
-
-    def _braces(self) -> graph.Value:
-        """What a text without metadata shows of a map; nothing of it is computed with."""
-        t, depth = self.tokens, 0
-        while True:
-            self._not_at_end('"}"')
-            depth += {"{": 1, "}": -1}.get(t.take(), 0)
-            if not depth:
-                return None
-
-    # ------------------------------------------------------------ constants
-    def _literal(self) -> graph.Expr:
-        t = self.tokens
-        value, dtype = self._number(t.text)
-        typed = self._type_behind()
-        t.take()
-        if dtype is None:
-            dtype = typed.dtype if typed is not None else "int32"
-        return graph.Constant(np.array(value, dtype))
-
-    def _number(self, text: str) -> tuple[int | float, str | None]:
-        """The value, and its element type where it says one."""
-        found = _NUMBER.match(text)
-        if found is None:
-            raise self.tokens.unexpected("a number")
-        digits, letter, bits = found.groups()
-        is_whole = digits.lstrip("-").isdecimal()
-        if not letter:
-            return (int(digits), None) if is_whole else (float(digits), "float32")
-        dtype = f"{DTYPES[letter]}{bits or 32}"
-        return (float(digits) if letter == "f" or not is_whole else int(digits)), dtype
-
-    def _type_behind(self) -> graph.TensorType | None:
-        """The type that the comment behind the next token states."""
-        found = _TYPE.search(self.tokens.comments.get(self.tokens.at, ""))
-        if found is None:
-            return None
-        return tensor_type(found[2], found[3]) if found[3] else graph.TensorType((), found[1])
-
-    def _metadata_constant(self) -> graph.Expr:
-        """A constant of the metadata; one whose values are missing is named by its number."""
-        t = self.tokens
-        key, number = _reference(t.text)
-        if key == "relay.Constant" and key not in self.metadata:
-            if t.text not in self._missing:
-                name = f"constant_{number}"
-                self._missing[t.text] = graph.Constant(None, name, self._type_behind())
-            return self._missing[t.take()]
-        start = t.starts[t.at]
-        found = self._referred()
-        if isinstance(found, graph.Constant):
-            return found
-        raise t.error_at(start, f'"meta[{key}][{number}]" is no constant')
-
-    def _referred(self) -> graph.Metadata:
-        """What `meta[key][number]` stands for; None where the text has no metadata."""
-        t = self.tokens
-        start, (key, number) = t.starts[t.at], _reference(t.text)
-        t.take()
-        listed = self.metadata.get(key, ())
-        if not self.metadata:
-            return {} if key.startswith("relay.attrs.") else None
-        if number >= len(listed):
-            raise t.error_at(
-                start, f'"meta[{key}][{number}]" is not in the metadata, which has {len(listed)}'
-            )
-        return listed[number]
-
-    # ------------------------------------------------------------ types
-    def _type(self) -> graph.Type:
-        t = self.tokens
-        if t.kind == "tensor":
-            dims, _, dtype = t.take()[len("Tensor[(") : -1].rpartition("),")
-            return tensor_type(dims, dtype.strip())
-        if t.kind == "word":
-            return self._named_type()
-        if t.text == "(":
-            t.take()
-            fields = []
-            while not t.takes(")"):
-                fields.append(self._type())
-                self._comma(")")
-            return tuple(fields)
-        if t.kind == "meta" or t.text == "?":
-            t.take()
-            return None
-        raise t.unexpected("a type")
-
-    def _named_type(self) -> graph.Type:
-        """`float32`, `fn (...) -> ...`, or a data type with its arguments."""
-        t = self.tokens
-        name = t.take()
-        if name == "fn":
-            self._type()
-            t.expect("->")
-            self._type()
-            return None
-        if t.takes("["):
-            while not t.takes("]"):
-                self._type()
-                self._comma("]")
-            return None
-        try:
-            np.dtype(name)
-        except TypeError:
-            return None
-        return graph.TensorType((), name)
-
 
 _ATOMS: dict[str, Callable[[_Parser], graph.Expr]] = {
     "graph": _Parser._graph_variable,
     "local": _Parser._local,
     "word": _Parser._word,
-    "meta": _Parser._metadata_constant,
-    "number": _Parser._literal,
+    "meta": lambda parser: parser.values.constant(),
+    "number": lambda parser: parser.values.literal(),
     "global": _Parser._global,
 }
-
-
-def tensor_type(dims: str, dtype: str) -> graph.TensorType:
-    """From `1, 3, ?` and `float32`."""
-    texts = [dim.strip() for dim in dims.split(",") if dim.strip()]
-    sizes = [re.sub(r"i\d+$", "", text) for text in texts]
-    return graph.TensorType(tuple(int(s) if s.isdecimal() else None for s in sizes), dtype)
-
-
-def _reference(text: str) -> tuple[str, int]:
-    key, _, number = text[len("meta[") : -1].partition("][")
-    return key, int(number)

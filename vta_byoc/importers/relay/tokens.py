@@ -109,6 +109,16 @@ class Tokens:
         if not self.takes(text):
             raise self.unexpected(f'"{text}"')
 
+    def comma(self, end: str) -> None:
+        """Take a comma between items; `end` may stand there instead, and stays."""
+        if not self.takes(",") and self.text != end:
+            raise self.unexpected(f'"," or "{end}"')
+
+    def expect_more(self, wanted: str) -> None:
+        """Refuse the end of the text."""
+        if self.kind == END:
+            raise self.unexpected(wanted)
+
     def expect_kind(self, kind: str, wanted: str) -> str:
         """Take a token of one kind, in words `wanted`."""
         if self.kinds[self.at] != kind:

@@ -12,7 +12,7 @@ import numpy as np
 from tvm import relax
 
 from vta_byoc.importers.quantized_tensor import Quantization, checked
-from vta_byoc.importers.relay.operators import layers, movement, reduction
+from vta_byoc.importers.relay.operators import layers, movement, reduction, selection
 from vta_byoc.importers.relay.operators.entry import (
     Attributes,
     Operator,
@@ -274,7 +274,8 @@ OF_SCALED: dict[str, Callable[[Site, Scaled], Result]] = {
             (layers.OPERATORS, ("nn.avg_pool2d", "nn.global_avg_pool2d", "nn.max_pool2d",
                                 "nn.adaptive_avg_pool2d")),
             (movement.OPERATORS, ("reshape", "transpose", "squeeze", "nn.batch_flatten",
-                                  "image.resize2d", "expand_dims")),
+                                  "expand_dims")),
+            (selection.OPERATORS, ("image.resize2d",)),
             (reduction.OPERATORS, ("mean",)),
         )
         for name in names

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from vta_byoc.importers.relay.operators import elementwise, layers, movement, qnn, reduction
+from vta_byoc.importers.relay.operators import (
+    elementwise,
+    layers,
+    movement,
+    qnn,
+    reduction,
+    selection,
+)
 from vta_byoc.importers.relay.operators.entry import IGNORED, Operator, Ref
 
 OPERATORS: dict[str, Operator] = {
@@ -11,6 +18,7 @@ OPERATORS: dict[str, Operator] = {
     **movement.OPERATORS,
     **reduction.OPERATORS,
     **qnn.OPERATORS,
+    **selection.OPERATORS,
 }
 """Relay's name -> how it becomes Relax."""
 
