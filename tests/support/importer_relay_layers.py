@@ -156,6 +156,8 @@ def pool(axes: int, average: bool) -> Callable[[Draw], Drawn]:
     def draw(d: Draw) -> Drawn:
         plane = [d.size(5, 9) for _ in range(axes)]
         data = d.floats((d.size(1, 2), d.size(1, 3), *plane))
+        if d.size(1, 4) == 1:
+            data = d.integers(data.shape, -999, 999).astype("int32")
         size = [d.size(2, 3) for _ in range(axes)]
         attrs = {"pool_size": _text(size)}
         if d.flag():
@@ -176,7 +178,10 @@ def pool(axes: int, average: bool) -> Callable[[Draw], Drawn]:
 
 def _global(d: Draw) -> Drawn:
     shape = (d.size(1, 2), d.size(1, 4), d.size(2, 5), d.size(2, 5))
-    return [d.floats(shape)], {"layout": '"NHWC"'} if d.flag() else {}
+    attrs = {"layout": '"NHWC"'} if d.flag() else {}
+    if d.size(1, 3) == 1:
+        return [d.integers(shape, -999, 999).astype("int32")], attrs
+    return [d.floats(shape)], attrs
 
 
 def _adaptive(maximum: bool) -> Callable[[Draw], Drawn]:

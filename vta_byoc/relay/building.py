@@ -81,8 +81,10 @@ def build(
 
 
 def kept_on_cpu(mod: tvm.IRModule, names: Iterable[str]) -> tvm.IRModule:
-    """An integer module whose operators `names` have a form that the CPU takes: layers multiply
-    int32, int8 becomes int32 by way of int64."""
+    """Give operators of an integer module a form that only the CPU takes.
+
+    Layers multiply int32 then, and int8 becomes int32 by way of int64: the same integers.
+    """
     kept, writer = frozenset(names), FunctionWriter()
     env: dict[relax.Var, relax.Expr] = {}
     if not kept:

@@ -47,8 +47,9 @@ class GraphModule:
         self._results: list[np.ndarray] | None = None
 
     def set_input(self, key: str | int | None = None, value: Any = None, **params: Any) -> None:
-        """Set one input by name or number, or several by name; weights are in the library already
-        and are not read.
+        """Set one input by name or number, or several by name.
+
+        Weights are in the library already and are not read.
 
         Raises:
             VTAError: no such input.

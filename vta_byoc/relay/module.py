@@ -119,10 +119,14 @@ def graph_pack(
     """Choose the operators that VTA may take: those behind `start_name` and before `stop_name`.
 
     Args:
-        bfactor, cfactor, weight_bits: BATCH, BLOCK and width of weights; the configuration that
-            `build` gets says them, so that they are not read.
-        start_name, stop_name: operators of Relay; both stay on the CPU.
-        start_name_idx, stop_name_idx: the place of the operator among all operators of the module,
-            from 0; None: the first one of that name.
+        mod: from `fromtext`, or its "main".
+        bfactor: BATCH; the configuration that `build` gets says it, so that it is not read.
+        cfactor: BLOCK; not read either.
+        weight_bits: the width of weights; not read either.
+        start_name: an operator of Relay, which stays on the CPU; "": the begin of the module.
+        stop_name: an operator of Relay, which stays on the CPU; "": the end of the module.
+        start_name_idx: the place of the first among all operators of the module, from 0; None: the
+            first one of that name.
+        stop_name_idx: the place of the other one.
     """
     return dataclasses.replace(mod, span=Span(start_name, stop_name, start_name_idx, stop_name_idx))

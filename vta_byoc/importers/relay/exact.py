@@ -48,8 +48,11 @@ def computes_integers(mod: tvm.IRModule) -> bool:
 
 
 def exact_integers(mod: tvm.IRModule) -> tvm.IRModule:
-    """`mod` with pools behind the rescale of what they choose from, shifts that cancel left out,
-    what may wrap in 64 bits, and chains to int8 called after the operator that they begin with."""
+    """Write the integer chains of a module in the form of the integer dialect.
+
+    Pools stand behind the rescale of what they choose from, shifts that cancel are left out, what
+    may wrap is computed in 64 bits, and a chain to int8 is called after its first operator.
+    """
     for rewrite in (_Pools, _Shifts, _Wraps, _Names):
         mod = with_main(mod, rewrite(mod["main"]).run())
     return mod
@@ -119,8 +122,10 @@ class _Rewrite:
 
 
 class _Pools(_Rewrite):
-    """Maxima over windows of int32, then a rescale that keeps order: the rescale first, so that
-    it is part of the layer, and the maxima of int8."""
+    """Maxima over windows of int32 before a rescale that keeps order become maxima of int8.
+
+    The rescale is part of the layer then.
+    """
 
     def rewrite(self, binding: Binding) -> None:
         if op_name(binding.value) == "relax.nn.max_pool2d" and dtype_of(binding.var) == "int32":
@@ -175,9 +180,11 @@ class _Raised:
 
 
 class _Shifts(_Rewrite):
-    """A left shift that a right shift behind it undoes: `((x << k) + b) >> s` is
-    `(x + (b >> k)) >> (s - k)`, as the right shift rounds down; clamps between them are clamps
-    behind them, of bounds that are shifted too."""
+    """A left shift that a right shift behind it undoes is left out.
+
+    `((x << k) + b) >> s` is `(x + (b >> k)) >> (s - k)`, as the right shift rounds down; clamps
+    between them are clamps behind them, of bounds that are shifted too.
+    """
 
     def rewrite(self, binding: Binding) -> None:
         found = self._raised(binding)
@@ -242,8 +249,10 @@ _STEPS = {
 
 
 class _Wraps(_Rewrite):
-    """What may leave int32 is computed in int64 and cut to int32, as the text means it; int8 that
-    is cut without a clamp stays where it is cut by the store, else the CPU cuts it."""
+    """What may leave int32 is computed in int64 and cut to int32, as the text means it.
+
+    Where int8 is cut without a clamp before it, VTA's store cuts it; else the CPU does.
+    """
 
     def rewrite(self, binding: Binding) -> None:
         value = binding.value
@@ -285,8 +294,11 @@ class _Wraps(_Rewrite):
 
 
 class _Names(_Rewrite):
-    """A layer or a sum of two tensors and the steps behind it are one operator, as in modules that
-    quantization writes: the int8 result has the name, the values before it are its parts."""
+    """A layer or a sum of two tensors and the steps behind it are called as one operator.
+
+    As in modules that quantization writes, the int8 result has the name, and the values before it
+    are its parts.
+    """
 
     def __init__(self, main: relax.Function) -> None:
         super().__init__(main)

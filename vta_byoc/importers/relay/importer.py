@@ -45,6 +45,7 @@ def import_module(module: graph.Module, what: str, tensors: Tensors, shapes: Sha
     """The module in Relax.
 
     Args:
+        module: all functions; `main`, or the first one, is the entry.
         what: the file as errors call it.
         tensors: the values of parameters.
         shapes: of inputs with dimensions that the file leaves open.

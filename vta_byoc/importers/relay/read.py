@@ -27,6 +27,8 @@ def import_file(
     """The model in a file, not yet normalized.
 
     Args:
+        path: a file with one of `SUFFIXES`.
+        shapes: of inputs with open dimensions, by name.
         params: a parameter file, or arrays by name; they come before those of an archive.
         seed: of random values for tensors that no file has.
 

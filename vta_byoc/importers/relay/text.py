@@ -46,6 +46,7 @@ def parse(text: str, what: str, metadata: Metadata) -> graph.Module:
     """The module that a text holds.
 
     Args:
+        text: with its metadata, if it has any.
         what: the text as errors call it: `model file "x.relay"`.
         metadata: reads the section behind the functions, if there is one.
 

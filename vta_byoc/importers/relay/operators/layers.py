@@ -9,6 +9,7 @@ import numpy as np
 from tvm import relax
 
 from vta_byoc.importers.relay.graph import Value
+from vta_byoc.importers.relay.operators.averages import integer_average
 from vta_byoc.importers.relay.operators.entry import Attributes, Operator, Ref, Result, Site, scalar
 
 DATA_LAYOUTS = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
@@ -57,8 +58,11 @@ def _convolution(axes: int, make: Callable[..., relax.Expr]) -> Callable[[Site],
 
 
 def _transposed(axes: int, make: Callable[..., relax.Expr]) -> Callable[[Site], Result]:
-    """Until 0.8 weights of (input, output / groups, height, width) were called OIHW: the number of
-    input channels tells what is meant."""
+    """Write a transposed convolution.
+
+    Until 0.8 weights of (input, output / groups, height, width) were called OIHW: the number of
+    input channels tells what is meant.
+    """
 
     def convert(s: Site) -> Result:
         data, kernel = _layouts(s, axes)
@@ -249,6 +253,8 @@ def _dropout(s: Site) -> Result:
 def _pool(axes: int, make: Callable[..., relax.Expr], average: bool) -> Callable[[Site], Result]:
     def convert(s: Site) -> Result:
         layout = _pool_layout(s, axes)
+        if average and not s.dtype().startswith("float"):
+            return integer_average(s, axes, layout)
         return make(
             s.tensor(0),
             s.integers("pool_size", axes),

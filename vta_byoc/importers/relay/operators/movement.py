@@ -14,8 +14,9 @@ from vta_byoc.importers.relay.operators.entry import Operator, Ref, Result, Site
 
 # ---------------------------------------------------------------- shapes
 def new_shape(old: Sequence[int], asked: Sequence[int], zero_is_zero: bool = False) -> list[int]:
-    """The shape that `reshape` means: 0 keeps a size, -1 is what is left, -2 all that follow, -3
-    two axes as one, -4 one axis as two.
+    """The shape that `reshape` means.
+
+    0 keeps a size, -1 is what is left, -2 all that follow, -3 two axes as one, -4 one axis as two.
 
     Raises:
         ValueError: the sizes do not go into each other.

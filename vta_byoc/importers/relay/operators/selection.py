@@ -129,8 +129,11 @@ def _size_of(s: Site) -> Result:
 
 # ---------------------------------------------------------------- images
 def _resized(s: Site, size: Sequence[int], mode: str, rounding: str, **more: object) -> Result:
-    """Relay leaves the rounding of nearest pixels open by default: down, or to the nearest with
-    aligned corners."""
+    """Write a resizing.
+
+    Relay leaves the rounding of nearest pixels open by default: down, or to the nearest with
+    aligned corners.
+    """
     method = s.text("method")
     method = {"bilinear": "linear", "bicubic": "cubic"}.get(method, method)
     if not rounding:
