@@ -59,7 +59,8 @@ def quantize(
     Args:
         mod: one straight-line `main` of static shapes (`load_model`): float32, or float operators
             between quantize and dequantize, as models that come quantized are imported. Layers with
-            channels last are taken with channels first (`channels_first`).
+            channels last are taken with channels first (`channels_first`). A module that came in
+            integers of its own (`relay.quantize`) is kept as it is, and samples are not read.
         calibration: representative samples: arrays, tuples of arrays or dicts input name -> array
             (see `calibrate`). Read once; `equalize` and `bias_correction` read it again and need a
             list. A model that came quantized needs none: operators whose scales it does not state
@@ -92,7 +93,15 @@ def quantize(
             overflow.
     """
     mod = channels_first(mod)
-    if mod.get_attr(CAME_INTEGER) is not None:  # integers of its own: nothing is left to choose
+    if mod.get_attr(CAME_INTEGER) is not None:
+        _check_nothing_chosen(
+            scales=scales,
+            per_channel=per_channel,
+            equalize=equalize,
+            bias_correction=bias_correction,
+            keep_float=keep_float,
+            rescale=rescale,
+        )
         return mod.with_attr(QUANTIZATION, EMPTY_RECORD)
     came_quantized = qdq.is_quantized(mod)
     form = _checked_form(scales, came_quantized)
@@ -168,6 +177,16 @@ def _written(
     quantizer = Quantizer(mod, {**ranges, **stated}, arithmetic, kept, constants)
     result = with_main(mod, quantizer.run())
     return result.with_attr(QUANTIZATION, quantizer.record.to_json())
+
+
+def _check_nothing_chosen(**options: object) -> None:
+    """Refuse options for a module whose integers are its own."""
+    given = [name for name, value in options.items() if value]
+    if given:
+        raise VTAError(
+            f"{given[0]} chooses how a model is quantized; this one came in integers of its own, "
+            "which are kept as they are; leave it out, or start from the float model"
+        )
 
 
 def _checked_form(scales: str | None, came_quantized: bool) -> str:

@@ -232,3 +232,37 @@ def test_channels_last(tmp_path: Path) -> None:
 def test_quantize_has_nothing_to_choose(tmp_path: Path) -> None:
     mod = vta.load_model(write(tmp_path / "net.relay", module(CONV, *rescaled(0))))
     assert vta.quantize(mod)["main"].same_as(mod["main"])
+    with pytest.raises(vta.VTAError) as caught:
+        vta.quantize(mod, keep_float=["conv2d"])
+    assert str(caught.value) == (
+        "keep_float chooses how a model is quantized; this one came in integers of its own, which "
+        "are kept as they are; leave it out, or start from the float model"
+    )
+
+
+@pytest.mark.parametrize("sizes", [(8, 8), (7, 7), (5, 3)])
+def test_means_of_what_is_not_negative_are_products_and_shifts(
+    tmp_path: Path, sizes: tuple[int, int]
+) -> None:
+    head = f"def @main(%x: Tensor[(1, 16, {sizes[0]}, {sizes[1]}), int8]) {{\n"
+    text = (
+        head
+        + """  %0 = nn.relu(%x);
+  %1 = cast(%0, dtype="int32");
+  %2 = nn.global_avg_pool2d(%1);
+  cast(%2, dtype="int8")
+}
+"""
+    )
+    assert "divide" not in kinds(tmp_path, text)
+    rng = np.random.default_rng(0)
+    for low in (-128, 0, 120):
+        feed = rng.integers(low, 128, (1, 16, *sizes)).astype("int8")
+        records = checked(tmp_path, text, feed)
+    assert records["global_avg_pool2d"].device == "vta"  # type: ignore[attr-defined]
+
+
+def test_means_of_what_may_be_negative_are_divided(tmp_path: Path) -> None:
+    text = module('cast(%x, dtype="int32")', "nn.global_avg_pool2d(%0)", 'cast(%1, dtype="int8")')
+    assert "divide" in kinds(tmp_path, text)
+    checked(tmp_path, text, int8_image())

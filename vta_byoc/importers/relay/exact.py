@@ -14,7 +14,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from vta_byoc.importers.relay.ranges import PRODUCTS, Range, exact_range
+from vta_byoc.importers.relay.ranges import PRODUCTS, Range, exact_range, range_of
 from vta_byoc.ir.bindings import (
     SEPARATOR,
     FunctionWriter,
@@ -32,6 +32,8 @@ WRAPS = frozenset(
 """Operators whose int32 result may be larger than int32."""
 WIDE = "int64"
 CLAMPS = ("max", "min")
+FACTOR_BITS = 15
+"""Of a multiplier that the machine takes in place of MUL too."""
 
 
 SUMS = frozenset(f"relax.{n}" for n in ("add", "subtract", "multiply", "maximum", "minimum"))
@@ -50,10 +52,11 @@ def computes_integers(mod: tvm.IRModule) -> bool:
 def exact_integers(mod: tvm.IRModule) -> tvm.IRModule:
     """Write the integer chains of a module in the form of the integer dialect.
 
-    Pools stand behind the rescale of what they choose from, shifts that cancel are left out, what
-    may wrap is computed in 64 bits, and a chain to int8 is called after its first operator.
+    Pools stand behind the rescale of what they choose from, shifts that cancel are left out,
+    divisions are products and shifts, what may wrap is computed in 64 bits, and a chain to int8 is
+    called after its first operator.
     """
-    for rewrite in (_Pools, _Shifts, _Wraps, _Names):
+    for rewrite in (_Pools, _Shifts, _Quotients, _Wraps, _Names):
         mod = with_main(mod, rewrite(mod["main"]).run())
     return mod
 
@@ -246,6 +249,44 @@ _STEPS = {
     "max": relax.op.maximum,
     "min": relax.op.minimum,
 }
+
+
+class _Quotients(_Rewrite):
+    """What is never negative and divided by a constant is multiplied and shifted, exactly.
+
+    `x // n` is `(x * m) >> s` for all x up to X where `m * n - 2**s`, which is not negative, times
+    X is less than `2**s`.
+    """
+
+    def rewrite(self, binding: Binding) -> None:
+        found = self._factor(binding)
+        if found is None:
+            self.keep(binding)
+            return
+        factor, shift = found
+        name, value = str(binding.var.name), substituted(binding.value.args[0], self.env)
+        if factor > 1:
+            product = relax.op.multiply(value, relax.const(np.array(factor, "int32")))
+            value = self.writer.emit(product, f"{name}{SEPARATOR}product")
+        shifted = relax.op.right_shift(value, relax.const(np.array(shift, "int32")))
+        self.env[binding.var] = self.writer.emit(shifted, name)
+
+    def _factor(self, binding: Binding) -> tuple[int, int] | None:
+        """The multiplier of 15 bits and the shift; None where none is exact."""
+        value = binding.value
+        if op_name(value) != "relax.divide" or dtype_of(binding.var) != "int32":
+            return None
+        divisor, bounds = range_of(value.args[1], {}), range_of(value.args[0], self.ranges)
+        if divisor is None or bounds is None or divisor.low.size != 1 or bounds.low.min() < 0:
+            return None
+        number, most = int(divisor.low.reshape(-1)[0]), int(bounds.high.max())
+        for shift in range(31):
+            factor = -(-(1 << shift) // max(number, 1))
+            if factor >= 1 << FACTOR_BITS or most * factor >= 1 << 31 or number < 1:
+                return None
+            if (factor * number - (1 << shift)) * most < 1 << shift:
+                return factor, shift
+        return None
 
 
 class _Wraps(_Rewrite):
