@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import relay_files
-from test_relay_text import FUSED, SMALL, error, floats, run, write
+from relay_texts import FUSED, SMALL, error, floats, run, write
 from tvm_ffi import structural_equal
 
 from vta_byoc.hw.errors import VTAError

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import relay_files
 from relay_numpy import evaluate
-from test_relay_text import error, run, write
+from relay_texts import error, run, write
 
 import vta_byoc as vta
 from vta_byoc.importers.relay.read import read_text

@@ -10,7 +10,7 @@ import pytest
 import relay_files
 import relay_quantized
 from relay_numpy import evaluate
-from test_relay_text import write
+from relay_texts import write
 
 import vta_byoc as vta
 from vta_byoc.importers.relay.read import read_text
