@@ -108,6 +108,15 @@ class TestGrammar:
          */"""
         assert list(read_text(text, "the text").functions) == ["main"]
 
+    def test_where_values_live_is_not_read(self) -> None:
+        text = """def @main(%x {virtual_device=meta[VirtualDevice][0]}: Tensor[(1), float32],
+                            virtual_device=meta[VirtualDevice][0]) {
+          %0 = nn.relu(%x);;
+          on_device(%0, virtual_device=meta[VirtualDevice][0], constrain_result=True)
+        }"""
+        (found,) = evaluate(read_text(text, "the text"), {"x": np.float32([-1])})
+        assert found.tolist() == [0]
+
     def test_names_of_graph_variables_belong_to_their_function(self) -> None:
         text = """def @main(%x: Tensor[(1), float32]) {
           %0 = nn.relu(%x);

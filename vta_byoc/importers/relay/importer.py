@@ -199,7 +199,10 @@ class _Importer:
         at(f'operator "{name}" ({op})')
         self.operators.append((op, name))
         entry = OPERATORS[op]
-        where = f", {self.module.place(call.start)}" if call.start >= 0 else ""
+
+        def where() -> str:
+            return f", {self.module.place(call.start)}" if call.start >= 0 else ""
+
         site = Site(op, name, args, call.attrs, entry, self.writer, self.known, where)
         result = self._converted(site, entry)
         bound = self._bound(result, name)

@@ -133,7 +133,7 @@ class _Parser:
         t = self.tokens
         name = t.expect_kind("local", 'a parameter "%name"')[1:]
         if t.text == "{":  # where the value lives
-            self._braces()
+            self.values.braces()
         param = graph.Param(name, self.values.type() if t.takes(":") else None)
         self.scopes[-1][name] = param
         return param
@@ -150,6 +150,8 @@ class _Parser:
                 t.take()
                 self.scopes[-1][name] = self._expression()
                 t.expect(";")
+                while t.takes(";"):  # old versions end a line with two
+                    pass
             elif t.text == "let":
                 self._let()
             elif t.text == "free_var":

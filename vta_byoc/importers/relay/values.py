@@ -53,7 +53,7 @@ class ValueReader:
         if text in ("[", "("):
             return self._values("]" if text == "[" else ")")
         if text == "{":
-            return self._braces()
+            return self.braces()
         if kind == "word":  # an element type without quotes
             return t.take()
         if t.takes("?"):
@@ -68,7 +68,7 @@ class ValueReader:
             self.tokens.comma(end)
         return found
 
-    def _braces(self) -> graph.Value:
+    def braces(self) -> graph.Value:
         """What a text without metadata shows of a map; nothing of it is computed with."""
         t, depth = self.tokens, 0
         while True:

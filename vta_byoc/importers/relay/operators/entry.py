@@ -86,7 +86,7 @@ class Site:
         name: of the call; its last variable is called so.
         args: the operands in Relax.
         known: integers of 8 bits -> what they stand for.
-        where: in the file, for errors; begins with a comma.
+        where: gives the place in the file, for errors; it begins with a comma.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Site:
         entry: Operator,
         writer: FunctionWriter,
         known: Mapping[relax.Expr, Quantization],
-        where: str,
+        where: Callable[[], str],
     ) -> None:
         self.known = known
         self.op = op
@@ -258,7 +258,7 @@ class Site:
 
     def error(self, text: str) -> VTAError:
         """An error that names the call and goes on with `text`."""
-        return VTAError(f'operator "{self.name}" ({self.op}{self.where}) {text}')
+        return VTAError(f'operator "{self.name}" ({self.op}{self.where()}) {text}')
 
 
 def scalar(value: float, dtype: str) -> relax.Expr:
