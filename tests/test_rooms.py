@@ -49,6 +49,8 @@ COMPILER = {
     "validation": "hw base runtime ir workload pipeline quantization importers",
     # Passes public names on: nothing that they are made of may import it.
     "vta_byoc": "_interrupt _pins hw runtime pipeline importers quantize validation",
+    # The old flow in one call: it sees what its steps were.
+    "relay": "hw base options runtime ir pipeline quantization importers quantize",
     "reports": "hw base runtime ir workload scopes strategy partitioning graph_pack vdevice passes "
     "pipeline quantization validation vta_byoc",
     "schedule": "hw base runtime ir workload codegen partitioning passes reports",

@@ -14,7 +14,7 @@ from vta_byoc.base.boundary import boundary
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.bindings import with_main
-from vta_byoc.ir.quantization_record import FORMS, QUANTIZATION
+from vta_byoc.ir.quantization_record import CAME_INTEGER, EMPTY_RECORD, FORMS, QUANTIZATION
 from vta_byoc.partitioning.matcher import estimated_cycles
 from vta_byoc.quantization import equalize as equalization
 from vta_byoc.quantization import keep_float as float_names
@@ -58,7 +58,8 @@ def quantize(
     """Quantize a module into the integer dialect; `docs/quantization.md` says when an option helps.
 
     Args:
-        mod: a module of `load_model`: float32, or one that came quantized.
+        mod: a module of `load_model`: float32, or one that came quantized. One that came in
+            integers of its own (`relay.quantize`) is kept as it is.
         calibration: representative samples (`checked_samples`), read once; a list where `equalize`
             or `bias_correction` reads them again. Only a model that came quantized needs none:
             operators whose scales it does not state stay float then.
@@ -81,6 +82,11 @@ def quantize(
         VTAError: what is given cannot be used, or an accumulator could overflow.
     """
     mod = channels_first(mod)
+    if mod.get_attr(CAME_INTEGER) is not None:
+        chosen: dict[str, object] = {"scales": scales, "per_channel": per_channel, "equalize": equalize}
+        chosen |= {"bias_correction": bias_correction, "keep_float": keep_float, "rescale": rescale}
+        _check_nothing_chosen(chosen)
+        return mod.with_attr(QUANTIZATION, EMPTY_RECORD)
     policy = _policy(scales, per_channel, rescale, config or VTAConfig(), qdq.is_quantized(mod))
     options = _Options(policy, method, percentile, tuple(keep_float))
     _check_samples(mod, calibration, reads_again=equalize or bias_correction)
@@ -165,6 +171,16 @@ def _check_samples(
         raise VTAError(
             f"calibration is a {type(calibration).__name__}, which can be read once; equalize and "
             "bias_correction read it again; give a list"
+        )
+
+
+def _check_nothing_chosen(options: Mapping[str, object]) -> None:
+    """Refuse options for a module whose integers are its own."""
+    given = [name for name, value in options.items() if value]
+    if given:
+        raise VTAError(
+            f"{given[0]} chooses how a model is quantized; this one came in integers of its own, "
+            "which are kept as they are; leave it out, or start from the float model"
         )
 
 

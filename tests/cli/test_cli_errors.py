@@ -32,8 +32,8 @@ def two_inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class TestModelFile:
     def test_missing(self) -> None:
         assert refused("run", "no.onnx") == (
-            'model file "no.onnx" does not exist; only .onnx, .pt2, .tflite (ONNX, PyTorch, '
-            "TFLite) can be loaded; check the path"
+            'model file "no.onnx" does not exist; only .onnx, .pt2, .tflite, .relay, .txt, '
+            ".json, .tar (ONNX, PyTorch, TFLite, Relay) can be loaded; check the path"
         )
 
     def test_broken(self, tmp_path: Path) -> None:

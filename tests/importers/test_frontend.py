@@ -296,13 +296,14 @@ def one_matrix(path, shapes):
 def test_missing_file(tmp_path):
     path = tmp_path / "none.onnx"
     refused(
-        f'model file "{path}" does not exist; only .onnx, .pt2, .tflite (ONNX, PyTorch, TFLite) '
+        f'model file "{path}" does not exist; only .onnx, .pt2, .tflite, .relay, '
+        ".txt, .json, .tar (ONNX, PyTorch, TFLite, Relay) "
         "can be loaded; check the path",
         path,
     )
     refused(
-        f'model file "{tmp_path}" is a directory; only .onnx, .pt2, .tflite (ONNX, PyTorch, '
-        "TFLite) can be loaded; check the path",
+        f'model file "{tmp_path}" is a directory; only .onnx, .pt2, .tflite, .relay, .txt, '
+        ".json, .tar (ONNX, PyTorch, TFLite, Relay) can be loaded; check the path",
         tmp_path,
     )
 
@@ -311,8 +312,8 @@ def test_unknown_extension(tmp_path):
     path = tmp_path / "net.pb"
     path.write_bytes(b"")
     refused(
-        f'model file "{path}" has the extension ".pb"; only .onnx, .pt2, .tflite (ONNX, PyTorch, '
-        "TFLite) can be loaded; export the model to one of them",
+        f'model file "{path}" has the extension ".pb"; only .onnx, .pt2, .tflite, .relay, .txt, '
+        ".json, .tar (ONNX, PyTorch, TFLite, Relay) can be loaded; export the model to one of them",
         path,
     )
 

@@ -1,4 +1,4 @@
-"""The three importers: the operators they take, and the cases of each."""
+"""The four importers: the operators they take, and the cases of each."""
 
 from __future__ import annotations
 
@@ -30,13 +30,19 @@ def _torch() -> frozenset[str]:
     return taken_operators()
 
 
+def _relay() -> frozenset[str]:
+    from vta_byoc.importers.relay.operators.table import OPERATORS
+
+    return frozenset(OPERATORS)
+
+
 @dataclass(frozen=True)
 class Importer:
     """One format.
 
     Attributes:
         name: of the format.
-        package: what its own runtime is.
+        package: what its own runtime is; of Relay, which none that can be installed has, NumPy.
         operators: those that the importer takes, as the importer itself says.
         cases: the module with a generator for each of them.
     """
@@ -69,4 +75,5 @@ IMPORTERS = (
     Importer("onnx", "onnxruntime", _onnx, "importer_onnx"),
     Importer("tflite", "ai_edge_litert", _tflite, "importer_tflite"),
     Importer("torch", "torch", _torch, "importer_torch"),
+    Importer("relay", "numpy", _relay, "importer_relay"),
 )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from vta_byoc.base import limits
-from vta_byoc.cli import quantization, stages
+from vta_byoc.cli import quantization, relay_options, stages
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,11 +75,11 @@ _shapes = click.option(
 
 
 def shape_option(command: Command) -> Command:
-    """Add the options of every command that loads a model: --shape and --memory-limit.
+    """Add the options of every command that loads a model.
 
-    The limit holds while the command runs.
+    They are --shape, those of Relay models, and --memory-limit, which holds while the command runs.
     """
-    return _shapes(_memory_option(command))
+    return _shapes(relay_options.options(_memory_option(command)))
 
 
 def import_model(model: str, shapes: Mapping[str, tuple[int, ...]], steps: Steps) -> tvm.IRModule:
@@ -88,7 +88,7 @@ def import_model(model: str, shapes: Mapping[str, tuple[int, ...]], steps: Steps
     with steps.step("import", f"importing {model}"):
         from vta_byoc.importers.load import load_model
 
-        return load_model(model, shapes=shapes)
+        return load_model(model, shapes=shapes, **relay_options.chosen())
 
 
 def quantize(

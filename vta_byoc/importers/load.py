@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
+import numpy as np
 import tvm
 from tvm import relax
 
@@ -19,9 +20,12 @@ from vta_byoc.importers.declared import check_declared
 from vta_byoc.importers.quantized_tensor import check_module
 from vta_byoc.importers.torch.importer import import_program, is_program
 from vta_byoc.ir.bindings import source_name
+from vta_byoc.ir.quantization_record import CAME_INTEGER
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
+
+    from vta_byoc.importers.relay.importer import Imported
 
 __all__ = ["OUTPUT_NAMES", "load_model", "output_names", "source_name"]
 
@@ -29,6 +33,9 @@ OUTPUT_NAMES = "vta.output_names"
 """Module attribute: the model's output names, in the order of `main`'s results."""
 
 Shapes = Mapping[str, tuple[int, ...]]
+Params = str | Path | Mapping[str, np.ndarray]
+RELAY = (".relay", ".txt", ".json", ".tar")
+"""Extensions of files that hold Relay."""
 
 
 class Importer(Protocol):
@@ -74,16 +81,26 @@ FORMATS = (
     Format("PyTorch", ".pt2", "vta_byoc.importers.torch.importer"),
     Format("TFLite", ".tflite", "vta_byoc.importers.tflite.importer"),
 )
-"""Every format that can be loaded. A new one is one line here, and its module."""
+"""Every format but Relay, whose files may need `params`. A new one is one line here, and its
+module."""
 
 
-def load_model(path: str | Path | ExportedProgram, *, shapes: Shapes | None = None) -> tvm.IRModule:
+def load_model(
+    path: str | Path | ExportedProgram,
+    *,
+    shapes: Shapes | None = None,
+    params: Params | None = None,
+    random_params: int | None = None,
+) -> tvm.IRModule:
     """Load a model as a Relax module with one dataflow function `main`.
 
     Args:
         path: an ONNX file (`.onnx`), a TFLite file (`.tflite`), a program saved by
-            `torch.export.save` (`.pt2`), or a `torch.export.ExportedProgram` itself.
-        shapes: input name -> shape, for inputs with dynamic dimensions (ONNX).
+            `torch.export.save` (`.pt2`), or a `torch.export.ExportedProgram` itself; or Relay:
+            text (`.relay`, `.txt`), JSON (`.json`), a Model Library Format archive (`.tar`).
+        shapes: input name -> shape, for inputs with dynamic dimensions (ONNX, Relay).
+        params: of a Relay model: a file of `save_param_dict`, or arrays by name.
+        random_params: seed of random values for the weights that a Relay model lacks.
 
     Returns:
         Float Relax; for a quantized model with `relax.quantize` and `relax.dequantize` between
@@ -99,13 +116,19 @@ def load_model(path: str | Path | ExportedProgram, *, shapes: Shapes | None = No
     """
     bound = dict(shapes or {})
     if is_program(path):
+        _check_relay_only("a program", params, random_params)
         with boundary("imported", "the program"):
             return _finished(*import_program(path, bound))
     path = Path(path)
     if not path.is_file():
         kind = "is a directory" if path.is_dir() else "does not exist"
         raise VTAError(f'model file "{path}" {kind}; {_formats()} can be loaded; check the path')
-    module = {each.suffix: each.module for each in FORMATS}.get(path.suffix.lower())
+    suffix = path.suffix.lower()
+    if suffix in RELAY:
+        with boundary("imported", f'model file "{path}"'):
+            return _load_relay(path, bound, params, random_params)
+    _check_relay_only(f'model file "{path}"', params, random_params)
+    module = {each.suffix: each.module for each in FORMATS}.get(suffix)
     if module is None:
         raise VTAError(
             f'model file "{path}" has the extension "{path.suffix}"; {_formats()} can be loaded; '
@@ -125,6 +148,37 @@ def output_names(mod: tvm.IRModule) -> list[str]:
     return [f"output{i}" for i in range(count)]
 
 
+def _load_relay(
+    path: Path, shapes: dict[str, tuple[int, ...]], params: Params | None, seed: int | None
+) -> tvm.IRModule:
+    from vta_byoc.importers.relay.read import import_file
+
+    return finished_relay(import_file(path, shapes, params, seed))
+
+
+def finished_relay(imported: Imported) -> tvm.IRModule:
+    """A Relay model as `load_model` gives it.
+
+    That is float Relax, or with integers of its own the integer dialect, marked `CAME_INTEGER`.
+    """
+    from vta_byoc.importers.relay.exact import computes_integers, exact_integers
+
+    if not computes_integers(imported.mod):
+        return _finished(imported.mod, imported.outputs)
+    at("")
+    exact = exact_integers(imported.mod)
+    return _finished(exact, imported.outputs).with_attr(CAME_INTEGER, "relay.quantize")
+
+
+def _check_relay_only(what: str, params: Params | None, seed: int | None) -> None:
+    if params is not None or seed is not None:
+        option = "params (--params)" if params is not None else "random_params (--random-params)"
+        raise VTAError(
+            f"{option} given for {what}, which holds its weights; only Relay models "
+            f"({', '.join(RELAY)}) take them; leave it out"
+        )
+
+
 def _finished(mod: tvm.IRModule, outputs: list[str]) -> tvm.IRModule:
     """What an importer made, with indices inside their axes and exporters' detours removed.
 
@@ -139,5 +193,6 @@ def _finished(mod: tvm.IRModule, outputs: list[str]) -> tvm.IRModule:
 
 
 def _formats() -> str:
-    suffixes, names = ([getattr(each, field) for each in FORMATS] for field in ("suffix", "name"))
+    suffixes = (*(each.suffix for each in FORMATS), *RELAY)
+    names = (*(each.name for each in FORMATS), "Relay")
     return f"only {', '.join(suffixes)} ({', '.join(names)})"

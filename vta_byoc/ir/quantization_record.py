@@ -23,6 +23,12 @@ QUANTIZATION = "vta.quantization"
 """Module attribute: JSON of `rewriter.Record`, which is a `QuantizationRecord`."""
 
 
+CAME_INTEGER = "vta.came_integer"
+"""Module attribute: what wrote the integers that the model came in, which are the dialect's."""
+EMPTY_RECORD = json.dumps({"tensors": {}, "accumulators": {}, "sources": {}})
+"""The record of a module that quantization did not write."""
+
+
 class _Step(TypedDict):
     """Of a tensor: its step, the largest of them, and its largest float magnitude."""
 

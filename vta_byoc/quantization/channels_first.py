@@ -38,6 +38,7 @@ ELEMENTWISE = frozenset(
     for op in (
         "add", "subtract", "multiply", "divide", "maximum", "minimum", "power", "clip", "abs",
         "negative", "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "astype",
+        "left_shift", "right_shift", "trunc",
         "hardswish", "nn.relu", "nn.relu6", "nn.leakyrelu", "nn.gelu", "nn.gelu_tanh", "nn.silu",
         "nn.softplus",
     )

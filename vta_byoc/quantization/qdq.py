@@ -24,6 +24,7 @@ from vta_byoc.ir.bindings import (
     vars_in,
     with_main,
 )
+from vta_byoc.ir.quantization_record import CAME_INTEGER
 from vta_byoc.quantization.scales import INT8_HIGH, INT8_LOW, UINT8_ZERO, Scale
 
 QUANTIZE, DEQUANTIZE = "relax.quantize", "relax.dequantize"
@@ -55,8 +56,8 @@ class ConstantScale:
 
 
 def is_quantized(mod: tvm.IRModule) -> bool:
-    """Whether the module says scales of its own."""
-    return any(
+    """Whether the module says scales of its own, or came in integers."""
+    return mod.get_attr(CAME_INTEGER) is not None or any(
         op_name(binding.value) in (QUANTIZE, DEQUANTIZE)
         for binding in straight_bindings(mod["main"])
     )

@@ -1,0 +1,1 @@
+"""Models as Relay: text, the old JSON graph, parameter files, Model Library Format archives."""
