@@ -83,8 +83,9 @@ def quantize(
     """
     mod = channels_first(mod)
     if mod.get_attr(CAME_INTEGER) is not None:
-        chosen: dict[str, object] = {"scales": scales, "per_channel": per_channel, "equalize": equalize}
-        chosen |= {"bias_correction": bias_correction, "keep_float": keep_float, "rescale": rescale}
+        chosen: dict[str, object] = {"scales": scales, "per_channel": per_channel}
+        chosen |= {"equalize": equalize, "bias_correction": bias_correction}
+        chosen |= {"keep_float": keep_float, "rescale": rescale}
         _check_nothing_chosen(chosen)
         return mod.with_attr(QUANTIZATION, EMPTY_RECORD)
     policy = _policy(scales, per_channel, rescale, config or VTAConfig(), qdq.is_quantized(mod))
