@@ -18,6 +18,7 @@ from vta_byoc.ir.bindings import (
     SEPARATOR,
     FunctionWriter,
     is_constant,
+    is_float32,
     op_name,
     per_channel,
     straight_bindings,
@@ -191,6 +192,8 @@ class _Folder:
     def _absorbs_scaling(self, binding: relax.VarBinding) -> bool:
         """Whether the binding multiplies a layer, with or without bias, by constants per
         channel; if so, note the change of the layer."""
+        if not is_float32(binding.var):  # integers wrap, and weights are of 8 bits
+            return False
         call = binding.value
         data = _operand(call) if op_name(call) in SCALINGS else None
         if not isinstance(data, relax.Var) or binding.var.ty.ndim != data.ty.ndim:
