@@ -266,3 +266,16 @@ def test_means_of_what_may_be_negative_are_divided(tmp_path: Path) -> None:
     text = module('cast(%x, dtype="int32")', "nn.global_avg_pool2d(%0)", 'cast(%1, dtype="int8")')
     assert "divide" in kinds(tmp_path, text)
     checked(tmp_path, text, int8_image())
+
+
+def test_integer_factors_are_not_folded_into_weights(tmp_path: Path) -> None:
+    text = module(
+        CONV,
+        "add(%0, meta[relay.Constant][1])",
+        "multiply(%1, 54 /* ty=int32 */)",
+        "right_shift(%2, 16 /* ty=int32 */)",
+        "clip(%3, a_min=-127f, a_max=127f)",
+        'cast(%4, dtype="int8")',
+    )
+    assert "multiply" in kinds(tmp_path, text)
+    checked(tmp_path, text, int8_image())

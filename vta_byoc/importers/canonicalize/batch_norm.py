@@ -18,6 +18,7 @@ from vta_byoc.ir.bindings import (
     SEPARATOR,
     FunctionWriter,
     is_constant,
+    is_float32,
     op_name,
     per_channel,
     straight_bindings,
@@ -193,6 +194,8 @@ class _Folder:
 
         If it does, the change of the layer is noted.
         """
+        if not is_float32(binding.var):  # integers wrap, and weights are of 8 bits
+            return False
         call = binding.value
         data = _operand(call) if op_name(call) in SCALINGS else None
         if not isinstance(data, relax.Var) or binding.var.ty.ndim != data.ty.ndim:
