@@ -12,14 +12,13 @@ from tvm import relax
 
 from vta_byoc.graph_pack import GRAPH_PACK, graph_pack
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.sim.devices import driver as driver_of
 from vta_byoc.hw.sim.target import exact_target, native_target
 from vta_byoc.ir.float_modules import TELL_OF_FLOATS, tell_of_floats
 from vta_byoc.ir.host_loops import TIR_PIPELINE
 from vta_byoc.ir.legality import INTEGER, LOWERED, PACKED, REGIONS, VM
-from vta_byoc.ir.printing import printers
+from vta_byoc.ir.printing import check_requests, printers
 from vta_byoc.ir.stage import Stage, checked_forms
 from vta_byoc.options import DRAM_ONLY, OFF, ON, SCOPE_MODES, BuildOptions, build_options
 from vta_byoc.partition import MARK, mark
@@ -195,19 +194,7 @@ def check_print_after(
         VTAError: the first request that would print nothing.
     """
     run = [s.name for s in stages if options is None or s.when.holds(options)]
-    for request in requests:
-        name = request.partition("=")[0]
-        if name not in [s.name for s in STAGES]:
-            known = ", ".join(s.name for s in STAGES)
-            raise VTAError(
-                f"print after {name!r}: no stage has this name; known: {known}; "
-                "`vta-byoc passes` says what each one does"
-            )
-        if name not in run:
-            raise VTAError(
-                f"print after {name!r}: this stage does not run here; those that run: "
-                f"{', '.join(run)}; choose one of them"
-            )
+    check_requests(requests, [s.name for s in STAGES], run)
 
 
 # ---------------------------------------------------------------- partitioning

@@ -46,6 +46,7 @@ class UniqueNames:
         self._taken: set[str] = set()
 
     def fresh(self, name: str) -> str:
+        """``name``, or with a number behind it if it is taken; it is taken from now on."""
         unique, count = name, 1
         while unique in self._taken:
             count += 1
@@ -120,6 +121,7 @@ def op_name(expr: relax.Expr) -> str:
 
 
 def is_constant(expr: relax.Expr) -> bool:
+    """Whether an expression is a tensor with its values."""
     return isinstance(expr, GenericConst)
 
 
@@ -149,8 +151,10 @@ def static_shape(expr: relax.Expr) -> tuple[int, ...]:
 
 
 def per_channel(constant: np.ndarray, ndim: int, axis: int, channels: int) -> np.ndarray | None:
-    """A constant added to a tensor of rank `ndim`, as float64 [channels] along `axis`;
-    None if it varies along another axis."""
+    """A constant added to a tensor of rank `ndim`, as float64 [channels] along `axis`.
+
+    It is None if the constant varies along another axis.
+    """
     shape = (1,) * (ndim - constant.ndim) + constant.shape
     if len(shape) != ndim or math.prod(shape) != shape[axis] or shape[axis] not in (1, channels):
         return None
@@ -158,6 +162,7 @@ def per_channel(constant: np.ndarray, ndim: int, axis: int, channels: int) -> np
 
 
 def is_float32(expr: relax.Expr) -> bool:
+    """Whether an expression is a tensor of float32."""
     return isinstance(expr.ty, relax.TensorType) and str(expr.ty.dtype) == "float32"
 
 

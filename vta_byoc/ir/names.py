@@ -9,6 +9,8 @@ JOINT = "+"
 
 
 def operators_of(layer: str) -> list[str]:
-    """The operators that a layer of a program computes: a second layer of ``x`` is ``x__2``, and
-    ``x+y`` has ``y`` fused into ``x``."""
+    """The operators that a layer of a program computes.
+
+    A second layer of ``x`` is called ``x__2``, and ``x+y`` has ``y`` fused into ``x``.
+    """
     return [name.split(SEPARATOR)[0] for name in layer.split(JOINT)]

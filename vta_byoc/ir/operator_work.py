@@ -229,8 +229,10 @@ FREE = ("tirx.likely", "tirx.reinterpret")
 
 
 def _is_operation(node: relax.Expr) -> bool:
-    """Whether a node of a value is an operation on elements: arithmetic, a function, a choice by
-    what an element is."""
+    """Whether a node of a value is an operation on elements.
+
+    These are arithmetic, functions, and choices by what an element is.
+    """
     if isinstance(node, tirx.Select):
         return _reads(node.condition)
     if isinstance(node, tvm.ir.Call):

@@ -9,7 +9,28 @@ from pathlib import Path
 import tvm
 
 from vta_byoc.base.printable import printable
+from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.stage import Stage
+
+
+def check_requests(requests: Sequence[str], known: Sequence[str], run: Sequence[str]) -> None:
+    """Refuse to print after what is none of the stages ``known``, or none of those that ``run``.
+
+    Raises:
+        VTAError: the first request (``NAME`` or ``NAME=FILE``) that would print nothing.
+    """
+    for request in requests:
+        name = request.partition("=")[0]
+        if name not in known:
+            raise VTAError(
+                f"print after {name!r}: no stage has this name; known: {', '.join(known)}; "
+                "`vta-byoc passes` says what each one does"
+            )
+        if name not in run:
+            raise VTAError(
+                f"print after {name!r}: this stage does not run here; those that run: "
+                f"{', '.join(run)}; choose one of them"
+            )
 
 
 def printers(stage: Stage, requests: Sequence[str]) -> Iterator[tvm.transform.Pass]:

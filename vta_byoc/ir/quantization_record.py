@@ -37,8 +37,10 @@ class _Step(TypedDict):
 
 
 class TensorEntry(_Step, total=False):
-    """What the record says of a tensor; `zero` only where it is not 0, `scales` only of weights
-    whose channels differ."""
+    """What the record says of a tensor.
+
+    `zero` is there only where it is not 0, `scales` only of weights whose channels differ.
+    """
 
     zero: int
     scales: list[float]
@@ -71,8 +73,7 @@ def islands(mod: tvm.IRModule) -> dict[str, Refusal]:
 
 
 def factor_forms(mod: tvm.IRModule) -> dict[str, str]:
-    """Layers that need no multiplier for their factor: name -> one of
-    `quantization_record.FORMS`."""
+    """Layers that need no multiplier for their factor: name -> one of `FORMS`."""
     text = mod.get_attr(QUANTIZATION)
     factors = json.loads(text).get("factors", {}) if text is not None else {}
     return {name: entry["form"] for name, entry in factors.items()}

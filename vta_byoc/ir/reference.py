@@ -97,7 +97,7 @@ def legalize_conv2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr
 
 
 def legalize_matmul(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """matmul with constant weights [K, M] as a scheduled PrimFunc; other forms as TVM does it."""
+    """A matmul with constant weights [K, M] as a scheduled PrimFunc; other forms as TVM does it."""
     data, weight = call.args
     lanes = _matmul_lanes(weight)
     if lanes is None or data.ty.ndim < 2:

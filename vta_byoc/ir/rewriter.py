@@ -37,6 +37,7 @@ class Rewriter:
         self._builder = relax.BlockBuilder()
 
     def run(self) -> relax.Function:
+        """The function with every rule applied until none applies any more."""
         env: dict[relax.Var, relax.Expr] = {}
         for binding in straight_bindings(self.main):
             self.name = binding.var.name
@@ -76,6 +77,7 @@ class Rewriter:
         return self._rules(op_name(value)) if isinstance(value, Call) else ()
 
     def emit(self, value: relax.Expr, name: str) -> relax.Var:
+        """Bind ``value`` to a new variable ``name``, without asking rules about it."""
         var = self.writer.emit(value, name)
         self._made[var] = value
         return var

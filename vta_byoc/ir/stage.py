@@ -19,8 +19,10 @@ _CHECKED: ContextVar[bool] = ContextVar("vta_byoc.ir.stage.checked", default=Fal
 
 @contextlib.contextmanager
 def checked_forms(wanted: bool = True) -> Iterator[None]:
-    """Every stage that runs meanwhile checks what it gives too, if ``wanted``; what it takes is
-    checked at any time."""
+    """Every stage that runs meanwhile checks what it gives too, if ``wanted``.
+
+    What a stage takes is checked at any time.
+    """
     token = _CHECKED.set(wanted or _CHECKED.get())
     try:
         yield

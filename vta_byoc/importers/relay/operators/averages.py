@@ -18,6 +18,7 @@ def integer_average(s: Site, axes: int, layout: str) -> relax.Expr:
     """Average pooling of an integer tensor, in its own type.
 
     Args:
+        s: the call that is read.
         axes: how many axes the plane has.
         layout: of the data; the axes of the plane are the ones that are neither N nor C.
     """
