@@ -94,7 +94,9 @@ class TestWheel:
         required = {Requirement(text) for text in metadata.get_all("Requires-Dist", [])}
         assert {Requirement(text) for text in _pins.REQUIREMENTS} <= required
         assert SpecifierSet(metadata["Requires-Python"]) == SpecifierSet(">=3.10,<3.14")
-        assert metadata.get_all("Provides-Extra") == ["dev", "images", "tflite", "torch"]
+        assert metadata.get_all("Provides-Extra") == [
+            *("dev", "docs", "images", "mutants", "tflite", "torch")
+        ]
 
 
 class TestPins:

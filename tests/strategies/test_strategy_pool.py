@@ -153,7 +153,7 @@ def test_steps_after_a_maximum() -> None:
 
 def test_refusal_names_mul() -> None:
     work = PoolWorkload("sum", 1, 16, 8, 8, (2, 2), epilogue=SCALE)
-    with pytest.raises(VTAError, match="multiplies; this machine has no MUL"):
+    with pytest.raises(VTAError, match="computes MUL; this machine has no MUL"):
         build(POOL, work, BARE, {})
 
 
