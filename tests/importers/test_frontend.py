@@ -275,8 +275,9 @@ def test_a_format_is_one_line_and_a_module(tmp_path, monkeypatch):
     assert output_names(mod) == ["y"]
     np.testing.assert_allclose(call(mod, x)[0], np.maximum(x @ weights, 0), rtol=1e-5)
     refused(
-        f'model file "{tmp_path / "net.pb"}" does not exist; only .onnx, .pt2, .tflite, .matrix '
-        "(ONNX, PyTorch, TFLite, matrix) can be loaded; check the path",
+        f'model file "{tmp_path / "net.pb"}" does not exist; only .onnx, .pt2, .tflite, .matrix, '
+        ".relay, .txt, .json, .tar (ONNX, PyTorch, TFLite, matrix, Relay) can be loaded; check the "
+        "path",
         tmp_path / "net.pb",
     )
 
