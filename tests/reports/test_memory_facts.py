@@ -8,9 +8,10 @@ from integer_models import IntegerNet, island_net, residual_net
 from report_cases import SHARING, net
 
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.passes.fuse_tiles import DEARER, READ_BY_OTHERS
 from vta_byoc.pipeline import Compiled, compile_module
 from vta_byoc.reports.run.layers import model_facts
-from vta_byoc.reports.run.memory import DEARER, READ_BY_OTHERS, ArenaUse, MemoryFacts
+from vta_byoc.reports.run.memory import ArenaUse, MemoryFacts
 
 CONFIG = VTAConfig()
 

@@ -14,7 +14,7 @@ from vta_byoc.hw.program.program import Program
 from vta_byoc.partition import Placement
 from vta_byoc.partitioning.entry import Candidate
 from vta_byoc.partitioning.placement import Taken
-from vta_byoc.passes.fuse_tiles import HINTED, SHARED, Sharing
+from vta_byoc.passes.fuse_tiles import DEARER, HINTED, READ_BY_OTHERS, SHARED, Sharing
 from vta_byoc.reports.run.layers import ModelFacts, model_facts
 from vta_byoc.strategy import DRAM_INP
 from vta_byoc.workload.memory import ACC
@@ -69,9 +69,20 @@ PLACEMENT = (
 
 SHARING = (
     Sharing("conv2", "sum", ACC, SHARED, 2_048, 4_096, 30_000.0, 29_000.0),
-    Sharing("conv1", "sum", DRAM_INP, 'need "sum" as its only reader, have conv2 too', 2_048),
-    Sharing("a", "b", DRAM_INP, "together 11 cycles by estimate, apart 10", 1_000, 0, 10.0, 11.0),
-    Sharing("c", "d", DRAM_INP, "together 31 cycles by estimate, apart 20", 2_000, 0, 20.0, 31.0),
+    Sharing(
+        "conv1",
+        "sum",
+        DRAM_INP,
+        'need "sum" as its only reader, have conv2 too',
+        2_048,
+        kind=READ_BY_OTHERS,
+    ),
+    Sharing(
+        "a", "b", DRAM_INP, "together 11 cycles by estimate, apart 10", 1_000, 0, 10.0, 11.0, DEARER
+    ),
+    Sharing(
+        "c", "d", DRAM_INP, "together 31 cycles by estimate, apart 20", 2_000, 0, 20.0, 31.0, DEARER
+    ),
     Sharing("e", "f", ACC, HINTED, 2_048, 4_096, 20.0, 31.0),
 )
 

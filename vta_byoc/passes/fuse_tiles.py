@@ -14,6 +14,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import tvm
 from tvm import relax
@@ -37,6 +38,8 @@ from vta_byoc.workload.workloads import ElementwiseWorkload, PoolWorkload
 SHARING_ATTR = "vta.sharing"
 SHARED = "fused into its producer: stays on chip"
 HINTED = "demanded on chip"
+DEARER = "together they take more cycles by estimate than apart"
+READ_BY_OTHERS = "others read the tensor too, or it is a result"
 Demands = Mapping[tuple[str, str], str]
 """(consumer, tensor) -> scope, both named by their results."""
 FUSE_TILES = Stage("FuseTiles", PACKED, PACKED, "fuses consumers into their producers")
@@ -49,9 +52,11 @@ class Sharing:
     Attributes:
         tensor: the producer's result; ``consumer``: the result of who demands it on chip.
         scope: ``local.acc_buffer``, or the DRAM scope that it is in.
-        rule: why.
+        rule: why, with the names and figures of this one.
         nbytes: of the tensor in DRAM; ``saved``: bytes that are not moved.
         apart, together: cycles by estimate; 0 where nothing was estimated.
+        kind: why, for all of its kind: ``DEARER`` or ``READ_BY_OTHERS``; "" where the rule has no
+            names and figures.
     """
 
     tensor: str
@@ -62,6 +67,7 @@ class Sharing:
     saved: int = 0
     apart: float = 0.0
     together: float = 0.0
+    kind: str = ""
 
 
 def fuse_tiles(
@@ -104,7 +110,20 @@ class _Candidate:
 
 
 class _Refused(Exception):
-    """Why an operand cannot be taken on chip."""
+    """Why an operand cannot be taken on chip.
+
+    Attributes:
+        why: in words, and for all of its kind.
+    """
+
+    def __init__(self, rule: str, kind: str = "") -> None:
+        super().__init__(rule)
+        self.why = _Why(rule, kind)
+
+
+class _Why(NamedTuple):
+    rule: str
+    kind: str = ""
 
 
 class _Fuser:
@@ -168,19 +187,19 @@ class _Fuser:
     def _decide(self, node: Node) -> None:
         """Decide where the operands of a consumer are taken from."""
         candidates: list[_Candidate] = []
-        reasons: dict[relax.Var, str] = {}
+        reasons: dict[relax.Var, _Why] = {}
         operands = node.operands
         for operand, arg in enumerate(operands):
             if arg not in self._nodes:
                 continue
             asked = self._demands.get((node.result, self._nodes[arg].result), ACC)
             if asked != ACC:
-                reasons[arg] = f"demanded in {asked}"
+                reasons[arg] = _Why(f"demanded in {asked}")
                 continue
             try:
                 candidates.append(self._candidate(node, operand))
             except _Refused as refused:
-                reasons[arg] = str(refused)
+                reasons[arg] = refused.why
         best = self._best(node, candidates, reasons)
         for arg in dict.fromkeys(operands):
             if arg in self._nodes:
@@ -189,7 +208,7 @@ class _Fuser:
             self._merge(node, best)
 
     def _best(
-        self, node: Node, candidates: Sequence[_Candidate], reasons: dict[relax.Var, str]
+        self, node: Node, candidates: Sequence[_Candidate], reasons: dict[relax.Var, _Why]
     ) -> _Candidate | None:
         """The cheapest candidate, if it costs no more than apart or is demanded."""
         hinted = [c for c in candidates if self._hinted(node, c.producer)]
@@ -197,9 +216,8 @@ class _Fuser:
         for candidate in hinted or candidates:
             apart = candidate.producer.cycles + node.cycles
             if not hinted and candidate.cycles > (1 + TOLERANCE) * apart:
-                reasons[candidate.producer.var] = (
-                    f"together {candidate.cycles:,.0f} cycles by estimate, apart {apart:,.0f}"
-                )
+                rule = f"together {candidate.cycles:,.0f} cycles by estimate, apart {apart:,.0f}"
+                reasons[candidate.producer.var] = _Why(rule, DEARER)
             elif found is None or self._gain(node, candidate) > self._gain(node, found):
                 found = candidate
         self._check_hints(node, found, candidates, reasons)
@@ -217,7 +235,7 @@ class _Fuser:
         node: Node,
         best: _Candidate | None,
         candidates: Sequence[_Candidate],
-        reasons: Mapping[relax.Var, str],
+        reasons: Mapping[relax.Var, _Why],
     ) -> None:
         """A demand written by the user is met or refused, never dropped."""
         operands = dict.fromkeys(a for a in node.operands if a in self._nodes)
@@ -226,7 +244,9 @@ class _Fuser:
             tensor = self._nodes[arg].result
             asked = f'tensor "{tensor}": consumer "{node.result}" is to take it in scope "{ACC}"'
             if not any(candidate.producer.var.same_as(arg) for candidate in candidates):
-                raise VTAError(f"{asked}: {reasons[arg]}; demand {DRAM_INP} or drop the demand")
+                raise VTAError(
+                    f"{asked}: {reasons[arg].rule}; demand {DRAM_INP} or drop the demand"
+                )
             if best is not None and not best.producer.var.same_as(arg):
                 other = best.producer.result
                 raise VTAError(
@@ -254,7 +274,8 @@ class _Fuser:
         others = [r for r in readers if r is None or not r.var.same_as(node.var)]
         if others:
             names = ", ".join("the result" if r is None else str(r.var.name) for r in others)
-            raise _Refused(f'need "{node.result}" as its only reader, have {names} too')
+            rule = f'need "{node.result}" as its only reader, have {names} too'
+            raise _Refused(rule, READ_BY_OTHERS)
         work = node.computation.work
         assert isinstance(work, ElementwiseWorkload | PoolWorkload)
         consumer = FusedConsumer(work, operand)
@@ -272,27 +293,26 @@ class _Fuser:
         arg: relax.Var,
         best: _Candidate | None,
         candidates: Sequence[_Candidate],
-        reasons: Mapping[relax.Var, str],
+        reasons: Mapping[relax.Var, _Why],
     ) -> None:
         producer = self._nodes[arg]
         candidate = next((c for c in candidates if c.producer is producer), None)
         taken = best is not None and best.producer is producer
         nbytes = math.prod(static_shape(arg))
-        rule = SHARED
+        why = _Why(HINTED if self._hinted(node, producer) else SHARED)
         if not taken:
-            rule = reasons.get(arg, "the other operand is fused")
-        elif self._hinted(node, producer):
-            rule = HINTED
+            why = reasons.get(arg, _Why("the other operand is fused"))
         self._record.append(
             Sharing(
                 producer.result,
                 node.result,
                 ACC if taken else DRAM_INP,
-                rule,
+                why.rule,
                 nbytes,
                 2 * nbytes if taken else 0,
                 producer.cycles + node.cycles if candidate else 0.0,
                 candidate.cycles if candidate else 0.0,
+                why.kind,
             )
         )
 

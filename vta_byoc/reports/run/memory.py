@@ -11,9 +11,6 @@ from vta_byoc.hw.program.program import Program
 from vta_byoc.passes.fuse_tiles import Sharing
 from vta_byoc.workload.memory import ACC
 
-DEARER = "together they take more cycles by estimate than apart"
-READ_BY_OTHERS = "others read the tensor too, or it is a result"
-
 
 @dataclass(frozen=True)
 class ArenaUse:
@@ -85,10 +82,10 @@ class MemoryFacts:
         return max(self.arenas.values(), key=lambda arena: arena.peak)
 
     def reasons(self) -> dict[str, list[Sharing]]:
-        """Demands that were not met by :func:`reason_of`, the most bytes first."""
+        """Demands that were not met by the kind of their reason, the most bytes first."""
         groups: dict[str, list[Sharing]] = {}
         for item in self.unmet:
-            groups.setdefault(reason_of(item), []).append(item)
+            groups.setdefault(item.kind or item.rule, []).append(item)
         return dict(sorted(groups.items(), key=lambda group: -_nbytes(group[1])))
 
     def lines(self) -> Iterable[tuple[str, str]]:
@@ -121,15 +118,6 @@ class MemoryFacts:
             ],
             "arenas": {name: arena.to_json() for name, arena in self.arenas.items()},
         }
-
-
-def reason_of(item: Sharing) -> str:
-    """Why a demand was not met, without the names and figures that differ from tensor to tensor."""
-    if item.rule.startswith("together "):
-        return DEARER
-    if " as its only reader, have " in item.rule:
-        return READ_BY_OTHERS
-    return item.rule
 
 
 def _nbytes(items: Iterable[Sharing]) -> int:
