@@ -84,6 +84,8 @@ UNIT = frozenset(
         "test_layer_factor",
         "test_layer_facts",
         "test_lint",
+        "test_rooms",
+        "test_sizes",
         "test_memory_facts",
         "test_normalize_axes",
         "test_onnx_static",
