@@ -21,7 +21,7 @@ from vta_byoc.codegen.transfer import (
 
 
 @pytest.mark.parametrize("fill", [False, True])
-@pytest.mark.parametrize("seed", range(0, 500, 100))
+@pytest.mark.parametrize("seed", range(0, 1500, 100))
 def test_random_loads(seed: int, fill: bool) -> None:
     for number in range(seed, seed + 100):
         dims = random_dims(np.random.default_rng(number))
