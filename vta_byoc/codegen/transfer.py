@@ -57,10 +57,6 @@ class Piece:
     pads: tuple[int, int, int, int] = (0, 0, 0, 0)
     zero: bool = False
 
-    def moved(self, dram: int) -> Piece:
-        """The same transfer of a tensor whose first element is number ``dram``."""
-        return dataclasses.replace(self, dram=self.dram + dram)
-
     @property
     def sram_elems(self) -> int:
         """Elements written (or read) on the SRAM side, contiguous from ``sram``."""
