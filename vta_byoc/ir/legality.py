@@ -93,7 +93,7 @@ class Form:
 
 
 # ---------------------------------------------------------------- the tables
-PLACEMENT, REGIONS_RECORD = "vta.placement", "vta.regions"
+PLACEMENT, REGIONS_ATTR = "vta.placement", "vta.regions"
 CODEGEN, SCOPES, KEPT_MATCH = "Codegen", "vta.scopes", ("vta.match", "vta.constants")
 OF_COMPOSITES = ("Composite", "vta.source", "vta.result")
 

@@ -22,7 +22,7 @@ from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.sim.devices import Driver
 from vta_byoc.hw.verify.verifier import check
 from vta_byoc.ir.bindings import FunctionWriter, is_constant, straight_bindings, substituted
-from vta_byoc.ir.legality import LOWERED, PLACED
+from vta_byoc.ir.legality import LOWERED, PLACED, REGIONS_ATTR
 from vta_byoc.ir.stage import Stage
 from vta_byoc.partitioning.region import Region, RegionCall, Step, region_calls, region_functions
 from vta_byoc.passes.program_call import ProgramCall
@@ -30,7 +30,6 @@ from vta_byoc.passes.reuse_weights import WeightRun, computation_in, weight_runs
 from vta_byoc.runtime.executable import with_signature
 from vta_byoc.vdevice import scope_align, scopes_of
 
-REGIONS_ATTR = "vta.regions"
 LOWER_REGIONS = Stage("LowerRegions", PLACED, LOWERED, "compiles each region to a program")
 
 

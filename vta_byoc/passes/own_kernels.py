@@ -30,10 +30,10 @@ from vta_byoc.ir.bindings import (
     straight_bindings,
     substituted,
 )
-from vta_byoc.ir.legality import LOWERED, PLACED
+from vta_byoc.ir.legality import LOWERED, PLACED, REGIONS_ATTR
 from vta_byoc.ir.stage import Stage
 from vta_byoc.partitioning.placement import VTA, Placement, Taken, placements, with_placements
-from vta_byoc.passes.lower_regions import REGIONS_ATTR, LoweredRegions
+from vta_byoc.passes.lower_regions import LoweredRegions
 from vta_byoc.passes.program_call import ProgramCall
 from vta_byoc.registry.kernels import KERNEL_ATTR, KernelEntry, kernel_entry
 from vta_byoc.runtime.executable import SIGNATURE, region_name
