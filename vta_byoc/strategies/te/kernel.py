@@ -18,7 +18,7 @@ from vta_byoc.workload.memory import MEMORIES
 
 SCHEDULE_ATTR = "vta.schedule"
 """Of a packed composite: the text of its :class:`Chosen`."""
-ESTIMATE, LOG, PIN = ORIGINS = ("estimate", "log", "pin")
+ESTIMATE, LOG, PIN = "estimate", "log", "pin"
 """Who chose a schedule: the tile chooser, a tuning log, or a user for a layer by its name."""
 
 
@@ -109,7 +109,7 @@ class KernelSpace:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The kernels of a composite, and who chose them (one of ORIGINS)."""
+    """The kernels of a composite, and who chose them: ESTIMATE, LOG or PIN."""
 
     kernels: Kernels
     origin: str = ESTIMATE
