@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -159,3 +160,12 @@ def product(hand: Hand | None = None, vectors: int = 4, *, finish: bool = True) 
     if finish:
         hand.finish(Queue.STORE)
     return hand
+
+
+def changed(program: Program, index: int, **fields: int) -> Program:
+    """`program` with other fields in one instruction."""
+    isa, insns = ISA.of(program.config), program.insns.copy()
+    insn = isa.decode(*insns[index].tolist())
+    values = {k: v for k, v in {**insn.fields, **fields}.items() if k != "opcode"}
+    insns[index] = isa.encode(insn.opcode, **values)
+    return dataclasses.replace(program, insns=insns)

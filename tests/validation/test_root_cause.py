@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from hand_programs import changed
 from integer_models import IntegerNet
 from tvm import relax
 
@@ -160,15 +161,6 @@ NETS: dict[str, Callable[[], IntegerNet]] = {
 
 
 # ---------------------------------------------------------------- changes
-def changed(program: Program, index: int, **fields: int) -> Program:
-    """``program`` with other fields in one instruction."""
-    isa, insns = ISA.of(program.config), program.insns.copy()
-    insn = isa.decode(*insns[index].tolist())
-    values = {k: v for k, v in {**insn.fields, **fields}.items() if k != "opcode"}
-    insns[index] = isa.encode(insn.opcode, **values)
-    return dataclasses.replace(program, insns=insns)
-
-
 def variants(program: Program) -> Iterator[tuple[str, int, Program]]:
     """(what, instruction, program): each with one thing wrong."""
     isa = ISA.of(program.config)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tvm
 from cli_runs import cli, quantize_once, refused, small_model
-from hand_programs import Hand, inputs, product
+from hand_programs import Hand, changed, inputs, product
 from integer_models import IntegerNet, residual_net
 from simulator_cases import MACHINES, dots, streams
 
@@ -39,15 +39,6 @@ from vta_byoc.validation.divergence import compare_models, compare_runs, compare
 
 CONFIG = MACHINES["sim"]
 SIM, NUMPY = SimulatorLog(), NumpyLog()
-
-
-def changed(program: Program, index: int, **fields: int) -> Program:
-    """``program`` with other fields in one instruction."""
-    isa, insns = ISA.of(program.config), program.insns.copy()
-    insn = isa.decode(*insns[index].tolist())
-    values = {k: v for k, v in {**insn.fields, **fields}.items() if k != "opcode"}
-    insns[index] = isa.encode(insn.opcode, **values)
-    return dataclasses.replace(program, insns=insns)
 
 
 def with_byte(program: Program, symbol: str, at: int) -> Program:
