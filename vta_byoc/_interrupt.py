@@ -67,12 +67,15 @@ def _watch(reader: int) -> None:
 def _leave() -> None:
     if not _leaving.acquire(blocking=False):
         return
-    for child in _children():
-        _tried(os.kill, child, signal.SIGKILL)
+    children = _children()
+    for child in children:  # they write no more; if they ended here, who waits for them would go on
+        _tried(os.kill, child, signal.SIGSTOP)
     for path in tuple(_unfinished):
         _tried(_remove, path)
     cursor = _SHOW_CURSOR if os.isatty(2) else ""
     _tried(os.write, 2, f"{cursor}\nerror: interrupted\n".encode())
+    for child in children:
+        _tried(os.kill, child, signal.SIGKILL)
     os._exit(INTERRUPTED)
 
 

@@ -31,7 +31,6 @@ import vta_byoc
 from vta_byoc.cli import files
 from pathlib import Path
 with files.replacing(Path(sys.argv[1]) / "y.so") as file, files.workspace() as folder:
-    print("ready", flush=True)
     {block}
 """
 
@@ -48,7 +47,13 @@ def started(code: str, *args: object) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.parametrize(
-    "block", ["time.sleep(60)", "import subprocess; subprocess.run(['sleep', '60'])"]
+    "block",
+    [
+        "print('ready', flush=True); time.sleep(60)",
+        "import subprocess; child = subprocess.Popen(['sleep', '60']); "
+        "print('ready', flush=True); child.wait()",
+    ],
+    ids=["alone", "with a child"],
 )
 def test_an_interrupt_leaves_nothing_behind(block: str, tmp_path: Path) -> None:
     process = started(WAITING.format(block=block), tmp_path)
