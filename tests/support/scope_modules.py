@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tvm
+from script_texts import parsed
 from tvm import relax
 
 from vta_byoc.scopes import (
@@ -91,7 +92,8 @@ def module(*functions: str, scopes: Sequence[str] = ()) -> tvm.IRModule:
     infos = [f'I.module_global_infos({{"vdevice": [{listed}]}})'] if scopes else []
     body = "\n".join(textwrap.dedent(text).strip() for text in [*infos, *functions])
     text = "@I.ir_module\nclass Module:\n" + textwrap.indent(body, "    ")
-    return tvm.script.from_source(text)
+    mod: tvm.IRModule = parsed(text)
+    return mod
 
 
 def main(params: str, body: str, result: str, typed: str = T, outputs: str = "") -> str:

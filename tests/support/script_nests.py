@@ -8,7 +8,7 @@ from __future__ import annotations
 import textwrap
 
 import numpy as np
-import tvm
+from script_texts import parsed
 from tvm import tirx
 
 from vta_byoc.codegen import ProgramBuilder
@@ -72,7 +72,8 @@ def function(params: str, buffers: str, *nests: str) -> str:
 
 def parse(text: str) -> tirx.PrimFunc:
     """The function of a text."""
-    return tvm.script.from_source(text)
+    func: tirx.PrimFunc = parsed(text)
+    return func
 
 
 def program(
