@@ -118,6 +118,11 @@ class Shape:
             for name, tiling in zip(self.machines, self.tilings, strict=True)
         ]
 
+    @functools.cached_property
+    def cases(self) -> list[Case]:
+        """The programs of its variants."""
+        return [self.case(config, tiling) for _, config, tiling in self.variants()]
+
     def case(self, config: VTAConfig, tiling: Tiling | None) -> Case:
         grouping, tile = tiling or (None, None)
         return conv_case(self.work, config, tile, seed=self.number, grouping=grouping)
@@ -156,8 +161,7 @@ def shapes() -> list[Shape]:
 @pytest.mark.parametrize("start", range(0, SHAPES, CHUNK))
 def test_bit_exact(start: int) -> None:
     for shape in shapes()[start : start + CHUNK]:
-        for name, config, tiling in shape.variants():
-            case = shape.case(config, tiling)
+        for (name, _, tiling), case in zip(shape.variants(), shape.cases, strict=True):
             result = simulator.run(case.program, case.inputs)
             try:
                 case.check(result.arena)
@@ -171,8 +175,7 @@ def test_bit_exact(start: int) -> None:
 def test_every_legal_order(number: int) -> None:
     """A sample: no hazard without a token, and the same result in a random order of the queues."""
     shape = shapes()[number]
-    _, config, tiling = shape.variants()[number % 2]
-    case = shape.case(config, tiling)
+    case = shape.cases[number % 2]
     clamped = [step.op for step in shape.work.epilogue.steps[-2:]] == ["max", "min"]
     saturated = clamped and shape.work.epilogue.dtype == "int8"
     case.check(Machine(case.program, case.inputs, saturated=saturated).run())
@@ -267,8 +270,8 @@ def gemms(case: Case) -> int:
 def uop_features(shape: Shape) -> set[str]:
     """Whether the small micro-op buffer of the first machine split or evicted kernels."""
     name, config, tiling = shape.variants()[0]
-    chosen = tiling or chosen_tiling(shape.work, config)
-    small, large = (shape.case(c, chosen) for c in (config, machine(name)))
+    small = shape.cases[0]
+    large = shape.case(machine(name), tiling or chosen_tiling(shape.work, config))
     loaded = small.program.counters()["uop_load_nbytes"]
     found = {
         "micro-ops split": gemms(small) > gemms(large),

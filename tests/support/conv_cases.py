@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -134,7 +135,7 @@ class NetBuilder:
     ) -> str:
         """A convolution of ``x`` with random weights and operands; tile chosen when None."""
         if tile is None:
-            schedule = CONV2D.choose(LayerWork(work), self.config)
+            schedule = chosen(work, self.config)
         else:
             kernel = Kernel(tile, grouping or groupings(work, self.config)[0])
             schedule = LayerSchedule(work, kernels=(kernel,))
@@ -239,9 +240,15 @@ def conv_tile(
     return Choice(tile | dict(zip(("kh", "kw"), work.kernel, strict=True)), variant, slots)
 
 
+@functools.cache
+def chosen(work: Conv2dWorkload, config: VTAConfig) -> LayerSchedule[Conv2dWorkload]:
+    """What the strategy chooses, once in a process; VTAError where nothing fits."""
+    return CONV2D.choose(LayerWork(work), config)
+
+
 def chosen_tiling(work: Conv2dWorkload, config: VTAConfig) -> tuple[Grouping, Choice]:
     """The grouping and the tile that the strategy chooses; VTAError where nothing fits."""
-    (kernel,) = CONV2D.choose(LayerWork(work), config).kernels
+    (kernel,) = chosen(work, config).kernels
     return grouping_of(kernel), kernel.choice
 
 
