@@ -13,14 +13,16 @@ Not among the mutants are tokens that no correct program shows: annotations, whi
 assertions and the `strict` of a `zip`, which hold for every input and are there to stop a wrong
 compiler; the size of a cache, which changes no result.
 
-Figures: `mutants_tried`, `mutants_killed_share` (target: at least 0.9).  Survivors that no test can
-notice are named with the reason in `benchmarks/equivalent_mutants.json`; they still count as tried.
+Figures of each room: `ROOM.tried`, `ROOM.killed_share` (target: at least 0.9), `ROOM.equivalent`.
+Survivors that no test can notice are named with the reason in `benchmarks/equivalent_mutants.json`;
+they still count as tried.
 Needs the extra `mutants`.
 """
 
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import multiprocessing
 import os
@@ -29,6 +31,7 @@ import shutil
 import sqlite3
 import sys
 import tempfile
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -141,26 +144,44 @@ def modules(room: str, tree: Path) -> list[Path]:
     return [*sorted((tree / folder).rglob("*.py")), *(tree / name for name in FACADES[room])]
 
 
-def mutants(room: str, tree: Path) -> Iterator[Mutant]:
-    """Every mutant of a room."""
+@dataclass(frozen=True)
+class Place:
+    """Where a token can be replaced: which of the operator's places in the module."""
+
+    room: str
+    module: str
+    line: int
+    operator: str
+    occurrence: int
+
+
+def places(room: str, tree: Path) -> Iterator[Place]:
+    """Every place of a room where an operator finds a token."""
     from cosmic_ray.ast import ast_nodes, get_ast
-    from cosmic_ray.mutating import mutate_code
     from cosmic_ray.plugins import get_operator
 
     for path in modules(room, tree):
         source = path.read_text(encoding="utf-8")
         parsed, ignored = get_ast(source), _without_effect(source)
+        nodes, where = list(ast_nodes(parsed)), path.relative_to(tree).as_posix()
         for name in OPERATORS:
             operator = get_operator(f"core/{name}")()
-            positions = (p for node in ast_nodes(parsed) for p in operator.mutation_positions(node))
-            for occurrence, ((line, column), _) in enumerate(positions):
-                if any(first <= (line, column) < last for first, last in ignored):
-                    continue
-                changed = mutate_code(source, operator, occurrence)
-                before, after = _changed_line(source, changed, line)
-                if before != after:
-                    where = path.relative_to(tree).as_posix()
-                    yield Mutant(room, where, line, name, occurrence, before, after)
+            found = (p for node in nodes for p in operator.mutation_positions(node))
+            for occurrence, ((line, column), _) in enumerate(found):
+                if not any(first <= (line, column) < last for first, last in ignored):
+                    yield Place(room, where, line, name, occurrence)
+
+
+def mutant_at(place: Place, tree: Path) -> Mutant | None:
+    """The mutant of a place, None where the operator changes nothing that is compiled."""
+    from cosmic_ray.mutating import mutate_code
+    from cosmic_ray.plugins import get_operator
+
+    source = (tree / place.module).read_text(encoding="utf-8")
+    operator = get_operator(f"core/{place.operator}")()
+    changed = mutate_code(source, operator, place.occurrence)
+    before, after = _changed_line(source, changed, place.line)
+    return Mutant(**asdict(place), before=before, after=after) if before != after else None
 
 
 def _without_effect(source: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
@@ -198,15 +219,18 @@ def _changed_line(source: str, changed: str, line: int) -> tuple[str, str]:
     return "", ""
 
 
-def drawn(rooms: Sequence[str], count: int, seed: int, tree: Path) -> list[Mutant]:
-    """``count`` mutants of the rooms, in proportion to how many each has; the seed decides."""
-    every = {room: list(mutants(room, tree)) for room in rooms}
+def drawn(rooms: Sequence[str], count: int, seed: int, tree: Path) -> Iterator[Mutant]:
+    """``count`` mutants of the rooms, in proportion to how many each has; the seed decides.
+
+    Only those that are drawn are made: a mutant is a module parsed and written again.
+    """
+    every = {room: list(places(room, tree)) for room in rooms}
     total, chosen = sum(map(len, every.values())), random.Random(seed)
-    found: list[Mutant] = []
     for of_room in every.values():
         share = round(count * len(of_room) / total)
-        found += sorted(chosen.sample(of_room, min(share, len(of_room))), key=lambda m: m.text)
-    return found
+        order = chosen.sample(of_room, len(of_room))
+        made = (mutant_at(place, tree) for place in order)
+        yield from itertools.islice(filter(None, made), share)
 
 
 class _Recorder:
@@ -319,13 +343,19 @@ def copied(target: Path) -> Path:
     return target
 
 
-def verdicts(chosen: Iterable[Mutant], tree: Path) -> Iterator[Verdict]:
-    """Try the mutants, room by room."""
+def verdicts(
+    chosen: Iterable[Mutant], tree: Path, minutes: float | None = None
+) -> Iterator[Verdict]:
+    """Try the mutants, room by room; of each room as many as fit into ``minutes``."""
     known: dict[str, Baseline] = {}
+    end: dict[str, float] = {}
     for number, mutant in enumerate(chosen, 1):
         if mutant.room not in known:
             print(f"{mutant.room}: its tests, unchanged ...", file=sys.stderr, flush=True)
             known[mutant.room] = baseline(mutant.room, tree)
+            end[mutant.room] = time.monotonic() + 60 * (minutes or float("inf"))
+        if time.monotonic() > end[mutant.room]:
+            continue
         verdict = tried(mutant, tree, known[mutant.room])
         print(
             f"{number} {verdict.outcome} {mutant.text} {verdict.test}", file=sys.stderr, flush=True
@@ -343,28 +373,38 @@ def _key(mutant: Mutant) -> str:
     return f"{mutant.module}: {mutant.before} -> {mutant.after}"
 
 
+def figures_of(room: str, found: Sequence[Verdict]) -> Iterator[Figure]:
+    """What the tests of a room are worth: its mutants tried, killed, and known as equivalent."""
+    tried_here = [v for v in found if v.mutant.room == room]
+    if not tried_here:
+        return
+    survivors, known = [v for v in tried_here if not v.killed], reasons()
+    share = 1 - len(survivors) / len(tried_here)
+    equivalent = sum(_key(v.mutant) in known for v in survivors)
+    yield Figure(f"{room}.tried", len(tried_here), "mutants")
+    yield Figure(f"{room}.killed_share", share, "", target=0.9, ok=share >= 0.9)
+    yield Figure(f"{room}.equivalent", equivalent, "survivors")
+
+
 def main() -> int:
     parser = arguments("Mutants of the compiler that the tests of their room notice.")
     parser.add_argument("--only", nargs="+", metavar="ROOM", choices=ROOMS, help="these rooms")
     parser.add_argument("--count", type=int, default=300, help="mutants in all (default 300)")
     parser.add_argument("--seed", type=int, default=0, help="which are drawn (default 0)")
+    parser.add_argument("--minutes", type=float, help="try no more of a room's after so long")
     args = parser.parse_args()
     import tvm  # noqa: F401  imported once, before the processes fork
 
     with tempfile.TemporaryDirectory(prefix="vta-mutants-") as folder:
         tree = copied(Path(folder).resolve() / "tree")
-        found = list(verdicts(drawn(args.only or list(ROOMS), args.count, args.seed, tree), tree))
+        chosen = drawn(args.only or list(ROOMS), args.count, args.seed, tree)
+        found = list(verdicts(chosen, tree, args.minutes))
     survivors = [v for v in found if not v.killed]
     known = reasons()
     for verdict in survivors if not args.json else ():
         why = known.get(_key(verdict.mutant), "")
         print(f"{verdict.outcome}: {verdict.mutant.text}{why and f'  (equivalent: {why})'}")
-    share = 1 - len(survivors) / len(found)
-    figures = [
-        Figure("mutants_tried", len(found), "mutants"),
-        Figure("mutants_killed_share", share, "", target=0.9, ok=share >= 0.9),
-        Figure("mutants_equivalent", sum(_key(v.mutant) in known for v in survivors), "survivors"),
-    ]
+    figures = [f for room in args.only or ROOMS for f in figures_of(room, found)]
     return report("mutants", figures, args.json, survivors=[asdict(v) for v in survivors])
 
 
