@@ -67,6 +67,7 @@ UNIT = frozenset(
         "test_config",
         "test_damaged_files",
         "test_digits",
+        "test_dma",
         "test_documented_figures",
         "test_executable",
         "test_fixed_point",

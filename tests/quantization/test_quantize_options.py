@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 
@@ -25,6 +26,7 @@ FORMS = [
 ]
 
 
+@functools.cache
 def network(seed: int) -> tuple[tvm.IRModule, list[np.ndarray], list[np.ndarray]]:
     """A float network with channels of very different scale, samples, and one more input."""
     g = Graph((1, 16, 6, 7), seed=seed)
@@ -47,11 +49,17 @@ def network(seed: int) -> tuple[tvm.IRModule, list[np.ndarray], list[np.ndarray]
     return g.module(dense, up), samples[:3], samples[3:]
 
 
+@functools.cache
+def quantized(seed: int, scales: str, per_channel: bool) -> tvm.IRModule:
+    """The network of ``seed`` in a form."""
+    mod, samples, _ = network(seed)
+    return quantize(mod, calibration=samples, scales=scales, per_channel=per_channel)
+
+
 @pytest.mark.parametrize("form", FORMS, ids=str)
 @pytest.mark.parametrize("seed", range(3))
 def test_vta_equals_the_reference_in_every_form(form, seed):
-    mod, samples, inputs = network(seed)
-    qmod = quantize(mod, calibration=samples, **form)
+    inputs, qmod = network(seed)[2], quantized(seed, **form)
     wanted = dialect_numpy.run(qmod, *inputs)["result"]  # asserts that nothing leaves int32
     run = run_module(qmod, MACHINES[seed], inputs)
     for got, want in zip(run.outputs, wanted, strict=True):
@@ -65,9 +73,9 @@ def test_scales_of_channels_and_multipliers_are_closer_to_float():
     for form in FORMS:
         total = 0.0
         for seed in range(3):
-            mod, samples, inputs = network(seed)
+            mod, _, inputs = network(seed)
             exact = dialect_numpy.run(mod, *inputs)["result"][0]
-            got = dialect_numpy.run(quantize(mod, calibration=samples, **form), *inputs)["result"]
+            got = dialect_numpy.run(quantized(seed, **form), *inputs)["result"]
             total += float(np.abs(got[0] - exact).mean())
         errors.append(total)
     pow2, pow2_channel, mul, mul_channel = errors

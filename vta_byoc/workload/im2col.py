@@ -145,11 +145,11 @@ def _steps(work: Conv2dWorkload, fold: Fold, config: VTAConfig) -> int:
 
 
 def _all(work: Conv2dWorkload) -> Iterator[Fold]:
+    """Every window; that of one tap, which changes nothing, takes as many steps as `work`."""
     for rows, cols in itertools.product(_axis(work, 0), _axis(work, 1)):
         (wh, gy, height), (ww, gx, width) = rows, cols
-        if (wh, ww) != (1, 1):
-            shape = (work.batch, work.in_channels * wh * ww, height, width)
-            yield Fold((wh, ww), (gy, gx), work.dilation, work.padding[:2], shape)
+        shape = (work.batch, work.in_channels * wh * ww, height, width)
+        yield Fold((wh, ww), (gy, gx), work.dilation, work.padding[:2], shape)
 
 
 def _axis(work: Conv2dWorkload, axis: int) -> Iterator[tuple[int, int, int]]:
