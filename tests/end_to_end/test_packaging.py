@@ -6,6 +6,7 @@ import configparser
 import email
 import importlib
 import importlib.metadata
+import json
 import re
 import shutil
 import subprocess
@@ -37,9 +38,65 @@ def run(*command: str, cwd: Path = ROOT) -> str:
     return done.stdout
 
 
-def python(code: str, cwd: Path) -> str:
+def python(code: str, cwd: Path, *args: str) -> str:
     # What TVM's autoloader swallows into a warning must not pass unseen.
-    return run(sys.executable, "-W", "error:Failed to autoload", "-c", code, cwd=cwd)
+    return run(sys.executable, "-W", "error:Failed to autoload", "-c", code, *args, cwd=cwd)
+
+
+FIRST = (
+    "import vta_byoc.quantize",
+    "import vta_byoc.pipeline, vta_byoc.quantize",
+    "from vta_byoc.quantize import quantize",
+    "from vta_byoc import quantize; import vta_byoc.quantize",
+    "import vta_byoc; vta_byoc.quantize; import vta_byoc.quantize",
+    "import vta_byoc",
+)
+IS_THE_FUNCTION = """
+import types, vta_byoc as vta
+from vta_byoc.quantize import quantize
+assert isinstance(quantize, types.FunctionType), quantize
+print(vta.quantize is quantize)
+"""
+REGISTERED = """
+import sys, tvm
+from tvm.relax.pipeline import PIPELINE_MAP
+print(PIPELINE_MAP["vta"].__module__)
+print(*sorted(m for m in sys.modules if m.startswith("vta_byoc")))
+"""
+LOADED_TWICE = """
+import tvm
+from vta_byoc._autoload import autoload, vta_pipeline
+autoload(); autoload()
+print(tvm.relax.pipeline.PIPELINE_MAP["vta"] is vta_pipeline)
+"""
+A_PASS = """
+from tvm import relax, transform
+print(isinstance(relax.get_pipeline("vta"), transform.Pass))
+"""
+SNIPPETS = (*(first + IS_THE_FUNCTION for first in FIRST), REGISTERED, LOADED_TWICE, A_PASS)
+EACH_FORKED = """
+import json, os, sys, tvm_ffi
+assert not {"tvm", "vta_byoc"} & set(sys.modules)
+for code in json.loads(sys.argv[1]):
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        exec(code, {})
+        sys.exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, code
+    print("----")
+"""
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What each of SNIPPETS prints, in processes that have imported neither TVM nor this package.
+
+    They are forked from one that has imported what TVM needs: torch alone takes two seconds.
+    """
+    folder = tmp_path_factory.mktemp("elsewhere")
+    texts = python(EACH_FORKED, folder, json.dumps(SNIPPETS)).split("----\n")
+    return dict(zip(SNIPPETS, texts, strict=False))
 
 
 def repository_files() -> list[Path]:
@@ -167,26 +224,11 @@ class TestPublicNames:
         code = "import sys, vta_byoc, vta_byoc.hw.errors; print('tvm' in sys.modules)"
         assert python(code, tmp_path) == "False\n"
 
-    @pytest.mark.parametrize(
-        "first",
-        [
-            "import vta_byoc.quantize",
-            "import vta_byoc.pipeline, vta_byoc.quantize",
-            "from vta_byoc.quantize import quantize",
-            "from vta_byoc import quantize; import vta_byoc.quantize",
-            "import vta_byoc; vta_byoc.quantize; import vta_byoc.quantize",
-            "import vta_byoc",
-        ],
-    )
-    def test_quantize_is_the_function_whoever_came_first(self, first: str, tmp_path: Path) -> None:
-        code = (
-            f"{first}\n"
-            "import types, vta_byoc as vta\n"
-            "from vta_byoc.quantize import quantize\n"
-            "assert isinstance(quantize, types.FunctionType), quantize\n"
-            "print(vta.quantize is quantize)"
-        )
-        assert python(code, tmp_path) == "True\n"
+    @pytest.mark.parametrize("first", FIRST)
+    def test_quantize_is_the_function_whoever_came_first(
+        self, first: str, printed: dict[str, str]
+    ) -> None:
+        assert printed[first + IS_THE_FUNCTION] == "True\n"
 
     def test_a_module_cannot_take_a_public_name(self, monkeypatch: pytest.MonkeyPatch) -> None:
         assert vta_byoc.VTAError is VTAError
@@ -198,34 +240,18 @@ class TestPublicNames:
 
 class TestAutoload:
     def test_importing_tvm_registers_the_pipeline_and_imports_no_compiler(
-        self, tmp_path: Path
+        self, printed: dict[str, str]
     ) -> None:
-        code = (
-            "import sys, tvm\n"
-            "from tvm.relax.pipeline import PIPELINE_MAP\n"
-            "print(PIPELINE_MAP['vta'].__module__)\n"
-            "print(*sorted(m for m in sys.modules if m.startswith('vta_byoc')))"
-        )
-        assert python(code, tmp_path).splitlines() == [
+        assert printed[REGISTERED].splitlines() == [
             "vta_byoc._autoload",
             "vta_byoc vta_byoc._autoload vta_byoc._interrupt vta_byoc._pins",
         ]
 
-    def test_twice_is_once(self, tmp_path: Path) -> None:
-        code = (
-            "import tvm\n"
-            "from vta_byoc._autoload import autoload, vta_pipeline\n"
-            "autoload(); autoload()\n"
-            "print(tvm.relax.pipeline.PIPELINE_MAP['vta'] is vta_pipeline)"
-        )
-        assert python(code, tmp_path) == "True\n"
+    def test_twice_is_once(self, printed: dict[str, str]) -> None:
+        assert printed[LOADED_TWICE] == "True\n"
 
-    def test_tvm_gets_a_pass(self, tmp_path: Path) -> None:
-        code = (
-            "from tvm import relax, transform\n"
-            "print(isinstance(relax.get_pipeline('vta'), transform.Pass))"
-        )
-        assert python(code, tmp_path) == "True\n"
+    def test_tvm_gets_a_pass(self, printed: dict[str, str]) -> None:
+        assert printed[A_PASS] == "True\n"
 
 
 class TestRepository:
