@@ -340,10 +340,10 @@ CASES: dict[str, tuple[str, str]] = {
     ),
     "the last turn of a loop": (
         function(
-            f"x:int32:3,4,1,16 {Y}",
-            f"c:acc:3,4,1,16 {A}",
-            nest("load", "dma_copy", "r:3 i:4 k:16", "c[r, i, 0, k] = x[r, i, 0, k]"),
-            alu("a[i, 0, k] = c[r, i, 0, k]", "r:3 i:4 k:16"),
+            f"x:int32:2,4,1,16 {Y}",
+            f"c:acc:2,4,1,16 {A}",
+            nest("load", "dma_copy", "r:2 i:4 k:16", "c[r, i, 0, k] = x[r, i, 0, k]"),
+            alu("a[i, 0, k] = c[r, i, 0, k]", "r:2 i:4 k:16"),
             STORE,
         ),
         "block compute writes a anew in a loop that does not move it; only the last turn would "

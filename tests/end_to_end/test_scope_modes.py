@@ -314,6 +314,7 @@ def test_the_option_has_the_modes() -> None:
     assert scope_mode.MODES == SCOPE_MODES
 
 
+@pytest.mark.usefixtures("quantized_once")
 def test_commands_take_a_mode(model: Path, tmp_path: Path) -> None:
     regions = {}
     for mode in SCOPE_MODES:
