@@ -17,6 +17,7 @@ Figures of each room: `ROOM.tried`, `ROOM.killed_share` (target: at least 0.9), 
 Survivors that no test can notice are named with the reason in `benchmarks/equivalent_mutants.json`;
 they still count as tried.
 Needs the extra `mutants`.
+A room at a time is recorded by `benchmarks/record.py mutants -- --only ROOM --count N`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Run benchmarks and keep what they print in `benchmarks/results`, from which the docs quote.
 
-    python benchmarks/record.py networks layers    # some of them; without names all that are kept
+    python benchmarks/record.py networks layers    # some of them; without names all but BY_NAME
     python benchmarks/record.py networks -- --only resnet18   # options of the benchmark: a part
 
 `tests/benchmarks/test_documented_figures.py` compares README and docs with these files. A part
@@ -19,6 +19,8 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
+BY_NAME = frozenset({"mutants"})
+"""Recorded only when they are named: they take hours, and need an extra."""
 KEPT_KEYS = ("name", "value", "unit", "baseline", "bound", "target", "ok")
 
 
@@ -62,11 +64,11 @@ def record(name: str, options: Sequence[str]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Record the figures that the docs quote.")
-    parser.add_argument("names", nargs="*", help="benchmarks; all that are recorded without")
+    parser.add_argument("names", nargs="*", help="benchmarks; without, all but the slow ones")
     arguments = sys.argv[1:]
     split = arguments.index("--") if "--" in arguments else len(arguments)
     names = parser.parse_args(arguments[:split]).names
-    for name in names or sorted(path.stem for path in RESULTS.glob("*.json")):
+    for name in names or sorted({path.stem for path in RESULTS.glob("*.json")} - BY_NAME):
         record(name, arguments[split + 1 :])
 
 

@@ -162,6 +162,19 @@ def test_layers(golden: Callable[[str, str], None]) -> None:
     golden("layers.txt", f"{program.disassemble()}\n{shared.disassemble()}")
 
 
+def test_a_tensor_starts_at_its_own_first_byte_and_a_part_where_it_is_said_to() -> None:
+    builder = ProgramBuilder(CONFIG)
+    builder.symbol("both", "temp", (8, 1, 16), "int8")
+    builder.symbol("low", "temp", (4, 1, 16), "int8", inside=("both", 0))
+    builder.symbol("high", "temp", (4, 1, 16), "int8", inside=("both", 64))
+    program = builder.finish()
+    both, low, high = (program.symbol(name) for name in ("both", "low", "high"))
+    assert [(s.parent, s.inside) for s in (both, low, high)] == [
+        *(("", 0), ("both", 0), ("both", 64))
+    ]
+    assert (low.offset, high.offset) == (both.offset, both.offset + 64)
+
+
 def refusal(build: Callable[[ProgramBuilder], object]) -> str:
     builder = ProgramBuilder(CONFIG)
     for name, kind in (("x", "input"), ("t", "temp"), ("y", "output")):
