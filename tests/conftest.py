@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 
 from vta_byoc.codegen import ProgramBuilder
 from vta_byoc.hw.program.program import Program
+from vta_byoc.hw.sim.kept_code import CACHE_VARIABLE
 from vta_byoc.hw.verify.verifier import verify
 from vta_byoc.ir.stage import checked_forms
 
@@ -118,6 +121,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="rewrite the files in tests/golden instead of comparing with them",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Interpreters are built once for all processes of a run, and kept nowhere else."""
+    if CACHE_VARIABLE not in os.environ:
+        folder = tempfile.TemporaryDirectory(prefix="vta-byoc-tests-", ignore_cleanup_errors=True)
+        os.environ[CACHE_VARIABLE] = folder.name
+        config.add_cleanup(folder.cleanup)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
