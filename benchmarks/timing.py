@@ -55,9 +55,7 @@ SECONDS_TARGET = 5.0
 CLAMP = (Step("max", 0), Step("min", 127))
 LAYER = Epilogue((Step("add", "channel"), Step("shr", 9), *CLAMP))
 """Bias, shift and relu of all layers here."""
-TUTORIAL = Conv2dWorkload(
-    1, 256, 256, 14, 14, (3, 3), (1, 1), (1, 1, 1, 1), epilogue=LAYER
-)
+TUTORIAL = Conv2dWorkload(1, 256, 256, 14, 14, (3, 3), (1, 1), (1, 1, 1, 1), epilogue=LAYER)
 ONE_SLOT, TWO_SLOTS = (1, 1, 1), (2, 2, 2)
 
 
