@@ -38,9 +38,7 @@ COUNTERS: dict[str, dict[str, int]] = {
     "ResNet-18 v1, 19 convs and residuals offloaded": _counters(
         5_549_568, 12_763_136, 6_051_840, 22_864, 2_433_536, 6_623_232, 699_328
     ),
-    "YOLOv3-tiny": _counters(
-        25_462_784, 17_558_016, 96_128, 5_024, 3_396_224, 10_578_048, 849_056
-    ),
+    "YOLOv3-tiny": _counters(25_462_784, 17_558_016, 96_128, 5_024, 3_396_224, 10_578_048, 849_056),
 }
 
 
@@ -181,8 +179,9 @@ def convolution_opt(config: VTAConfig) -> tirx.PrimFunc:
         return tirx.if_then_else(inside, value, tirx.const(0, "int8"))
 
     inp = te.compute((1, size, 16, 16, b, k), pad, name="inp")
-    rc, di, dj, rk = (te.reduce_axis((0, n), s) for n, s in
-                      ((size, "rc"), (3, "di"), (3, "dj"), (k, "rk")))
+    rc, di, dj, rk = (
+        te.reduce_axis((0, n), s) for n, s in ((size, "rc"), (3, "di"), (3, "dj"), (k, "rk"))
+    )
 
     def mac(n_: Any, o: Any, h: Any, w: Any, bi: Any, bo: Any) -> Any:
         left = inp[n_, rc, h + di, w + dj, bi, rk].astype("int32")

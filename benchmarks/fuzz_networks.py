@@ -38,9 +38,7 @@ ENOUGH = 500
 """Networks from which on the two limits above are demanded."""
 
 
-def hunt(
-    seeds: range, progress: Progress, machine: str | None = None
-) -> tuple[Tally, list[str]]:
+def hunt(seeds: range, progress: Progress, machine: str | None = None) -> tuple[Tally, list[str]]:
     """Try the networks of ``seeds``, all on ``machine`` where one is named; what they were made of,
     and the disagreements."""
     named = (machine,) if machine else ()

@@ -1,7 +1,9 @@
-"""Speed of the functional simulator on ResNet-18's region, against ONNX Runtime float32.
+"""CPU time of the functional simulator on whole networks, beside ONNX Runtime float32 and int8.
 
-Both run on one thread in this process, in turns; medians of the rounds are compared. ONNX Runtime
-runs the whole float32 network, the simulator the 19 convolutions and 8 additions of its region.
+All run on one thread in this process, in turns; medians of the rounds are compared. ONNX Runtime
+runs the whole network, in float32 and quantized by itself (QDQ, uint8 activations, int8 weights by
+channel); the simulator runs the network's region, which is all of it but the image's quantization
+and the class scores' dequantization.
 """
 
 from __future__ import annotations
@@ -10,37 +12,43 @@ import os
 
 os.environ["TVM_NUM_THREADS"] = "1"
 
+import importlib
 import statistics
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import tvm
+from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
+from onnxruntime.quantization.shape_inference import quant_pre_process
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks._figures import Figure, arguments, report
-from models import resnet18
-from models._build import calibration_inputs, sample_inputs
 from vta_byoc import VTAConfig, load_model, quantize
 from vta_byoc.hw.faults import COUNTER_SLOTS
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.sim.interpreter import NO_REGION, build_interpreter, symbol
 from vta_byoc.pipeline import compile_module
 
-SIZE = 224
-TARGET_RATIO = 6.0
+NETWORKS = {"resnet18": 0.6, "mobilenet_v2": 1.0}
+"""The networks, and the most that the simulator may take of ONNX Runtime's time in float32."""
+IMAGES = 2
+"""Images that calibrate."""
 
 
-def resnet18_program(config: VTAConfig) -> Program:
-    """The Program of ResNet-18's region."""
-    mod = load_model(resnet18.cached(size=SIZE))
-    calibration = list(calibration_inputs(SIZE, 2)[:, None])
+def region_of(model: ModuleType, config: VTAConfig) -> Program:
+    """The Program of the network's region."""
+    mod = load_model(model.cached())
+    calibration = [x[None] for x in model.calibration_inputs(IMAGES)]
     qmod = quantize(mod, calibration=calibration, config=config)
-    (program,) = compile_module(qmod, config).programs.values()
+    (program,) = compile_module(qmod, config, device="null").programs.values()
     return program
 
 
@@ -59,25 +67,75 @@ def simulator(program: Program, config: VTAConfig, dot: str) -> Callable[[], Non
     return lambda: function(*args[:3], NO_REGION, *args[3:])
 
 
-def onnxruntime_fp32() -> Callable[[], None]:
-    """A call that runs the float32 network once."""
+class Reader(CalibrationDataReader):
+    """The images that calibrate, one after another."""
+
+    def __init__(self, name: str, images: list[np.ndarray]) -> None:
+        self.name, self.images = name, iter(images)
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        image = next(self.images, None)
+        return None if image is None else {self.name: image}
+
+
+def onnxruntime(path: Path, image: np.ndarray) -> Callable[[], None]:
+    """A call that runs the file once."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    path = str(resnet18.cached(size=SIZE))
-    session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    image = sample_inputs(1, 7, SIZE)
-    return lambda: session.run(None, {"data": image})
+    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    return lambda: session.run(None, {name: image})
+
+
+def quantized_by_onnxruntime(model: ModuleType, folder: Path) -> Path:
+    """The network as ONNX Runtime quantizes it."""
+    path, prepared = folder / "int8.onnx", folder / "prepared.onnx"
+    quant_pre_process(str(model.cached()), str(prepared))
+    name = onnx.load(str(prepared), load_external_data=False).graph.input[0].name
+    images = [x[None] for x in model.calibration_inputs(IMAGES)]
+    quantize_static(
+        str(prepared),
+        str(path),
+        Reader(name, images),
+        activation_type=QuantType.QUInt8,
+        weight_type=QuantType.QInt8,
+        per_channel=True,
+    )
+    return path
 
 
 def medians(calls: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
-    """Median seconds of each call; every round runs each of them once."""
+    """Median CPU seconds of each call; every round runs each of them once."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds + 1):
         for name, call in calls.items():
-            start = time.perf_counter()
+            start = time.process_time()
             call()
-            times[name].append(time.perf_counter() - start)
+            times[name].append(time.process_time() - start)
     return {name: statistics.median(t[1:]) for name, t in times.items()}
+
+
+def measured(name: str, config: VTAConfig, rounds: int) -> Iterator[Figure]:
+    """The figures of one network."""
+    model = importlib.import_module(f"models.{name}")
+    program = region_of(model, config)
+    calls = {dot: simulator(program, config, dot) for dot in ("auto", "portable")}
+    image = model.sample_inputs(1, 7)[0][None]
+    with tempfile.TemporaryDirectory() as folder:
+        int8 = quantized_by_onnxruntime(model, Path(folder))
+        calls["fp32"] = onnxruntime(model.cached(), image)
+        calls["int8"] = onnxruntime(int8, image)
+    seconds = medians(calls, rounds)
+    base = {"baseline": seconds["fp32"] * 1e3, "baseline_name": "onnxruntime fp32, ms"}
+    of_int8 = {"baseline": seconds["int8"] * 1e3, "baseline_name": "onnxruntime int8, ms"}
+    ratio = {dot: seconds[dot] / seconds["fp32"] for dot in ("auto", "portable")}
+    over = f"{name}_over_onnxruntime"
+    yield Figure.at_most(f"{over}_fp32", ratio["auto"], "x", NETWORKS[name], **base)
+    yield Figure(f"{over}_int8", seconds["auto"] / seconds["int8"], "x", **of_int8)
+    yield Figure(f"{name}_portable_over_onnxruntime_fp32", ratio["portable"], "x", **base)
+    yield Figure(f"{name}_region_ms", seconds["auto"] * 1e3, "ms", **base)
+    gemm = program.counters()["gemm_counter"]
+    yield Figure(f"{name}_gemm_micro_ops_per_second", gemm / seconds["auto"], "1/s")
 
 
 def main() -> int:
@@ -85,20 +143,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=15, help="runs of each (default: 15)")
     options = parser.parse_args()
     config = VTAConfig.preset("pynq")
-    program = resnet18_program(config)
-    calls = {dot: simulator(program, config, dot) for dot in ("auto", "portable")}
-    calls["onnxruntime"] = onnxruntime_fp32()
-    seconds = medians(calls, options.rounds)
-    gemm = program.counters()["gemm_counter"]
-    base = {"baseline": seconds["onnxruntime"] * 1e3, "baseline_name": "onnxruntime fp32, ms"}
-    ratio = {dot: seconds[dot] / seconds["onnxruntime"] for dot in ("auto", "portable")}
-    figures = [
-        Figure.at_most("resnet18_over_onnxruntime_fp32", ratio["auto"], "x", TARGET_RATIO, **base),
-        Figure("resnet18_portable_over_onnxruntime_fp32", ratio["portable"], "x", **base),
-        Figure("resnet18_region_ms", seconds["auto"] * 1e3, "ms", **base),
-        Figure("gemm_micro_ops_per_second", gemm / seconds["auto"], "1/s"),
-        Figure("gemm_micro_ops_per_second_portable", gemm / seconds["portable"], "1/s"),
-    ]
+    figures = [x for name in NETWORKS for x in measured(name, config, options.rounds)]
     return report("simulator", figures, options.json)
 
 

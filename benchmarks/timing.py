@@ -55,9 +55,9 @@ SECONDS_TARGET = 5.0
 CLAMP = (Step("max", 0), Step("min", 127))
 LAYER = Epilogue((Step("add", "channel"), Step("shr", 9), *CLAMP))
 """Bias, shift and relu of all layers here."""
-TUTORIAL = Conv2dWorkload(
-    1, 256, 256, 14, 14, (3, 3), (1, 1), (1, 1, 1, 1), epilogue=LAYER
-)
+TUTORIAL = Conv2dWorkload(1, 256, 256, 14, 14, (3, 3), (1, 1), (1, 1, 1, 1), epilogue=LAYER)
+BATCH = 4
+"""Images whose cycles are compared with those of one."""
 ONE_SLOT, TWO_SLOTS = (1, 1, 1), (2, 2, 2)
 
 
@@ -68,8 +68,11 @@ def program_of(
     config: VTAConfig,
     compression: LoopCompression = BEST,
 ) -> Program:
-    """A scheduled PrimFunc alone in a Program; ``constants`` are parameters by position."""
-    builder, names = ProgramBuilder(config, compression), []
+    """A scheduled PrimFunc alone in a Program; ``constants`` are parameters by position.
+
+    What is in its place in SRAM already is not loaded again, as in networks; the tutorials do so.
+    """
+    builder, names = ProgramBuilder(config, compression, reuse_resident=compression == BEST), []
     for position, param in enumerate(func.params):
         shape, dtype = [int(s) for s in param.shape], str(param.dtype)
         name = constants.get(position, str(param.name))
@@ -219,6 +222,18 @@ def resnet18_figures(rows: Sequence[dict[str, Any]], clock_mhz: int) -> list[Fig
     return figures
 
 
+def batch_figure(rows: Sequence[dict[str, Any]], config: VTAConfig) -> Figure:
+    """Cycles of an image in a batch over those of one alone, the worst of all shapes."""
+    alone = {row["layer"]: row["chisel"]["cycles"] for row in rows}
+    timing = config.timing.with_alu("chisel")
+    worst = 0.0
+    for shape in resnet18_shapes():
+        together = dataclasses.replace(shape.work, batch=BATCH)
+        cycles = simulate(conv_program(together, config), timing).cycles
+        worst = max(worst, cycles / BATCH / alone[shape.name])
+    return Figure.at_most(f"conv_batch{BATCH}_over_batch1_worst", worst, "x", 1.0)
+
+
 def layer_table(rows: Sequence[dict[str, Any]]) -> Table:
     """The layers for a human reader."""
     table = Table(title="ResNet-18's convolutions, each alone: cycles, utilization, bound / cycles")
@@ -244,7 +259,7 @@ class _Region:
 
     def __init__(self, config: VTAConfig):
         self.config = config
-        self.builder = ProgramBuilder(config)
+        self.builder = ProgramBuilder(config, reuse_resident=True)
         self.count = 0
 
     def tensor(self, channels: int, size: int, kind: str) -> str:
@@ -311,7 +326,7 @@ def main() -> int:
     config = VTAConfig.preset("pynq")
     rows = list(measured_layers(config))
     figures = tutorial_figures(config) + resnet18_figures(rows, config.timing.clock_mhz)
-    figures += region_figures(config)
+    figures += [batch_figure(rows, config), *region_figures(config)]
     if not options.json:
         Console(file=sys.stdout, width=max(120, Console().width)).print(layer_table(rows))
     return report("timing", figures, options.json, layers=rows)

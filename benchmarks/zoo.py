@@ -119,8 +119,20 @@ def print_table(rows: list[dict[str, Any]]) -> None:
     """One line for each file."""
     table = Table(title="zoo")
     for column in (
-        "network", "style", "import", "exact", "float", "MACs", "reported",
-        "on VTA", "operators", "SQNR", "ORT", "Mcycles", "s", "GiB",
+        "network",
+        "style",
+        "import",
+        "exact",
+        "float",
+        "MACs",
+        "reported",
+        "on VTA",
+        "operators",
+        "SQNR",
+        "ORT",
+        "Mcycles",
+        "s",
+        "GiB",
     ):
         table.add_column(column, justify="left" if column in ("network", "style") else "right")
     for row in rows:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 
 from vta_byoc.codegen import ProgramBuilder
 from vta_byoc.hw.program.program import Program
+from vta_byoc.hw.sim.kept_code import CACHE_VARIABLE
 from vta_byoc.hw.verify.verifier import verify
 from vta_byoc.ir.stage import checked_forms
 from vta_byoc.passes.lower_regions import compile_region
@@ -129,6 +132,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if config.getoption("markexpr") != "unit" or not stem.startswith("test_"):
         return None
     return True if collection_path.suffix == ".py" and stem not in UNIT else None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Interpreters are built once for all processes of a run, and kept nowhere else."""
+    if CACHE_VARIABLE not in os.environ:
+        folder = tempfile.TemporaryDirectory(prefix="vta-byoc-tests-", ignore_cleanup_errors=True)
+        os.environ[CACHE_VARIABLE] = folder.name
+        config.add_cleanup(folder.cleanup)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

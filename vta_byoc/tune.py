@@ -1,9 +1,10 @@
 """The tuner: candidates of each layer by estimate, timed by the timing simulator.
 
 Each layer that a partitioned network has on VTA is compiled alone, with the schedule it has and
-with the candidates that cost least by estimate; the fastest is kept.  A kernel of a layer with
-several is chosen while the others stay as they are.  The same network, machine and options give the
-same result.
+with the candidates that cost least by estimate; the best is kept.  A kernel of a layer with
+several is chosen while the others stay as they are.  What is best is an
+:class:`~vta_byoc.tuning.objective.Objective`: cycles, unless the user says otherwise.
+The same network, machine and options give the same result.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import tvm
 from vta_byoc.codegen import ProgramBuilder
 from vta_byoc.cost.search import cheapest
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.counters import dram_bytes
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.timing.engine import simulate
@@ -29,10 +31,12 @@ from vta_byoc.passes.lower_regions import weight_runs_of
 from vta_byoc.strategies.te.kernel import PIN, Kernel
 from vta_byoc.strategy import STRATEGIES, Computation, LayerSchedule
 from vta_byoc.tuning.log import Entry, machine_of
+from vta_byoc.tuning.objective import Measured, Objective
 from vta_byoc.tuning.schedule import Schedule, layer_steps
 
 CANDIDATES = 8
 """Of a kernel, unless the user says otherwise."""
+BY_CYCLES = Objective()
 MOST_KERNELS = 8
 """Of a layer that are tuned; those behind stay as they are (a shuffle of channels has hundreds)."""
 
@@ -51,17 +55,17 @@ class Tuned:
 
     Attributes:
         layer: which.
-        schedule: the fastest.
-        default_cycles: simulated, as it was.
-        cycles: simulated, of the fastest.
+        schedule: the best.
+        default: what the layer's own schedule takes.
+        found: what the best takes.
         timed: programs that were simulated.
         refused: candidates that no program could be made of.
     """
 
     layer: TunableLayer
     schedule: Schedule
-    default_cycles: int
-    cycles: int
+    default: Measured
+    found: Measured
     timed: int
     refused: int
 
@@ -69,6 +73,16 @@ class Tuned:
     def calls(self) -> int:
         """How many layers of the network it stands for."""
         return len(self.layer.names)
+
+    @property
+    def default_cycles(self) -> int:
+        """Simulated, of the layer's own schedule."""
+        return self.default.cycles
+
+    @property
+    def cycles(self) -> int:
+        """Simulated, of the best."""
+        return self.found.cycles
 
     @property
     def gain(self) -> float:
@@ -85,10 +99,15 @@ class Tuned:
         return {
             "layers": list(self.layer.names),
             "computes": before.layer_text,
-            "default": {"estimated_cycles": before.cycles, "simulated_cycles": self.default_cycles},
+            "default": {
+                "estimated_cycles": before.cycles,
+                "simulated_cycles": self.default_cycles,
+                "dram_bytes": self.default.dram_bytes,
+            },
             "tuned": {
                 "estimated_cycles": self.schedule.cycles,
                 "simulated_cycles": self.cycles,
+                "dram_bytes": self.found.dram_bytes,
                 "kernels": [kernel.to_json() for kernel in self.schedule.kernels],
             },
             "gain": self.gain,
@@ -155,9 +174,7 @@ def layer_program(computation: Computation, config: VTAConfig) -> Program:
     return program
 
 
-def _argument_types(
-    computation: Computation, config: VTAConfig
-) -> list[tuple[list[int], str]]:
+def _argument_types(computation: Computation, config: VTAConfig) -> list[tuple[list[int], str]]:
     """Shape and dtype of the arguments, in order, and of the result."""
     own = _types(computation.strategy.compute(computation.schedule(config), config))
     for each in computation.fused:
@@ -188,7 +205,17 @@ def layer_cycles(schedule: Schedule, config: VTAConfig) -> int:
     Raises:
         VTAError: no program can be made of its kernels.
     """
-    return simulate(layer_program(schedule.computation(PIN), config), config.timing).cycles
+    return measured(schedule, config).cycles
+
+
+def measured(schedule: Schedule, config: VTAConfig) -> Measured:
+    """Simulated cycles and DRAM bytes of a layer alone.
+
+    Raises:
+        VTAError: no program can be made of its kernels.
+    """
+    program = layer_program(schedule.computation(PIN), config)
+    return Measured(simulate(program, config.timing).cycles, dram_bytes(program.counters()))
 
 
 def candidates(schedule: Schedule, config: VTAConfig, count: int) -> list[list[Kernel]]:
@@ -206,17 +233,22 @@ def candidates(schedule: Schedule, config: VTAConfig, count: int) -> list[list[K
 
 
 def tune_layer(
-    layer: TunableLayer, config: VTAConfig, count: int = CANDIDATES, known: Schedule | None = None
+    layer: TunableLayer,
+    config: VTAConfig,
+    count: int = CANDIDATES,
+    known: Schedule | None = None,
+    objective: Objective = BY_CYCLES,
 ) -> Tuned:
-    """The fastest schedule of a layer, and the first one of equally fast ones.
+    """The best schedule of a layer, and the first one of equally good ones.
 
     Args:
         layer: the layer; its own schedule is timed first.
         config: the machine.
         count: candidates that are timed for each kernel.
         known: what a log has for the layer, timed last.
+        objective: what is made small.
     """
-    search = _Search(layer.schedule, config)
+    search = _Search(layer.schedule, config, objective)
     found = candidates(layer.schedule, config, count) if count else []
     for number, kernels in enumerate(found[:MOST_KERNELS]):
         for kernel in kernels:
@@ -224,32 +256,34 @@ def tune_layer(
     if known is not None:
         search.ask(known)
     return Tuned(
-        layer, search.best, search.default, search.cycles, len(search.times), search.refused
+        layer, search.best, search.default, search.found, len(search.asked), search.refused
     )
 
 
 class _Search:
-    """The fastest schedule so far; ``times`` by kernels."""
+    """The best schedule so far; ``asked`` are all that were measured, by their kernels."""
 
-    def __init__(self, schedule: Schedule, config: VTAConfig):
-        self.config, self.best = config, schedule
-        self.default = self.cycles = layer_cycles(schedule, config)
-        self.times: dict[str, int] = {_text(schedule): self.cycles}
+    def __init__(self, schedule: Schedule, config: VTAConfig, objective: Objective):
+        self.config, self.objective = config, objective
+        self.default = measured(schedule, config)
+        self.asked = {_text(schedule): (schedule, self.default)}
+        self.best, self.found = schedule, self.default
         self.refused = 0
 
     def ask(self, schedule: Schedule) -> None:
-        """Take ``schedule`` where it is faster."""
+        """Measure ``schedule``, which may change what is best."""
         key = _text(schedule)
-        if key in self.times:
+        if key in self.asked:
             return
         try:
             schedule.check(self.config, "candidate")
-            self.times[key] = layer_cycles(schedule, self.config)
+            self.asked[key] = schedule, measured(schedule, self.config)
         except VTAError:
             self.refused += 1
             return
-        if self.times[key] < self.cycles:
-            self.best, self.cycles = schedule, self.times[key]
+        schedules, found = zip(*self.asked.values(), strict=True)
+        number = self.objective.best(found, self.default)
+        self.best, self.found = schedules[number], found[number]
 
 
 def _text(schedule: Schedule) -> str:
@@ -263,8 +297,9 @@ def tune(
     count: int = CANDIDATES,
     known: Mapping[str, Schedule] | None = None,
     progress: Callable[[int], None] = lambda _done: None,
+    objective: Objective = BY_CYCLES,
 ) -> Iterator[Tuned]:
     """Each of ``layers`` tuned, in order; ``known`` are schedules of a log by key."""
     for number, layer in enumerate(layers):
-        yield tune_layer(layer, config, count, (known or {}).get(layer.schedule.key))
+        yield tune_layer(layer, config, count, (known or {}).get(layer.schedule.key), objective)
         progress(number + 1)

@@ -95,20 +95,24 @@ def accumulate(m: Machine, s: Any, dst: Expr, src: Expr, row: Expr, wgt: Expr) -
 
 
 @inline
-def multiply_accumulate(m, s, f, held):
+def multiply_accumulate(m, s, f, inner, held):
     """Multiply and accumulate with the micro-ops outermost, which wrapping addition allows.
 
-    A WGT element that the loops do not move is then held in registers.
+    ``inner`` names the innermost loop, "in" or "out". A WGT element is loaded into registers
+    outside of it (``held`` 1), outside of both loops (2), or for each step (0).
     """
     for i in T.serial(f.uop_bgn, f.uop_end):
         uop: T.let = s.uop[i]
         wgt: T.let = operand(m, uop, "wgt")
-        kept = T.meta_var(weights(m, s, wgt) if held else None)
-        for y in T.serial(f.iter_out):
-            for x in T.serial(f.iter_in):
-                dst: T.let = operand(m, uop, "dst") + moved(f, "dst", y, x)
-                src: T.let = operand(m, uop, "src") + moved(f, "src", y, x)
-                now = T.meta_var(kept or weights(m, s, wgt + moved(f, "wgt", y, x)))
+        both = T.meta_var(weights(m, s, wgt) if held == 2 else None)
+        for a in T.serial(f.iter_out if inner == "in" else f.iter_in):
+            apart = T.meta_var((a, 0) if inner == "in" else (0, a))
+            one = T.meta_var(weights(m, s, wgt + moved(f, "wgt", *apart)) if held == 1 else both)
+            for b in T.serial(f.iter_in if inner == "in" else f.iter_out):
+                at = T.meta_var((a, b) if inner == "in" else (b, a))
+                dst: T.let = operand(m, uop, "dst") + moved(f, "dst", *at)
+                src: T.let = operand(m, uop, "src") + moved(f, "src", *at)
+                now = T.meta_var(one or weights(m, s, wgt + moved(f, "wgt", *at)))
                 for row in T.serial(m.config.batch):
                     accumulate(m, s, dst, src, row, now)
         s.counters[SLOT["gemm_counter"]] += f.iter_out * f.iter_in
@@ -134,50 +138,83 @@ def run_gemm(m, s, f):
     limits = T.meta_var(
         {"dst": (True, c.acc_depth), "src": (mac, c.inp_depth), "wgt": (mac, c.wgt_depth)}
     )
+    fits = T.meta_var(m.wgt_words <= HELD_WORDS)
     check_loops(m, s, f, limits)
     if s.fault[0] == 0:
         if f.reset == 1:
             reset(m, s, f)
         elif T.And(f.wgt_factor_out == 0, f.wgt_factor_in == 0):
-            multiply_accumulate(m, s, f, m.wgt_words <= HELD_WORDS)
+            multiply_accumulate(m, s, f, "in", 2 if fits else 0)
+        elif T.And(f.wgt_factor_in == 0, f.iter_in > 1):
+            multiply_accumulate(m, s, f, "in", 1 if fits else 0)
+        elif T.And(f.wgt_factor_out == 0, f.iter_out > 1):
+            multiply_accumulate(m, s, f, "out", 1 if fits else 0)
         else:
-            multiply_accumulate(m, s, f, False)
+            multiply_accumulate(m, s, f, "in", 0)
 
 
-def operate(m: Machine, s: Any, opcode: Expr, at: Expr, left: Expr, right: Expr) -> None:
-    """Emit ``acc[at] = acc[left] <opcode> right`` on one vector."""
-    for op, function in ALU.items():
-        with T.If(opcode == int(op)), T.Then():
-            result(m, s, at, function(load(s.acc, left, m.lanes), right, m.lanes))
+def alu_step(m: Machine, s: Any, f: Any, op: AluOp, dst: Expr, src: Expr, use_imm: bool) -> None:
+    """Emit ``acc[dst] = acc[dst] <op> operand`` for the vectors of one element, in order."""
+    for part in range(m.acc_vectors):
+        at = T.Bind(dst * m.acc_words + part * m.lanes)
+        other = T.Bind(src * m.acc_words + part * m.lanes)
+        if use_imm:
+            left = other if m.config.capabilities.imm_reads_src else at
+            right = splat(T.Cast("int32", f.imm), m.lanes)
+        else:
+            left, right = at, amount(m, op, load(s.acc, other, m.lanes))
+        result(m, s, at, ALU[op](load(s.acc, left, m.lanes), right, m.lanes))
 
 
-def amount(m: Machine, opcode: Expr, right: Expr) -> Expr:
-    """Emit: the tensor operand of ALU, a shift amount modulo 32 where the machine takes it so."""
-    if not m.config.capabilities.shift_modulo:
+def amount(m: Machine, op: AluOp, right: Expr) -> Expr:
+    """The tensor operand of ALU, a shift amount modulo 32 where the machine takes it so."""
+    if op != AluOp.SHR or not m.config.capabilities.shift_modulo:
         return right
-    modulo = right & splat(T.int32(31), m.lanes)
-    return T.Select(splat(opcode == int(AluOp.SHR), m.lanes), modulo, right)
+    return right & splat(T.int32(31), m.lanes)
+
+
+def alu_steps(m: Machine, s: Any, f: Any, dst: Expr, src: Expr, use_imm: bool) -> None:
+    """Emit :func:`alu_step` of whichever operation the instruction names."""
+    for op in ALU:
+        with T.If(f.alu_opcode == int(op)), T.Then():
+            alu_step(m, s, f, op, dst, src, use_imm)
 
 
 @inline
-def alu_loop(m, s, f, use_imm):
-    """Run the loops around the micro-ops, innermost last, on an immediate or on a tensor."""
+def alu_micro_ops(m, s, f, use_imm):
+    """Run the loops around several micro-ops, which are innermost."""
     for y in T.serial(f.iter_out):
         for x in T.serial(f.iter_in):
             for i in T.serial(f.uop_bgn, f.uop_end):
                 dst: T.let = operand(m, s.uop[i], "dst") + moved(f, "dst", y, x)
                 src: T.let = operand(m, s.uop[i], "src") + moved(f, "src", y, x)
-                for part in T.serial(m.acc_vectors):
-                    at = T.meta_var(dst * m.acc_words + part * m.lanes)
-                    other = T.meta_var(src * m.acc_words + part * m.lanes)
-                    if use_imm:
-                        left = T.meta_var(other if m.config.capabilities.imm_reads_src else at)
-                        imm = T.meta_var(splat(T.Cast("int32", f.imm), m.lanes))
-                        operate(m, s, f.alu_opcode, at, left, imm)
-                    else:
-                        right = T.meta_var(amount(m, f.alu_opcode, load(s.acc, other, m.lanes)))
-                        operate(m, s, f.alu_opcode, at, at, right)
-            s.counters[SLOT["alu_counter"]] += f.uop_end - f.uop_bgn
+                alu_steps(m, s, f, dst, src, use_imm)
+
+
+@inline
+def alu_one(m, s, f, dst, src, op, use_imm):
+    """Run the loops around one micro-op."""
+    for y in T.serial(f.iter_out):
+        for x in T.serial(f.iter_in):
+            to = T.meta_var(dst + moved(f, "dst", y, x))
+            alu_step(m, s, f, op, to, src + moved(f, "src", y, x), use_imm)
+
+
+def alu_one_of(m: Machine, s: Any, f: Any, use_imm: bool) -> None:
+    """Emit the loops of every operation around one micro-op: none is told apart inside of them."""
+    dst, src = (variable(operand(m, s.uop[f.uop_bgn], name)) for name in ("dst", "src"))
+    for op in ALU:
+        with T.If(f.alu_opcode == int(op)), T.Then():
+            alu_one(m, s, f, dst, src, op, use_imm)
+
+
+@inline
+def alu_loops(m, s, f, use_imm):
+    """Run an instruction that is right, on an immediate or on a tensor."""
+    if f.uop_end - f.uop_bgn == 1:
+        alu_one_of(m, s, f, use_imm)
+    else:
+        alu_micro_ops(m, s, f, use_imm)
 
 
 @inline
@@ -192,6 +229,8 @@ def run_alu(m, s, f):
     check_loops(m, s, f, {"dst": (True, depth), "src": (reads, depth)})
     if s.fault[0] == 0:
         if f.use_imm == 1:
-            alu_loop(m, s, f, True)
+            alu_loops(m, s, f, True)
         else:
-            alu_loop(m, s, f, False)
+            alu_loops(m, s, f, False)
+        steps = T.meta_var((f.uop_end - f.uop_bgn) * f.iter_out * f.iter_in)
+        s.counters[SLOT["alu_counter"]] += steps

@@ -27,6 +27,7 @@ from vta_byoc.hw.faults import COUNTER_SLOTS, STATUS_SLOT
 from vta_byoc.hw.isa import ISA, SRAMS, AluOp, MemType, Opcode
 from vta_byoc.hw.sim.dot import DOTS
 from vta_byoc.hw.sim.instructions import vta_run
+from vta_byoc.hw.sim.kept_code import kept
 from vta_byoc.hw.sim.sram import Machine
 from vta_byoc.hw.sim.target import as_target, features, runs_here
 
@@ -67,7 +68,7 @@ def build_interpreter(
     *,
     probe: bool = False,
 ) -> tvm.runtime.Module:
-    """Compile the interpreter, or return the one this process compiled before.
+    """Compile the interpreter, or return the one that was compiled before, here or on disk.
 
     ``target`` is LLVM's, by default this machine's.  ``dot`` names how GEMM multiplies: "auto",
     "portable" or "vnni".  With ``probe`` the function takes four more outputs, the SRAM contents,
@@ -105,12 +106,25 @@ def _build(config: VTAConfig, target_json: str, dot: str, probe: bool) -> tvm.ru
 
 def _compile(config: VTAConfig, target: Target, dot: str, probe: bool) -> tvm.runtime.Module:
     lanes = _lanes(config, target, dot)
-    absent = dict.fromkeys(("log_h",) if probe else (*SRAM_ARGUMENTS, "log_h"))
-    name = symbol(config)
-    function = vta_run.specialize(m=Machine(config, DOTS[dot](lanes)), name=name, **absent)
-    module = tvm.IRModule({name: function})
-    # The shorter pipeline: the function has no blocks to lower, and the default one takes a second.
-    return tvm.tirx.build(module, target=target, pipeline="tirx")
+
+    def build() -> tvm.runtime.Module:
+        absent = dict.fromkeys(("log_h",) if probe else (*SRAM_ARGUMENTS, "log_h"))
+        name = symbol(config)
+        function = vta_run.specialize(m=Machine(config, DOTS[dot](lanes)), name=name, **absent)
+        module = tvm.IRModule({name: function})
+        # The shorter pipeline: the function has no blocks to lower, and the default one takes a
+        # second.
+        return tvm.tirx.build(module, target=target, pipeline="tirx")
+
+    return kept(code_facts(config, target, dot, probe=probe), build)
+
+
+def code_facts(
+    config: VTAConfig, target: Target, dot: str, *, probe: bool = False, log: bool = False
+) -> dict[str, object]:
+    """What the code of an interpreter depends on beside its source, as :func:`kept` takes it."""
+    facts: dict[str, object] = {"machine": str(config), "target": str(target), "dot": dot}
+    return {**facts, "lanes": _lanes(config, target, dot), "probe": probe, "log": log}
 
 
 def _lanes(config: VTAConfig, target: Target, dot: str) -> int:

@@ -18,12 +18,14 @@ from vta_byoc.hw.sim.instructions import vta_run
 from vta_byoc.hw.sim.interpreter import (
     NO_REGION,
     _lanes,
+    code_facts,
     multiplies,
     seen_by_programs,
     sram_shapes,
     vnni_lanes,
 )
 from vta_byoc.hw.sim.interpreter import build_interpreter as _build_interpreter
+from vta_byoc.hw.sim.kept_code import kept
 from vta_byoc.hw.sim.sram import Machine
 from vta_byoc.hw.sim.target import as_target, runs_here
 
@@ -32,10 +34,15 @@ SYMBOL = "vta_log"
 
 @functools.cache
 def _build(config: VTAConfig, target_json: str, dot: str) -> tvm.runtime.Module:
-    machine = Machine(config, DOTS[dot](_lanes(config, Target(target_json), dot)))
-    function = vta_run.specialize(m=machine, name=SYMBOL)
-    module = tvm.IRModule({SYMBOL: function})
-    return tvm.tirx.build(module, target=Target(target_json), pipeline="tirx")
+    target = Target(target_json)
+    lanes = _lanes(config, target, dot)
+
+    def build() -> tvm.runtime.Module:
+        function = vta_run.specialize(m=Machine(config, DOTS[dot](lanes)), name=SYMBOL)
+        module = tvm.IRModule({SYMBOL: function})
+        return tvm.tirx.build(module, target=target, pipeline="tirx")
+
+    return kept(code_facts(config, target, dot, log=True), build)
 
 
 @functools.cache

@@ -159,9 +159,7 @@ ILLEGAL: Mapping[str, tuple[Change, str]] = {
 
 class TestRefusals:
     @pytest.mark.parametrize("case", ILLEGAL)
-    def test_an_illegal_pin(
-        self, mod: tvm.IRModule, known: dict[str, Schedule], case: str
-    ) -> None:
+    def test_an_illegal_pin(self, mod: tvm.IRModule, known: dict[str, Schedule], case: str) -> None:
         change, text = ILLEGAL[case]
         pins = {"conv_a": change(known["conv_a"])}
         with pytest.raises(VTAError) as error:
@@ -178,9 +176,7 @@ class TestRefusals:
             "tile or fewer slots"
         )
 
-    def test_a_layer_that_is_not_there(
-        self, mod: tvm.IRModule, known: dict[str, Schedule]
-    ) -> None:
+    def test_a_layer_that_is_not_there(self, mod: tvm.IRModule, known: dict[str, Schedule]) -> None:
         with pytest.raises(VTAError) as error:
             partition_for_vta(mod, SIM, schedules=Schedules(pins={"conv_z": known["conv_a"]}))
         assert str(error.value) == (

@@ -152,6 +152,26 @@ def test_the_table_and_the_log(model: Path, tmp_path: Path) -> None:
     assert path.read_bytes() == before
     assert found["tuned_cycles"] <= found["default_cycles"]
     assert [layer["layers"] for layer in found["layers"]] == [["first"], ["second+join"]]
+    layers = [layer["tuned"]["dram_bytes"] for layer in found["layers"]]
+    assert found["tuned_dram_bytes"] == sum(layers) > 0
+
+
+def test_the_objective_of_the_command(model: Path, tmp_path: Path) -> None:
+    def tuned(*options: object) -> Any:
+        args = ("-o", tmp_path / "log.jsonl", "--candidates", "6", "--json", *options)
+        (tmp_path / "log.jsonl").unlink(missing_ok=True)
+        return json.loads(cli("tune", model, *args).stdout)
+
+    fastest, leanest = tuned(), tuned("--objective", "dram-bytes")
+    assert leanest["tuned_dram_bytes"] <= leanest["default_dram_bytes"]
+    assert leanest["tuned_dram_bytes"] <= fastest["tuned_dram_bytes"]
+    assert fastest["tuned_cycles"] <= leanest["tuned_cycles"]
+    near = tuned("--tolerance", "5")
+    assert near["tuned_cycles"] <= 1.05 * fastest["tuned_cycles"]
+    assert near["tuned_dram_bytes"] <= fastest["tuned_dram_bytes"]
+    result = cli("tune", model, "-o", tmp_path / "log.jsonl", "--objective", "energy")
+    assert result.exit_code == 2
+    assert "'energy' is not one of 'cycles', 'dram-bytes', 'both'" in result.stderr
 
 
 def test_another_process_compiles_with_it(model: Path, log: Path) -> None:

@@ -11,6 +11,7 @@ import click
 from vta_byoc.base.json_types import JsonObject
 from vta_byoc.cli import commands, scope_mode
 from vta_byoc.cli.consoles import say
+from vta_byoc.tuning.objective import OBJECTIVES, Objective
 
 if TYPE_CHECKING:
     import tvm
@@ -22,6 +23,15 @@ if TYPE_CHECKING:
     from vta_byoc.tuning.schedules import Schedules
 
 MOST_CANDIDATES = 1000
+TITLES = (
+    "default: estimate",
+    "simulated",
+    "tuned: estimate",
+    "simulated",
+    "gain",
+    "default: bytes",
+    "tuned",
+)
 
 
 @click.command(short_help="Time tiles of every layer, keep the fastest in a log for --schedules.")
@@ -34,6 +44,28 @@ MOST_CANDIDATES = 1000
     show_default=True,
     help="How many tiles of a layer are timed besides the default one, cheapest by estimate first.",
 )
+@click.option(
+    "--objective",
+    type=click.Choice(OBJECTIVES),
+    default=OBJECTIVES[0],
+    show_default=True,
+    help="What is made small: simulated cycles, DRAM bytes, or both by --bytes-weight.",
+)
+@click.option(
+    "--bytes-weight",
+    type=click.FloatRange(0, 1),
+    default=0.5,
+    show_default=True,
+    help="The share of DRAM bytes in --objective both; cycles have the rest.",
+)
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(0, 100),
+    default=0.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="Of schedules at most that much worse than the best, take that of fewest DRAM bytes.",
+)
 @commands.config_option
 @scope_mode.placement_options
 @commands.shape_option
@@ -44,6 +76,9 @@ def tune(
     model: str,
     output: str,
     candidates: int,
+    objective: str,
+    bytes_weight: float,
+    tolerance: float,
     config: str,
     shapes: tuple[str, ...],
     calibration: str | None,
@@ -53,12 +88,13 @@ def tune(
 
     Every layer is compiled alone with its default tile and with the candidates that the compiler
     expects to be fastest; the timing simulator says which is.  Lines that LOG has already stay, or
-    are replaced where a layer of theirs was tuned again: never by a slower schedule.
+    are replaced where a layer of theirs was tuned again: never by a worse schedule.
 
     \b
     Examples:
       vta-byoc tune resnet18.onnx -o resnet18.jsonl --config pynq
       vta-byoc tune resnet18.onnx -o resnet18.jsonl --candidates 32 --json > tuning.json
+      vta-byoc tune resnet18.onnx -o resnet18.jsonl --objective both --bytes-weight 0.3
       vta-byoc run resnet18.onnx --config pynq --schedules resnet18.jsonl --check
     """
     from vta_byoc.cli import files
@@ -69,7 +105,8 @@ def tune(
     log = Schedules.read(path) if path.exists() else Schedules()
     qmod, machine, steps = commands.quantize_dry(model, config, shapes, calibration, path)
     log.check(machine)
-    found, left = _tuned(qmod, machine, candidates, log, path, steps)
+    aim = Objective(objective, bytes_weight, tolerance / 100)
+    found, left = _tuned(qmod, machine, candidates, log, path, steps, aim)
     if as_json:
         say(json.dumps(_to_json(found, left, model, config, output), indent=2))
         return
@@ -80,7 +117,13 @@ def tune(
 
 
 def _tuned(
-    qmod: tvm.IRModule, machine: VTAConfig, count: int, log: Schedules, path: Path, steps: Steps
+    qmod: tvm.IRModule,
+    machine: VTAConfig,
+    count: int,
+    log: Schedules,
+    path: Path,
+    steps: Steps,
+    aim: Objective,
 ) -> tuple[list[Tuned], list[str]]:
     """What became of each layer, and the layers left out; the log is written layer by layer."""
     from vta_byoc.pipeline import partition_for_vta
@@ -94,7 +137,7 @@ def _tuned(
     found: list[Tuned] = []
     text = f"timing {count} candidates for each of {len(layers)} layers"
     with steps.counted("tune", text, len(layers)) as progress:
-        for tuned in tune(layers, machine, count, known, progress):
+        for tuned in tune(layers, machine, count, known, progress, aim):
             update_log(path, [tuned.entry(machine)])
             found.append(tuned)
     if not found:
@@ -106,6 +149,7 @@ def _to_json(
     found: list[Tuned], left: list[str], model: str, config: str, output: str
 ) -> JsonObject:
     before, after = _totals(found)
+    default_bytes, tuned_bytes = _bytes(found)
     return {
         "model": model,
         "config": config,
@@ -113,6 +157,8 @@ def _to_json(
         "default_cycles": before,
         "tuned_cycles": after,
         "gain": 1 - after / before if before else 0.0,
+        "default_dram_bytes": default_bytes,
+        "tuned_dram_bytes": tuned_bytes,
         "layers": [tuned.to_json() for tuned in found],
         "left_out": left,
     }
@@ -124,6 +170,12 @@ def _totals(found: list[Tuned]) -> tuple[int, int]:
     return before, sum(tuned.cycles * tuned.calls for tuned in found)
 
 
+def _bytes(found: list[Tuned]) -> tuple[int, int]:
+    """DRAM bytes of all layers, each alone, by default and tuned."""
+    before = sum(tuned.default.dram_bytes * tuned.calls for tuned in found)
+    return before, sum(tuned.found.dram_bytes * tuned.calls for tuned in found)
+
+
 def _print(found: list[Tuned], left: list[str], console: Console) -> None:
     from rich.text import Text
 
@@ -131,17 +183,19 @@ def _print(found: list[Tuned], left: list[str], console: Console) -> None:
 
     table = plain_table()
     table.add_column("layer", overflow="fold")
-    for title in ("default: estimate", "simulated", "tuned: estimate", "simulated", "gain"):
+    for title in TITLES:
         table.add_column(title, justify="right")
     for tuned in found:
         first, *others = tuned.layer.names
         name = f"{first} and {len(others)} more" if others else first
         old, new = tuned.layer.schedule.cycles, tuned.schedule.cycles
         values = [f"{old:,.0f}", f"{tuned.default_cycles:,}", f"{new:,.0f}", f"{tuned.cycles:,}"]
-        table.add_row(Text(name), *values, f"{tuned.gain:.1%}")
+        moved = tuned.default.dram_bytes, tuned.found.dram_bytes
+        table.add_row(Text(name), *values, f"{tuned.gain:.1%}", *(f"{n:,}" for n in moved))
     before, after = _totals(found)
     gain = 1 - after / before if before else 0.0
-    table.add_row("all, each alone", "", f"{before:,}", "", f"{after:,}", f"{gain:.1%}")
+    total = [f"{before:,}", "", f"{after:,}", f"{gain:.1%}", *(f"{n:,}" for n in _bytes(found))]
+    table.add_row("all, each alone", "", *total)
     console.print(table)
     if left:
         console.print(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
@@ -24,11 +25,35 @@ def alu_cost(steps: Sequence[Step], config: VTAConfig) -> tuple[float, int]:
         if step.is_tensor or step.is_kept:
             cycles, count = cycles + config.timing.alu_tensor_cycles, count + 1
             continue
-        number = 1
-        if is_shift(step.op):
-            number = -(-abs(int(step.operand)) // config.capabilities.max_shift)
+        number = _shifts(step, config) if is_shift(step.op) else 1
         cycles, count = cycles + number * config.timing.alu_imm_cycles, count + number
     return float(cycles), count
+
+
+def _shifts(step: Step, config: VTAConfig) -> int:
+    """Instructions of a shift by an immediate."""
+    return -(-abs(int(step.operand)) // config.capabilities.max_shift)
+
+
+def cost_alike(steps: Sequence[Step], config: VTAConfig) -> tuple[Step, ...]:
+    """Steps that cost what ``steps`` cost, the same for all that differ in immediates only.
+
+    A multiplication keeps its sign, a shift its direction and the number of its instructions.
+    """
+    return tuple(
+        step
+        if isinstance(step.operand, str)
+        else dataclasses.replace(step, operand=_alike(step, config))
+        for step in steps
+    )
+
+
+def _alike(step: Step, config: VTAConfig) -> int:
+    value = int(step.operand)
+    sign = -1 if value < 0 else 1
+    if not is_shift(step.op):
+        return sign if step.op == "mul" else 0
+    return sign * _shifts(step, config) * config.capabilities.max_shift
 
 
 def kernel_size(loops: Sequence[Array]) -> Array:

@@ -260,7 +260,7 @@ class Time:
     def exposed(self, alu: Array) -> Array:
         """Loads and stores that buffers with one slot keep from overlapping computation.
 
-        The load for a tile's first step still hides behind the ALU work of the tile before, that
+        The loads for a tile's first step still hide behind the ALU work of the tile before, those
         for a further chunk of it behind nothing.
         """
         tiles, waits = self.demand.tiles, self.demand.waits
@@ -270,21 +270,29 @@ class Time:
         loads: Array = np.float64(0)
         first: Array = np.float64(0)
         further: Array = np.float64(0)
+        most: Array = np.float64(0)
         for item in self.loads:
             chunks = self.filling(item) * (1 - 1 / item.chunks)
             further = further + np.where(self.slots[item.scope] == 1, chunks, 0)
-            each = np.where(self.blocked(item), self.filling(item) / item.fills, 0)
-            loads = loads + each * (item.fills - 1)
-            first = first + each * np.minimum(item.fills, tiles)
-        return stores + further + np.maximum(loads - np.minimum(first, alu * tiles), 0)
+            times = self.blocked(item)
+            each = np.where(times > 1, self.filling(item) / item.fills, 0)
+            loads = loads + each * (times - 1)
+            first = first + each * np.minimum(times, tiles)
+            most = np.maximum(most, times)
+        hidden = np.minimum(first, alu * np.minimum(most, tiles))
+        return stores + further + np.maximum(loads - hidden, 0)
 
-    def blocked(self, item: Staged) -> Mask:
-        """Whether a load waits for computation: it has one slot, or follows one that has."""
-        waits: Mask = np.False_
+    def blocked(self, item: Staged) -> Array:
+        """How many loads of a buffer wait for computation.
+
+        All, where it has one slot; of those of another buffer, the ones that follow a load which
+        waits, since the queue is in order.
+        """
+        times: Array = np.float64(0)
         for other in self.loads:
-            in_step = (other.fills == item.fills) & (other.fills > 1)
-            waits = waits | (in_step & (self.slots[other.scope] == 1))
-        return waits
+            waits = (other.fills > 1) & (self.slots[other.scope] == 1)
+            times = np.maximum(times, np.where(waits, np.minimum(other.fills, item.fills), 0))
+        return times
 
     def uneven(self, gemm: Array, alu: Array) -> Array:
         """Steps of a reduction: loads run one step ahead, so the epilogue hides one load only."""

@@ -241,7 +241,7 @@ def complaints(mod: tvm.IRModule, form: Form) -> Iterator[str]:
     for name, function in functions:
         kind = kinds[name]
         if kind in form.functions and isinstance(function, relax.Function):
-            title = f"{kind if kind in (COMPOSITE, REGION) else 'function'} \"{name}\""
+            title = f'{kind if kind in (COMPOSITE, REGION) else "function"} "{name}"'
             yield from _wrong_function(title, function, form.functions[kind], form, mod)
 
 

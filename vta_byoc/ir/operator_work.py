@@ -43,15 +43,26 @@ CONVOLUTIONS = frozenset(f"relax.nn.conv{rank}d" for rank in (1, 2, 3))
 TRANSPOSED = frozenset(f"relax.nn.conv{rank}d_transpose" for rank in (1, 2, 3))
 ELEMENTWISE = frozenset(
     f"relax.{op}"
-    for op in (
-        "add", "subtract", "multiply", "right_shift", "left_shift", "maximum", "minimum"
-    )
+    for op in ("add", "subtract", "multiply", "right_shift", "left_shift", "maximum", "minimum")
 )
 MOVES = frozenset(
     f"relax.{op}"
     for op in (
-        "reshape", "flatten", "squeeze", "expand_dims", "permute_dims", "concat", "split",
-        "strided_slice", "nn.pad", "broadcast_to", "repeat", "tile", "take", "flip", "stack"
+        "reshape",
+        "flatten",
+        "squeeze",
+        "expand_dims",
+        "permute_dims",
+        "concat",
+        "split",
+        "strided_slice",
+        "nn.pad",
+        "broadcast_to",
+        "repeat",
+        "tile",
+        "take",
+        "flip",
+        "stack",
     )
 )
 """Operators that put elements elsewhere."""

@@ -94,9 +94,7 @@ def with_fused_composites(
     return relax.transform.Normalize()(result)
 
 
-def _placement(
-    mod: tvm.IRModule, nodes: Iterable[Node], config: VTAConfig
-) -> list[Placement]:
+def _placement(mod: tvm.IRModule, nodes: Iterable[Node], config: VTAConfig) -> list[Placement]:
     """The placement record: a consumer's cycles are those it adds to its producer's.
 
     An operator of several composites may be fused into several producers.

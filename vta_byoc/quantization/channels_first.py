@@ -30,9 +30,7 @@ TRANSPOSED_KERNELS = {"NCW": "IOW", "NCHW": "IOHW"}
 LAYERS = frozenset(
     f"relax.nn.{op}" for op in ("conv1d", "conv2d", "conv1d_transpose", "conv2d_transpose")
 )
-POOLS = frozenset(
-    f"relax.nn.{op}" for op in ("max_pool2d", "avg_pool2d", "adaptive_avg_pool2d")
-)
+POOLS = frozenset(f"relax.nn.{op}" for op in ("max_pool2d", "avg_pool2d", "adaptive_avg_pool2d"))
 ELEMENTWISE = frozenset(
     f"relax.{op}"
     for op in (

@@ -12,6 +12,7 @@ nest computes the whole result, and one instance of it in `vta_byoc.strategy.STR
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from typing import Any, ClassVar, Generic
 import numpy as np
 from tvm import tirx
 
+from vta_byoc.cost.dma import cost_alike
 from vta_byoc.cost.search import Choice, best
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.fused.consumer import FusedConsumer, refuse_pools
@@ -29,7 +31,7 @@ from vta_byoc.strategies.fused.tile import Roles
 from vta_byoc.strategies.te.definition import epilogue_constants
 from vta_byoc.strategies.te.kernel import Kernel, Kernels, KernelSpace
 from vta_byoc.workload.memory import DRAM_ACC, DRAM_INP, DRAM_WGT
-from vta_byoc.workload.workloads import Kind, to_json
+from vta_byoc.workload.workloads import Conv2dWorkload, Kind, to_json
 
 STRATEGY_ATTR = "vta.strategy"
 """Of a packed PrimFunc: the name of the strategy that made it."""
@@ -113,9 +115,17 @@ class Strategy(ABC, Generic[Kind]):
         Raises:
             VTAError: the machine cannot compute the layer in this way, or no tile fits its SRAM.
         """
-        plain = LayerWork(layer.work, layer.fused, layer.weight_batch)
+        work = self.costs_like(layer.work, config)
+        plain = LayerWork(work, layer.fused, layer.weight_batch)
         kernels = _cheapest(self, plain, config)
         return LayerSchedule(layer.work, layer.fused, layer.weight_batch, kernels)
+
+    def costs_like(self, work: Kind, _config: VTAConfig) -> Kind:
+        """The workload that stands for all that have the tilings and costs of ``work``.
+
+        Only one of them is searched for. By default ``work`` itself.
+        """
+        return work
 
     def estimate(self, schedule: LayerSchedule[Kind], config: VTAConfig) -> float:
         """Cycles that the tile chooser expects of one call."""
@@ -224,6 +234,12 @@ class SingleKernelStrategy(Strategy[Kind]):
 @functools.lru_cache(maxsize=CHOSEN)
 def _cheapest(strategy: Strategy[Any], layer: LayerWork[Any], config: VTAConfig) -> Kernels:
     return strategy.cheapest(layer, config)
+
+
+def with_alike_epilogue(work: Conv2dWorkload, config: VTAConfig) -> Conv2dWorkload:
+    """``work`` with immediates behind it that cost the same, by which no tile differs."""
+    steps = cost_alike(work.epilogue.steps, config)
+    return dataclasses.replace(work, epilogue=dataclasses.replace(work.epilogue, steps=steps))
 
 
 def cheapest_of(space: KernelSpace, config: VTAConfig) -> Kernel:

@@ -123,9 +123,7 @@ class Schedule:
     ) -> Schedule:
         """With another loop order, slots or tile sizes of kernel number ``kernel``."""
         old = self.kernels[kernel].choice
-        choice = Choice(
-            {**old.tile, **sizes}, order or old.variant, slots or old.slots, old.cycles
-        )
+        choice = Choice({**old.tile, **sizes}, order or old.variant, slots or old.slots, old.cycles)
         return self.with_kernel(kernel, dataclasses.replace(self.kernels[kernel], choice=choice))
 
     def with_kernel(self, number: int, kernel: Kernel) -> Schedule:

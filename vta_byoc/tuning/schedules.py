@@ -161,9 +161,7 @@ def check_schedules(schedules: Schedules, config: VTAConfig) -> tvm.transform.Pa
     return run
 
 
-def _check_used(
-    schedules: Schedules, layers: Collection[Computation], config: VTAConfig
-) -> None:
+def _check_used(schedules: Schedules, layers: Collection[Computation], config: VTAConfig) -> None:
     """Refuse a log whose unnamed entries fit no layer at all."""
     free = [entry for entry in schedules.entries if not entry.layer]
     if not free or any(c.chosen and c.chosen.origin != ESTIMATE for c in layers):

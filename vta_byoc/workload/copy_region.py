@@ -74,8 +74,7 @@ def _chosen(box: Box, axes: Sequence[int]) -> Box:
         return tuple(values[d] for d in axes)
 
     sources = tuple(
-        Source(s.operand, s.start, of(s.steps), of(s.low), of(s.high), s.lanes)
-        for s in box.sources
+        Source(s.operand, s.start, of(s.steps), of(s.low), of(s.high), s.lanes) for s in box.sources
     )
     return Box(of(box.size), box.start, of(box.steps), sources)
 

@@ -38,7 +38,10 @@ def read_packed(packed: np.ndarray, shape: Sequence[int]) -> Iterator[np.ndarray
     for layout in (NCHW, ROWS):
         view = canonical(shape, layout)
         if view is not None and (blocks(view[0], b), blocks(view[1], k), *view[2:]) == (
-            nb, cb, h, w
+            nb,
+            cb,
+            h,
+            w,
         ):
             yield unpacked(packed, view).reshape(shape)
 
@@ -70,7 +73,12 @@ def unpack_compute(shape: Shape, config: VTAConfig, dtype: str = "int8") -> tirx
 
     def value(n: Var, c: Var, y: Var, x: Var) -> Expr:
         at = (
-            tirx.floordiv(n, b), tirx.floordiv(c, k), y, x, tirx.floormod(n, b), tirx.floormod(c, k)
+            tirx.floordiv(n, b),
+            tirx.floordiv(c, k),
+            y,
+            x,
+            tirx.floormod(n, b),
+            tirx.floormod(c, k),
         )
         if dtype == "int8":
             return source[at]

@@ -25,9 +25,7 @@ def blocks(size: int, block: int) -> int:
     return -(-size // block)
 
 
-def packed_shape(
-    shape: Sequence[int], config: VTAConfig, dtype: str = "int8"
-) -> tuple[int, ...]:
+def packed_shape(shape: Sequence[int], config: VTAConfig, dtype: str = "int8") -> tuple[int, ...]:
     """Packed shape of an (N, C, H, W) tensor."""
     n, c, h, w = shape
     b, k = config.batch, config.block

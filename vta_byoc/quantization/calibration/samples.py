@@ -286,9 +286,7 @@ def checked_samples(
         )
 
 
-def _named(
-    sample: Sample, shapes: dict[str, tuple[int, ...]], index: int
-) -> dict[str, np.ndarray]:
+def _named(sample: Sample, shapes: dict[str, tuple[int, ...]], index: int) -> dict[str, np.ndarray]:
     """The sample as a dict in the order of the inputs."""
     names = list(shapes)
     if isinstance(sample, Mapping):

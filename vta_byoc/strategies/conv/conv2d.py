@@ -12,7 +12,13 @@ from vta_byoc.base.int8_digits import split
 from vta_byoc.cost.search import Choice, Space, best, keeps_weights
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.strategies.base import LayerSchedule, LayerWork, SingleKernelStrategy, cheapest_of
+from vta_byoc.strategies.base import (
+    LayerSchedule,
+    LayerWork,
+    SingleKernelStrategy,
+    cheapest_of,
+    with_alike_epilogue,
+)
 from vta_byoc.strategies.conv.grouping import groupings, pack_grouped
 from vta_byoc.strategies.conv.schedule import ConvVariant, conv_function, conv_schedule
 from vta_byoc.strategies.conv.tile_space import conv_space, gemm_work, operands_at_groups
@@ -32,6 +38,10 @@ class Conv2d(SingleKernelStrategy[Conv2dWorkload]):
     workload = Conv2dWorkload
     fuses = fuses_pools = reuses_weights = True
     roles = ROLES
+
+    def costs_like(self, work: Conv2dWorkload, config: VTAConfig) -> Conv2dWorkload:
+        """The same convolution, whatever the immediates behind it."""
+        return with_alike_epilogue(work, config)
 
     def kernel_spaces(
         self, layer: LayerWork[Conv2dWorkload], config: VTAConfig

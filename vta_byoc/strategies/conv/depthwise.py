@@ -23,7 +23,12 @@ from vta_byoc.cost.search import Choice, Demand, Space, Staged, ceil_div
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.strategies.base import LayerSchedule, LayerWork, SingleKernelStrategy
+from vta_byoc.strategies.base import (
+    LayerSchedule,
+    LayerWork,
+    SingleKernelStrategy,
+    with_alike_epilogue,
+)
 from vta_byoc.strategies.fused.consumer import FusedConsumer
 from vta_byoc.strategies.fused.tile import Roles
 from vta_byoc.strategies.fused.usage import TileSize, fused_usage
@@ -43,6 +48,10 @@ class Depthwise(SingleKernelStrategy[Conv2dWorkload]):
     workload = Conv2dWorkload
     fuses = True
     roles = Roles((1,), (2, 3))
+
+    def costs_like(self, work: Conv2dWorkload, config: VTAConfig) -> Conv2dWorkload:
+        """The same convolution, whatever the immediates behind it."""
+        return with_alike_epilogue(work, config)
 
     def kernel_spaces(
         self, layer: LayerWork[Conv2dWorkload], config: VTAConfig

@@ -1,0 +1,187 @@
+"""Interpreters kept on disk: built once, never a wrong one."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm
+from tvm.script import tirx as T
+
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.errors import VTAWarning
+from vta_byoc.hw.sim import interpreter, kept_code
+from vta_byoc.hw.sim.kept_code import CACHE_VARIABLE, cache_folder, kept
+from vta_byoc.hw.sim.target import unoptimized_target
+
+FACTS: dict[str, object] = {"machine": "a", "dot": "portable"}
+
+
+class Builder:
+    """Compiles a function that answers ``answer``, and counts how often."""
+
+    def __init__(self, answer: int = 7) -> None:
+        self.answer, self.times = answer, 0
+
+    def __call__(self) -> tvm.runtime.Module:
+        self.times += 1
+        answer = self.answer
+
+        @T.prim_func(private=True, s_tir=True)
+        def tell(out: T.Buffer((1,), "int32")):  # type: ignore[no-untyped-def]
+            out[0] = answer
+
+        module = tvm.IRModule({"tell": tell.with_attr("global_symbol", "tell")})
+        return tvm.tirx.build(module, target=unoptimized_target())
+
+
+def answer_of(module: tvm.runtime.Module) -> int:
+    out = tvm.runtime.empty((1,), "int32")
+    module["tell"](out)
+    return int(out.numpy()[0])
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty cache, whose warnings are errors."""
+    path = tmp_path / "deep" / "cache"
+    monkeypatch.setenv(CACHE_VARIABLE, str(path))
+    kept_code._tell.cache_clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", VTAWarning)
+        yield path
+
+
+def entry_of(folder: Path) -> Path:
+    (entry,) = folder.iterdir()
+    return entry
+
+
+def test_built_once_and_right_again(folder: Path) -> None:
+    build = Builder()
+    assert [answer_of(kept(FACTS, build)) for _ in range(3)] == [7, 7, 7]
+    assert build.times == 1
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_other_facts_are_other_code(folder: Path) -> None:
+    for number, facts in enumerate([FACTS, {**FACTS, "machine": "b"}, {**FACTS, "lanes": 4}]):
+        assert answer_of(kept(facts, Builder(number))) == number
+    assert len(list(folder.iterdir())) == 3
+
+
+def test_other_sources_are_other_code(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept(FACTS, Builder(1))
+    changed = {**kept_code._surroundings(), "sources": "edited"}
+    monkeypatch.setattr(kept_code, "_surroundings", lambda: changed)
+    assert answer_of(kept(FACTS, Builder(2))) == 2
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "headless", "swapped", "noise"])
+def test_damaged_entries_are_built_again(folder: Path, damage: str) -> None:
+    kept(FACTS, Builder())
+    entry = entry_of(folder)
+    text = entry.read_bytes()
+    at = text.index(b"define")
+    entry.write_bytes(
+        {
+            "empty": b"",
+            "cut": text[: len(text) // 2],
+            "flipped": text[:at] + bytes([text[at] ^ 1]) + text[at + 1 :],
+            "headless": text.partition(b"\n")[2],
+            # What another function would be, under the first line of this one.
+            "swapped": text.replace(b"i32 7", b"i32 8"),
+            "noise": np.random.default_rng(0).bytes(4096),
+        }[damage]
+    )
+    assert entry.read_bytes() != text
+    build = Builder()
+    assert answer_of(kept(FACTS, build)) == 7
+    assert build.times == 1 and entry.read_bytes() == text
+
+
+def test_code_that_others_may_write_is_not_run(folder: Path) -> None:
+    kept(FACTS, Builder(1))
+    folder.chmod(0o777)
+    message = (
+        f"{CACHE_VARIABLE} '{folder}' is not used: others may write it (mode 777); interpreters "
+        "are built in every process; name a folder of your own, or 'off'"
+    )
+    with pytest.warns(VTAWarning) as caught:
+        assert answer_of(kept(FACTS, Builder(2))) == 2
+    assert [str(w.message) for w in caught] == [message]
+    folder.chmod(0o700)
+
+
+def test_a_foreign_folder_is_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.mkdir(parents=True)
+    owner = folder.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    with pytest.warns(VTAWarning, match=f"it belongs to user {owner}, not to {owner + 1};"):
+        kept(FACTS, Builder())
+    assert not list(folder.iterdir())
+
+
+def test_a_file_is_no_folder(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "file"
+    file.write_text("kept")
+    monkeypatch.setenv(CACHE_VARIABLE, str(file))
+    with pytest.warns(VTAWarning, match="File exists; interpreters are built in every process;"):
+        assert answer_of(kept(FACTS, Builder())) == 7
+    assert file.read_text() == "kept"
+
+
+def test_a_full_disk_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_path: Path, _data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.warns(VTAWarning, match="No space left on device; interpreters are built"):
+        assert answer_of(kept(FACTS, Builder())) == 7
+    assert not list(folder.iterdir())
+
+
+def test_old_entries_make_room(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_code, "MOST_ENTRIES", 2)
+    for number in range(2):
+        kept({"number": number}, Builder(number))
+        for age, path in enumerate(sorted(folder.iterdir(), key=lambda p: p.stat().st_mtime)):
+            os.utime(path, (1000 + age, 1000 + age))
+    kept({"number": 0}, Builder(0))  # read: the youngest now
+    kept({"number": 2}, Builder(2))
+    builds = [Builder(number) for number in range(3)]
+    for number in (0, 2, 1):
+        kept({"number": number}, builds[number])
+    assert [build.times for build in builds] == [0, 1, 0]
+
+
+def test_where_entries_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv(CACHE_VARIABLE)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "vta_byoc"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / ".cache" / "vta_byoc"
+    monkeypatch.setenv(CACHE_VARIABLE, "off")
+    assert cache_folder() is None
+    build = Builder()
+    kept(FACTS, build)
+    kept(FACTS, build)
+    assert build.times == 2 and not list(tmp_path.iterdir())
+
+
+def test_a_kept_interpreter_computes_and_exports(folder: Path, tmp_path: Path) -> None:
+    config, target = VTAConfig(), str(unoptimized_target())
+    interpreter._build.__wrapped__(config, target, "portable", True)
+    (entry,) = folder.iterdir()
+    before = entry.stat().st_ino
+    again = interpreter._build.__wrapped__(config, target, "portable", True)
+    assert entry_of(folder).stat().st_ino == before
+    assert interpreter.multiplies(config, again, probe=True)
+    again.export_library(str(tmp_path / "interpreter.so"))
+    loaded = tvm.runtime.load_module(str(tmp_path / "interpreter.so"))
+    assert interpreter.multiplies(config, loaded, probe=True)

@@ -1,0 +1,57 @@
+"""Which of several measured schedules is the best."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from vta_byoc.hw.errors import VTAError
+from vta_byoc.tuning.objective import Measured, Objective
+
+DEFAULT = Measured(1000, 4000)
+FOUND = [
+    DEFAULT,
+    Measured(900, 6000),
+    Measured(910, 3000),
+    Measured(1500, 1000),
+    Measured(900, 5000),
+]
+
+
+@pytest.mark.parametrize(
+    ("objective", "best"),
+    [
+        (Objective(), 4),  # 900 cycles twice: the fewer bytes
+        (Objective("dram-bytes"), 3),
+        (Objective("both", 0.0), 4),
+        (Objective("both", 1.0), 3),
+        # 0.5 of cycles / 1000 and 0.5 of bytes / 4000: 1, 1.2, 0.83, 0.875, 1.075
+        (Objective("both", 0.5), 2),
+        # 0.9 and 0.1: 1, 0.96, 0.894, 1.375, 0.935
+        (Objective("both", 0.1), 2),
+        (Objective(tolerance=0.01), 4),  # up to 909 cycles
+        (Objective(tolerance=0.02), 2),  # up to 918
+        (Objective(tolerance=0.7), 3),  # up to 1,530
+    ],
+)
+def test_the_best(objective: Objective, best: int) -> None:
+    assert objective.best(FOUND, DEFAULT) == best
+
+
+def test_the_first_of_equal_ones() -> None:
+    assert Objective().best([DEFAULT, DEFAULT], DEFAULT) == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"name": "energy"}, "objective 'energy' is none; known: cycles, dram-bytes, both; "),
+        ({"bytes_weight": 1.5}, "bytes weight 1.5; it is a share from 0 to 1; give another"),
+        ({"tolerance": -0.1}, "tolerance -0.1; it is a share from 0 to 1; give another"),
+        ({"tolerance": float("nan")}, "tolerance nan; it is a share from 0 to 1; give another"),
+    ],
+)
+def test_what_is_no_objective(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(VTAError, match=f"^{re.escape(message)}"):
+        Objective(**fields)  # type: ignore[arg-type]
