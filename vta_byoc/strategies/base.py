@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Generic
 import numpy as np
 from tvm import tirx
 
+from vta_byoc.base.rewrites import switched_off
 from vta_byoc.cost.search import Choice, best
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.fused.consumer import FusedConsumer, refuse_pools
@@ -114,7 +115,7 @@ class Strategy(ABC, Generic[Kind]):
             VTAError: the machine cannot compute the layer in this way, or no tile fits its SRAM.
         """
         plain = LayerWork(layer.work, layer.fused, layer.weight_batch)
-        kernels = _cheapest(self, plain, config)
+        kernels = _cheapest(self, plain, config, switched_off())
         return LayerSchedule(layer.work, layer.fused, layer.weight_batch, kernels)
 
     def estimate(self, schedule: LayerSchedule[Kind], config: VTAConfig) -> float:
@@ -222,7 +223,10 @@ class SingleKernelStrategy(Strategy[Kind]):
 
 
 @functools.lru_cache(maxsize=CHOSEN)
-def _cheapest(strategy: Strategy[Any], layer: LayerWork[Any], config: VTAConfig) -> Kernels:
+def _cheapest(
+    strategy: Strategy[Any], layer: LayerWork[Any], config: VTAConfig, _off: tuple[str, ...]
+) -> Kernels:
+    """What the strategy chooses; ``_off`` are the rewrites that it then does without."""
     return strategy.cheapest(layer, config)
 
 
