@@ -124,7 +124,8 @@ def _usage(
     counts = _ConvUsage(work, grouping, config, ConvVariant.parse(variant), tile)
     extents = [tile[name] for name in DESTINATIONS]
     size = TileSize(extents, tile["g"] * tile["co"], tile["oh"] * tile["ow"])
-    return fused_usage(counts.usage(out_strides), fused, size, config)
+    epilogue = None if work.digit_shift else work.epilogue
+    return fused_usage(counts.usage(out_strides), fused, size, config, epilogue)
 
 
 class _ConvUsage:
