@@ -15,8 +15,8 @@ from contextvars import ContextVar
 from vta_byoc.hw.errors import VTAError
 
 REWRITES: dict[str, str] = {
-    "pool_first": "takes maxima of windows before what rises with its accumulator",
-    "short_chains": "computes functions of one int8 value by the fewest steps that give all 256",
+    "pool_first": "takes maxima of windows before what rises with its accumulator.",
+    "short_chains": "computes functions of one int8 value by the fewest steps that give all 256.",
 }
 """What each rewrite does, by name."""
 _OFF: ContextVar[tuple[str, ...]] = ContextVar("vta_byoc.base.rewrites.off", default=())
