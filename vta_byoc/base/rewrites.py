@@ -14,7 +14,10 @@ from contextvars import ContextVar
 
 from vta_byoc.hw.errors import VTAError
 
-REWRITES: dict[str, str] = {}
+REWRITES: dict[str, str] = {
+    "skip_padding": "Taps that read only zero padding are not multiplied: a GEMM instruction for "
+    "each rectangle of output positions that see the input.",
+}
 """What each rewrite does, by name."""
 _OFF: ContextVar[tuple[str, ...]] = ContextVar("vta_byoc.base.rewrites.off", default=())
 

@@ -15,7 +15,13 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.strategies.base import LayerSchedule, LayerWork, SingleKernelStrategy, cheapest_of
 from vta_byoc.strategies.conv.grouping import groupings, pack_grouped
 from vta_byoc.strategies.conv.schedule import ConvVariant, conv_function, conv_schedule
-from vta_byoc.strategies.conv.tile_space import conv_space, gemm_work, operands_at_groups
+from vta_byoc.strategies.conv.taps import without_padding
+from vta_byoc.strategies.conv.tile_space import (
+    chosen_skips,
+    conv_space,
+    gemm_work,
+    operands_at_groups,
+)
 from vta_byoc.strategies.fused.tile import Roles
 from vta_byoc.strategies.te.definition import packed_operands, with_epilogue
 from vta_byoc.strategies.te.kernel import Grouping, Kernel, Kernels, KernelSpace
@@ -79,7 +85,8 @@ class Conv2d(SingleKernelStrategy[Conv2dWorkload]):
         grouping, choice = grouping_of(kernel), kernel.choice
         func = conv_function(work, grouping, config, ConvVariant.parse(choice.variant))
         at_groups = operands_at_groups(work.epilogue, grouping, config)
-        return conv_schedule(func, work, choice, at_groups)
+        func = conv_schedule(func, work, choice, at_groups)
+        return without_padding(func, work, chosen_skips(work, grouping, config, choice))
 
     def kept_tile(
         self, schedule: LayerSchedule[Conv2dWorkload], config: VTAConfig
