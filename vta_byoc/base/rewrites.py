@@ -15,6 +15,8 @@ from contextvars import ContextVar
 from vta_byoc.hw.errors import VTAError
 
 REWRITES: dict[str, str] = {
+    "bias_gemm": "A bias by channel is a product of the GEMM core with a constant vector, in one "
+    "cycle a vector, or of idle lanes that the host fills, in none.",
     "skip_padding": "Taps that read only zero padding are not multiplied: a GEMM instruction for "
     "each rectangle of output positions that see the input.",
 }

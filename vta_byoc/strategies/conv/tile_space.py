@@ -67,6 +67,11 @@ def operands_at_groups(epilogue: Epilogue, grouping: Grouping, config: VTAConfig
     return MOST_SLOTS * count * grouping.co * OPERAND_SHARE <= config.acc_depth
 
 
+def bias_at_groups(grouping: Grouping, config: VTAConfig) -> bool:
+    """The same of the weights of a bias, which take WGT."""
+    return MOST_SLOTS * grouping.co * OPERAND_SHARE <= config.wgt_depth
+
+
 def gemm_work(work: Conv2dWorkload, grouping: Grouping, config: VTAConfig) -> int:
     """Micro-ops of GEMM and reset, at least, whatever the tile."""
     vectors = blocks(work.batch, config.batch) * grouping.sets * grouping.co * work.digits
@@ -74,7 +79,7 @@ def gemm_work(work: Conv2dWorkload, grouping: Grouping, config: VTAConfig) -> in
     if has_taps(work):
         all_taps = area * work.kernel[0] * work.kernel[1]
         products = products_inside(work) if len(skips_of(work)) > 1 else all_taps
-    return vectors * (grouping.ci * products + area)
+    return vectors * (grouping.ci * products + (1 + work.bias) * area)
 
 
 def conv_space(
@@ -173,6 +178,7 @@ class _ConvUsage:
     ):
         self.work, self.config, self.variant, self.tile = work, config, variant, tile
         self.sets, self.ci, self.co = grouping.sets, grouping.ci, grouping.co
+        self.grouping = grouping
         self.at_groups = operands_at_groups(work.epilogue, grouping, config)
         self.images = blocks(work.batch, config.batch)
         self.rows, self.cols = windows(work, variant.gather)
@@ -209,11 +215,13 @@ class _ConvUsage:
         planes = 1 if self.work.epilogue.dtype == "int8" else PLANES
         alu, ops = alu + (planes - 1) * config.timing.alu_imm_cycles, ops + planes - 1
         loads = (self.inp(), self.wgt()) if self.taps else ()
+        bias = self.bias() if self.work.bias else ()
+        others += len(bias) > 0
         return Demand(
-            staged=(*loads, result, *operands),
+            staged=(*loads, *bias, result, *operands),
             tiles=self.tiles,
-            gemm=float(self.vectors) * (self.digits + copies) + products.micro_ops,
-            gemm_starts=products.instructions + self.tiles,
+            gemm=float(self.vectors) * (self.digits + copies + self.work.bias) + products.micro_ops,
+            gemm_starts=products.instructions + self.tiles * (1 + self.work.bias),
             alu=float(self.vectors) * alu,
             alu_starts=self.tiles * ops,
             kernels=np.minimum(self.tiles, MOST_SLOTS * shapes) * others,
@@ -327,6 +335,24 @@ class _ConvUsage:
         for name, total, count in inner:
             size = size * (total - (count - 1) * tile[name]) * count / total
         return size
+
+    def bias(self) -> tuple[Staged, Staged]:
+        """The constant vector, which stays, and the weights of the bias."""
+        config, tile = self.config, self.tile
+        weight_stationary = self.variant.order == WEIGHT_STATIONARY
+        whole = not weight_stationary and bias_at_groups(self.grouping, config)
+        co = self.co if whole else tile["co"]
+        fills = self.n_g * (1 if whole else self.n_co if weight_stationary else self.tiles)
+        repeats = 1 if whole or weight_stationary else self.positions
+        nbytes = float(self.sets * self.co) * repeats * config.wgt_elem_bytes
+        again: tuple[Array, Array] = (self.n_co, repeats) if not whole else (fills, 1)
+        if weight_stationary:
+            again = fills, 1
+        dmas = fills * transfers([Axis(co, 1), Axis(tile["g"], self.co)])
+        return (
+            Staged(INP, 1, 1, float(config.inp_elem_bytes), 1),
+            Staged(WGT, tile["g"] * co, fills, nbytes, dmas, 0, *again),
+        )
 
     def operand(self, kind: str) -> Staged:
         """A tensor operand of the epilogue: staged at the loop where it changes."""
