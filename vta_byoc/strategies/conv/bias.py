@@ -21,6 +21,7 @@ from tvm_ffi import structural_map, structural_walk
 from vta_byoc.base.rewrites import is_on
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.te.tir_builder import sequence
+from vta_byoc.workload.im2col import LARGE
 from vta_byoc.workload.packing import blocks
 from vta_byoc.workload.workloads import CHANNEL, Conv2dWorkload, Epilogue
 
@@ -29,8 +30,6 @@ BIAS = "bias"
 """Name of the constant array, and of the stage that computes it in the accumulators."""
 BIASED = "biased"
 """The stage that adds bias and products."""
-LARGE = 127
-"""The value of all lanes of the constant vector but the last, and the largest weight."""
 
 
 def reach(lanes: int) -> int:
@@ -88,6 +87,26 @@ def biased(
         given[f"operand{later - 1}"] = given.pop(f"operand{later}")
     epilogue = Epilogue((*steps[:at], *steps[at + 1 :]), work.epilogue.dtype)
     return dataclasses.replace(work, epilogue=epilogue, bias=True), {**given, BIAS: bias}
+
+
+def in_idle_lanes(
+    work: Conv2dWorkload, constants: Mapping[str, np.ndarray], block: int
+) -> tuple[Conv2dWorkload, dict[str, np.ndarray], int] | None:
+    """``work`` with the bias as products of channels that hold constants, and their number.
+
+    They are the idle lanes of the last block of input channels; None where they are too few.
+    """
+    lanes = -work.in_channels % block
+    found = biased(work, constants, lanes) if work.groups == 1 and not any(work.padding) else None
+    if found is None:
+        return None
+    work, given = found
+    weight, bias = given["weight"], given.pop(BIAS)
+    more = np.zeros((len(weight), lanes, *weight.shape[2:]), weight.dtype)
+    more[:, :, 0, 0] = bias_lanes(bias, lanes)
+    given["weight"] = np.concatenate([weight, more], axis=1)
+    channels = work.in_channels + lanes
+    return dataclasses.replace(work, in_channels=channels, bias=False), given, lanes
 
 
 # ---------------------------------------------------------------- what is computed

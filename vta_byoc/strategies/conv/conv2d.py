@@ -13,7 +13,13 @@ from vta_byoc.cost.search import Choice, Space, best, keeps_weights
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.strategies.base import LayerSchedule, LayerWork, SingleKernelStrategy, cheapest_of
-from vta_byoc.strategies.conv.bias import BIAS, bias_operands, packed_bias, with_bias
+from vta_byoc.strategies.conv.bias import (
+    BIAS,
+    bias_operands,
+    biased,
+    packed_bias,
+    with_bias,
+)
 from vta_byoc.strategies.conv.grouping import groupings, pack_grouped
 from vta_byoc.strategies.conv.schedule import ConvVariant, conv_function, conv_schedule
 from vta_byoc.strategies.conv.taps import without_padding
@@ -98,6 +104,13 @@ class Conv2d(SingleKernelStrategy[Conv2dWorkload]):
         at_groups = operands_at_groups(work.epilogue, grouping, config)
         func = conv_schedule(func, work, choice, at_groups, bias_at_groups(grouping, config))
         return without_padding(func, work, chosen_skips(work, grouping, config, choice))
+
+    def with_bias(
+        self, work: Conv2dWorkload, given: Mapping[str, np.ndarray], config: VTAConfig
+    ) -> list[tuple[Conv2dWorkload, dict[str, np.ndarray]]]:
+        """With the constant vector."""
+        found = biased(work, given, config.block)
+        return [] if found is None else [found]
 
     def kept_tile(
         self, schedule: LayerSchedule[Conv2dWorkload], config: VTAConfig
