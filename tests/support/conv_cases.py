@@ -142,8 +142,15 @@ class NetBuilder:
             self.rng, work.out_channels, work.in_channels // work.groups, *work.kernel
         )
         operands = self.operands(work, work.epilogue.tensors)
-        expected = numpy_conv(work, self.values[x], weight, *operands.values())
-        given = {"weight": weight, **operands}
+        expected_of, given = work, {"weight": weight, **operands}
+        values = list(operands.values())
+        if work.bias:
+            given["bias"] = self.rng.integers(-5000, 5000, work.out_channels).astype(np.int32)
+            steps = (Step("add", CHANNEL), *work.epilogue.steps)
+            end = dataclasses.replace(work.epilogue, steps=steps)
+            expected_of = dataclasses.replace(work, bias=False, epilogue=end)
+            values.insert(0, given["bias"])
+        expected = numpy_conv(expected_of, self.values[x], weight, *values)
         return self._layer(name, CONV2D, schedule, [x], given, expected, kind)
 
     def conv_transpose(

@@ -15,8 +15,16 @@ from contextvars import ContextVar
 from vta_byoc.hw.errors import VTAError
 
 REWRITES: dict[str, str] = {
-    "pool_first": "takes maxima of windows before what rises with its accumulator.",
-    "short_chains": "computes functions of one int8 value by the fewest steps that give all 256.",
+    "bias_gemm": "A bias by channel is a product of the GEMM core with a constant vector, in one "
+    "cycle a vector, or of idle lanes that the host fills, in none.",
+    "skip_padding": "Taps that read only zero padding are not multiplied: a GEMM instruction for "
+    "each rectangle of output positions that see the input.",
+    "pool_first": "The maxima of windows come before bias, shift, clamps and operators of one "
+    "operand that never fall where it rises, which then have fewer vectors to work on.",
+    "short_chains": "A function of one int8 value is computed by the fewest steps that give all "
+    "256 results.",
+    "implied_clamps": "Clamps at a producer's end are left out where the bounds of a sum that is "
+    "fused into it imply them.",
 }
 """What each rewrite does, by name."""
 _OFF: ContextVar[tuple[str, ...]] = ContextVar("vta_byoc.base.rewrites.off", default=())

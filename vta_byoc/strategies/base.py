@@ -126,6 +126,12 @@ class Strategy(ABC, Generic[Kind]):
     def kernel_spaces(self, layer: LayerWork[Kind], config: VTAConfig) -> tuple[KernelSpace, ...]:
         """What :meth:`spaces` gives, of consumers that are allowed."""
 
+    def with_bias(
+        self, _work: Kind, _given: Mapping[str, np.ndarray], _config: VTAConfig
+    ) -> list[tuple[Kind, dict[str, np.ndarray]]]:
+        """The layer whose bias is a product, and its arrays by name, where that can be."""
+        return []
+
     def cheapest(self, layer: LayerWork[Kind], config: VTAConfig) -> Kernels:
         """The kernels of :meth:`choose`: of each space the tiling that costs least."""
         return tuple(cheapest_of(space, config) for space in self.spaces(layer, config))

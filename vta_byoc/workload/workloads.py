@@ -68,7 +68,8 @@ class ConvWorkload(ABC):
     """What convolutions of both directions have: ``groups`` of channels that do not mix.
 
     ``digit_shift``: weights are integers of two int8 digits, ``(high << digit_shift) + low``, whose
-    sums are accumulated apart and then joined; 0: they are int8.
+    sums are accumulated apart and then joined; 0: they are int8.  ``bias``: a bias for each channel
+    is part of the accumulators, as a product of the GEMM core with a constant vector.
     """
 
     batch: int
@@ -83,6 +84,7 @@ class ConvWorkload(ABC):
     groups: int = 1
     epilogue: Epilogue = Epilogue()
     digit_shift: int = 0
+    bias: bool = False
 
     @property
     def digits(self) -> int:
@@ -315,11 +317,17 @@ Kind = TypeVar("Kind", bound=Workload)
 
 TEXT_NAMES = {"prologues": "sides"}
 """Fields that have another name in texts, as tuning logs hold them."""
+LATER = {"bias": False}
+"""Fields that texts of older versions do not have, and their values there."""
 
 
 def to_json(work: Workload) -> str:
     """Canonical text of a workload."""
-    fields = {TEXT_NAMES.get(name, name): v for name, v in dataclasses.asdict(work).items()}
+    fields = {
+        TEXT_NAMES.get(name, name): value
+        for name, value in dataclasses.asdict(work).items()
+        if name not in LATER or value != LATER[name]
+    }
     return json.dumps(fields, sort_keys=True)
 
 
