@@ -12,6 +12,7 @@ nest computes the whole result, and one instance of it in `vta_byoc.strategy.STR
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -25,6 +26,7 @@ from vta_byoc.base.rewrites import switched_off
 from vta_byoc.cost.search import Choice, best
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.fused.consumer import FusedConsumer, refuse_pools
+from vta_byoc.strategies.fused.implied import without_implied_clamps
 from vta_byoc.strategies.fused.schedule import with_fused
 from vta_byoc.strategies.fused.tile import Roles
 from vta_byoc.strategies.te.definition import epilogue_constants
@@ -222,7 +224,8 @@ class SingleKernelStrategy(Strategy[Kind]):
 
     def functions(self, schedule: LayerSchedule[Kind], config: VTAConfig) -> list[KernelFunction]:
         """One PrimFunc, whose parameters are the composite's arguments."""
-        func = self.scheduled(schedule, config)
+        work = without_implied_clamps(schedule.work, schedule.fused)
+        func = self.scheduled(dataclasses.replace(schedule, work=work), config)
         if schedule.fused:
             func = with_fused(func, schedule.fused, self.roles, config)
         return [KernelFunction(func, (*range(len(func.params) - 1), -1))]

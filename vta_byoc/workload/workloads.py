@@ -20,6 +20,7 @@ Shape = tuple[int, int, int, int]
 Pads = tuple[int, int, int, int]
 """Top, left, bottom, right."""
 
+INT8_RANGE = (-(1 << 7), (1 << 7) - 1)
 CHANNEL, MAP, FULL = "channel", "map", "full"
 """Tensor operands of a step: one value per channel, per position, or per channel and position."""
 
@@ -177,7 +178,8 @@ class ElementwiseWorkload:
     """``epilogue(prologue0 op prologue1)`` on int8 tensors of one shape; of one if ``op`` is None.
 
     Two prologues may read the same operand.  The tensor operands of all steps are arguments after
-    the int8 operands: those of the prologues first, then those of the epilogue.
+    the int8 operands: those of the prologues first, then those of the epilogue.  ``ranges`` are the
+    least and the largest value that each int8 operand can hold; none are known where it is empty.
     """
 
     batch: int
@@ -187,11 +189,16 @@ class ElementwiseWorkload:
     prologues: tuple[Prologue, ...]
     op: str | None = None
     epilogue: Epilogue = Epilogue()
+    ranges: tuple[tuple[int, int], ...] = ()
 
     @property
     def operands(self) -> int:
         """Number of int8 operands."""
         return 1 + max(prologue.operand for prologue in self.prologues)
+
+    def range_of(self, operand: int) -> tuple[int, int]:
+        """The least and the largest value of an int8 operand."""
+        return self.ranges[operand] if self.ranges else INT8_RANGE
 
     @property
     def in_shapes(self) -> tuple[Shape, ...]:
@@ -317,7 +324,7 @@ Kind = TypeVar("Kind", bound=Workload)
 
 TEXT_NAMES = {"prologues": "sides"}
 """Fields that have another name in texts, as tuning logs hold them."""
-LATER = {"bias": False}
+LATER: Mapping[str, object] = {"bias": False, "ranges": ()}
 """Fields that texts of older versions do not have, and their values there."""
 
 
@@ -341,6 +348,8 @@ def from_json(kind: type[Kind], text: str) -> Kind:
 def _read(name: str, value: Any) -> Any:
     if name == "epilogue":
         return Epilogue(_steps(value["steps"]), value["dtype"])
+    if name == "ranges":
+        return tuple((int(low), int(high)) for low, high in value)
     if name == "prologues":
         return tuple(Prologue(each["operand"], _steps(each["steps"])) for each in value)
     return tuple(value) if isinstance(value, list) else value

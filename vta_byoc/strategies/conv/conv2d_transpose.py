@@ -33,6 +33,7 @@ from vta_byoc.strategies.conv.conv2d import (
 from vta_byoc.strategies.conv.grouping import groupings
 from vta_byoc.strategies.conv.schedule import has_taps
 from vta_byoc.strategies.fused.consumer import RESULT, parameter_kinds
+from vta_byoc.strategies.fused.implied import without_implied_clamps
 from vta_byoc.strategies.fused.schedule import with_fused
 from vta_byoc.strategies.te.definition import packed_operands, with_epilogue
 from vta_byoc.strategies.te.kernel import Kernel, Kernels, KernelSpace
@@ -195,7 +196,8 @@ class Conv2dTranspose(Strategy[ConvTransposeWorkload]):
         operands = tuple(range(first, first + len(kinds)))
         found, weight = [], 0
         for phase, kernel in _phases(schedule):
-            func = CONV2D.scheduled(LayerSchedule(phase.work, kernels=(kernel,)), config)
+            own = without_implied_clamps(phase.work, fused)
+            func = CONV2D.scheduled(LayerSchedule(own, kernels=(kernel,)), config)
             if fused:
                 func = with_fused(func, fused, ROLES, config)
             inputs: tuple[int, ...] = ()

@@ -43,6 +43,7 @@ from vta_byoc.strategies.conv.taps import (
     skips_of,
 )
 from vta_byoc.strategies.fused.consumer import FusedConsumer, pooled_by
+from vta_byoc.strategies.fused.implied import without_implied_clamps
 from vta_byoc.strategies.fused.usage import TileSize, fused_usage
 from vta_byoc.strategies.te.kernel import Grouping
 from vta_byoc.strategies.te.window import divisors
@@ -101,6 +102,7 @@ def conv_space(
         calls: calls in a row that have their weights in common.
     """
     kernel = f"{work.kernel[0]}x{work.kernel[1]}"
+    work = without_implied_clamps(work, fused)
     axes = {
         "n": sizes(blocks(work.batch, config.batch)),
         "g": sizes(grouping.sets),
