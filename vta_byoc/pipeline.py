@@ -33,7 +33,6 @@ from vta_byoc.passes.own_kernels import (
     lower_kernels,
     place_kernels,
 )
-from vta_byoc.passes.pool_first import POOL_FIRST, pool_first
 from vta_byoc.tuning.schedules import CHECK_SCHEDULES, Schedules, check_schedules
 from vta_byoc.vdevice import ANNOTATE_SCOPES, annotate_scopes
 
@@ -130,12 +129,6 @@ PARTITION: tuple[Planned, ...] = (
         lambda options, _record: graph_pack(
             options.config, options.scopes != OFF, options.schedules
         ),
-    ),
-    # Before tiles are shared: a pool goes to where it can be fused.
-    Planned(
-        POOL_FIRST,
-        lambda options, _record: pool_first(options.config, options.demands, options.schedules),
-        SHARING_ON,
     ),
     # Before merging: what shares a tile becomes one composite.
     Planned(

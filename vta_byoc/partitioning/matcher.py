@@ -126,9 +126,7 @@ class Matcher:
         if isinstance(parsed.work, ElementwiseWorkload) and parsed.work.op is not None:
             ranges = tuple(self._graph.interval(operand) for operand in parsed.operands)
             known = ranges if set(ranges) != {INT8_RANGE} and len(ranges) > 1 else ()
-            return dataclasses.replace(
-                parsed, work=dataclasses.replace(parsed.work, ranges=known)
-            )
+            return dataclasses.replace(parsed, work=dataclasses.replace(parsed.work, ranges=known))
         if not isinstance(parsed.work, PoolWorkload):
             return parsed
         least = min(self._graph.least(operand) for operand in parsed.operands)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import tvm
@@ -20,13 +21,10 @@ from vta_byoc.graph_pack import packed_function
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.bindings import FunctionWriter, straight_bindings, substituted, users_of
-from vta_byoc.ir.legality import PACKED
 from vta_byoc.ir.names import POOLED
-from vta_byoc.ir.stage import Stage
 from vta_byoc.partitioning.composite import RESULT_ATTR, SOURCE_ATTR, composites
 from vta_byoc.partitioning.placement import placements, with_placements
 from vta_byoc.partitioning.region import chosen_of, computes_of
-from vta_byoc.passes.fuse_tiles import Demands
 from vta_byoc.strategies.fused.consumer import FusedConsumer, check_pool, fused_plan, pools_first
 from vta_byoc.strategies.te.int8_function import VALUES, is_rising
 from vta_byoc.strategies.te.kernel import SCHEDULE_ATTR
@@ -35,30 +33,26 @@ from vta_byoc.tuning.schedules import Schedules, chosen_for
 from vta_byoc.workload.packing import packed_shape
 from vta_byoc.workload.workloads import ElementwiseWorkload, PoolWorkload
 
-POOL_FIRST = Stage("PoolFirst", PACKED, PACKED, "takes maxima before what rises with its operand")
 
+def with_pools_first(
+    mod: tvm.IRModule,
+    config: VTAConfig,
+    stays: Collection[str] = (),
+    schedules: Schedules | None = None,
+) -> tvm.IRModule:
+    """Exchange pools of maxima and the elementwise operators before them, where that is exact.
 
-def pool_first(
-    config: VTAConfig, demands: Demands | None = None, schedules: Schedules | None = None
-) -> tvm.transform.Pass:
-    """Exchange a pool of maxima and the elementwise operator before it, where both are exact.
-
-    A tensor that a demand names, or that a pinned schedule computes, stays.
+    A result that a pinned schedule computes stays, too.
 
     Args:
+        mod: packed composites.
         config: the machine.
-        demands: the memory in which a consumer is to have an operand.
+        stays: names of results that are not exchanged.
         schedules: overrule those that strategies choose by estimate.
     """
-    named = frozenset(name for pair in demands or {} for name in pair)
-
-    @POOL_FIRST
-    def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        if not is_on("pool_first"):
-            return mod
-        return _Exchanger(mod, config, named, schedules).run()
-
-    return run
+    if not is_on("pool_first"):
+        return mod
+    return _Exchanger(mod, config, frozenset(stays), schedules).run()
 
 
 @dataclass(frozen=True)

@@ -49,9 +49,11 @@ class Depthwise(SingleKernelStrategy[Conv2dWorkload]):
         self, layer: LayerWork[Conv2dWorkload], config: VTAConfig
     ) -> tuple[KernelSpace, ...]:
         """One kernel; VTAError where the machine cannot multiply."""
-        return (KernelSpace.of_tiles(tile_space(
-            without_implied_clamps(layer.work, layer.fused), config, layer.fused
-        )),)
+        return (
+            KernelSpace.of_tiles(
+                tile_space(without_implied_clamps(layer.work, layer.fused), config, layer.fused)
+            ),
+        )
 
     def definition(
         self, schedule: LayerSchedule[Conv2dWorkload], config: VTAConfig

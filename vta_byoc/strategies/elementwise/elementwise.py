@@ -92,9 +92,11 @@ class Elementwise(SingleKernelStrategy[ElementwiseWorkload]):
         self, layer: LayerWork[ElementwiseWorkload], config: VTAConfig
     ) -> tuple[KernelSpace, ...]:
         """One kernel; VTAError where the machine cannot do the steps."""
-        return (KernelSpace.of_tiles(tile_space(
-            without_implied_clamps(layer.work, layer.fused), config, layer.fused
-        )),)
+        return (
+            KernelSpace.of_tiles(
+                tile_space(without_implied_clamps(layer.work, layer.fused), config, layer.fused)
+            ),
+        )
 
     def definition(
         self, schedule: LayerSchedule[ElementwiseWorkload], config: VTAConfig

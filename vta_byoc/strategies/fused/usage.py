@@ -73,7 +73,8 @@ def fused_usage(
 
     ``epilogue``: the producer's, where a pool may take its accumulators before it.
     """
-    waiting: Sequence[Step] = () if epilogue is None or not rises(epilogue.steps) else epilogue.steps
+    own = () if epilogue is None else epilogue.steps
+    waiting: Sequence[Step] = own if rises(own) else ()
     for number in computed_order(fused):
         consumer = fused[number]
         if isinstance(consumer.work, PoolWorkload):
@@ -86,9 +87,7 @@ def fused_usage(
     return usage
 
 
-def _fewer(
-    usage: Demand, steps: Sequence[Step], work: PoolWorkload, config: VTAConfig
-) -> Demand:
+def _fewer(usage: Demand, steps: Sequence[Step], work: PoolWorkload, config: VTAConfig) -> Demand:
     """With ``steps`` on what a pool leaves instead of all vectors."""
     cycles, _ = alu_cost(steps, config)
     vectors = usage.stored / config.out_elem_bytes

@@ -84,7 +84,7 @@ class Bend:
 
 @dataclass(frozen=True)
 class Slope:
-    """A function whose positive values stay: the larger of x and `(factor * x + offset) >> shift`."""
+    """The larger of x and `(factor * x + offset) >> shift`: positive values stay."""
 
     factor: int
     offset: int
