@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 from tvm import te, tirx
@@ -22,9 +23,11 @@ from vta_byoc.base.rewrites import is_on
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.te.tir_builder import sequence
 from vta_byoc.workload.im2col import LARGE
+from vta_byoc.workload.memory import DRAM_INP, DRAM_WGT
 from vta_byoc.workload.packing import blocks
-from vta_byoc.workload.workloads import CHANNEL, Conv2dWorkload, Epilogue
+from vta_byoc.workload.workloads import CHANNEL, Conv2dWorkload, ConvWorkload, Epilogue
 
+Convolution = TypeVar("Convolution", bound=ConvWorkload)
 BIAS_GEMM = "bias_gemm"
 BIAS = "bias"
 """Name of the constant array, and of the stage that computes it in the accumulators."""
@@ -65,8 +68,8 @@ def packed_bias(bias: np.ndarray, config: VTAConfig) -> list[np.ndarray]:
 
 # ---------------------------------------------------------------- choosing
 def biased(
-    work: Conv2dWorkload, constants: Mapping[str, np.ndarray], lanes: int
-) -> tuple[Conv2dWorkload, dict[str, np.ndarray]] | None:
+    work: Convolution, constants: Mapping[str, np.ndarray], lanes: int
+) -> tuple[Convolution, dict[str, np.ndarray]] | None:
     """``work`` with its bias as a product of ``lanes`` lanes, and its constants.
 
     None where there is no bias, a value is too large or the rewrite is switched off.
@@ -137,6 +140,11 @@ def with_bias(acc: te.Tensor, constant: te.Tensor, weight: te.Tensor) -> te.Tens
 
 
 # ---------------------------------------------------------------- how it is computed
+def bias_scopes(work: ConvWorkload) -> tuple[str, ...]:
+    """The DRAM scopes of the constant vector and of the weights, where there is a bias."""
+    return (DRAM_INP, DRAM_WGT) if work.bias else ()
+
+
 def bias_stage(shape: Sequence[int], constant: te.Tensor, weight: te.Tensor) -> te.Tensor:
     """The bias at every output (n, sets, co, h, w, b, k), which begins their sums."""
     rk = te.reduce_axis((0, int(constant.shape[-1])), "rk_bias")

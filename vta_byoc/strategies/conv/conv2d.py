@@ -16,6 +16,7 @@ from vta_byoc.strategies.base import LayerSchedule, LayerWork, SingleKernelStrat
 from vta_byoc.strategies.conv.bias import (
     BIAS,
     bias_operands,
+    bias_scopes,
     biased,
     packed_bias,
     with_bias,
@@ -33,7 +34,7 @@ from vta_byoc.strategies.conv.tile_space import (
 from vta_byoc.strategies.fused.tile import Roles
 from vta_byoc.strategies.te.definition import packed_operands, with_epilogue
 from vta_byoc.strategies.te.kernel import Grouping, Kernel, Kernels, KernelSpace
-from vta_byoc.workload.memory import DRAM_INP, DRAM_WGT
+from vta_byoc.workload.memory import DRAM_WGT
 from vta_byoc.workload.workloads import Conv2dWorkload
 
 ROLES = Roles((1, 2), (3, 4))
@@ -92,7 +93,7 @@ class Conv2d(SingleKernelStrategy[Conv2dWorkload]):
 
     def weight_scopes(self, work: Conv2dWorkload) -> tuple[str, ...]:
         """Those of the weight; of a bias those of the constant vector and of its weights."""
-        return (DRAM_WGT, DRAM_INP, DRAM_WGT) if work.bias else (DRAM_WGT,)
+        return (DRAM_WGT, *bias_scopes(work))
 
     def scheduled(
         self, schedule: LayerSchedule[Conv2dWorkload], config: VTAConfig

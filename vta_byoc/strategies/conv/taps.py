@@ -19,6 +19,7 @@ from vta_byoc.base.rewrites import is_on
 from vta_byoc.codegen.narrowing import with_where
 from vta_byoc.cost.search import Array
 from vta_byoc.strategies.conv.schedule import Window, windows
+from vta_byoc.workload.receptive import outputs_inside, products_inside
 from vta_byoc.workload.workloads import Conv2dWorkload
 
 SKIP_PADDING = "skip_padding"
@@ -56,7 +57,11 @@ def boxes_of(window: Window, outs: int, taps: int) -> tuple[int, int, int, int, 
     for first in range(0, window.out, outs):
         count = min(outs, window.out - first)
         for first_tap in range(0, window.taps, taps):
-            seen = [_seen(window, first, count, first_tap + tap) for tap in range(taps)]
+            origin = first * window.step + first_tap * window.dilation - window.before
+            seen = [
+                outputs_inside(count, window.size, window.step, origin + tap * window.dilation)
+                for tap in range(taps)
+            ]
             products += sum(high - low for low, high in seen)
             begins = [tap for tap in range(taps) if not tap or seen[tap] != seen[tap - 1]]
             ends = [*begins[1:], taps]
@@ -69,17 +74,14 @@ def boxes_of(window: Window, outs: int, taps: int) -> tuple[int, int, int, int, 
     return products, total, len(kinds), len(different), shortest
 
 
-def _seen(window: Window, first: int, count: int, tap: int) -> tuple[int, int]:
-    """Those of ``count`` outputs from ``first`` that read the input through ``tap``."""
-    at = first * window.step + tap * window.dilation - window.before
-    low = max(0, -(at // window.step))
-    high = min(count, (window.size - 1 - at) // window.step + 1)
-    return (low, high) if low < high else (0, 0)
-
-
-def products_inside(work: Conv2dWorkload) -> int:
-    """Pairs of an output position and a tap, over one plane, that see the input."""
-    rows, cols = (boxes_of(w, w.out, w.taps)[0] for w in windows(work, gather=False))
+def all_products(work: Conv2dWorkload) -> int:
+    """Pairs of an output position and a tap, over one plane, that some tile computes at least."""
+    if len(skips_of(work)) == 1:
+        return work.out_height * work.out_width * work.kernel[0] * work.kernel[1]
+    rows, cols = (
+        products_inside(w.out, w.size, w.taps, w.step, w.dilation, w.before)
+        for w in windows(work, gather=False)
+    )
     return rows * cols
 
 

@@ -38,8 +38,8 @@ from vta_byoc.strategies.conv.taps import (
     NONE,
     Boxes,
     Skips,
+    all_products,
     boxes_by_size,
-    products_inside,
     skips_of,
 )
 from vta_byoc.strategies.fused.consumer import FusedConsumer, pooled_by
@@ -76,10 +76,8 @@ def bias_at_groups(grouping: Grouping, config: VTAConfig) -> bool:
 def gemm_work(work: Conv2dWorkload, grouping: Grouping, config: VTAConfig) -> int:
     """Micro-ops of GEMM and reset, at least, whatever the tile."""
     vectors = blocks(work.batch, config.batch) * grouping.sets * grouping.co * work.digits
-    area, products = work.out_height * work.out_width, 0
-    if has_taps(work):
-        all_taps = area * work.kernel[0] * work.kernel[1]
-        products = products_inside(work) if len(skips_of(work)) > 1 else all_taps
+    area = work.out_height * work.out_width
+    products = all_products(work) if has_taps(work) else 0
     return vectors * (grouping.ci * products + (1 + work.bias) * area)
 
 
