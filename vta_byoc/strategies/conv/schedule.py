@@ -262,8 +262,9 @@ def conv_schedule(
     sch.set_scope(sch.get_sblock(sums), 0, ACC)
     weight = sch.cache_read(sch.get_sblock(sums), 1, WGT) if has_taps(work) else None
     joins = bool(work.digit_shift) and weight is not None
-    _inline(sch, [JOINED] * joins + [BIASED] * (work.bias and weight is not None))
+    _inline(sch, [JOINED] * joins)
     operands = _stage_operands(sch, work.epilogue)
+    _inline(sch, [BIASED] * (work.bias and weight is not None))
     loops = _tile_output(sch, choice.tile, variant.order)
     weight_stationary = variant.order == WEIGHT_STATIONARY
     for kind, operand in operands:

@@ -395,10 +395,11 @@ class _ConvUsage:
         time, each = self.config.timing, self.images * self.sets * self.co * self.digits * self.ci
         nests = self.n_g * self.n_co * self.n_n * ceil_div(self.ci, self.tile["ci"])
         start = time.compute_start + INSN_BYTES / time.port_bytes
+        copies = np.minimum(MOST_SLOTS**2, self.tiles * self.steps)
         costs = []
         for skips in choices:
             rows, cols = self.boxes(skips)
-            loads = MOST_SLOTS**2 * rows.different * cols.different * time.read_latency
+            loads = copies * rows.different * cols.different * time.read_latency
             work = each * rows.products * cols.products
             costs.append(work + nests * rows.boxes * cols.boxes * start + loads)
         return np.argmin(np.stack(np.broadcast_arrays(*costs)), axis=0)
