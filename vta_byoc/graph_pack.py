@@ -258,7 +258,7 @@ class _Packer:
         compute = strategy.compute(schedule, self._config)
         prim = self._compute(f"{entry.name} {groupings}", entry.name, compute)
         assert computation.chosen is not None
-        function = _packed_function(prim, args, out_type, self._builder).with_attrs(
+        function = packed_function(prim, args, out_type, self._builder).with_attrs(
             {
                 "Composite": entry.name,
                 "Primitive": True,
@@ -332,7 +332,7 @@ class _Packer:
         return self._function(key, compute, f"{composite.replace('.', '_')}_compute")
 
 
-def _packed_function(
+def packed_function(
     prim: relax.GlobalVar,
     args: list[relax.Expr],
     out: relax.TensorType,

@@ -8,6 +8,7 @@ from typing import Any
 
 import tvm
 
+from vta_byoc.base.rewrites import check_rewrites
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.sim.devices import driver as driver_of
@@ -34,10 +35,12 @@ class BuildOptions:
         check_forms: every stage checks the form of what it gives, too.
         print_after: stages after which the module is printed: ``NAME`` on stderr, ``NAME=FILE``
             into a file.
+        without_rewrites: exact rewrites (`vta_byoc.base.rewrites.REWRITES`) that are not done, to
+            find the one that is at fault.
 
     Raises:
-        VTAError: no such device or mode, demands in a mode that does not read them, or schedules of
-            another machine.
+        VTAError: no such device, mode or rewrite, demands in a mode that does not read them, or
+            schedules of another machine.
     """
 
     config: VTAConfig = field(default_factory=VTAConfig)
@@ -48,10 +51,12 @@ class BuildOptions:
     schedules: Schedules | None = None
     check_forms: bool = False
     print_after: tuple[str, ...] = ()
+    without_rewrites: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         driver_of(self.device)
         check_scopes(self.scopes, self.demands)
+        check_rewrites(self.without_rewrites)
         if self.schedules is not None:
             self.schedules.check(self.config)
 

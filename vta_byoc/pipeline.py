@@ -10,6 +10,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from vta_byoc.base.rewrites import without
 from vta_byoc.graph_pack import GRAPH_PACK, graph_pack
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.program.program import Program
@@ -172,9 +173,21 @@ def _passes(
     passes = []
     for planned in stages:
         if planned.when.holds(options):
-            passes.append(planned.make(options, made))
+            passes.append(_without_rewrites(planned.make(options, made), options))
             passes += printers(planned.stage, options.print_after)
     return passes
+
+
+def _without_rewrites(made: tvm.transform.Pass, options: BuildOptions) -> tvm.transform.Pass:
+    """``made``, run with the rewrites of ``options`` switched off."""
+    if not options.without_rewrites:
+        return made
+
+    def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        with without(options.without_rewrites):
+            return made(mod)
+
+    return tvm.transform.module_pass(run, opt_level=0, name=str(made.info.name))
 
 
 # ---------------------------------------------------------------- printing

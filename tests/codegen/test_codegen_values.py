@@ -120,6 +120,29 @@ def test_clip_is_where_the_conditions_hold(seed: int) -> None:
         assert covered == inside
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_boxes_are_where_conditions_of_two_loops_hold(seed: int) -> None:
+    """Rows and columns of a window as a convolution has them, each place in one box."""
+    rng = np.random.default_rng(seed)
+    table, sizes = VarTable(), (5, 6, 3, 2)
+    loops = [variable(name) for name in "hwyx"]
+    numbers = [(table.bind(v, e), e) for v, e in zip(loops, sizes, strict=True)]
+    forms = []
+    for out, tap in ((0, 2), (1, 3)):
+        step, dilation, before, size = (int(x) for x in rng.integers((1, 1, 0, 1), (4, 4, 6, 9)))
+        position = loops[out] * step + loops[tap] * dilation - before
+        forms.append((out, tap, step, dilation, before, size, position))
+    cond = tirx.all(*(c for *_, size, at in forms for c in (at >= 0, at < size)))
+    boxes = Clip(bounds_of(cond, table), numbers, 2).domains({})
+    covered = [at for box in boxes for at in itertools.product(*(range(*r) for r in box))]
+    wanted = [
+        at
+        for at in itertools.product(*map(range, sizes))
+        if all(0 <= at[o] * s + at[t] * d - b < n for o, t, s, d, b, n, _ in forms)
+    ]
+    assert sorted(covered) == wanted
+
+
 def test_conditions_that_are_known() -> None:
     table = VarTable()
     i = variable("i")

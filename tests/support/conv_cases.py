@@ -24,6 +24,7 @@ from vta_byoc.cost.search import Choice, Space, cost_of
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.program.program import Program
 from vta_byoc.strategies.base import LayerSchedule, LayerWork, Strategy
+from vta_byoc.strategies.conv.bias import reach
 from vta_byoc.strategies.conv.conv2d import CONV2D, grouping_of
 from vta_byoc.strategies.conv.conv2d_transpose import CONV2D_TRANSPOSE
 from vta_byoc.strategies.conv.grouping import groupings
@@ -124,6 +125,19 @@ class NetBuilder:
         values = [self.rng.integers(-5000, 5000, shape).astype(np.int32) for shape in shapes]
         return {f"operand{i}": value for i, value in enumerate(values)}
 
+    def _given(
+        self, work: Any, weight: np.ndarray
+    ) -> tuple[dict[str, np.ndarray], Any, list[np.ndarray]]:
+        """The constants, the same layer whose bias is a step, and the operands of its steps."""
+        operands = self.operands(work, work.epilogue.tensors)
+        if not work.bias:
+            return {"weight": weight, **operands}, work, list(operands.values())
+        most = reach(self.config.block)
+        bias = self.rng.integers(-most, most + 1, work.out_channels).astype(np.int32)
+        end = dataclasses.replace(work.epilogue, steps=(Step("add", CHANNEL), *work.epilogue.steps))
+        added = dataclasses.replace(work, bias=False, epilogue=end)
+        return {"weight": weight, "bias": bias, **operands}, added, [bias, *operands.values()]
+
     def conv(
         self,
         name: str,
@@ -142,9 +156,8 @@ class NetBuilder:
         weight = random_int8(
             self.rng, work.out_channels, work.in_channels // work.groups, *work.kernel
         )
-        operands = self.operands(work, work.epilogue.tensors)
-        expected = numpy_conv(work, self.values[x], weight, *operands.values())
-        given = {"weight": weight, **operands}
+        given, added, values = self._given(work, weight)
+        expected = numpy_conv(added, self.values[x], weight, *values)
         return self._layer(name, CONV2D, schedule, [x], given, expected, kind)
 
     def conv_transpose(
@@ -153,9 +166,8 @@ class NetBuilder:
         """A transposed convolution of ``x`` with random weights and operands."""
         shape = (work.in_channels, work.out_channels // work.groups, *work.kernel)
         weight = random_int8(self.rng, *shape)
-        operands = self.operands(work, work.epilogue.tensors)
-        expected = numpy_conv_transpose(work, self.values[x], weight, *operands.values())
-        given = {"weight": weight, **operands}
+        given, added, values = self._given(work, weight)
+        expected = numpy_conv_transpose(added, self.values[x], weight, *values)
         schedule = CONV2D_TRANSPOSE.choose(LayerWork(work), self.config)
         return self._layer(name, CONV2D_TRANSPOSE, schedule, [x], given, expected, kind)
 

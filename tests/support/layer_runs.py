@@ -193,4 +193,7 @@ def folded_image(x: np.ndarray, fold: Fold) -> np.ndarray:
                 z = s * fold.grid[1] + dx * fold.dilation[1] - fold.offset[1]
                 if 0 <= y < height and 0 <= z < width:
                     out[:, tap, :, r, s] = x[:, :, y, z]
-    return out.reshape(fold.shape)
+    lanes = [127] * (fold.constants - 1) + [1] if fold.constants else []
+    constants = np.broadcast_to(np.reshape(lanes, (-1, 1, 1)), (n, len(lanes), rows, cols))
+    gathered = out.reshape(n, -1, rows, cols)
+    return np.concatenate([gathered, constants.astype(x.dtype)], axis=1).reshape(fold.shape)

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 import click
 
+from vta_byoc.base.rewrites import check_rewrites
+
 if TYPE_CHECKING:
     from vta_byoc.tuning.schedules import Schedules
 
 MODE, DEMANDS, SCHEDULES = "vta_byoc.scopes", "vta_byoc.demands", "vta_byoc.schedules"
+REWRITES = "vta_byoc.without_rewrites"
 """Keys of the click context's `meta`."""
 MODES = ("on", "dram", "off")
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -26,6 +29,11 @@ def _remember_demands(ctx: click.Context, _param: click.Parameter, texts: Sequen
 
 def _remember_schedules(ctx: click.Context, _param: click.Parameter, path: str | None) -> None:
     ctx.meta[SCHEDULES] = path
+
+
+def _remember_rewrites(ctx: click.Context, _param: click.Parameter, names: Sequence[str]) -> None:
+    check_rewrites(names)
+    ctx.meta[REWRITES] = tuple(names)
 
 
 def parse_demands(texts: Sequence[str]) -> dict[tuple[str, str], str]:
@@ -84,32 +92,47 @@ _schedules = click.option(
 )
 
 
+_rewrites = click.option(
+    "--without-rewrite",
+    "without_rewrites",
+    metavar="NAME",
+    multiple=True,
+    expose_value=False,
+    callback=_remember_rewrites,
+    help="Compile without an exact rewrite, to find the one that is at fault: the results are the "
+    "same in more cycles. Repeat for others.",
+)
+
+
 def placement_options(command: Command) -> Command:
-    """--scopes and --demand."""
-    return _scopes(_demand(command))
+    """--scopes, --demand and --without-rewrite."""
+    return _scopes(_demand(_rewrites(command)))
 
 
 def scopes_option(command: Command) -> Command:
-    """--scopes, --demand and --schedules."""
+    """--scopes, --demand, --without-rewrite and --schedules."""
     return placement_options(_schedules(command))
 
 
 class PlacementOptions(TypedDict):
-    """Arguments of :func:`vta_byoc.pipeline.partition_for_vta`."""
+    """Fields of :class:`vta_byoc.options.BuildOptions`."""
 
     scopes: str
     demands: dict[tuple[str, str], str]
     schedules: Schedules | None
+    without_rewrites: tuple[str, ...]
 
 
 def chosen() -> PlacementOptions:
-    """What the running command was given, as arguments of `partition_for_vta`.
-
-    They are `scopes`, `demands` and `schedules` of :func:`vta_byoc.pipeline.partition_for_vta`.
-    """
+    """What the running command was given, as fields of `BuildOptions`."""
     from vta_byoc.tuning.schedules import Schedules
 
     meta = click.get_current_context().meta
     path = meta.get(SCHEDULES)
     schedules = None if path is None else Schedules.read(path)
-    return {"scopes": meta[MODE], "demands": meta[DEMANDS], "schedules": schedules}
+    return {
+        "scopes": meta[MODE],
+        "demands": meta[DEMANDS],
+        "schedules": schedules,
+        "without_rewrites": meta[REWRITES],
+    }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vta_byoc.base.json_types import JsonObject
+from vta_byoc.base.rewrites import without
 from vta_byoc.cli import commands, scope_mode
 from vta_byoc.cli.consoles import say
 from vta_byoc.tuning.objective import OBJECTIVES, Objective
@@ -126,17 +127,21 @@ def _tuned(
     aim: Objective,
 ) -> tuple[list[Tuned], list[str]]:
     """What became of each layer, and the layers left out; the log is written layer by layer."""
+    from vta_byoc.options import BuildOptions
     from vta_byoc.pipeline import partition_for_vta
     from vta_byoc.tune import tunable_layers, tune
     from vta_byoc.tuning.log import update_log
 
     with steps.step("place", f"placing on VTA {machine.name}"):
-        mod = partition_for_vta(qmod, machine, **scope_mode.chosen())
-        layers, left = tunable_layers(mod, machine)
+        options = BuildOptions(machine, **scope_mode.chosen())
+        mod = partition_for_vta(qmod, options=options)
+        with without(options.without_rewrites):
+            layers, left = tunable_layers(mod, machine)
     known = {entry.schedule.key: entry.schedule for entry in log.entries if not entry.layer}
     found: list[Tuned] = []
     text = f"timing {count} candidates for each of {len(layers)} layers"
-    with steps.counted("tune", text, len(layers)) as progress:
+    off = without(options.without_rewrites)
+    with off, steps.counted("tune", text, len(layers)) as progress:
         for tuned in tune(layers, machine, count, known, progress, aim):
             update_log(path, [tuned.entry(machine)])
             found.append(tuned)

@@ -9,6 +9,7 @@ from tvm import tirx
 
 from vta_byoc.codegen.emit import UOPS, ZEROS, NestEmitter
 from vta_byoc.codegen.linear import CodegenError
+from vta_byoc.codegen.narrowing import narrowed
 from vta_byoc.codegen.resident import Residency
 from vta_byoc.codegen.stream import DRAM, Interval, TokenAssigner, layer_spans
 from vta_byoc.codegen.uops import BEST, LoopCompression, UopBuffer
@@ -157,7 +158,7 @@ class ProgramBuilder:
         (:func:`~vta_byoc.codegen.with_views`); a symbol may be bound to several.  The name of the
         layer before adds a part to that layer.
         """
-        lowered = lower(func)
+        lowered = narrowed(lower(func))
         try:
             symbols = self._bind(lowered, args)
             number = self._number(name, args[-1])

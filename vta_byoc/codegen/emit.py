@@ -86,11 +86,9 @@ class NestEmitter:
         site = self._sites.get(nest)
         if site is None:
             site = self._sites[nest] = Site(self._config, nest)
-        run = site.execution(env, sram)
-        if run is None:
-            return
         first = len(self.insns)
-        self._execute(run, site, env, sram)
+        for run in site.executions(env, sram):
+            self._execute(run, site, env, sram)
         for insn in self.insns[first:]:
             insn.block = nest.name
 

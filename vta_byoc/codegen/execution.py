@@ -144,7 +144,8 @@ class Site:
     def __init__(self, config: VTAConfig, nest: TensorizableNest):
         self.nest = nest
         self._config = config
-        self._where = Clip(nest.where, nest.loops)
+        # a sum may leave out terms of any place; a copy is one box
+        self._where = Clip(nest.where, nest.loops, 2 if nest.kind == "gemm" else 1)
         self._pad = Clip(nest.pad, nest.loops)
         self._chip = [
             (a, element_scalars(config, a.scope), _Place(a, nest.loops)) for a in nest.on_chip
@@ -155,11 +156,11 @@ class Site:
         self._steps = [] if self._varies else self._numbered({})
         self._known: dict[Hashable, Execution] = {}
 
-    def execution(self, env: Mapping[int, int], sram: SramMap) -> Execution | None:
-        """With outer loop values ``env``; None where the nest's predicate leaves nothing."""
-        domain = self._where.domain(env)
-        if domain is None:
-            return None
+    def executions(self, env: Mapping[int, int], sram: SramMap) -> list[Execution]:
+        """With outer loop values ``env``: one for each box that the nest's predicate leaves."""
+        return [self._execution(env, domain, sram) for domain in self._where.domains(env)]
+
+    def _execution(self, env: Mapping[int, int], domain: Domain, sram: SramMap) -> Execution:
         places = tuple(self._element(a, unit, p.at(env, domain), sram) for a, unit, p in self._chip)
         steps = self._numbered(env) if self._varies else self._steps
         key = (domain, places, *(step.imm for step in steps)) if self._varies else (domain, places)

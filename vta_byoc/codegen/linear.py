@@ -6,7 +6,7 @@ remainder left by a fused loop is simplified away first; what is still not affin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tvm import sym, tirx
@@ -166,31 +166,47 @@ Domain = tuple[tuple[int, int], ...]
 """[low, high) of each loop of a nest."""
 
 
-class Clip:
-    """Where ``bounds`` hold in a nest of ``loops`` (variable, extent)."""
+Terms = tuple[tuple[int, int], ...]
+"""(number of the loop, coefficient) of each loop of a nest that a bound is about."""
 
-    def __init__(self, bounds: Sequence[Bound], loops: Sequence[tuple[int, int]]):
+
+class Clip:
+    """Where ``bounds`` hold in a nest of ``loops`` (variable, extent).
+
+    A bound is about one loop; ``most`` loops where what it leaves may be several boxes.
+    """
+
+    def __init__(self, bounds: Sequence[Bound], loops: Sequence[tuple[int, int]], most: int = 1):
         self._full: Domain = tuple((0, extent) for _, extent in loops)
-        self._conditions = [self._condition(bound, loops) for bound in bounds]
+        conditions = [self._condition(bound, loops, most) for bound in bounds]
+        self._conditions = [c for c in conditions if len(c[1]) < 2]
+        self._skewed = [c for c in conditions if len(c[1]) > 1]
 
     @staticmethod
     def _condition(
-        bound: Bound, loops: Sequence[tuple[int, int]]
-    ) -> tuple[Linear, tuple[int, int] | None]:
-        """``bound`` as ``outer + coef * loop >= 0``: (outer, (number of the loop, coef))."""
-        inner = [
+        bound: Bound, loops: Sequence[tuple[int, int]], most: int
+    ) -> tuple[Linear, Terms]:
+        """``bound`` as ``outer + sum(coef * loop) >= 0``: (outer, terms)."""
+        inner = tuple(
             (k, coef)
             for k, (var, extent) in enumerate(loops)
             if extent > 1 and (coef := bound.form.coef(var))
-        ]
-        if len(inner) > 1:
+        )
+        if len(inner) > most:
             raise CodegenError(
                 f"condition {bound.text} bounds {len(inner)} loops at once; padding and tails are "
                 "boxes; do not fuse or skew the loops of a padded or partial tile"
             )
         own = {var for var, _ in loops}
         outer = Linear(bound.form.const, tuple(t for t in bound.form.terms if t[0] not in own))
-        return outer, inner[0] if inner else None
+        return outer, inner
+
+    def domains(self, env: Mapping[int, int]) -> list[Domain]:
+        """As :meth:`domain`, in the boxes that bounds about two loops leave."""
+        whole = self.domain(env)
+        if whole is None:
+            return []
+        return list(_boxes(whole, [(outer.at(env), terms) for outer, terms in self._skewed]))
 
     def domain(self, env: Mapping[int, int]) -> Domain | None:
         """The part of every loop where all bounds hold with outer values ``env``; None: nothing."""
@@ -199,17 +215,62 @@ class Clip:
         domain = list(self._full)
         for outer, inner in self._conditions:
             base = outer.at(env)
-            if inner is None:
+            if not inner:
                 if base < 0:
                     return None
                 continue
-            k, coef = inner
-            low, high = domain[k]
-            if coef > 0:
-                low = max(low, -(base // coef))
-            else:
-                high = min(high, base // -coef + 1)
-            if low >= high:
+            ((k, coef),) = inner
+            domain[k] = _clipped(domain[k], base, coef)
+            if domain[k][0] >= domain[k][1]:
                 return None
-            domain[k] = (low, high)
         return tuple(domain)
+
+
+def _clipped(domain: tuple[int, int], base: int, coef: int) -> tuple[int, int]:
+    """The part of ``domain`` where ``base + coef * loop >= 0``."""
+    low, high = domain
+    if coef > 0:
+        return max(low, -(base // coef)), high
+    return low, min(high, base // -coef + 1)
+
+
+def _boxes(domain: Domain, skewed: Sequence[tuple[int, Terms]]) -> Iterator[Domain]:
+    """The boxes of ``domain`` where all of ``skewed`` hold, each ``(base, terms of two loops)``.
+
+    The shorter loop of a bound is cut into runs of iterations that leave the same of all others.
+    """
+
+    def least(base: int, terms: Terms) -> int:
+        return base + sum(min(coef * domain[k][0], coef * (domain[k][1] - 1)) for k, coef in terms)
+
+    cutting = next((terms for base, terms in skewed if least(base, terms) < 0), None)
+    if cutting is None:
+        yield domain
+        return
+    cut = min((k for k, _ in cutting), key=lambda k: domain[k][1] - domain[k][0])
+    here = [(base, dict(terms)) for base, terms in skewed if cut in dict(terms)]
+    rest = [(base, terms) for base, terms in skewed if cut not in dict(terms)]
+    runs: list[list[tuple[int, int]]] = []
+    for value in range(*domain[cut]):
+        part = list(domain)
+        for base, terms in here:
+            ((k, coef),) = ((k, coef) for k, coef in terms.items() if k != cut)
+            part[k] = _clipped(part[k], base + terms[cut] * value, coef)
+        if any(low >= high for low, high in part):
+            continue
+        part[cut] = (value, value + 1)
+        last = runs[-1] if runs else None
+        if (
+            last
+            and last[cut][1] == value
+            and [*last[:cut], *last[cut + 1 :]]
+            == [
+                *part[:cut],
+                *part[cut + 1 :],
+            ]
+        ):
+            last[cut] = (last[cut][0], value + 1)
+        else:
+            runs.append(part)
+    for run in runs:
+        yield from _boxes(tuple(run), rest)

@@ -1,24 +1,28 @@
 """The machine bound of a layer, from its shape alone: what no schedule can beat by much.
 
-The larger of compute cycles and port cycles.  Compute: one cycle a GEMM step; for each output
-vector one for its reset and the ALU's cycles for the steps of its epilogue (a tensor operand such
-as a bias 2, an immediate 1, as the timing parameters say).  Port: every tensor once over the
-memory port, of rows and columns that a kernel of one skips only what it sees.  Channels and taps of
-a layer with few channels fill the lanes together, as if all were folded; a depthwise layer is one
-step a tap; max pooling as separable, one tensor operation a tap; one operand
-of an elementwise operator as left on chip by the layer before.  Instruction start-up, latencies,
-halos and partial tiles are not counted.
+The larger of compute cycles and port cycles.  Compute: one cycle a GEMM step, none for a tap that
+reads padding; for each output vector one for its reset, one for its bias and the ALU's cycles for
+the other steps of its epilogue (a tensor operand 2, an immediate 1, as the timing parameters say).
+Where lanes of the last block of input channels are idle the bias is free.  Port: every tensor once
+over the memory port, of rows and columns that a kernel of one skips only what it sees.  Channels
+and taps of a layer whose channels leave lanes idle fill the lanes together, as if all were folded;
+a depthwise layer is one step a tap; max pooling as separable, one tensor operation a tap; one
+operand of an elementwise operator as left on chip by the layer before.  Instruction start-up,
+latencies, halos and partial tiles are not counted.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 
 from vta_byoc.base.int8_digits import join_cycles
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.workload.packing import PLANES, blocks, packed_shape
+from vta_byoc.workload.receptive import products_inside
 from vta_byoc.workload.workloads import (
+    CHANNEL,
     ConcatWorkload,
     Conv2dWorkload,
     ConvTransposeWorkload,
@@ -31,8 +35,9 @@ from vta_byoc.workload.workloads import (
     Workload,
 )
 
-RESET_CYCLES = 1
-"""Cycles a vector of clearing an accumulator: a micro-op of the GEMM core (docs/timing.md)."""
+RESET_CYCLES = GEMM_CYCLES = 1
+"""Cycles a vector of clearing an accumulator and of a product: micro-ops of the GEMM core
+(docs/timing.md)."""
 
 
 def bound(work: Workload, config: VTAConfig) -> int:
@@ -75,17 +80,42 @@ def _stored(work: Workload, config: VTAConfig) -> int:
 def _conv2d(work: Conv2dWorkload, config: VTAConfig) -> tuple[int, int]:
     k, taps = config.block, math.prod(work.kernel)
     inputs, outputs = work.in_channels // work.groups, work.out_channels // work.groups
-    if work.groups == 1 and work.in_channels < k:
-        steps = blocks(work.in_channels * taps, k)
-    else:
-        together = max(1, k // outputs) if work.groups > 1 else 1
-        steps = blocks(inputs * together, k) * taps
-    steps *= work.digits
-    weights = steps * blocks(work.out_channels, k)
-    vectors = _vectors(work.out_shape, config)
+    together = max(1, k // outputs) if work.groups > 1 else 1
+    steps = blocks(inputs * together, k)
+    products, weights = steps * _products(work), steps * taps
+    idle = work.groups == 1 and work.in_channels % k != 0
+    if idle:
+        folded = blocks(work.in_channels * taps, k)
+        products = min(products, folded * work.out_height * work.out_width)
+        weights = min(weights, folded)
+    weights *= work.digits * blocks(work.out_channels, k)
+    planes = blocks(work.batch, config.batch) * blocks(work.out_channels, k)
     nbytes = _nbytes(_seen(work), config) + weights * config.wgt_elem_bytes
     nbytes += _operands(work.epilogue, work.out_channels, config) + _stored(work, config)
-    return vectors * (steps + _join(work, config) + _epilogue(work.epilogue, config)), nbytes
+    each = _join(work, config) + _epilogue(work.epilogue, config) + _bias(work, config, idle=idle)
+    return planes * work.digits * products + _vectors(work.out_shape, config) * each, nbytes
+
+
+def _products(work: Conv2dWorkload) -> int:
+    """Pairs of an output position and a tap that read the input, over one plane."""
+    rows = (work.out_height, work.height, work.kernel[0], work.strides[0], work.dilation[0])
+    cols = (work.out_width, work.width, work.kernel[1], work.strides[1], work.dilation[1])
+    top, left, _, _ = work.padding
+    return products_inside(*rows, top) * products_inside(*cols, left)
+
+
+def _bias(
+    work: Conv2dWorkload | ConvTransposeWorkload, config: VTAConfig, *, idle: bool = False
+) -> int:
+    """What a bias costs less on the GEMM core than as the tensor operand that it is counted as."""
+    least = 0 if idle else GEMM_CYCLES
+    if work.bias:
+        return least
+    steps = work.epilogue.steps
+    adds = itertools.takewhile(lambda step: step.op == "add", steps)
+    if work.digit_shift or not any(step.operand == CHANNEL for step in adds):
+        return 0
+    return least - config.timing.alu_tensor_cycles
 
 
 def _join(work: Conv2dWorkload | ConvTransposeWorkload, config: VTAConfig) -> int:
@@ -106,14 +136,19 @@ def _conv_transpose(work: ConvTransposeWorkload, config: VTAConfig) -> tuple[int
     outputs = work.out_channels // work.groups
     together = max(1, k // outputs) if work.groups > 1 else 1
     inputs = blocks(work.in_channels // work.groups * together, k) * work.digits
-    taps = math.prod(work.kernel)
-    pixels = blocks(work.batch, config.batch) * work.height * work.width
-    gemm = pixels * inputs * blocks(work.out_channels, k) * taps
+    taps, products = math.prod(work.kernel), 1
+    for axis, size in enumerate((work.height, work.width)):
+        stride, dilation, pad = work.strides[axis], work.dilation[axis], work.padding[axis]
+        out = work.out_shape[2 + axis]
+        products *= products_inside(size, out, work.kernel[axis], stride, dilation, pad)
+    planes = blocks(work.batch, config.batch) * blocks(work.out_channels, k)
+    gemm = planes * inputs * products
     vectors = _vectors(work.out_shape, config)
     weights = inputs * blocks(work.out_channels, k) * taps * config.wgt_elem_bytes
     nbytes = _nbytes(work.in_shapes[0], config) + weights + _stored(work, config)
     nbytes += _operands(work.epilogue, work.out_channels, config)
-    return gemm + vectors * (_join(work, config) + _epilogue(work.epilogue, config)), nbytes
+    each = _join(work, config) + _epilogue(work.epilogue, config) + _bias(work, config)
+    return gemm + vectors * each, nbytes
 
 
 def _elementwise(work: ElementwiseWorkload, config: VTAConfig) -> tuple[int, int]:

@@ -26,6 +26,7 @@ COMMUTES = frozenset({"add", "mul", "max", "min"})
 KEEPS_LEAST = frozenset({"relax.nn.max_pool2d", "relax.reshape", "relax.permute_dims"})
 """Operators whose result holds no value that their operand does not hold."""
 INT8_LOW, INT8_HIGH = -128, 127
+INT32_LOW, INT32_HIGH = -(1 << 31), (1 << 31) - 1
 Binding: TypeAlias = relax.VarBinding
 
 
@@ -86,6 +87,30 @@ class Graph:
         if step is not None and step[0] == "max":
             return max(self.least(step[2]), int(step[1].min()))
         return INT8_LOW
+
+    def interval(self, var: relax.Expr) -> tuple[int, int]:
+        """The least and the largest value that an int8 tensor can hold, as its definition tells."""
+        value = self.value(var)
+        if value is None:
+            return INT8_LOW, INT8_HIGH
+        if op_name(value) in KEEPS_LEAST:
+            return self.interval(value.args[0])
+        narrows = is_narrowing(value)
+        dtype = "int32" if narrows else "int8"
+        low, high = (INT32_LOW, INT32_HIGH) if narrows else (INT8_LOW, INT8_HIGH)
+        source = self.value(value.args[0]) if narrows else value
+        # from the last step back: what a bound before becomes by those behind it
+        while source is not None and (step := as_step(source, dtype)) is not None:
+            bounds = [min(max(int(end), low), high) for end in (step[1].min(), step[1].max())]
+            if step[0] == "max":
+                low = bounds[0]
+            elif step[0] == "min":
+                high = bounds[1]
+            else:
+                break
+            source = self.value(step[2])
+        fits = low >= INT8_LOW and high <= INT8_HIGH
+        return (low, high) if fits else (INT8_LOW, INT8_HIGH)
 
     def _clamped(self, var: relax.Expr) -> int:
         """The lower bound of a maximum, where nothing but a minimum above it follows."""

@@ -6,6 +6,9 @@ from vta_byoc.ir.bindings import SEPARATOR
 
 JOINT = "+"
 """Stands between the operators of a fused schedule."""
+POOLED = f"{SEPARATOR}pooled"
+"""Ends the name of a tensor that the model does not have: the maxima of what a pool's operand is
+computed of."""
 
 
 def operators_of(layer: str) -> list[str]:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relax
 
@@ -29,6 +30,8 @@ def match_attributes(match: Match, args: Sequence[relax.Var]) -> dict[str, Any]:
     record = {
         "strategy": plan.strategy,
         "work": to_json(parsed.work),
+        "planned": to_json(plan.work),
+        "arrays": _names_of(plan.arrays, parsed.constants),
         "operands": [positions[operand] for operand in parsed.operands],
         "layout": parsed.layout,
         "kernels": Chosen(plan.kernels).to_text(),
@@ -37,6 +40,16 @@ def match_attributes(match: Match, args: Sequence[relax.Var]) -> dict[str, Any]:
     }
     constants = {name: tvm.runtime.tensor(array) for name, array in parsed.constants.items()}
     return {MATCH_ATTR: json.dumps(record), CONSTANTS_ATTR: constants}
+
+
+def _names_of(
+    arrays: Mapping[str, np.ndarray], constants: Mapping[str, np.ndarray]
+) -> dict[str, str]:
+    """The name that each of the plan's ``arrays`` has among the ``constants`` that were read."""
+    return {
+        name: next(known for known, constant in constants.items() if constant is array)
+        for name, array in arrays.items()
+    }
 
 
 def match_of(composite: relax.Function) -> Match:
@@ -51,5 +64,7 @@ def match_of(composite: relax.Function) -> Match:
     parsed = Parsed(work, operands, constants, str(record["layout"]))
     kernels = Chosen.from_text(str(record["kernels"])).kernels
     candidate = Candidate.from_json(record["candidate"])
-    plan = Plan(strategy, work, constants, kernels, float(record["cycles"]), candidate)
+    planned = from_json(STRATEGIES[strategy].workload, str(record["planned"]))
+    arrays = {name: constants[known] for name, known in record["arrays"].items()}
+    plan = Plan(strategy, planned, arrays, kernels, float(record["cycles"]), candidate)
     return Match(entry, parsed, plan)

@@ -17,6 +17,7 @@ from vta_byoc.ir.chains import Binding, Graph, dtype_of, is_narrowing
 from vta_byoc.partitioning import digits
 from vta_byoc.partitioning.entry import Candidate, Parsed, PatternEntry, Plan, Shaped
 from vta_byoc.partitioning.steps import Range, StepReader, axes_of
+from vta_byoc.strategies.conv.bias import in_idle_lanes
 from vta_byoc.strategy import STRATEGIES, LayerWork
 from vta_byoc.workload.im2col import Fold, folded, folds, host_cycles
 from vta_byoc.workload.layout import NCHW, ROWS
@@ -258,12 +259,19 @@ def _with_host(plan: Plan, cycles: float, fold: Fold | None = None) -> Plan:
 def simple_plan(
     name: str, work: Shaped, constants: Mapping[str, np.ndarray], config: VTAConfig, how: str
 ) -> Plan:
-    """The plan of strategy ``name``; ``how`` says it in words."""
+    """The plan of strategy ``name``, with its bias where that costs less; ``how`` says it in words.
+
+    The plan of a bias on the ALU is the first of two that cost the same.
+    """
     check_sizes(work)
     strategy = STRATEGIES[name]
-    schedule = strategy.choose(LayerWork(work), config)
-    cycles = strategy.estimate(schedule, config)
-    return Plan(name, work, constants, schedule.kernels, cycles, Candidate(how, cycles))
+    forms = [(work, constants), *strategy.with_bias(work, constants, config)]
+    plans = []
+    for each, given in forms:
+        schedule = strategy.choose(LayerWork(each), config)
+        cycles = strategy.estimate(schedule, config)
+        plans.append(Plan(name, each, given, schedule.kernels, cycles, Candidate(how, cycles)))
+    return min(plans, key=lambda plan: plan.cycles)
 
 
 def _depthwise_plans(
@@ -283,8 +291,15 @@ def _folded_plans(
     for fold in folds(work, config):
         inner = folded(work, fold)
         weights = {**constants, "weight": fold.weight(constants["weight"])}
-        plan = simple_plan("conv2d", inner, weights, config, fold.text + _factor(work))
+        how = fold.text + _factor(work)
+        plan = simple_plan("conv2d", inner, weights, config, how)
         plans.append(_with_host(plan, host_cycles(fold.nbytes(config), config), fold))
+        filled = in_idle_lanes(inner, weights, config.block)
+        if filled is not None:
+            inner, weights, lanes = filled
+            plan = simple_plan("conv2d", inner, weights, config, f"{how}, bias in idle lanes")
+            fold = dataclasses.replace(fold, shape=inner.in_shapes[0], constants=lanes)
+            plans.append(_with_host(plan, host_cycles(fold.nbytes(config), config), fold))
     return plans
 
 

@@ -14,7 +14,12 @@ from vta_byoc.ir.bindings import op_name, source_name, vars_in
 from vta_byoc.ir.chains import Binding, Graph, is_widening
 from vta_byoc.partitioning.entry import Match, Parsed, PatternEntry
 from vta_byoc.partitioning.table import TABLE
-from vta_byoc.workload.workloads import PoolWorkload, Workload
+from vta_byoc.workload.workloads import (
+    INT8_RANGE,
+    ElementwiseWorkload,
+    PoolWorkload,
+    Workload,
+)
 
 NOT_BEHIND_VTA = Refusal(
     "moves data that the CPU computes",
@@ -117,7 +122,11 @@ class Matcher:
         return Group(Match(entry, parsed, plan), tuple(bindings), op_name(binding.value))
 
     def _bounded(self, parsed: Parsed) -> Parsed:
-        """``parsed`` with the least value that the operands of a pooling can hold."""
+        """``parsed`` with what the operands can hold: the least of a pool, the ranges of a sum."""
+        if isinstance(parsed.work, ElementwiseWorkload) and parsed.work.op is not None:
+            ranges = tuple(self._graph.interval(operand) for operand in parsed.operands)
+            known = ranges if set(ranges) != {INT8_RANGE} and len(ranges) > 1 else ()
+            return dataclasses.replace(parsed, work=dataclasses.replace(parsed.work, ranges=known))
         if not isinstance(parsed.work, PoolWorkload):
             return parsed
         least = min(self._graph.least(operand) for operand in parsed.operands)

@@ -29,6 +29,7 @@ from vta_byoc.ir.stage import Stage
 from vta_byoc.partitioning.composite import SOURCE_ATTR, composites
 from vta_byoc.partitioning.region import chosen_of, computes_of
 from vta_byoc.passes.fused_module import Node, with_fused_composites
+from vta_byoc.passes.pool_first import with_pools_first
 from vta_byoc.strategies.fused.consumer import FusedConsumer, keeps_int8
 from vta_byoc.strategy import Computation, computation_of
 from vta_byoc.tuning.schedules import Schedules, chosen_for
@@ -88,6 +89,8 @@ def fuse_tiles(
 
     @FUSE_TILES
     def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        named = {name for pair in demands or {} for name in pair}
+        mod = with_pools_first(mod, config, named, schedules)
         return _Fuser(mod, config, demands or {}, schedules).run()
 
     return run

@@ -22,10 +22,12 @@ from typing import Any, ClassVar, Generic
 import numpy as np
 from tvm import tirx
 
+from vta_byoc.base.rewrites import switched_off
 from vta_byoc.cost.dma import cost_alike
 from vta_byoc.cost.search import Choice, best
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.fused.consumer import FusedConsumer, refuse_pools
+from vta_byoc.strategies.fused.implied import without_implied_clamps
 from vta_byoc.strategies.fused.schedule import with_fused
 from vta_byoc.strategies.fused.tile import Roles
 from vta_byoc.strategies.te.definition import epilogue_constants
@@ -117,7 +119,7 @@ class Strategy(ABC, Generic[Kind]):
         """
         work = self.costs_like(layer.work, config)
         plain = LayerWork(work, layer.fused, layer.weight_batch)
-        kernels = _cheapest(self, plain, config)
+        kernels = _cheapest(self, plain, config, switched_off())
         return LayerSchedule(layer.work, layer.fused, layer.weight_batch, kernels)
 
     def costs_like(self, work: Kind, _config: VTAConfig) -> Kind:
@@ -134,6 +136,12 @@ class Strategy(ABC, Generic[Kind]):
     @abstractmethod
     def kernel_spaces(self, layer: LayerWork[Kind], config: VTAConfig) -> tuple[KernelSpace, ...]:
         """What :meth:`spaces` gives, of consumers that are allowed."""
+
+    def with_bias(
+        self, _work: Kind, _given: Mapping[str, np.ndarray], _config: VTAConfig
+    ) -> list[tuple[Kind, dict[str, np.ndarray]]]:
+        """The layer whose bias is a product, and its arrays by name, where that can be."""
+        return []
 
     def cheapest(self, layer: LayerWork[Kind], config: VTAConfig) -> Kernels:
         """The kernels of :meth:`choose`: of each space the tiling that costs least."""
@@ -225,14 +233,18 @@ class SingleKernelStrategy(Strategy[Kind]):
 
     def functions(self, schedule: LayerSchedule[Kind], config: VTAConfig) -> list[KernelFunction]:
         """One PrimFunc, whose parameters are the composite's arguments."""
-        func = self.scheduled(schedule, config)
+        work = without_implied_clamps(schedule.work, schedule.fused)
+        func = self.scheduled(dataclasses.replace(schedule, work=work), config)
         if schedule.fused:
             func = with_fused(func, schedule.fused, self.roles, config)
         return [KernelFunction(func, (*range(len(func.params) - 1), -1))]
 
 
 @functools.lru_cache(maxsize=CHOSEN)
-def _cheapest(strategy: Strategy[Any], layer: LayerWork[Any], config: VTAConfig) -> Kernels:
+def _cheapest(
+    strategy: Strategy[Any], layer: LayerWork[Any], config: VTAConfig, _off: tuple[str, ...]
+) -> Kernels:
+    """What the strategy chooses; ``_off`` are the rewrites that it then does without."""
     return strategy.cheapest(layer, config)
 
 

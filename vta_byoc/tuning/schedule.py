@@ -18,6 +18,7 @@ from typing import Any, cast
 import numpy as np
 import tvm
 
+from vta_byoc.base.rewrites import switched_off
 from vta_byoc.cost.search import Choice, Space
 from vta_byoc.cost.usage import depths, needs
 from vta_byoc.hw.config import VTAConfig
@@ -41,18 +42,21 @@ class Schedule:
         work: its workload (shapes, epilogue).
         kernels: the loop nests in their order: tile, loop order, slots, groups, estimated cycles.
         fused: operators fused into it.
+        without_rewrites: rewrites that were switched off when it was found, sorted.
     """
 
     strategy: str
     work: Workload
     kernels: Kernels
     fused: tuple[FusedConsumer, ...] = ()
+    without_rewrites: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, computation: Computation, config: VTAConfig) -> Schedule:
         """The schedule of a computation."""
         kernels = computation.kernels(config)
-        return cls(computation.strategy.name, computation.work, kernels, computation.fused)
+        off = switched_off()
+        return cls(computation.strategy.name, computation.work, kernels, computation.fused, off)
 
     @property
     def key(self) -> str:
@@ -61,7 +65,9 @@ class Schedule:
 
     def computed(self) -> dict[str, object]:
         """What is computed, as JSON has it."""
+        off = {"without_rewrites": list(self.without_rewrites)} if self.without_rewrites else {}
         return {
+            **off,
             "strategy": self.strategy,
             "workload": json.loads(to_json(self.work)),
             "fused": [
@@ -92,7 +98,8 @@ class Schedule:
             for fused in fields["fused"]
         )
         kernels = tuple(Kernel.from_json(kernel) for kernel in fields["kernels"])
-        return cls(strategy, work, kernels, consumers)
+        off = tuple(str(name) for name in fields.get("without_rewrites", ()))
+        return cls(strategy, work, kernels, consumers, off)
 
     @property
     def cycles(self) -> float:

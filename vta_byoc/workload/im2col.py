@@ -26,6 +26,8 @@ from vta_byoc.workload.packing import blocks, packed_shape
 from vta_byoc.workload.workloads import Conv2dWorkload, Shape
 
 CANDIDATES = 6
+LARGE = 127
+"""The constant of all lanes that make a bias but the last, and the largest of their weights."""
 FOLD_ATTR = "vta.fold"
 
 
@@ -35,6 +37,7 @@ class Fold:
 
     Channel ``(dy * window[1] + dx) * C + c`` of pixel (y, x) is channel c of pixel
     ``(y * grid[0] + dy * dilation[0] - top, x * grid[1] + dx * dilation[1] - left)``, 0 outside.
+    The last ``constants`` channels hold LARGE, the very last holds 1: their products make a bias.
     """
 
     window: tuple[int, int]
@@ -42,6 +45,7 @@ class Fold:
     dilation: tuple[int, int]
     offset: tuple[int, int]
     shape: Shape
+    constants: int = 0
 
     @property
     def text(self) -> str:
@@ -70,6 +74,7 @@ class Fold:
         b, k = config.batch, config.block
         (top, left), channels = self.offset, self.shape[1]
         (gy, gx), (dy, dx) = self.grid, self.dilation
+        copied = channels - self.constants
         x = te.placeholder(dims(source), "int8", name="x")
 
         def value(nb: Var, cb: Var, h: Var, w: Var, bi: Var, ci: Var) -> Expr:
@@ -78,11 +83,15 @@ class Fold:
             row = h * gy + tirx.floordiv(tap, self.window[1]) * dy - top
             col = w * gx + tirx.floormod(tap, self.window[1]) * dx - left
             inside = tirx.all(
-                image < n, lane < channels, row >= 0, row < height, col >= 0, col < width
+                image < n, lane < copied, row >= 0, row < height, col >= 0, col < width
             )
-            return tirx.if_then_else(
-                inside, x[image, tirx.floormod(lane, c), row, col], tirx.const(0, "int8")
-            )
+            zero = tirx.const(0, "int8")
+            found = tirx.if_then_else(inside, x[image, tirx.floormod(lane, c), row, col], zero)
+            if not self.constants:
+                return found
+            large, one = tirx.const(LARGE, "int8"), tirx.const(1, "int8")
+            constant = tirx.if_then_else(lane == channels - 1, one, large)
+            return tirx.if_then_else(lane < copied, found, constant)
 
         out = te.compute(dims(packed_shape(self.shape, config)), value, name="folded")
         func = te.create_prim_func([x, out]).without_attr("global_symbol")
@@ -92,7 +101,8 @@ class Fold:
     def of(cls, func: tirx.PrimFunc) -> Fold:
         """The fold that :meth:`compute` wrote ``func`` for."""
         fields = json.loads(str(func.attrs[FOLD_ATTR]))
-        return cls(**{name: tuple(values) for name, values in fields.items()})
+        constants = int(fields.pop("constants"))
+        return cls(**{name: tuple(v) for name, v in fields.items()}, constants=constants)
 
 
 def folded(work: Conv2dWorkload, fold: Fold) -> Conv2dWorkload:

@@ -20,6 +20,7 @@ Shape = tuple[int, int, int, int]
 Pads = tuple[int, int, int, int]
 """Top, left, bottom, right."""
 
+INT8_RANGE = (-(1 << 7), (1 << 7) - 1)
 CHANNEL, MAP, FULL = "channel", "map", "full"
 """Tensor operands of a step: one value per channel, per position, or per channel and position."""
 
@@ -68,7 +69,8 @@ class ConvWorkload(ABC):
     """What convolutions of both directions have: ``groups`` of channels that do not mix.
 
     ``digit_shift``: weights are integers of two int8 digits, ``(high << digit_shift) + low``, whose
-    sums are accumulated apart and then joined; 0: they are int8.
+    sums are accumulated apart and then joined; 0: they are int8.  ``bias``: a bias for each channel
+    is part of the accumulators, as a product of the GEMM core with a constant vector.
     """
 
     batch: int
@@ -83,6 +85,7 @@ class ConvWorkload(ABC):
     groups: int = 1
     epilogue: Epilogue = Epilogue()
     digit_shift: int = 0
+    bias: bool = False
 
     @property
     def digits(self) -> int:
@@ -175,7 +178,8 @@ class ElementwiseWorkload:
     """``epilogue(prologue0 op prologue1)`` on int8 tensors of one shape; of one if ``op`` is None.
 
     Two prologues may read the same operand.  The tensor operands of all steps are arguments after
-    the int8 operands: those of the prologues first, then those of the epilogue.
+    the int8 operands: those of the prologues first, then those of the epilogue.  ``ranges`` are the
+    least and the largest value that each int8 operand can hold; none are known where it is empty.
     """
 
     batch: int
@@ -185,11 +189,16 @@ class ElementwiseWorkload:
     prologues: tuple[Prologue, ...]
     op: str | None = None
     epilogue: Epilogue = Epilogue()
+    ranges: tuple[tuple[int, int], ...] = ()
 
     @property
     def operands(self) -> int:
         """Number of int8 operands."""
         return 1 + max(prologue.operand for prologue in self.prologues)
+
+    def range_of(self, operand: int) -> tuple[int, int]:
+        """The least and the largest value of an int8 operand."""
+        return self.ranges[operand] if self.ranges else INT8_RANGE
 
     @property
     def in_shapes(self) -> tuple[Shape, ...]:
@@ -315,11 +324,17 @@ Kind = TypeVar("Kind", bound=Workload)
 
 TEXT_NAMES = {"prologues": "sides"}
 """Fields that have another name in texts, as tuning logs hold them."""
+LATER: Mapping[str, object] = {"bias": False, "ranges": ()}
+"""Fields that texts of older versions do not have, and their values there."""
 
 
 def to_json(work: Workload) -> str:
     """Canonical text of a workload."""
-    fields = {TEXT_NAMES.get(name, name): v for name, v in dataclasses.asdict(work).items()}
+    fields = {
+        TEXT_NAMES.get(name, name): value
+        for name, value in dataclasses.asdict(work).items()
+        if name not in LATER or value != LATER[name]
+    }
     return json.dumps(fields, sort_keys=True)
 
 
@@ -333,6 +348,8 @@ def from_json(kind: type[Kind], text: str) -> Kind:
 def _read(name: str, value: Any) -> Any:
     if name == "epilogue":
         return Epilogue(_steps(value["steps"]), value["dtype"])
+    if name == "ranges":
+        return tuple((int(low), int(high)) for low, high in value)
     if name == "prologues":
         return tuple(Prologue(each["operand"], _steps(each["steps"])) for each in value)
     return tuple(value) if isinstance(value, list) else value

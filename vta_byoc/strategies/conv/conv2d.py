@@ -19,12 +19,28 @@ from vta_byoc.strategies.base import (
     cheapest_of,
     with_alike_epilogue,
 )
+from vta_byoc.strategies.conv.bias import (
+    BIAS,
+    bias_operands,
+    bias_scopes,
+    biased,
+    packed_bias,
+    with_bias,
+)
 from vta_byoc.strategies.conv.grouping import groupings, pack_grouped
 from vta_byoc.strategies.conv.schedule import ConvVariant, conv_function, conv_schedule
-from vta_byoc.strategies.conv.tile_space import conv_space, gemm_work, operands_at_groups
+from vta_byoc.strategies.conv.taps import without_padding
+from vta_byoc.strategies.conv.tile_space import (
+    bias_at_groups,
+    chosen_skips,
+    conv_space,
+    gemm_work,
+    operands_at_groups,
+)
 from vta_byoc.strategies.fused.tile import Roles
 from vta_byoc.strategies.te.definition import packed_operands, with_epilogue
 from vta_byoc.strategies.te.kernel import Grouping, Kernel, Kernels, KernelSpace
+from vta_byoc.workload.memory import DRAM_WGT
 from vta_byoc.workload.workloads import Conv2dWorkload
 
 ROLES = Roles((1, 2), (3, 4))
@@ -68,8 +84,11 @@ class Conv2d(SingleKernelStrategy[Conv2dWorkload]):
         work, grouping = schedule.work, grouping_of(schedule.kernels[0])
         (data,) = packed_operands(work, config)
         weight = te.placeholder(weight_shape(work, grouping, config), "int8", name="weight")
-        acc = accumulators(work, data, weight, grouping)
-        return with_epilogue([data, weight], acc, work, config)
+        acc, inputs = accumulators(work, data, weight, grouping), [data, weight]
+        if work.bias:
+            inputs += bias_operands((grouping.sets * grouping.co,), config)
+            acc = with_bias(acc, *inputs[-2:])
+        return with_epilogue(inputs, acc, work, config)
 
     def weights(
         self,
@@ -77,9 +96,14 @@ class Conv2d(SingleKernelStrategy[Conv2dWorkload]):
         given: Mapping[str, np.ndarray],
         config: VTAConfig,
     ) -> list[np.ndarray]:
-        """The packed "weight" (O, I/groups, KH, KW)."""
-        grouping = grouping_of(schedule.kernels[0])
-        return [packed_weight(given["weight"], schedule.work, grouping, config)]
+        """The packed "weight" (O, I/groups, KH, KW), and what makes "bias" (O,)."""
+        work, grouping = schedule.work, grouping_of(schedule.kernels[0])
+        bias = packed_bias(given[BIAS], config) if work.bias else []
+        return [packed_weight(given["weight"], work, grouping, config), *bias]
+
+    def weight_scopes(self, work: Conv2dWorkload) -> tuple[str, ...]:
+        """Those of the weight; of a bias those of the constant vector and of its weights."""
+        return (DRAM_WGT, *bias_scopes(work))
 
     def scheduled(
         self, schedule: LayerSchedule[Conv2dWorkload], config: VTAConfig
@@ -89,7 +113,15 @@ class Conv2d(SingleKernelStrategy[Conv2dWorkload]):
         grouping, choice = grouping_of(kernel), kernel.choice
         func = conv_function(work, grouping, config, ConvVariant.parse(choice.variant))
         at_groups = operands_at_groups(work.epilogue, grouping, config)
-        return conv_schedule(func, work, choice, at_groups)
+        func = conv_schedule(func, work, choice, at_groups, bias_at_groups(grouping, config))
+        return without_padding(func, work, chosen_skips(work, grouping, config, choice))
+
+    def with_bias(
+        self, work: Conv2dWorkload, given: Mapping[str, np.ndarray], config: VTAConfig
+    ) -> list[tuple[Conv2dWorkload, dict[str, np.ndarray]]]:
+        """With the constant vector."""
+        found = biased(work, given, config.block)
+        return [] if found is None else [found]
 
     def kept_tile(
         self, schedule: LayerSchedule[Conv2dWorkload], config: VTAConfig

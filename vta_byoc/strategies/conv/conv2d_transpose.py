@@ -20,6 +20,14 @@ from tvm.tirx import Expr, Var
 from vta_byoc.codegen import View, with_views
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.base import KernelFunction, LayerSchedule, LayerWork, Strategy
+from vta_byoc.strategies.conv.bias import (
+    BIAS,
+    bias_operands,
+    bias_scopes,
+    biased,
+    packed_bias,
+    with_bias,
+)
 from vta_byoc.strategies.conv.conv2d import (
     CONV2D,
     ROLES,
@@ -33,11 +41,12 @@ from vta_byoc.strategies.conv.conv2d import (
 from vta_byoc.strategies.conv.grouping import groupings
 from vta_byoc.strategies.conv.schedule import has_taps
 from vta_byoc.strategies.fused.consumer import RESULT, parameter_kinds
+from vta_byoc.strategies.fused.implied import without_implied_clamps
 from vta_byoc.strategies.fused.schedule import with_fused
 from vta_byoc.strategies.te.definition import packed_operands, with_epilogue
 from vta_byoc.strategies.te.kernel import Kernel, Kernels, KernelSpace
 from vta_byoc.workload.memory import DRAM_WGT
-from vta_byoc.workload.packing import packed_shape
+from vta_byoc.workload.packing import blocks, packed_shape
 from vta_byoc.workload.workloads import MAP, Conv2dWorkload, ConvTransposeWorkload
 
 
@@ -109,6 +118,7 @@ def _phase_work(work: ConvTransposeWorkload, rows: AxisPhase, cols: AxisPhase) -
         work.groups,
         work.epilogue,
         work.digit_shift,
+        work.bias,
     )
 
 
@@ -160,12 +170,22 @@ class Conv2dTranspose(Strategy[ConvTransposeWorkload]):
             shape = weight_shape(phase.work, grouping, config)
             weights.append(te.placeholder(shape, "int8", name=f"weight{number}"))
             planes.append(accumulators(phase.work, data, weights[-1], grouping, f"acc{number}"))
-        acc = _interleaved(work, planes, config)
-        return with_epilogue([data, *weights], acc, work, config)
+        acc, inputs = _interleaved(work, planes, config), [data, *weights]
+        if work.bias:
+            inputs += bias_operands((blocks(work.out_channels, config.block),), config)
+            acc = with_bias(acc, *inputs[-2:])
+        return with_epilogue(inputs, acc, work, config)
 
     def weight_scopes(self, work: ConvTransposeWorkload) -> tuple[str, ...]:
-        """A weight for each phase with taps."""
-        return (DRAM_WGT,) * _weight_count(work)
+        """A weight for each phase with taps; what makes a bias, for all of them."""
+        return (DRAM_WGT,) * _weight_count(work) + bias_scopes(work)
+
+    def with_bias(
+        self, work: ConvTransposeWorkload, given: Mapping[str, np.ndarray], config: VTAConfig
+    ) -> list[tuple[ConvTransposeWorkload, dict[str, np.ndarray]]]:
+        """With the constant vector."""
+        found = biased(work, given, config.block)
+        return [] if found is None else [found]
 
     def weights(
         self,
@@ -173,7 +193,7 @@ class Conv2dTranspose(Strategy[ConvTransposeWorkload]):
         given: Mapping[str, np.ndarray],
         config: VTAConfig,
     ) -> list[np.ndarray]:
-        """Weights by phase, of "weight" (I, O/groups, KH, KW) int8."""
+        """Weights by phase, of "weight" (I, O/groups, KH, KW) int8, and what makes "bias" (O,)."""
         weight, groups = given["weight"], schedule.work.groups
         i, o, kh, kw = weight.shape
         split = weight.reshape(groups, i // groups, o, kh, kw).swapaxes(1, 2)
@@ -183,25 +203,28 @@ class Conv2dTranspose(Strategy[ConvTransposeWorkload]):
             if not phase.is_empty:
                 part = swapped[:, :, list(phase.rows.taps)][:, :, :, list(phase.cols.taps)]
                 packed.append(packed_weight(part, phase.work, grouping_of(kernel), config))
-        return packed
+        return [*packed, *(packed_bias(given[BIAS], config) if schedule.work.bias else [])]
 
     def functions(
         self, schedule: LayerSchedule[ConvTransposeWorkload], config: VTAConfig
     ) -> list[KernelFunction]:
         """One PrimFunc for each phase, which writes its rows and columns of the result."""
         work, fused = schedule.work, schedule.fused
-        first = 1 + _weight_count(work)
+        bias = range(1 + _weight_count(work), 1 + len(self.weight_scopes(work)))
+        first = 1 + len(self.weight_scopes(work))
         kinds = [*work.epilogue.tensors, *parameter_kinds(fused)]
         operands = tuple(range(first, first + len(kinds)))
         found, weight = [], 0
         for phase, kernel in _phases(schedule):
-            func = CONV2D.scheduled(LayerSchedule(phase.work, kernels=(kernel,)), config)
+            own = without_implied_clamps(phase.work, fused)
+            func = CONV2D.scheduled(LayerSchedule(own, kernels=(kernel,)), config)
             if fused:
                 func = with_fused(func, fused, ROLES, config)
             inputs: tuple[int, ...] = ()
             if not phase.is_empty:
                 weight += 1
                 inputs = (0, weight)
+            inputs += (*bias,)
             views = _views(work, phase, config, func, len(inputs), [*kinds, RESULT])
             args = (*inputs, *operands, -1)
             found.append(KernelFunction(with_views(func, views), args))

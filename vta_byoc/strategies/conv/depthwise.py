@@ -30,6 +30,7 @@ from vta_byoc.strategies.base import (
     with_alike_epilogue,
 )
 from vta_byoc.strategies.fused.consumer import FusedConsumer
+from vta_byoc.strategies.fused.implied import without_implied_clamps
 from vta_byoc.strategies.fused.tile import Roles
 from vta_byoc.strategies.fused.usage import TileSize, fused_usage
 from vta_byoc.strategies.te.definition import packed_operands, with_epilogue
@@ -57,7 +58,11 @@ class Depthwise(SingleKernelStrategy[Conv2dWorkload]):
         self, layer: LayerWork[Conv2dWorkload], config: VTAConfig
     ) -> tuple[KernelSpace, ...]:
         """One kernel; VTAError where the machine cannot multiply."""
-        return (KernelSpace.of_tiles(tile_space(layer.work, config, layer.fused)),)
+        return (
+            KernelSpace.of_tiles(
+                tile_space(without_implied_clamps(layer.work, layer.fused), config, layer.fused)
+            ),
+        )
 
     def definition(
         self, schedule: LayerSchedule[Conv2dWorkload], config: VTAConfig

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,14 +13,16 @@ from tvm.tirx import Expr, Var
 from vta_byoc.codegen import PRAGMA_KEY, SLOTS_ATTR
 from vta_byoc.cost.search import Array, Choice
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.strategies.conv.bias import BIAS, BIASED, bias_operands, bias_stage, continued
 from vta_byoc.strategies.te.definition import OPERATORS, elementwise, stored
 from vta_byoc.strategies.te.kernel import Grouping
 from vta_byoc.workload.memory import ACC, INP, WGT
 from vta_byoc.workload.packing import blocks
 from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, Conv2dWorkload, Epilogue, Step
 
-DIMS = 11
-"""Loops of a tile's accumulation: seven over the result, four over what is summed up."""
+DIMS, BIAS_DIMS = 11, 8
+"""Loops of a tile's accumulation: seven over the result, four over what is summed up, of a bias
+one."""
 WEIGHT_STATIONARY, INPUT_STATIONARY = "weights", "inputs"
 """Loop orders: a tile's weights stay while it walks the images, or its input while it walks the
 output channels."""
@@ -107,7 +110,8 @@ def conv_function(
     the result (n, sets, co, OH, OW, b, k), which has byte planes in front where it is int32.
 
     A kernel without taps has neither data nor weight: its accumulators are 0.  Weights of two
-    digits are (sets, co, 2, ci, KH, KW, k, k); each digit has its own accumulators.
+    digits are (sets, co, 2, ci, KH, KW, k, k); each digit has its own accumulators.  The
+    constant vector (1, b, k) and the weights (sets, co, k, k) of a bias are before the operands.
     """
     b, k = config.batch, config.block
     images, sets = blocks(work.batch, b), grouping.sets
@@ -122,13 +126,18 @@ def conv_function(
         for i, kind in enumerate(work.epilogue.tensors)
     ]
     inputs: list[te.Tensor] = []
+    acc: te.Tensor | None = None
     if has_taps(work):
         inputs = [data, weight]
         rows, cols = windows(work, variant.gather)
         acc = _accumulate(_input_stage(data, rows, cols), weight, digits, shape, rows, cols)
         if digits:
             acc = _joined(acc, work.digit_shift)
-    else:
+    if work.bias:
+        inputs += bias_operands((sets, grouping.co), config)
+        start = bias_stage(shape, *inputs[-2:])
+        acc = elementwise(BIASED, operator.add, acc, start) if acc is not None else start
+    if acc is None:
         acc = te.compute(shape, lambda *_: tirx.const(0, "int32"), name="acc")
     value = _apply(acc, work.epilogue.steps, operands)
     return te.create_prim_func([*inputs, *operands, stored(value, work.epilogue)])
@@ -236,20 +245,26 @@ def _step(
 
 # ---------------------------------------------------------------- schedule
 def conv_schedule(
-    func: tirx.PrimFunc, work: Conv2dWorkload, choice: Choice, operands_at_groups: bool
+    func: tirx.PrimFunc,
+    work: Conv2dWorkload,
+    choice: Choice,
+    operands_at_groups: bool,
+    bias_at_groups: bool = False,
 ) -> tirx.PrimFunc:
     """``func`` of :func:`conv_function` tiled as ``choice`` says.
 
     ``operands_at_groups``: operands by channel are staged for all output channels of the tile's
-    block-diagonal groups.
+    block-diagonal groups; ``bias_at_groups``: so are the weights of the bias.
     """
     variant = ConvVariant.parse(choice.variant)
     sch = s_tir.Schedule(func)
-    sch.set_scope(sch.get_sblock("acc"), 0, ACC)
-    weight = sch.cache_read(sch.get_sblock("acc"), 1, WGT) if has_taps(work) else None
+    sums = "acc" if has_taps(work) or not work.bias else BIAS
+    sch.set_scope(sch.get_sblock(sums), 0, ACC)
+    weight = sch.cache_read(sch.get_sblock(sums), 1, WGT) if has_taps(work) else None
     joins = bool(work.digit_shift) and weight is not None
     _inline(sch, [JOINED] * joins)
     operands = _stage_operands(sch, work.epilogue)
+    _inline(sch, [BIASED] * (work.bias and weight is not None))
     loops = _tile_output(sch, choice.tile, variant.order)
     weight_stationary = variant.order == WEIGHT_STATIONARY
     for kind, operand in operands:
@@ -263,8 +278,12 @@ def conv_schedule(
         sch.set_scope(copy, 0, ACC)
         sch.compute_at(copy, loops["last"], preserve_unit_loops=True)
         _annotate(sch, copy, "alu")
-    acc = sch.get_sblock("acc")
-    sch.compute_at(acc, loops["last"], preserve_unit_loops=True)
+    if work.bias:
+        by_group = bias_at_groups and not weight_stationary
+        _stage_bias(sch, loops["g" if by_group else "co"], loops["last"])
+    if sums != BIAS:
+        acc = sch.get_sblock("acc")
+        sch.compute_at(acc, loops["last"], preserve_unit_loops=True)
     if weight is not None:
         first, innermost = _split_reduction(sch, acc, choice.tile, joins)
         inp = sch.get_sblock("inp")
@@ -277,10 +296,27 @@ def conv_schedule(
         _annotate(sch, inp, "dma_copy")
         _annotate(sch, weight, "dma_copy")
         _annotate(sch, sch.get_sblock("acc_update"), "gemm")
-    _annotate(sch, acc, "gemm")
+    if sums != BIAS:
+        _annotate(sch, acc, "gemm")
     computes = joins or work.epilogue.steps or work.epilogue.dtype != "int8"
     _annotate(sch, sch.get_sblock("out"), "alu,dma_copy" if computes else "dma_copy")
-    return sch.mod["main"].with_attr(SLOTS_ATTR, choice.slots_attr())
+    done = sch.mod["main"]
+    if work.bias and sums != BIAS:
+        done = continued(done, BIAS, sums)
+    return done.with_attr(SLOTS_ATTR, choice.slots_attr())
+
+
+def _stage_bias(sch: s_tir.Schedule, by_channel: LoopRV, last: LoopRV) -> None:
+    """Compute the bias where the sums begin; its weights are staged at ``by_channel``."""
+    start = sch.get_sblock(BIAS)
+    sch.set_scope(start, 0, ACC)
+    constant, weight = sch.cache_read(start, 0, INP), sch.cache_read(start, 1, WGT)
+    sch.compute_at(start, last, preserve_unit_loops=True)
+    sch.compute_at(weight, by_channel)
+    clear = sch.decompose_reduction(start, sch.get_loops(start)[-BIAS_DIMS])
+    for block, pragma in ((constant, "dma_copy"), (weight, "dma_copy"), (clear, "gemm")):
+        _annotate(sch, block, pragma)
+    _annotate(sch, sch.get_sblock(f"{BIAS}_update"), "gemm")
 
 
 def _stage_operands(sch: s_tir.Schedule, epilogue: Epilogue) -> list[tuple[str, SBlockRV]]:

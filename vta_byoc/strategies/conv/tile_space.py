@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,6 +13,7 @@ from vta_byoc.base.int8_digits import join_cycles
 from vta_byoc.cost.dma import Axis, alu_cost, transfers
 from vta_byoc.cost.search import (
     Array,
+    Choice,
     Demand,
     Mask,
     Space,
@@ -21,7 +24,7 @@ from vta_byoc.cost.search import (
 )
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.hw.isa import PAD_LIMIT
+from vta_byoc.hw.isa import INSN_BYTES, PAD_LIMIT
 from vta_byoc.strategies.conv.halo import Positions, padded_tiles, positions
 from vta_byoc.strategies.conv.schedule import (
     INPUT_STATIONARY,
@@ -31,7 +34,16 @@ from vta_byoc.strategies.conv.schedule import (
     has_taps,
     windows,
 )
+from vta_byoc.strategies.conv.taps import (
+    NONE,
+    Boxes,
+    Skips,
+    all_products,
+    boxes_by_size,
+    skips_of,
+)
 from vta_byoc.strategies.fused.consumer import FusedConsumer, pooled_by
+from vta_byoc.strategies.fused.implied import without_implied_clamps
 from vta_byoc.strategies.fused.usage import TileSize, fused_usage
 from vta_byoc.strategies.te.kernel import Grouping
 from vta_byoc.strategies.te.window import divisors
@@ -56,11 +68,17 @@ def operands_at_groups(epilogue: Epilogue, grouping: Grouping, config: VTAConfig
     return MOST_SLOTS * count * grouping.co * OPERAND_SHARE <= config.acc_depth
 
 
+def bias_at_groups(grouping: Grouping, config: VTAConfig) -> bool:
+    """The same of the weights of a bias, which take WGT."""
+    return MOST_SLOTS * grouping.co * OPERAND_SHARE <= config.wgt_depth
+
+
 def gemm_work(work: Conv2dWorkload, grouping: Grouping, config: VTAConfig) -> int:
-    """Micro-ops of GEMM and reset, whatever the tile."""
-    vectors = blocks(work.batch, config.batch) * grouping.sets * grouping.co
-    taps = work.kernel[0] * work.kernel[1] if has_taps(work) else 0
-    return vectors * work.out_height * work.out_width * work.digits * (grouping.ci * taps + 1)
+    """Micro-ops of GEMM and reset, at least, whatever the tile."""
+    vectors = blocks(work.batch, config.batch) * grouping.sets * grouping.co * work.digits
+    area = work.out_height * work.out_width
+    products = all_products(work) if has_taps(work) else 0
+    return vectors * (grouping.ci * products + (1 + work.bias) * area)
 
 
 def conv_space(
@@ -82,6 +100,7 @@ def conv_space(
         calls: calls in a row that have their weights in common.
     """
     kernel = f"{work.kernel[0]}x{work.kernel[1]}"
+    work = without_implied_clamps(work, fused)
     axes = {
         "n": sizes(blocks(work.batch, config.batch)),
         "g": sizes(grouping.sets),
@@ -124,7 +143,27 @@ def _usage(
     counts = _ConvUsage(work, grouping, config, ConvVariant.parse(variant), tile)
     extents = [tile[name] for name in DESTINATIONS]
     size = TileSize(extents, tile["g"] * tile["co"], tile["oh"] * tile["ow"])
-    return fused_usage(counts.usage(out_strides), fused, size, config)
+    epilogue = None if work.digit_shift else work.epilogue
+    return fused_usage(counts.usage(out_strides), fused, size, config, epilogue)
+
+
+@dataclass(frozen=True)
+class Products:
+    """The GEMM of all steps: micro-ops, instructions; kernels, and micro-ops in them, of a step."""
+
+    micro_ops: Array
+    instructions: Array
+    kernels: Array
+    uops: Array
+
+
+def chosen_skips(
+    work: Conv2dWorkload, grouping: Grouping, config: VTAConfig, choice: Choice
+) -> Skips:
+    """Which products with padding a tile leaves out: what its estimate counts on."""
+    tile = {name: np.int64(size) for name, size in choice.tile.items()}
+    usage = _ConvUsage(work, grouping, config, ConvVariant.parse(choice.variant), tile)
+    return skips_of(work)[int(usage.skips())]
 
 
 class _ConvUsage:
@@ -140,6 +179,7 @@ class _ConvUsage:
     ):
         self.work, self.config, self.variant, self.tile = work, config, variant, tile
         self.sets, self.ci, self.co = grouping.sets, grouping.ci, grouping.co
+        self.grouping = grouping
         self.at_groups = operands_at_groups(work.epilogue, grouping, config)
         self.images = blocks(work.batch, config.batch)
         self.rows, self.cols = windows(work, variant.gather)
@@ -166,9 +206,7 @@ class _ConvUsage:
         copies = sum(step.op == "keep" for step in steps_of_alu)
         result = Staged(ACC, pixels + copies * pixels // self.digits, self.tiles)
         operands = [self.operand(kind) for kind in self.work.epilogue.tensors]
-        instructions, kernel = self.instructions(pixels)
-        shapes = self.shapes()
-        steps = self.tiles * self.steps
+        products, shapes = self.products(pixels), self.shapes(NONE)
         alu, ops = alu_cost(steps_of_alu, config)
         # of an accumulator's slot: the reset, the steps with immediates, those with each tensor
         others = 1 + bool(ops) + len(operands)
@@ -178,17 +216,19 @@ class _ConvUsage:
         planes = 1 if self.work.epilogue.dtype == "int8" else PLANES
         alu, ops = alu + (planes - 1) * config.timing.alu_imm_cycles, ops + planes - 1
         loads = (self.inp(), self.wgt()) if self.taps else ()
+        bias = self.bias() if self.work.bias else ()
+        others += len(bias) > 0
         return Demand(
-            staged=(*loads, result, *operands),
+            staged=(*loads, *bias, result, *operands),
             tiles=self.tiles,
-            gemm=float(self.vectors) * (self.digits * (self.ci * self.taps + 1) + copies),
-            gemm_starts=(steps * instructions if self.taps else 0) + self.tiles,
+            gemm=float(self.vectors) * (self.digits + copies + self.work.bias) + products.micro_ops,
+            gemm_starts=products.instructions + self.tiles * (1 + self.work.bias),
             alu=float(self.vectors) * alu,
             alu_starts=self.tiles * ops,
             kernels=np.minimum(self.tiles, MOST_SLOTS * shapes) * others,
             uops=np.minimum(self.tiles, MOST_SLOTS * shapes) * others * OTHER_UOPS,
-            step_kernels=instructions * shapes,
-            step_uops=kernel * shapes,
+            step_kernels=products.kernels,
+            step_uops=products.uops,
             stored=float(planes * self.vectors) * config.out_elem_bytes,
             stores=planes * self.tiles * self.store_dmas(out_strides),
             waits=1 - 1 / planes,
@@ -297,6 +337,24 @@ class _ConvUsage:
             size = size * (total - (count - 1) * tile[name]) * count / total
         return size
 
+    def bias(self) -> tuple[Staged, Staged]:
+        """The constant vector, which stays, and the weights of the bias."""
+        config, tile = self.config, self.tile
+        weight_stationary = self.variant.order == WEIGHT_STATIONARY
+        whole = not weight_stationary and bias_at_groups(self.grouping, config)
+        co = self.co if whole else tile["co"]
+        fills = self.n_g * (1 if whole else self.n_co if weight_stationary else self.tiles)
+        repeats = 1 if whole or weight_stationary else self.positions
+        nbytes = float(self.sets * self.co) * repeats * config.wgt_elem_bytes
+        again: tuple[Array, Array] = (self.n_co, repeats) if not whole else (fills, 1)
+        if weight_stationary:
+            again = fills, 1
+        dmas = fills * transfers([Axis(co, 1), Axis(tile["g"], self.co)])
+        return (
+            Staged(INP, 1, 1, float(config.inp_elem_bytes), 1),
+            Staged(WGT, tile["g"] * co, fills, nbytes, dmas, 0, *again),
+        )
+
     def operand(self, kind: str) -> Staged:
         """A tensor operand of the epilogue: staged at the loop where it changes."""
         tile, work = self.tile, self.work
@@ -329,8 +387,61 @@ class _ConvUsage:
         return Staged(ACC, size, fills, nbytes, fills * transfers(axes), 0, *again)
 
     # ---------------------------------------------------------------- compute and store
-    def instructions(self, pixels: Array) -> tuple[Array, Array]:
-        """GEMM instructions of a step and micro-ops of their kernels."""
+    def skips(self) -> Array:
+        """The number in `skips_of` of what each tile leaves out: where that costs least."""
+        choices = skips_of(self.work)
+        if len(choices) == 1:
+            return np.int64(0)
+        time, each = self.config.timing, self.images * self.sets * self.co * self.digits * self.ci
+        nests = self.n_g * self.n_co * self.n_n * ceil_div(self.ci, self.tile["ci"])
+        start = time.compute_start + INSN_BYTES / time.port_bytes
+        copies = np.minimum(MOST_SLOTS**2, self.tiles * self.steps)
+        costs = []
+        for skips in choices:
+            rows, cols = self.boxes(skips)
+            loads = copies * rows.different * cols.different * time.read_latency
+            work = each * rows.products * cols.products
+            costs.append(work + nests * rows.boxes * cols.boxes * start + loads)
+        return np.argmin(np.stack(np.broadcast_arrays(*costs)), axis=0)
+
+    def boxes(self, skips: Skips) -> tuple[Boxes, Boxes]:
+        """Of the rows and of the columns."""
+        tile, (rows, cols) = self.tile, skips
+        return (
+            boxes_by_size(self.rows, tile["oh"], tile["kh"], rows),
+            boxes_by_size(self.cols, tile["ow"], tile["kw"], cols),
+        )
+
+    def products(self, pixels: Array) -> Products:
+        """The GEMM of all steps."""
+        if not self.taps:
+            return Products(0, 0, *self.instructions(pixels, pixels))
+        found = [self._products(pixels, skips) for skips in skips_of(self.work)]
+        if len(found) == 1:
+            return found[0]
+        chosen = self.skips()
+        columns = zip(*(dataclasses.astuple(each) for each in found), strict=True)
+        return Products(*(_picked(chosen, column) for column in columns))
+
+    def _products(self, pixels: Array, skips: Skips) -> Products:
+        tile, (rows, cols) = self.tile, self.boxes(skips)
+        least = pixels * (rows.shortest / tile["oh"]) * (cols.shortest / tile["ow"])
+        instructions, kernel = self.instructions(pixels, least)
+        each = float(self.images * self.sets * self.co * self.digits * self.ci)
+        nests = self.n_g * self.n_co * self.n_n * ceil_div(self.ci, tile["ci"])
+        shapes = self.shapes(skips)
+        return Products(
+            each * rows.products * cols.products,
+            nests * rows.boxes * cols.boxes * instructions,
+            instructions * shapes * rows.different * cols.different,
+            kernel * shapes * rows.kinds * cols.kinds,
+        )
+
+    def instructions(self, pixels: Array, least: Array) -> tuple[Array, Array]:
+        """GEMM instructions of a box and micro-ops of the kernels of a step.
+
+        ``pixels`` and ``least``: accumulators of a tile, and of its smallest box.
+        """
         tile, distance = self.tile, self.config.capabilities.dst_distance
         reduction = tile["ci"] * tile["kh"] * tile["kw"]
         spatial = _two_largest([self.digits, *(tile[name] for name in DESTINATIONS)])
@@ -341,17 +452,20 @@ class _ConvUsage:
         looped = np.maximum(reduced[0] * reduced[1], np.where(one, spatial[0] * reduced[0], 1))
         looped = np.maximum(looped, np.where(two, spatial[0] * spatial[1], 1))
         kernel = pixels * reduction / looped
-        few = (pixels < distance) & (reduction > 1)
+        few = (least < distance) & (reduction > 1)
         count = np.where(few, reduction, ceil_div(kernel, self.config.uop_depth))
         return count, np.where(few, pixels * reduction, kernel)
 
-    def shapes(self) -> Array:
-        """Kernels of different shape that partial last tiles make, about."""
+    def shapes(self, skips: Skips) -> Array:
+        """Kernels of different shape that partial last tiles make, about, but for boxes."""
         tile = self.tile
+        boxed = {name for name, skip in zip(("oh", "ow"), skips, strict=True) if skip}
         count: Array = np.float64(1)
         totals = (self.images, self.sets, self.co, self.work.out_height, self.work.out_width)
         largest = _two_largest([tile[name] for name in DESTINATIONS])[0]
         for name, total in zip(DESTINATIONS, totals, strict=True):
+            if name in boxed:
+                continue
             # a partial loop in hardware changes no kernel
             partial = (total % tile[name] != 0) & (tile[name] < largest)
             count = count * np.where(partial, 2, 1)
@@ -378,6 +492,12 @@ class _ConvUsage:
         narrow = _partial(work.out_width, tile["ow"]) / self.n_w
         high = (1 - low) * whole + low * np.maximum(whole, planes)
         return (1 - narrow) * high + narrow * np.maximum(whole, planes * tile["oh"])
+
+
+def _picked(numbers: Array, values: Sequence[Array]) -> Array:
+    """Of ``values`` the one of each number, elementwise."""
+    same = all(np.ndim(value) == 0 and value == values[0] for value in values)
+    return values[0] if same else np.choose(numbers, values)
 
 
 def _partial(total: int, size: Array) -> Array:

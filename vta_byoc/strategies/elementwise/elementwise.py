@@ -23,6 +23,7 @@ from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.base import LayerSchedule, LayerWork, SingleKernelStrategy
 from vta_byoc.strategies.fused.consumer import FusedConsumer, operand_kinds
+from vta_byoc.strategies.fused.implied import without_implied_clamps
 from vta_byoc.strategies.fused.tile import Roles
 from vta_byoc.strategies.fused.usage import TileSize, fused_usage
 from vta_byoc.strategies.te.definition import (
@@ -91,7 +92,11 @@ class Elementwise(SingleKernelStrategy[ElementwiseWorkload]):
         self, layer: LayerWork[ElementwiseWorkload], config: VTAConfig
     ) -> tuple[KernelSpace, ...]:
         """One kernel; VTAError where the machine cannot do the steps."""
-        return (KernelSpace.of_tiles(tile_space(layer.work, config, layer.fused)),)
+        return (
+            KernelSpace.of_tiles(
+                tile_space(without_implied_clamps(layer.work, layer.fused), config, layer.fused)
+            ),
+        )
 
     def definition(
         self, schedule: LayerSchedule[ElementwiseWorkload], config: VTAConfig

@@ -11,14 +11,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from vta_byoc.base.rewrites import is_on
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.strategies.te.prologue import Plan, Term, plan_of
+from vta_byoc.strategies.te.int8_function import is_rising, results_of, slope_of
+from vta_byoc.strategies.te.prologue import Plan, Term, plain_plan_of, plan_of
 from vta_byoc.workload.alu import OPERATIONS
-from vta_byoc.workload.workloads import ElementwiseWorkload, PoolWorkload, Step, Workload
+from vta_byoc.workload.workloads import (
+    CHANNEL,
+    ElementwiseWorkload,
+    PoolWorkload,
+    Step,
+    Workload,
+)
 
 INT8_LOW, INT8_HIGH = -(1 << 7), (1 << 7) - 1
 INT32_LOW, INT32_HIGH = -(1 << 31), (1 << 31) - 1
@@ -123,6 +131,47 @@ def pooled_by(fused: Sequence[FusedConsumer]) -> tuple[int, int]:
     return rows, cols
 
 
+RISING = ("add", "shr", "shl", "max", "min")
+"""Operations whose result does not fall where their first operand rises."""
+
+
+def rises(steps: Sequence[Step]) -> bool:
+    """Whether ``steps`` never fall where their value rises, alike at all positions.
+
+    The largest result of a window is then what they make of the largest value.  No step wraps:
+    partitioning proves it.
+    """
+
+    def each(step: Step) -> bool:
+        if step.is_kept or step.is_tensor:
+            return step.op in RISING and step.operand == CHANNEL
+        return step.op in RISING or (step.op == "mul" and int(step.operand) >= 0)
+
+    return all(each(step) for step in steps)
+
+
+def pools_first(work: ConsumerWork) -> bool:
+    """Whether the operator may be computed before elementwise ones that rise: a plain maximum."""
+    return isinstance(work, PoolWorkload) and work.kind == "max" and not work.epilogue.steps
+
+
+def computed_order(fused: Sequence[FusedConsumer]) -> list[int]:
+    """The numbers of ``fused`` in the order in which they are computed.
+
+    A pool of maxima comes before the operators of one operand that rise (rewrite `pool_first`).
+    """
+    order: list[int] = []
+    for number, consumer in enumerate(fused):
+        place = len(order)
+        while is_on("pool_first") and pools_first(consumer.work) and place:
+            before = fused[order[place - 1]].work
+            if isinstance(before, PoolWorkload) or not is_rising(before):
+                break
+            place -= 1
+        order.insert(place, number)
+    return order
+
+
 def refuse_pools(fused: Sequence[FusedConsumer], producer: str) -> None:
     """VTAError where ``fused`` pool tiles that are not rows and columns, be it windows of 1x1."""
     if any(isinstance(consumer.work, PoolWorkload) for consumer in fused):
@@ -132,7 +181,7 @@ def refuse_pools(fused: Sequence[FusedConsumer], producer: str) -> None:
 def fused_plan(consumer: FusedConsumer, config: VTAConfig) -> FusedPlan:
     """How an elementwise ``consumer`` is computed; VTAError where the machine cannot."""
     assert isinstance(consumer.work, ElementwiseWorkload)
-    plan = plan_of(consumer.work, config)
+    plan = plain_plan_of(consumer.work, config)
     own, summed, other, copied = _roles(plan, consumer.operand)
     found = FusedPlan(
         before=(*scaling(own.scale), *own.steps),
@@ -143,8 +192,9 @@ def fused_plan(consumer: FusedConsumer, config: VTAConfig) -> FusedPlan:
         op=plan.op if plan.other else "add" if other else None,
         after=plan.steps,
         last=plan.first,
-        scales=plan.scales,
+        scales=plan_of(consumer.work, config).scales,
     )
+    found = _shortened(found, consumer.work)
     if any(len(term.digits) > 1 for term in found.loaded):
         wide = next(term.scale for term in found.loaded if len(term.digits) > 1)
         raise VTAError(
@@ -152,13 +202,23 @@ def fused_plan(consumer: FusedConsumer, config: VTAConfig) -> FusedPlan:
             "this machine's ALU has no MUL (CAPABILITIES.mul is false); an operator of its own "
             "adds digit by digit"
         )
-    multiplies = any(step.op == "mul" for step in (*found.before, *found.other_steps))
-    if multiplies and not config.capabilities.mul:
+    factors = [step.operand for step in (*found.before, *found.other_steps) if step.op == "mul"]
+    if factors and not config.capabilities.mul:
         raise VTAError(
-            f"its fused operand is multiplied by {own.scale}; this machine's ALU has no MUL "
+            f"its fused operand is multiplied by {factors[0]}; this machine's ALU has no MUL "
             "(CAPABILITIES.mul is false); the GEMM core multiplies what it loads"
         )
     return found
+
+
+def _shortened(plan: FusedPlan, work: ElementwiseWorkload) -> FusedPlan:
+    """``plan``, or the larger of the value and its smaller slope where that takes fewer steps."""
+    results = results_of(work) if is_on("short_chains") and plan.copied else None
+    slope = None if results is None else slope_of(results)
+    if slope is None or len(slope.steps) >= len((*plan.before, *plan.other_steps, *plan.after)):
+        return plan
+    other = Term(0, 1, slope.steps)
+    return replace(plan, before=(), other=other, op="max", after=())
 
 
 def _roles(plan: Plan, operand: int) -> tuple[Term, tuple[Term, ...], Term | None, bool]:

@@ -23,13 +23,21 @@ from tvm.ir import TensorLoad
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm_ffi import structural_map, structural_walk
 
+from vta_byoc.base.rewrites import is_on
 from vta_byoc.codegen import PRAGMA_KEY
 from vta_byoc.codegen.alu import loads_of
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.strategies.fused.consumer import FusedConsumer, FusedPlan
+from vta_byoc.strategies.fused.consumer import (
+    RISING,
+    FusedConsumer,
+    FusedPlan,
+    computed_order,
+    pools_first,
+)
 from vta_byoc.strategies.te.definition import OPERATORS
 from vta_byoc.strategies.te.prologue import Term
 from vta_byoc.strategies.te.tir_builder import sequence, serial_for
+from vta_byoc.workload.alu import operation_of
 from vta_byoc.workload.memory import ACC, INP
 from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, PoolWorkload, Step
 
@@ -128,7 +136,8 @@ class Tile:
 
     def stmt(self) -> tirx.Stmt:
         """All of them, the store of the result last."""
-        for number, stage in enumerate(self._stages):
+        for number in computed_order([stage.consumer for stage in self._stages]):
+            stage = self._stages[number]
             if stage.plan is None:
                 self._pool(f"fused{number}_", stage)
             else:
@@ -146,7 +155,12 @@ class Tile:
         """Windows of the tile become a smaller tile, on which everything goes on."""
         work = stage.consumer.work
         assert isinstance(work, PoolWorkload)
-        self._flush(f"{prefix}value", None)
+        pending, raw = self._value, self._acc
+        if is_on("pool_first") and pools_first(work) and self._rises(pending):
+            self._value = raw  # what is pending is computed of the maxima
+        else:
+            self._flush(f"{prefix}value", None)
+            pending = raw
         place, loops = list(self._store.place), list(self._store.loops)
         taps: list[dict[tirx.Var, Expr]] = [{}]
         for dim, size in zip(self._roles.position, work.kernel, strict=True):
@@ -170,9 +184,25 @@ class Tile:
         index = [loop.var for loop in loops]
         store = tirx.BufferStore(tile, value, index)
         self._add(self._nest(f"{prefix}pool", "alu", loops, store))
-        self._acc = self._value = tile[tuple(index)]
+        self._acc = tile[tuple(index)]
+        self._value = _with_loads(pending, raw, self._acc)
         self._cut()
         self._after(prefix, stage, work.epilogue.steps, 0)
+
+    def _rises(self, value: Expr) -> bool:
+        """Whether ``value`` never falls where its accumulator rises, alike at all positions."""
+        if value.same_as(self._acc):
+            return True
+        row = operation_of(value)
+        if row is None or row.name not in (*RISING, "mul"):
+            return False
+        operand = value.b
+        if isinstance(operand, tirx.IntImm):
+            return self._rises(value.a) and (row.name != "mul" or int(operand.value) >= 0)
+        moved = [self._store.place[dim] for dim in self._roles.position]
+        loops = [x.var for x in self._store.loops if any(_reads(at, x.var) for at in moved)]
+        is_channel = isinstance(operand, TensorLoad) and row.name in RISING
+        return is_channel and self._rises(value.a) and not any(_reads(operand, v) for v in loops)
 
     def _elementwise(self, prefix: str, stage: Stage, plan: FusedPlan) -> None:
         chunk = _Chunk()
@@ -337,6 +367,15 @@ def _reads(expr: Expr, var: tirx.Var) -> bool:
     found: list[tirx.Var] = []
     structural_walk(expr, (tirx.Var, found.append))
     return any(node.same_as(var) for node in found)
+
+
+def _with_loads(value: Expr, old: TensorLoad, new: TensorLoad) -> Expr:
+    """``value`` with ``new`` in place of the accumulator ``old``."""
+
+    def load(each: TensorLoad) -> TensorLoad:
+        return new if each.source.same_as(old.source) else each
+
+    return new if value.same_as(old) else structural_map(value, (TensorLoad, load))
 
 
 def _substituted(node: Node, values: Mapping[tirx.Var, Expr]) -> Node:

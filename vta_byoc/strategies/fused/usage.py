@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vta_byoc.base.rewrites import is_on
 from vta_byoc.cost.dma import alu_cost, kernel_size
 from vta_byoc.cost.search import Array, Demand, Staged
 from vta_byoc.cost.usage import MOST_SLOTS
@@ -19,12 +20,15 @@ from vta_byoc.strategies.fused.consumer import (
     FusedConsumer,
     FusedPlan,
     check_pool,
+    computed_order,
     fused_plan,
     operand_kinds,
+    pools_first,
+    rises,
 )
 from vta_byoc.strategies.fused.tile import chunk_limit
 from vta_byoc.workload.memory import ACC, INP, WGT
-from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, PoolWorkload
+from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, Epilogue, PoolWorkload, Step
 
 CONSUMER_UOPS = 2
 """About as many micro-ops has a kernel of a consumer."""
@@ -59,15 +63,40 @@ class TileSize:
 
 
 def fused_usage(
-    usage: Demand, fused: Sequence[FusedConsumer], tile: TileSize, config: VTAConfig
+    usage: Demand,
+    fused: Sequence[FusedConsumer],
+    tile: TileSize,
+    config: VTAConfig,
+    epilogue: Epilogue | None = None,
 ) -> Demand:
-    """``usage`` of the producer alone, with ``fused`` between computation and store."""
-    for consumer in fused:
+    """``usage`` of the producer alone, with ``fused`` between computation and store.
+
+    ``epilogue``: the producer's, where a pool may take its accumulators before it.
+    """
+    own = () if epilogue is None else epilogue.steps
+    waiting: Sequence[Step] = own if rises(own) else ()
+    for number in computed_order(fused):
+        consumer = fused[number]
         if isinstance(consumer.work, PoolWorkload):
+            before = waiting if is_on("pool_first") and pools_first(consumer.work) else ()
+            usage = _fewer(usage, before, consumer.work, config)
             usage, tile = _with_pool(usage, consumer, consumer.work, tile, config)
+            waiting = before
         else:
-            usage = _with_elementwise(usage, consumer, tile, config)
+            usage, waiting = _with_elementwise(usage, consumer, tile, config), ()
     return usage
+
+
+def _fewer(usage: Demand, steps: Sequence[Step], work: PoolWorkload, config: VTAConfig) -> Demand:
+    """With ``steps`` on what a pool leaves instead of all vectors."""
+    cycles, _ = alu_cost(steps, config)
+    vectors = usage.stored / config.out_elem_bytes
+    return dataclasses.replace(usage, alu=usage.alu - vectors * cycles * (1 - _kept(work)))
+
+
+def _kept(work: PoolWorkload) -> float:
+    """The share of vectors that a pool leaves."""
+    return math.prod(work.out_shape[2:]) / math.prod(work.in_shapes[0][2:])
 
 
 def _with_pool(
@@ -79,7 +108,7 @@ def _with_pool(
     rows, cols = np.maximum(1, rows // work.kernel[0]), np.maximum(1, cols // work.kernel[1])
     small = TileSize((*outer, rows, cols), tile.channels, rows * cols)
     tiles, taps, time = usage.tiles, math.prod(work.kernel), config.timing
-    kept = math.prod(work.out_shape[2:]) / math.prod(work.in_shapes[0][2:])
+    kept = _kept(work)
     vectors = usage.stored / config.out_elem_bytes * kept
     cycles, count = alu_cost(work.epilogue.steps, config)
     # cleared, the first tap added, the others joined

@@ -18,9 +18,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from vta_byoc.base.int8_digits import horner
+from vta_byoc.base.rewrites import is_on
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import Refusal, VTAError
 from vta_byoc.hw.isa import IMMEDIATE_HIGH, IMMEDIATE_LOW
+from vta_byoc.strategies.te.int8_function import bend_of, results_of
 from vta_byoc.workload.alu import OPERATIONS
 from vta_byoc.workload.workloads import ElementwiseWorkload, Step
 
@@ -99,7 +101,39 @@ class Plan:
 
 
 def plan_of(work: ElementwiseWorkload, config: VTAConfig) -> Plan:
-    """How ``work`` is computed.  A step that the machine cannot do: VTAError."""
+    """How ``work`` is computed from operands in DRAM.  A step that the machine cannot do: VTAError.
+
+    A function of one operand with a slope for each sign is summed up in one accumulator where that
+    takes fewer cycles (rewrite `short_chains`).
+    """
+    bend = None
+    if is_on("short_chains") and work.op is not None and work.operands == 1:
+        results = results_of(work)
+        bend = None if results is None else bend_of(results)
+    if bend is None:
+        return plain_plan_of(work, config)
+    head, rest = Term(0, bend.rise, bend.head_steps), Term(0, bend.factor)
+    bent = Plan(head, (rest,), steps=bend.last_steps)
+    try:
+        plain = plain_plan_of(work, config)
+    except VTAError:
+        return bent
+    return min(plain, bent, key=lambda plan: _cycles(plan, config))
+
+
+def _cycles(plan: Plan, config: VTAConfig) -> int:
+    """Cycles a vector: resets and products, then the ALU's, all steps by immediates."""
+    levels = [passes(terms) for terms in plan.sums]
+    products = sum(len(digits) for each in levels for digits in each) + len(plan.late)
+    steps = sum(len(each) - 1 for each in levels) + len(plan.steps)
+    steps += sum(len(term.steps) for term in plan.terms)
+    time, other = config.timing, plan.other is not None
+    joins = other * time.alu_tensor_cycles
+    return 1 + other + products + steps * time.alu_imm_cycles + joins
+
+
+def plain_plan_of(work: ElementwiseWorkload, config: VTAConfig) -> Plan:
+    """How ``work`` is computed step by step.  A step that the machine cannot do: VTAError."""
     terms, first = [], 0
     for prologue in work.prologues:
         terms.append(Term(prologue.operand, 1, _plain(prologue.steps), first))

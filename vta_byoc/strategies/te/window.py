@@ -16,6 +16,7 @@ from vta_byoc.strategies.te.tile_grid import Grid, Operands, staged_operand
 from vta_byoc.strategies.te.tir_builder import Expr, Load, Nests
 from vta_byoc.workload.memory import INP
 from vta_byoc.workload.packing import blocks
+from vta_byoc.workload.receptive import products_inside
 from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, Conv2dWorkload, Epilogue
 
 AXES = ("n", "c", "h", "w")
@@ -70,12 +71,8 @@ class Window:
     @property
     def share(self) -> float:
         """Share of the taps of all outputs that lie inside the input."""
-        found = 0
-        for tap in range(self.taps):
-            first = max(0, -(self.lowest(tap) // self.step))
-            last = min(self.out, (self.size - 1 - self.lowest(tap)) // self.step + 1)
-            found += max(0, last - first)
-        return found / (self.out * self.taps)
+        sizes = self.out, self.size, self.taps, self.step, self.dilation, self.before
+        return products_inside(*sizes) / (self.out * self.taps)
 
     def chunks(self) -> list[int]:
         """Numbers of taps in a step of the reduction: divisors, the last is all."""

@@ -1,0 +1,79 @@
+"""Products with padding that tiles leave out: how many there are, and when that pays."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from conv_cases import chosen_tiling, conv_case, rescale
+
+from vta_byoc.base.rewrites import without
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.sim import simulator
+from vta_byoc.hw.timing.engine import simulate
+from vta_byoc.strategies.conv.schedule import Window, windows
+from vta_byoc.strategies.conv.taps import NONE, all_products, boxes_of, skips_of
+from vta_byoc.strategies.conv.tile_space import chosen_skips
+from vta_byoc.workload.receptive import products_inside
+from vta_byoc.workload.workloads import Conv2dWorkload
+
+SIM = VTAConfig.preset("sim")
+WORK = Conv2dWorkload(1, 64, 64, 7, 7, (3, 3), padding=(1, 1, 1, 1), epilogue=rescale(8))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_boxes_cover_what_sees_the_input(seed: int) -> None:
+    """Each pair of an output and a tap once, whatever the tiles."""
+    rng = np.random.default_rng(seed)
+    taps, step, dilation, before = (int(n) for n in rng.integers((1, 1, 1, -2), (6, 4, 4, 6)))
+    out, size = (int(n) for n in rng.integers(1, 12, 2))
+    window = Window(out, size, taps, step, dilation, before)
+    inside = sum(
+        0 <= o * step + tap * dilation - before < size
+        for o, tap in itertools.product(range(out), range(taps))
+    )
+    assert products_inside(out, size, taps, step, dilation, before) == inside
+    for outs in range(1, out + 1):
+        products, boxes, kinds, different, shortest = boxes_of(window, outs, taps)
+        assert products == inside
+        assert boxes >= different >= kinds - 1
+        assert 1 <= shortest <= max(1, out)
+
+
+def test_a_tile_of_a_whole_plane_has_three_boxes_an_axis() -> None:
+    rows, _ = windows(WORK, gather=False)
+    assert boxes_of(rows, 7, 3) == (19, 3, 1, 3, 6)
+    assert all_products(WORK) == 19 * 19
+    assert skips_of(WORK)[0] == NONE
+
+
+def test_small_planes_leave_out_what_reads_padding() -> None:
+    """The very count of products inside; each program computes the same."""
+    cycles = {}
+    for off in ([], ["skip_padding"]):
+        with without(off):
+            grouping, tile = chosen_tiling(WORK, SIM)
+            case = conv_case(WORK, SIM, tile, grouping=grouping)
+            skips = chosen_skips(WORK, grouping, SIM, tile)
+        case.check(simulator.run(case.program, case.inputs).arena)
+        rows, cols = (19 if skip else 21 for skip in skips)
+        assert case.program.counters()["gemm_counter"] == 4 * 4 * rows * cols
+        assert (skips == NONE) == bool(off)
+        cycles[len(off)] = simulate(case.program).cycles
+    assert cycles[0] < 0.95 * cycles[1]
+
+
+def test_nothing_is_left_out_where_there_is_no_padding() -> None:
+    work = dataclasses.replace(WORK, padding=(0, 0, 0, 0))
+    assert skips_of(work) == [NONE]
+    wide = dataclasses.replace(WORK, padding=(0, 1, 0, 1))
+    assert skips_of(wide) == [NONE, (False, True)]
+
+
+def test_starts_of_instructions_may_cost_more_than_padding() -> None:
+    """One block of channels on a large plane: nine instructions for each that it was."""
+    work = dataclasses.replace(WORK, in_channels=16, out_channels=16, height=8, width=56)
+    grouping, tile = chosen_tiling(work, SIM)
+    assert chosen_skips(work, grouping, SIM, tile) != (True, True)

@@ -1,0 +1,70 @@
+"""The table of exact rewrites, and which of them are switched off.
+
+An exact rewrite computes the same integers in fewer cycles.  All are on.  To find a fault, one
+after the other is switched off: `BuildOptions.without_rewrites` does it for a compilation, whose
+stages run inside of `without`.  Strategies and estimates ask `is_on`; what they keep between two
+compilations has `switched_off` in its key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator, Mapping
+from contextvars import ContextVar
+
+from vta_byoc.hw.errors import VTAError
+
+REWRITES: dict[str, str] = {
+    "bias_gemm": "A bias by channel is a product of the GEMM core with a constant vector, in one "
+    "cycle a vector, or of idle lanes that the host fills, in none.",
+    "skip_padding": "Taps that read only zero padding are not multiplied: a GEMM instruction for "
+    "each rectangle of output positions that see the input.",
+    "pool_first": "The maxima of windows come before bias, shift, clamps and operators of one "
+    "operand that never fall where it rises, which then have fewer vectors to work on.",
+    "short_chains": "A function of one int8 value is computed by the fewest steps that give all "
+    "256 results.",
+    "implied_clamps": "Clamps at a producer's end are left out where the bounds of a sum that is "
+    "fused into it imply them.",
+}
+"""What each rewrite does, by name."""
+_OFF: ContextVar[tuple[str, ...]] = ContextVar("vta_byoc.base.rewrites.off", default=())
+
+
+def is_on(name: str) -> bool:
+    """Whether the rewrite `name` of the table is to be done here."""
+    assert name in REWRITES, name
+    return name not in _OFF.get()
+
+
+def switched_off() -> tuple[str, ...]:
+    """The names of the rewrites that are not to be done here, sorted."""
+    return _OFF.get()
+
+
+@contextlib.contextmanager
+def without(names: Collection[str]) -> Iterator[None]:
+    """Switch the rewrites `names` off meanwhile, besides those that are off already.
+
+    Raises:
+        VTAError: there is no such rewrite.
+    """
+    check_rewrites(names)
+    token = _OFF.set(tuple(sorted({*_OFF.get(), *names})))
+    try:
+        yield
+    finally:
+        _OFF.reset(token)
+
+
+def check_rewrites(names: Collection[str], known: Mapping[str, str] = REWRITES) -> None:
+    """Refuse a name that the table does not have.
+
+    Raises:
+        VTAError: the first of them.
+    """
+    for name in names:
+        if name not in known:
+            raise VTAError(
+                f"there is no rewrite {name!r} to switch off; known: "
+                f"{', '.join(known) or 'none'}; name one of them"
+            )

@@ -1,0 +1,125 @@
+"""Taps that read padding alone: which of them a tile's GEMM leaves out, and whether that pays.
+
+Products with zero padding add nothing.  The GEMM nest of a step may leave them out: it is then one
+instruction for each box of taps and outputs that see the input, instead of one for all of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+from tvm import tirx
+from tvm.s_tir import SBlockRealize
+from tvm_ffi import structural_walk
+
+from vta_byoc.base.rewrites import is_on
+from vta_byoc.codegen.narrowing import with_where
+from vta_byoc.cost.search import Array
+from vta_byoc.strategies.conv.schedule import Window, windows
+from vta_byoc.workload.receptive import outputs_inside, products_inside
+from vta_byoc.workload.workloads import Conv2dWorkload
+
+SKIP_PADDING = "skip_padding"
+UPDATE = "acc_update"
+"""The block of the products."""
+Skips = tuple[bool, bool]
+"""Whether products with padding are left out: above and below, left and right of the input."""
+NONE: Skips = (False, False)
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """What the GEMM nests of all tiles do along one axis, over all steps of their taps.
+
+    Attributes:
+        products: pairs of an output and a tap that are computed.
+        boxes: of taps and outputs, of all nests.
+        kinds: nests whose boxes differ.
+        different: boxes that differ.
+        shortest: outputs of the smallest box.
+    """
+
+    products: Array
+    boxes: Array
+    kinds: Array
+    different: Array
+    shortest: Array
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def boxes_of(window: Window, outs: int, taps: int) -> tuple[int, int, int, int, int]:
+    """:class:`Boxes` of tiles of ``outs`` outputs in steps of ``taps`` taps."""
+    products = total = 0
+    kinds: set[tuple[tuple[int, ...], ...]] = set()
+    for first in range(0, window.out, outs):
+        count = min(outs, window.out - first)
+        for first_tap in range(0, window.taps, taps):
+            origin = first * window.step + first_tap * window.dilation - window.before
+            seen = [
+                outputs_inside(count, window.size, window.step, origin + tap * window.dilation)
+                for tap in range(taps)
+            ]
+            products += sum(high - low for low, high in seen)
+            begins = [tap for tap in range(taps) if not tap or seen[tap] != seen[tap - 1]]
+            ends = [*begins[1:], taps]
+            boxes = [(*seen[t], t, end) for t, end in zip(begins, ends, strict=True)]
+            kind = tuple(box for box in boxes if box[0] < box[1])
+            total += len(kind)
+            kinds.add(kind)
+    different = {box for kind in kinds for box in kind}
+    shortest = min((high - low for low, high, _, _ in different), default=1)
+    return products, total, len(kinds), len(different), shortest
+
+
+def all_products(work: Conv2dWorkload) -> int:
+    """Pairs of an output position and a tap, over one plane, that some tile computes at least."""
+    if len(skips_of(work)) == 1:
+        return work.out_height * work.out_width * work.kernel[0] * work.kernel[1]
+    rows, cols = (
+        products_inside(w.out, w.size, w.taps, w.step, w.dilation, w.before)
+        for w in windows(work, gather=False)
+    )
+    return rows * cols
+
+
+def boxes_by_size(window: Window, outs: Array, taps: Array, skip: bool) -> Boxes:
+    """:class:`Boxes` of an axis for tiles of any sizes; all in one where nothing is skipped."""
+    outs, taps = np.asarray(outs), np.asarray(taps)
+    if not skip:
+        nests = -(-window.out // outs) * (window.taps // taps)
+        return Boxes(window.out * window.taps, nests, 1, 1, outs)
+    shape = np.broadcast_shapes(outs.shape, taps.shape)
+    pairs = zip(*(np.broadcast_to(a, shape).reshape(-1) for a in (outs, taps)), strict=True)
+    counts = np.array([boxes_of(window, int(o), int(t)) for o, t in pairs], float)
+    return Boxes(*(counts[:, k].reshape(shape) for k in range(5)))
+
+
+def skips_of(work: Conv2dWorkload) -> list[Skips]:
+    """What tiles may leave out; nothing first."""
+    if not is_on(SKIP_PADDING) or min(work.kernel) < 1:
+        return [NONE]
+    above, left = (any(window.bounds) for window in windows(work, gather=False))
+    rows, cols = ((False, True) if there else (False,) for there in (above, left))
+    return list(itertools.product(rows, cols))
+
+
+def without_padding(func: tirx.PrimFunc, work: Conv2dWorkload, skips: Skips) -> tirx.PrimFunc:
+    """``func``, a scheduled convolution, whose products with padding are left out."""
+    if skips == NONE:
+        return func
+    found: list[SBlockRealize] = []
+    structural_walk(func.body, (SBlockRealize, found.append))
+    (update,) = (real for real in found if str(real.block.name_hint) == UPDATE)
+    *_, h, w, _b, _o, _rc, kh, kw, _rk = update.iter_values
+    conditions = []
+    for skip, window, out, tap in zip(
+        skips, windows(work, gather=False), (h, w), (kh, kw), strict=True
+    ):
+        position = out * window.step + tap * window.dilation - window.before
+        before, behind = window.bounds
+        conditions += [position >= 0] * (skip and before)
+        conditions += [position < window.size] * (skip and behind)
+    return with_where(func, {UPDATE: tirx.all(*conditions)})
