@@ -123,7 +123,8 @@ def code_facts(
     config: VTAConfig, target: Target, dot: str, *, probe: bool = False, log: bool = False
 ) -> dict[str, object]:
     """What the code of an interpreter depends on beside its source, as :func:`kept` takes it."""
-    facts: dict[str, object] = {"machine": str(config), "target": str(target), "dot": dot}
+    machine = dataclasses.asdict(config)
+    facts: dict[str, object] = {"machine": machine, "target": str(target), "dot": dot}
     return {**facts, "lanes": _lanes(config, target, dot), "probe": probe, "log": log}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import pytest
 import tvm
 from tvm.script import tirx as T
 
-from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.config import Capabilities, VTAConfig
 from vta_byoc.hw.errors import VTAWarning
 from vta_byoc.hw.sim import interpreter, kept_code
 from vta_byoc.hw.sim.kept_code import CACHE_VARIABLE, cache_folder, kept
@@ -185,3 +186,17 @@ def test_a_kept_interpreter_computes_and_exports(folder: Path, tmp_path: Path) -
     again.export_library(str(tmp_path / "interpreter.so"))
     loaded = tvm.runtime.load_module(str(tmp_path / "interpreter.so"))
     assert interpreter.multiplies(config, loaded, probe=True)
+
+
+def test_machines_that_behave_differently_have_code_of_their_own() -> None:
+    target = unoptimized_target()
+    machines = [
+        VTAConfig(),
+        VTAConfig.preset("pynq"),
+        VTAConfig(capabilities=Capabilities(mul=False)),
+        VTAConfig(capabilities=Capabilities(shift_modulo=True)),
+        VTAConfig(capabilities=Capabilities(out_sram=True)),
+    ]
+    seen = [interpreter.seen_by_programs(machine) for machine in machines]
+    facts = [json.dumps(interpreter.code_facts(each, target, "portable")) for each in seen]
+    assert len(set(facts)) == len(machines)
