@@ -11,6 +11,7 @@ import tvm
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.sim.devices import driver as driver_of
+from vta_byoc.hw.sim.target import scope_config
 from vta_byoc.passes.fuse_tiles import Demands
 from vta_byoc.tuning.schedules import Schedules
 
@@ -24,7 +25,8 @@ class BuildOptions:
     """How a module is compiled.
 
     Attributes:
-        config: the machine.
+        config: the machine; when not given that of the target in scope, as of
+            `with tvm.target.Target("vta/pynq"):`, or the preset `sim`.
         device: "sim" (functional simulator), "tsim" (with the timing model's cycles) or "null"
             (dry run: zeros, no execution).
         target: the host's TVM target; None for this machine's CPU.
@@ -40,7 +42,7 @@ class BuildOptions:
             another machine.
     """
 
-    config: VTAConfig = field(default_factory=VTAConfig)
+    config: VTAConfig = field(default_factory=scope_config)
     device: str = "sim"
     target: tvm.target.Target | None = None
     scopes: str = ON

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from tvm import te, tirx
@@ -85,14 +85,15 @@ class Fold:
             )
 
         out = te.compute(dims(packed_shape(self.shape, config)), value, name="folded")
-        func = te.create_prim_func([x, out]).without_attr("global_symbol")
-        return func.with_attr(FOLD_ATTR, json.dumps(dataclasses.asdict(self)))
+        func = te.create_prim_func([x, out], index_dtype_override="int64")
+        return func.without_attr("global_symbol").with_attr(FOLD_ATTR, dataclasses.asdict(self))
 
     @classmethod
     def of(cls, func: tirx.PrimFunc) -> Fold:
         """The fold that :meth:`compute` wrote ``func`` for."""
-        fields = json.loads(str(func.attrs[FOLD_ATTR]))
-        return cls(**{name: tuple(values) for name, values in fields.items()})
+        fields: Mapping[str, Any] = func.attrs[FOLD_ATTR]
+        found: dict[str, Any] = {str(k): tuple(map(int, v)) for k, v in fields.items()}
+        return cls(**found)
 
 
 def folded(work: Conv2dWorkload, fold: Fold) -> Conv2dWorkload:
