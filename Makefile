@@ -60,7 +60,7 @@ clean: ## Remove everything that make, pip and the tools have written
 	find hw vta_byoc tests models benchmarks -name __pycache__ -exec rm -rf {} + 2>/dev/null || true
 
 # The stamp is newer than all that decides what is installed, or the environment is updated.
-$(READY): setup.py pyproject.toml vta_byoc/_pins.py
+$(READY): setup.py pyproject.toml vta_byoc/base/pins.py
 	@$(PYTHON) -c '$(CHECK_PYTHON)'
 	@echo "Installing into $(VENV); the first time downloads TVM and takes a minute or two."
 	$(PYTHON) -m venv $(VENV)

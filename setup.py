@@ -1,6 +1,6 @@
 """Packaging of vta_byoc: what is installed, what it needs, where TVM and the shell find it.
 
-Tool settings live in pyproject.toml. The TVM pins are written once, in `vta_byoc/_pins.py`.
+Tool settings live in pyproject.toml. The TVM pins are written once, in `vta_byoc/base/pins.py`.
 """
 
 import re
@@ -11,7 +11,7 @@ from setuptools import find_packages, setup
 
 ROOT = Path(__file__).resolve().parent
 # Read without importing the package: its import checks that TVM is installed.
-PINNED = runpy.run_path(str(ROOT / "vta_byoc" / "_pins.py"))["REQUIREMENTS"]
+PINNED = runpy.run_path(str(ROOT / "vta_byoc" / "base" / "pins.py"))["REQUIREMENTS"]
 INIT = (ROOT / "vta_byoc" / "__init__.py").read_text(encoding="utf-8")
 VERSION = re.findall(r'^__version__ = "([^"]+)"$', INIT, re.MULTILINE)[0]
 

@@ -14,7 +14,6 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ import numpy as np
 
 from vta_byoc.hw.config_values import group, refuse_unknown, want, want_text
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.html_table import html_table
 from vta_byoc.hw.isa import (
     ALU_CAPABILITIES,
     LOADABLE,
@@ -34,6 +34,7 @@ from vta_byoc.hw.isa import (
     overfull,
 )
 from vta_byoc.hw.json_object import read_object, shown
+from vta_byoc.hw.preset_files import preset_names, preset_text
 from vta_byoc.hw.timing_parameters import Timing
 
 
@@ -95,7 +96,7 @@ class FieldWidths:
                 want(f"FIELD_WIDTHS.{name}", getattr(self, name), 1, SRAM_BASE_BITS)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class VTAConfig:
     """One VTA machine.  Sizes are powers of two, given by their logarithms (bytes for buffers)."""
 
@@ -222,6 +223,26 @@ class VTAConfig:
         fields = "_f{inp}.{wgt}.{acc}.{uop}".format(**self.index_bits).replace(".", "_")
         return "b{}_k{}_u{}_i{}_w{}_a{}".format(*logs) + (fields if widths else "")
 
+    # ---------------------------------------------------------------- showing it
+    def __repr__(self) -> str:
+        return f"<VTAConfig {self.target} ({self.name}) {self.key}>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                name.upper(),
+                f"{depth:,}",
+                f"{1 << getattr(self, f'log_{name}_buff_size'):,}" if name != "out" else "",
+                str(self.index_bits.get(name, "")),
+            )
+            for name, depth in self.depths.items()
+        ]
+        return html_table(
+            f"{self.target}: {self.name}, {self.timing.clock_mhz:g} MHz",
+            ("memory", "elements", "bytes", "index bits"),
+            rows,
+        )
+
     # ---------------------------------------------------------------- legality
     def __post_init__(self) -> None:
         want_text("TARGET", self.target)
@@ -300,8 +321,7 @@ class VTAConfig:
     @classmethod
     def presets(cls) -> list[str]:
         """Names of the presets, sorted."""
-        files = resources.files(__package__).joinpath("presets").iterdir()
-        return sorted(f.name[: -len(".json")] for f in files if f.name.endswith(".json"))
+        return preset_names()
 
     @classmethod
     def preset(cls, name: str) -> VTAConfig:
@@ -311,9 +331,7 @@ class VTAConfig:
                 f"unknown preset {name!r}; known: {', '.join(cls.presets())}; "
                 "choose one or give a JSON file"
             )
-        folder = resources.files(__package__).joinpath("presets")
-        text = folder.joinpath(f"{name}.json").read_text("utf-8")
-        return cls.from_dict(json.loads(text), where=f"preset {name}")
+        return cls.from_dict(json.loads(preset_text(name)), where=f"preset {name}")
 
     def to_dict(self) -> dict[str, Any]:
         """The inverse of :meth:`from_dict`."""

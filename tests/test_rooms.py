@@ -19,7 +19,6 @@ OTHERS = ("benchmarks", "models", "tests")
 
 COMPILER = {
     "_interrupt": "",
-    "_pins": "",
     "hw": "",
     "base": "hw",
     "runtime": "hw",
@@ -41,22 +40,23 @@ COMPILER = {
     "tune": "hw ir cost codegen strategies strategy partitioning tuning passes",
     "options": "hw base tuning passes",
     "pipeline": "hw base options tuning ir partitioning partition graph_pack vdevice passes",
-    "_autoload": "ir pipeline",
+    "_autoload": "hw ir pipeline",
     "quantization": "hw base ir",
     "importers": "hw base ir quantization",
     # Sees the partition table too: a layer's factor takes the form that costs the fewest cycles.
     "quantize": "hw base ir partitioning quantization",
     "validation": "hw base runtime ir workload pipeline quantization importers",
     # Passes public names on: nothing that they are made of may import it.
-    "vta_byoc": "_interrupt _pins hw runtime pipeline importers quantize validation",
+    "vta_byoc": "_interrupt hw base runtime pipeline importers quantize validation",
     # The old flow in one call: it sees what its steps were.
     "relay": "hw base options runtime ir pipeline quantization importers quantize",
     "reports": "hw base runtime ir workload scopes strategy partitioning graph_pack vdevice passes "
     "pipeline quantization validation vta_byoc",
-    "schedule": "hw base runtime ir workload codegen partitioning passes reports",
+    "schedule": "hw base runtime ir workload codegen passes reports",
     "extend": "hw registry schedule",
     "cli": "_interrupt hw base runtime ir tuning options tune pipeline quantization importers "
     "quantize validation vta_byoc reports",
+    "__main__": "cli",
 }
 """Rooms of `vta_byoc/` from the lowest to the highest, and the lower ones that each imports.
 

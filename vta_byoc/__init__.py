@@ -19,16 +19,19 @@ Raises:
 
 from __future__ import annotations
 
+import logging
 import sys
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from vta_byoc._interrupt import install_for_script
-from vta_byoc._pins import check_pins
+from vta_byoc.base.pins import check_pins
 
 install_for_script()
 check_pins()
+# Who wants to hear of stages and decisions adds a handler (docs/how-to/notebooks-and-shell.md).
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 if TYPE_CHECKING:
     from vta_byoc.hw.config import VTAConfig

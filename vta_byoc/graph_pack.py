@@ -13,6 +13,7 @@ that only layout copies differ.
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,19 +33,21 @@ from vta_byoc.ir.bindings import (
     vars_in,
 )
 from vta_byoc.ir.legality import MARKED, PACKED
+from vta_byoc.ir.records import text_of
 from vta_byoc.ir.stage import Stage
 from vta_byoc.partitioning.composite import RESULT_ATTR, SOURCE_ATTR, composite_source, composites
 from vta_byoc.partitioning.entry import Match, Parsed, Plan
 from vta_byoc.partitioning.kept_match import match_of
 from vta_byoc.partitioning.placement import with_plans
 from vta_byoc.strategies.te.kernel import SCHEDULE_ATTR, Chosen
-from vta_byoc.strategy import STRATEGIES, Computation
+from vta_byoc.strategy import STRATEGIES, STRATEGY_ATTR, WORKLOAD_ATTR, Computation
 from vta_byoc.tuning.schedules import Schedules, chosen_for
 from vta_byoc.workload.im2col import Fold
 from vta_byoc.workload.layout import NCHW, ROWS, canonical, pack_compute, unpack_compute
 from vta_byoc.workload.packing import packed_shape
 from vta_byoc.workload.workloads import Conv2dWorkload, Shape
 
+LOG = logging.getLogger(__name__)
 PACK, UNPACK, FOLD = "vta_pack", "vta_unpack", "vta_fold"
 RESHAPES = frozenset(f"relax.{op}" for op in ("reshape", "flatten", "squeeze", "expand_dims"))
 """Operators that keep the row-major order of their operand."""
@@ -246,6 +249,7 @@ class _Packer:
         computation = self._scheduled(plan, source, result_name)
         strategy, schedule = computation.strategy, computation.schedule(self._config)
         plan = dataclasses.replace(plan, cycles=self._cycles(plan, computation))
+        LOG.debug("%s: %s; %s", result_name, plan.candidate.text, computation.chosen)
         if plan.fold is not None:
             packed = [self._as_folded(operands[0], plan.fold)]
         else:
@@ -328,7 +332,7 @@ class _Packer:
 
     def _compute(self, kind: str, composite: str, compute: tirx.PrimFunc) -> relax.GlobalVar:
         """The packed compute; equal workloads of one ``kind`` share one."""
-        key = f"{kind} {compute.attrs}"
+        key = f"{kind} {compute.attrs[STRATEGY_ATTR]} {text_of(compute.attrs[WORKLOAD_ATTR])}"
         return self._function(key, compute, f"{composite.replace('.', '_')}_compute")
 
 

@@ -12,6 +12,7 @@ from vta_byoc.base.rewrites import check_rewrites
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.sim.devices import driver as driver_of
+from vta_byoc.hw.sim.target import scope_config
 from vta_byoc.passes.fuse_tiles import Demands
 from vta_byoc.tuning.schedules import Schedules
 
@@ -25,7 +26,8 @@ class BuildOptions:
     """How a module is compiled.
 
     Attributes:
-        config: the machine.
+        config: the machine; when not given that of the target in scope, as of
+            `with tvm.target.Target("vta/pynq"):`, or the preset `sim`.
         device: "sim" (functional simulator), "tsim" (with the timing model's cycles) or "null"
             (dry run: zeros, no execution).
         target: the host's TVM target; None for this machine's CPU.
@@ -43,7 +45,7 @@ class BuildOptions:
             schedules of another machine.
     """
 
-    config: VTAConfig = field(default_factory=VTAConfig)
+    config: VTAConfig = field(default_factory=scope_config)
     device: str = "sim"
     target: tvm.target.Target | None = None
     scopes: str = ON

@@ -13,9 +13,8 @@ from tvm import relax
 from vta_byoc.base.rewrites import without
 from vta_byoc.graph_pack import GRAPH_PACK, graph_pack
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.sim.devices import driver as driver_of
-from vta_byoc.hw.sim.target import exact_target, native_target
+from vta_byoc.hw.sim.target import exact_target, native_target, scope_host
 from vta_byoc.ir.float_modules import TELL_OF_FLOATS, tell_of_floats
 from vta_byoc.ir.host_loops import TIR_PIPELINE
 from vta_byoc.ir.legality import INTEGER, LOWERED, PACKED, REGIONS, VM
@@ -24,9 +23,16 @@ from vta_byoc.ir.stage import Stage, checked_forms
 from vta_byoc.options import DRAM_ONLY, OFF, ON, SCOPE_MODES, BuildOptions, build_options
 from vta_byoc.partition import MARK, mark
 from vta_byoc.partitioning.composite import PLACEMENT_ATTR
-from vta_byoc.partitioning.placement import Placement, placements
-from vta_byoc.passes.fuse_tiles import FUSE_TILES, Demands, Sharing, fuse_tiles, sharing_record
-from vta_byoc.passes.lower_regions import LOWER_REGIONS, LoweredRegions, lower_regions
+from vta_byoc.partitioning.placement import placements
+from vta_byoc.passes.compiled import Compiled
+from vta_byoc.passes.fuse_tiles import FUSE_TILES, Demands, fuse_tiles, sharing_record
+from vta_byoc.passes.lower_regions import (
+    LINK_DRIVER,
+    LOWER_REGIONS,
+    LoweredRegions,
+    link_driver,
+    lower_regions,
+)
 from vta_byoc.passes.own_kernels import (
     LOWER_KERNELS,
     PLACE_KERNELS,
@@ -96,17 +102,9 @@ def _of_tvm(stage: Stage, make: Callable[[], tvm.transform.Pass]) -> Planned:
     return Planned(stage, lambda _options, _record: run)
 
 
-def _lowering(options: BuildOptions, record: LoweredRegions) -> tvm.transform.Pass:
-    return lower_regions(options.config, driver_of(options.device), _host(options), record)
-
-
-def _lowering_kernels(options: BuildOptions, record: LoweredRegions) -> tvm.transform.Pass:
-    return lower_kernels(options.config, driver_of(options.device), _host(options), record)
-
-
-def _host(options: BuildOptions) -> tvm.target.Target:
-    """The target of the driver: the build's, or the one in scope, or this machine's."""
-    return options.target or tvm.target.Target.current(allow_none=True) or native_target()
+def _linking(options: BuildOptions, _record: LoweredRegions) -> tvm.transform.Pass:
+    target = options.target or scope_host()
+    return link_driver(options.config, driver_of(options.device), target)
 
 
 def _schedules_met(options: BuildOptions) -> tvm.transform.Pass:
@@ -149,9 +147,9 @@ PARTITION: tuple[Planned, ...] = (
 )
 """Integer dialect to regions whose tensors have their place."""
 BUILD: tuple[Planned, ...] = (
-    Planned(LOWER_REGIONS, _lowering),
+    Planned(LOWER_REGIONS, lambda options, record: lower_regions(options.config, record)),
     # Before the CPU's operators are fused: a kernel would be fused into its neighbours.
-    Planned(LOWER_KERNELS, _lowering_kernels),
+    Planned(LOWER_KERNELS, lambda options, record: lower_kernels(options.config, record)),
     _of_tvm(
         Stage("FuseHost", LOWERED, LOWERED, "turns the CPU's operators into fused loops"),
         lambda: relax.get_pipeline("zero"),
@@ -160,6 +158,8 @@ BUILD: tuple[Planned, ...] = (
         Stage("BuildHost", LOWERED, VM, "plans memory and calls for the Relax VM"),
         lambda: relax.get_pipeline("default_build"),
     ),
+    # Last: machine code has no text.
+    Planned(LINK_DRIVER, _linking),
 )
 """Regions to what the Relax VM runs; a module that is partitioned already begins here."""
 STAGES = PARTITION + BUILD
@@ -325,22 +325,6 @@ def _pipeline(options: BuildOptions, record: LoweredRegions) -> tvm.transform.Pa
             return tvm.transform.Sequential(_passes(stages, options, record))(mod)
 
     return run
-
-
-@dataclass
-class Compiled:
-    """An executable with what was compiled into it.
-
-    ``programs`` are the regions' programs by name, in the order of their numbers; ``sharing``
-    says which tensors stay on chip.
-    """
-
-    exe: Any
-    config: VTAConfig
-    device: str
-    programs: dict[str, Program]
-    placement: list[Placement]
-    sharing: list[Sharing]
 
 
 def compile_module(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,17 +12,19 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from vta_byoc.base.boundary import boundary
+from vta_byoc.base.progress import Progress, shown
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.sim.target import scope_config
 from vta_byoc.ir.bindings import with_main
 from vta_byoc.ir.quantization_record import CAME_INTEGER, EMPTY_RECORD, FORMS, QUANTIZATION
+from vta_byoc.ir.records import as_record
 from vta_byoc.partitioning.matcher import estimated_cycles
 from vta_byoc.quantization import equalize as equalization
 from vta_byoc.quantization import keep_float as float_names
 from vta_byoc.quantization import qdq
 from vta_byoc.quantization.bias_correction import correct_biases
 from vta_byoc.quantization.calibration.samples import (
-    Progress,
     Sample,
     default_calibration,
     load_calibration,
@@ -33,6 +36,7 @@ from vta_byoc.quantization.policy import POLICIES, Policy
 from vta_byoc.quantization.quantizer import Quantizer
 from vta_byoc.quantization.rewriter import rewritten
 
+LOG = logging.getLogger(__name__)
 __all__ = ["QUANTIZATION", "SCALES", "default_calibration", "load_calibration", "quantize"]
 
 SCALES = tuple(POLICIES)
@@ -64,7 +68,8 @@ def quantize(
             or `bias_correction` reads them again. Only a model that came quantized needs none:
             operators whose scales it does not state stay float then.
         config: the machine; the default preset when None.
-        progress: called after each sample with the samples done and their number.
+        progress: called after each sample with the samples done and their number; when None a
+            terminal and a notebook show a bar.
         scales: "pow2", "mul", or None: "mul" for a model that came quantized, else "pow2".
         per_channel: whether the weights of each output channel have a scale of their own.
         method: how ranges are chosen (`range_estimators`).
@@ -87,10 +92,24 @@ def quantize(
         chosen |= {"equalize": equalize, "bias_correction": bias_correction}
         chosen |= {"keep_float": keep_float, "rescale": rescale}
         _check_nothing_chosen(chosen)
-        return mod.with_attr(QUANTIZATION, EMPTY_RECORD)
-    policy = _policy(scales, per_channel, rescale, config or VTAConfig(), qdq.is_quantized(mod))
+        return mod.with_attr(QUANTIZATION, as_record(EMPTY_RECORD))
+    machine = config or scope_config()
+    policy = _policy(scales, per_channel, rescale, machine, qdq.is_quantized(mod))
     options = _Options(policy, method, percentile, tuple(keep_float))
     _check_samples(mod, calibration, reads_again=equalize or bias_correction)
+    with shown(progress, "calibrating") as told:
+        return _quantized(mod, calibration, options, told, equalize, bias_correction)
+
+
+def _quantized(
+    mod: tvm.IRModule,
+    calibration: Iterable[Sample] | None,
+    options: _Options,
+    progress: Progress | None,
+    equalize: bool,
+    bias_correction: bool,
+) -> tvm.IRModule:
+    """The integer module of a float or quantized one; options as of :func:`quantize`."""
     if calibration is not None and equalize:
         mod = equalization.equalize(mod, calibration, progress)
     if calibration is not None and bias_correction:
@@ -133,7 +152,8 @@ def _written(
         )
     quantizer = Quantizer(mod, {**ranges, **stated}, policy, kept, constants)
     result = with_main(mod, rewritten(quantizer))
-    return result.with_attr(QUANTIZATION, quantizer.record.to_json())
+    LOG.info("quantized: scales %s, layers: %d", policy.name, len(quantizer.record.accumulators))
+    return result.with_attr(QUANTIZATION, as_record(quantizer.record.to_json()))
 
 
 def _policy(

@@ -36,7 +36,7 @@ from vta_byoc.workload.packing import (
     pack_weight,
     unpack_activation,
 )
-from vta_byoc.workload.workloads import Workload, from_json
+from vta_byoc.workload.workloads import Workload, workload_of
 
 __all__ = [
     "DRAM_ACC",
@@ -73,7 +73,7 @@ def strategy_of(func: tirx.PrimFunc) -> tuple[Strategy, Workload]:
             f"{', '.join(STRATEGIES)}; make it with the compute of one of them"
         )
     strategy = STRATEGIES[str(func.attrs[STRATEGY_ATTR])]
-    return strategy, from_json(strategy.workload, str(func.attrs[WORKLOAD_ATTR]))
+    return strategy, workload_of(strategy.workload, func.attrs[WORKLOAD_ATTR])
 
 
 @dataclass(frozen=True)

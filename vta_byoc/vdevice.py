@@ -22,6 +22,7 @@ from vta_byoc.hw.counters import dram_elem_bytes
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.isa import MEMORY_TYPES
 from vta_byoc.ir.legality import PLACED, REGIONS
+from vta_byoc.ir.records import as_record, text_of
 from vta_byoc.ir.stage import Stage
 from vta_byoc.partitioning.region import Region, region_functions
 from vta_byoc.scopes import (
@@ -128,7 +129,7 @@ def annotate_scopes(config: VTAConfig) -> tvm.transform.Pass:
         for gv, func in region_functions(mod).items():
             decisions = scope_decisions(mod, Region.of(func), config)
             text = json.dumps([dataclasses.asdict(d) for d in decisions])
-            result.update_func(gv, func.with_attr(SCOPES_ATTR, text))
+            result.update_func(gv, func.with_attr(SCOPES_ATTR, as_record(text)))
         return result
 
     return run
@@ -139,7 +140,7 @@ def scopes_of(func: relax.Function) -> Mapping[str, Decision]:
     if func.attrs is None or SCOPES_ATTR not in func.attrs:
         raise VTAError("region has no memory scopes; run vta_byoc.vdevice.annotate_scopes first")
     decisions = {}
-    for item in json.loads(str(func.attrs[SCOPES_ATTR])):
+    for item in json.loads(text_of(func.attrs[SCOPES_ATTR])):
         demands = tuple((str(who), str(scope)) for who, scope in item.pop("demands"))
         copies = tuple(item.pop("copies"))
         decisions[item["tensor"]] = Decision(demands=demands, copies=copies, **item)

@@ -21,6 +21,7 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import count_stream, dram_elem_bytes
 from vta_byoc.hw.disassembly import disassemble
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.html_table import first_rows, html_table
 from vta_byoc.hw.isa import DRAM_ELEMENTS, ISA, Instruction, MemType, Opcode
 from vta_byoc.hw.program.arena import ARENA_ALIGN, ArenaPlan, aligned
 
@@ -73,7 +74,7 @@ class Layer:
     output: str = ""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Program:
     """A linked program.  ``insns`` (n, 2) uint64 with arena-relative addresses, ``image`` int8."""
 
@@ -225,6 +226,19 @@ class Program:
 
     def __hash__(self) -> int:
         return hash(self.digest())
+
+    def __repr__(self) -> str:
+        return (
+            f"<Program for {self.config.target} ({self.config.name}): layers: {len(self.layers)}, "
+            f"instructions: {len(self.insns):,}, arena: {self.arena_bytes:,} bytes>"
+        )
+
+    def _repr_html_(self) -> str:
+        layers = [(each.name, f"{each.end - each.begin:,}", each.output) for each in self.layers]
+        counters = [(name, f"{value:,}") for name, value in self.counters().items()]
+        return html_table(
+            repr(self)[1:-1], ("layer", "instructions", "stores"), first_rows(layers)
+        ) + html_table("counters", ("", ""), counters)
 
     def disassemble(self) -> str:
         """The whole program as text: symbols, then instructions under their layers."""

@@ -11,8 +11,12 @@ from typing import Any
 
 from tvm.target import Target, codegen
 
+from vta_byoc.hw.config import VTAConfig
+
 EXPORT_CPU = "x86-64-v3"
 X86 = ("x86_64", "amd64")
+KEY = "vta"
+"""The key of targets that are VTA machines."""
 CONTRACTED = ("-fma", "-fma4")
 """Attributes that switch off fused multiplication and addition, and with them AVX-512."""
 _CPUINFO = Path("/proc/cpuinfo")
@@ -65,6 +69,29 @@ def as_target(target: Target | Mapping[str, Any] | None) -> Target:
     if target is None:
         return native_target()
     return target if isinstance(target, Target) else Target(dict(target))
+
+
+def scope_config() -> VTAConfig:
+    """The machine of the target in scope; the preset `sim` where that is none of VTA's.
+
+    A target of VTA's has the key `vta` and the preset as its model, as those have that the tags
+    `vta/pynq` and so on name: `with tvm.target.Target("vta/pynq"):`.
+
+    Raises:
+        VTAError: no preset has the name of the target's model.
+    """
+    target = Target.current(allow_none=True)
+    if target is None or KEY not in target.keys:
+        return VTAConfig()
+    return VTAConfig.preset(str(target.attrs.get("model", "")))
+
+
+def scope_host() -> Target:
+    """The processor of the target in scope, a host of VTA's included; else this machine's."""
+    target = Target.current(allow_none=True)
+    if target is not None and KEY in target.keys:
+        target = target.host
+    return target or native_target()
 
 
 def features(target: Target) -> frozenset[str]:

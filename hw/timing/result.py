@@ -99,7 +99,7 @@ class PortRow:
     index: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TimingResult:
     """The time of one program under ``timing``.
 
@@ -120,6 +120,9 @@ class TimingResult:
     def milliseconds(self) -> float:
         """The cycles as time at the clock of the timing parameters."""
         return self.cycles / (self.timing.clock_mhz * 1000)
+
+    def __repr__(self) -> str:
+        return f"<TimingResult {self.cycles:,} cycles, {self.milliseconds:,.3f} ms>"
 
 
 def queue_time(insns: Iterable[InsnTime], total: int | None = None) -> QueueTime:

@@ -16,8 +16,8 @@ from onnx import TensorProto, helper
 from small_models import Net
 
 from vta_byoc.base.arrays import load_named
-from vta_byoc.base.printable import printable
 from vta_byoc.cli.consoles import console
+from vta_byoc.hw.printable import printable
 from vta_byoc.reports.html.page import script_json, template
 from vta_byoc.reports.tables import plain_table
 

@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 import vta_byoc
-from vta_byoc import _pins
+from vta_byoc.base import pins
 from vta_byoc.hw.errors import VTAError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -149,7 +149,7 @@ class TestWheel:
             (name,) = (n for n in archive.namelist() if n.endswith("/METADATA"))
             metadata = email.message_from_bytes(archive.read(name))
         required = {Requirement(text) for text in metadata.get_all("Requires-Dist", [])}
-        assert {Requirement(text) for text in _pins.REQUIREMENTS} <= required
+        assert {Requirement(text) for text in pins.REQUIREMENTS} <= required
         assert SpecifierSet(metadata["Requires-Python"]) == SpecifierSet(">=3.10,<3.14")
         assert metadata.get_all("Provides-Extra") == [
             *("dev", "docs", "images", "mutants", "tflite", "torch")
@@ -158,23 +158,23 @@ class TestWheel:
 
 class TestPins:
     def test_the_installed_releases_are_accepted(self) -> None:
-        _pins.check_pins()
-        assert _pins.mismatch(_pins.installed_versions()) is None
+        pins.check_pins()
+        assert pins.mismatch(pins.installed_versions()) is None
 
     @pytest.mark.parametrize("tvm", ["0.27", "0.27.0", "0.27.0.post1", "0.27.3", "0.27.1.dev0"])
     @pytest.mark.parametrize("ffi", ["0.1.14.post0", "0.1.14.post1"])
     def test_accepts(self, tvm: str, ffi: str) -> None:
-        assert _pins.mismatch({"apache-tvm": tvm, "apache-tvm-ffi": ffi}) is None
+        assert pins.mismatch({"apache-tvm": tvm, "apache-tvm-ffi": ffi}) is None
 
     @pytest.mark.parametrize("found", ["0.26.1", "0.27.dev3", "0.28.dev5", "0.28.0", "weird"])
     def test_refuses_another_tvm(self, found: str) -> None:
-        assert _pins.mismatch({**GOOD, "apache-tvm": found}) == (
+        assert pins.mismatch({**GOOD, "apache-tvm": found}) == (
             f"apache-tvm {found} is installed; vta_byoc needs apache-tvm>=0.27,<0.28; {FIX}"
         )
 
     @pytest.mark.parametrize("found", ["0.1.13", "0.1.14", "0.1.15.dev0", "0.1.15.post2", "0.2.0"])
     def test_refuses_another_ffi(self, found: str) -> None:
-        assert _pins.mismatch({**GOOD, "apache-tvm-ffi": found}) == (
+        assert pins.mismatch({**GOOD, "apache-tvm-ffi": found}) == (
             f"apache-tvm-ffi {found} is installed; "
             f"vta_byoc needs apache-tvm-ffi>=0.1.14.post0,<0.1.15; {FIX}"
         )
@@ -182,7 +182,7 @@ class TestPins:
     @pytest.mark.parametrize("versions", [{}, {**GOOD, "apache-tvm": None}])
     def test_refuses_none(self, versions: dict[str, str | None]) -> None:
         with pytest.raises(ImportError) as raised:
-            _pins.check_pins(versions)
+            pins.check_pins(versions)
         assert str(raised.value) == (
             f"apache-tvm is not installed; vta_byoc needs apache-tvm>=0.27,<0.28; {FIX}"
         )
@@ -244,7 +244,8 @@ class TestAutoload:
     ) -> None:
         assert printed[REGISTERED].splitlines() == [
             "vta_byoc._autoload",
-            "vta_byoc vta_byoc._autoload vta_byoc._interrupt vta_byoc._pins",
+            "vta_byoc vta_byoc._autoload vta_byoc._interrupt vta_byoc.base vta_byoc.base.pins "
+            "vta_byoc.hw vta_byoc.hw.preset_files",
         ]
 
     def test_twice_is_once(self, printed: dict[str, str]) -> None:

@@ -18,7 +18,8 @@ from vta_byoc.hw.trace.implementations import implementation
 from vta_byoc.partitioning.placement import VTA
 from vta_byoc.pipeline import OFF, ON, Compiled, compile_module, partition_for_vta
 from vta_byoc.reports.placement.summary import regions_of
-from vta_byoc.runtime.execute import RegionRun, profile
+from vta_byoc.runtime.execute import profile
+from vta_byoc.runtime.profile import RegionRun
 from vta_byoc.validation.bit_exact import compare_layers
 from vta_byoc.validation.divergence import compare_with_reference
 

@@ -27,7 +27,6 @@ from vta_byoc.hw.isa import (
 )
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.sim import simulator
-from vta_byoc.hw.sim.target import native_target
 from vta_byoc.hw.verify.access import Transfer
 from vta_byoc.importers.load import output_names
 from vta_byoc.ir.names import operators_of
@@ -139,7 +138,7 @@ def test_one_fold_and_one_unpack(pmod: tvm.IRModule) -> None:
 def test_device_module_computes_no_convolution(pmod: tvm.IRModule) -> None:
     passes = tvm.transform.Sequential(
         [
-            lower_regions(CONFIG, simulator.driver("sim"), native_target(), LoweredRegions()),
+            lower_regions(CONFIG, LoweredRegions()),
             relax.get_pipeline("zero"),
         ]
     )

@@ -29,6 +29,7 @@ from vta_byoc.graph_pack import pack_counts
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import count_stream
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.ir.records import text_of
 from vta_byoc.ir.reference import build_reference
 from vta_byoc.partitioning.region import Region, region_functions
 from vta_byoc.pipeline import (
@@ -207,7 +208,7 @@ def computes(run: Run) -> Counter[tuple[str, str]]:
     """How often each workload is computed, and how."""
     steps = [s for f in region_functions(run.module).values() for s in Region.of(f).steps]
     attrs = [run.module[c].attrs for step in steps for c in step.computes]
-    return Counter((str(a[STRATEGY_ATTR]), str(a[WORKLOAD_ATTR])) for a in attrs)
+    return Counter((str(a[STRATEGY_ATTR]), text_of(a[WORKLOAD_ATTR])) for a in attrs)
 
 
 def counters(run: Run) -> Counter[str]:

@@ -17,9 +17,7 @@ from vta_byoc import pipeline
 from vta_byoc.graph_pack import graph_pack
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.hw.sim.devices import driver
 from vta_byoc.hw.sim.interpreter import symbol
-from vta_byoc.hw.sim.target import native_target
 from vta_byoc.ir.legality import (
     DRIVER,
     FORMS,
@@ -348,7 +346,7 @@ def test_what_does_not_run_straight_is_refused(script: str, kind: str) -> None:
             "MergeRegions gives (`vta-byoc passes`)",
         ),
         (
-            lambda: lower_regions(CONFIG, driver("null"), native_target(), LoweredRegions()),
+            lambda: lower_regions(CONFIG, LoweredRegions()),
             REGIONS,
             f'stage LowerRegions takes PLACED: {REGION} has no attribute "vta.scopes"; PLACED has '
             f"it; {TAKE_PLACED}",

@@ -16,6 +16,7 @@ from tvm import relax
 
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.bindings import op_name
+from vta_byoc.ir.records import text_of
 from vta_byoc.quantization.dialect import DialectWriter
 from vta_byoc.quantization.linear import Operand, linear
 from vta_byoc.quantization.ops.pooling import averages
@@ -131,7 +132,7 @@ def difference(values: tuple[float, float]) -> dict[str, int]:
     qmod = quantize(g.module(x), calibration=[sample])
     data = np.float32([127, 126]).reshape(1, 2, 1, 1)
     np.testing.assert_array_equal(call(qmod, data)[0], dialect_numpy.run(qmod, data)["result"])
-    return json.loads(qmod.get_attr(QUANTIZATION))["accumulators"]["conv"]
+    return json.loads(text_of(qmod.get_attr(QUANTIZATION)))["accumulators"]["conv"]
 
 
 @pytest.mark.parametrize(
@@ -177,7 +178,7 @@ def wide_layer(inputs: int, bias: int) -> tvm.IRModule:
 
 def test_the_largest_layer_that_fits():
     qmod = wide_layer(WIDE, 1023 - 128)
-    proof = json.loads(qmod.get_attr(QUANTIZATION))["accumulators"]["wide"]
+    proof = json.loads(text_of(qmod.get_attr(QUANTIZATION)))["accumulators"]["wide"]
     assert proof == {"bound": INT32_HIGH, "shift": 8}
     for value in (-1e9, 1e9):
         x = np.full((1, WIDE, 1, 1), value, "float32")

@@ -17,6 +17,7 @@ from tvm.script import relax as R
 
 from vta_byoc.importers.load import load_model
 from vta_byoc.ir.bindings import op_name, source_name
+from vta_byoc.ir.records import text_of
 from vta_byoc.quantize import QUANTIZATION, default_calibration, quantize
 
 
@@ -36,7 +37,7 @@ def ops(mod: tvm.IRModule) -> list[tuple[str, str]]:
 
 
 def record(mod: tvm.IRModule) -> dict[str, Any]:
-    return json.loads(mod.get_attr(QUANTIZATION))
+    return json.loads(text_of(mod.get_attr(QUANTIZATION)))
 
 
 def same(got: tvm.IRModule, expected: tvm.IRModule) -> None:

@@ -17,6 +17,7 @@ from tvm import relax
 
 from vta_byoc.importers.load import load_model
 from vta_byoc.ir.bindings import static_shape
+from vta_byoc.ir.records import text_of
 from vta_byoc.quantization.linear import Operand, linear
 from vta_byoc.quantization.ops.pooling import averages
 from vta_byoc.quantization.policy import PowersOfTwo
@@ -34,7 +35,7 @@ def parts(qmod: tvm.IRModule, name: str) -> list[tuple[str, str]]:
 
 
 def record(qmod: tvm.IRModule) -> dict[str, Any]:
-    return json.loads(qmod.get_attr(QUANTIZATION))
+    return json.loads(text_of(qmod.get_attr(QUANTIZATION)))
 
 
 def integer_input(g: Graph, channels: int = 4, name: str = "conv") -> relax.Var:
@@ -331,7 +332,7 @@ def test_a_model_without_integer_operators_stays_float():
     g = Graph((1, 4))
     qmod = quantize(g.module(g.op("tanh", g.params[0])), calibration=[[np.ones((1, 4), "float32")]])
     assert [op for _, op in ops(qmod)] == ["tanh"]
-    record = json.loads(qmod.get_attr(QUANTIZATION))
+    record = json.loads(text_of(qmod.get_attr(QUANTIZATION)))
     assert record == {"tensors": {}, "accumulators": {}, "sources": {}}
 
 

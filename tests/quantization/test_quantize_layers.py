@@ -17,6 +17,7 @@ from tvm import relax
 
 from vta_byoc.importers.load import load_model
 from vta_byoc.ir.bindings import static_shape
+from vta_byoc.ir.records import text_of
 from vta_byoc.ir.reference import build_reference
 from vta_byoc.quantization.ops.anchors import transposed_taps
 from vta_byoc.quantize import QUANTIZATION, default_calibration, quantize
@@ -38,7 +39,7 @@ def check(mod: tvm.IRModule, tolerance: float = 0.05) -> tvm.IRModule:
         np.testing.assert_array_equal(got, want)
         assert np.abs(got - real).max() <= tolerance * max(np.abs(real).max(), 1)
     saturated = dialect_numpy.run(qmod, *(1e9 * array for array in inputs))
-    for layer, proof in json.loads(qmod.get_attr(QUANTIZATION))["accumulators"].items():
+    for layer, proof in json.loads(text_of(qmod.get_attr(QUANTIZATION)))["accumulators"].items():
         inside = [f"{layer}__{part}" for part in ("acc", "wide", "product", "bias", "round")]
         values = [np.int64(saturated[name]) for name in inside if name in saturated]
         assert values and max(np.abs(value).max() for value in values) <= proof["bound"]

@@ -17,6 +17,7 @@ from tvm import relax
 
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.bindings import op_name, source_name, straight_bindings
+from vta_byoc.ir.records import text_of
 from vta_byoc.quantize import QUANTIZATION, quantize
 
 MACHINES = list(machines().values())
@@ -187,7 +188,7 @@ def test_a_layer_that_calibration_never_excites():
         mod, _, inputs = network(2)
         silent = [np.zeros((1, 16, 6, 7), "float32")]
         qmod = quantize(mod, calibration=silent, **form)
-        scales = json.loads(qmod.get_attr(QUANTIZATION))["tensors"]
+        scales = json.loads(text_of(qmod.get_attr(QUANTIZATION)))["tensors"]
         assert scales["x0__int8"] == {"scale": 2.0**-7, "amax": 0.0}
         for x in (silent, inputs):
             wanted = dialect_numpy.run(qmod, *x)["result"]

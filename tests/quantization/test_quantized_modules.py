@@ -17,6 +17,7 @@ from tvm import relax
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.ir.bindings import is_constant, op_name, straight_bindings
+from vta_byoc.ir.records import text_of
 from vta_byoc.quantization.linear import Operand, linear
 from vta_byoc.quantization.requantize import requantizer
 from vta_byoc.quantization.scales import (
@@ -55,7 +56,7 @@ def lines(mod: tvm.IRModule) -> Iterator[str]:
         args = [operand(a) for a in getattr(call, "args", [call])]
         attrs = str(getattr(call, "attrs", "") or "").replace("\n", " ")
         yield f"{binding.var.name} = {op_name(call)}({', '.join(args)}) {attrs}".rstrip()
-    yield json.dumps(json.loads(mod.get_attr(QUANTIZATION)), sort_keys=True)
+    yield json.dumps(json.loads(text_of(mod.get_attr(QUANTIZATION))), sort_keys=True)
 
 
 @pytest.mark.parametrize("form", FORMS)

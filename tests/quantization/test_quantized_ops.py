@@ -14,6 +14,7 @@ from tvm import relax
 
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.bindings import op_name, straight_bindings
+from vta_byoc.ir.records import text_of
 from vta_byoc.quantize import QUANTIZATION, quantize
 
 GRAPHS, ON_VTA = 24, 5
@@ -53,7 +54,7 @@ def test_a_border_with_a_zero_point_is_a_map_of_biases():
 
 def test_scales_of_channels_are_recorded():
     mod, _ = graph("conv", 2)
-    tensors = json.loads(quantize(mod).get_attr(QUANTIZATION))["tensors"]
+    tensors = json.loads(text_of(quantize(mod).get_attr(QUANTIZATION)))["tensors"]
     weight = tensors["layer__weight"]
     assert len(weight["scales"]) > 1 and max(weight["scales"]) == weight["scale"]
 

@@ -15,6 +15,7 @@ from tvm import relax
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.bindings import op_name, straight_bindings
+from vta_byoc.ir.records import text_of
 from vta_byoc.partition import placements
 from vta_byoc.pipeline import partition_for_vta
 from vta_byoc.quantize import QUANTIZATION, quantize
@@ -84,7 +85,7 @@ def layer(
 
 def forms_and_notes(g: QuantizedGraph, **options):
     qmod = quantize(g.module(g.result), config=options.pop("config", MACHINE), **options)
-    record = json.loads(qmod.get_attr(QUANTIZATION)).get("factors", {})
+    record = json.loads(text_of(qmod.get_attr(QUANTIZATION))).get("factors", {})
     placed = [p for p in placements(partition_for_vta(qmod, MACHINE)) if p.macs]
     return {entry["form"] for entry in record.values()}, placed
 

@@ -12,6 +12,7 @@ from integer_models import IntegerNet, island_net, residual_net
 
 from vta_byoc.hw.config import Capabilities, VTAConfig
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.ir.records import text_of
 from vta_byoc.partitioning.region import Region, region_functions
 from vta_byoc.passes.lower_regions import compile_region
 from vta_byoc.pipeline import DRAM_ONLY, ON, partition_for_vta, partition_passes
@@ -88,7 +89,7 @@ def test_another_decision_moves_the_tensor() -> None:
     net = residual_net()
     mod = partition_for_vta(net.module(net.result), CONFIG)
     func = only_region(mod)
-    items = json.loads(str(func.attrs[SCOPES_ATTR]))
+    items = json.loads(text_of(func.attrs[SCOPES_ATTR]))
     for item in items:
         if item["tensor"] == "conv_a":
             item["scope"] = DRAM_WGT

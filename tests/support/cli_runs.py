@@ -45,7 +45,7 @@ def quantize_once(
     mod: tvm.IRModule, calibration: str | None, steps: Any, machine: VTAConfig | None = None
 ) -> tvm.IRModule:
     """Stands in for `commands.quantize`: most tests ask about something else."""
-    key = f"{mod.script()} {machine}"
+    key = f"{mod.script()} {machine and machine.to_dict()}"
     if calibration or key not in _DONE:
         _DONE[key] = _quantize(mod, calibration, steps, machine)
     steps.seconds.setdefault("quantize", 0.0)

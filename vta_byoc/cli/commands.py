@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from vta_byoc.base import limits
-from vta_byoc.cli import quantization, relay_options, stages
+from vta_byoc.cli import machines, quantization, relay_options, stages, verbosity
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 DEBUG = "vta_byoc.debug"
 """Key of the click context's `meta`: show tracebacks."""
-DEFAULT_CONFIG = "sim"
 CHECK_FAILED = 1
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -39,20 +38,21 @@ def _set_memory_limit(ctx: click.Context, _param: click.Parameter, gib: float | 
         ctx.with_resource(limits.memory_limit(int(gib * limits.GIB)))
 
 
-debug_option = click.option(
+_debug = click.option(
     "--debug",
     is_flag=True,
     expose_value=False,
     callback=_set_debug,
     help="Show the traceback of an error.",
 )
-config_option = click.option(
-    "--config",
-    default=DEFAULT_CONFIG,
-    metavar="PRESET|FILE",
-    help=f"The machine: a preset (see `vta-byoc configs`) or a JSON file. Default: "
-    f"{DEFAULT_CONFIG}.",
-)
+
+
+def debug_option(command: Command) -> Command:
+    """Add the options that look into a command: -v and --debug."""
+    return verbosity.verbose_option(_debug(command))
+
+
+config_option = machines.config_option
 build_option = stages.build_option
 partition_option = stages.partition_option
 calibration_option = quantization.quantization_options
@@ -138,7 +138,8 @@ def quantize_dry(
     What is wrong with the options is found out before the long work.
     """
     from vta_byoc.cli import files
-    from vta_byoc.cli.inputs import parse_shapes, read_config
+    from vta_byoc.cli.inputs import parse_shapes
+    from vta_byoc.cli.machines import read_config
     from vta_byoc.cli.progress import Steps
 
     machine, wanted, steps = read_config(config), parse_shapes(shapes), Steps()

@@ -11,7 +11,7 @@ import click
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType, RenderHook
 from rich.segment import Segment
 
-from vta_byoc.base.printable import printable
+from vta_byoc.hw.printable import printable
 
 PIPE_WIDTH = 110
 """Columns of a report that goes to a file or a pipe."""

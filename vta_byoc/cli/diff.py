@@ -12,11 +12,10 @@ import click
 from vta_byoc.cli import commands
 from vta_byoc.cli.consoles import say
 from vta_byoc.cli.program_files import is_program_file
+from vta_byoc.cli.run_program import noise
 from vta_byoc.hw.errors import VTAError
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from vta_byoc.hw.program.program import Program
     from vta_byoc.validation.divergence import Divergence
 
@@ -140,22 +139,11 @@ def _diff_files(
     second = right or (left if variant is not None else "numpy")
     return compare_runs(
         program,
-        _noise(program, seed),
+        noise(program, seed),
         implementation(left),
         implementation(second),
         variant=variant,
     )
-
-
-def _noise(program: Program, seed: int) -> dict[str, np.ndarray]:
-    """Every bit of the inputs random."""
-    import numpy as np
-
-    rng = np.random.default_rng(seed)
-    return {
-        s.name: np.frombuffer(rng.bytes(s.nbytes), s.dtype).reshape(s.shape)
-        for s in program.of_kind("input")
-    }
 
 
 # ---------------------------------------------------------------- models
@@ -170,7 +158,8 @@ def _diff_model(
     shapes: tuple[str, ...],
     calibration: str | None,
 ) -> Divergence | None:
-    from vta_byoc.cli.inputs import parse_shapes, read_arrays, read_config
+    from vta_byoc.cli.inputs import parse_shapes, read_arrays
+    from vta_byoc.cli.machines import read_config
     from vta_byoc.cli.progress import Steps
 
     machine, steps = read_config(config), Steps()

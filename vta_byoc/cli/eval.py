@@ -68,7 +68,8 @@ def evaluate(
       vta-byoc eval resnet8.onnx --data held-out.npz --against onnxruntime --limit 100
       vta-byoc eval resnet8.onnx --data held-out.npz --device reference --json
     """
-    from vta_byoc.cli.inputs import parse_shapes, read_config
+    from vta_byoc.cli.inputs import parse_shapes
+    from vta_byoc.cli.machines import read_config
     from vta_byoc.cli.progress import Steps
 
     machine, wanted, steps = read_config(config), parse_shapes(shapes), Steps()

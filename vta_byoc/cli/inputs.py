@@ -9,24 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from vta_byoc.base.arrays import read_npy
-from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.quantization.calibration.random_inputs import random_input
 from vta_byoc.reports.run.inputs import Input
 
 Shape = tuple[int, ...]
 FLOAT = "float32"
-
-
-def read_config(name: str) -> VTAConfig:
-    """A preset by name, or a JSON file."""
-    path = Path(name)
-    is_file = path.suffix or path.name != name or path.exists()
-    return VTAConfig.from_json(path) if is_file and not _is_preset(name) else VTAConfig.preset(name)
-
-
-def _is_preset(name: str) -> bool:
-    return name in VTAConfig.presets()
 
 
 def parse_shapes(values: Sequence[str]) -> dict[str, Shape]:

@@ -53,7 +53,8 @@ def compile_library(
       vta-byoc compile resnet18.onnx -o resnet18.so --config pynq --calibration images.npz
     """
     from vta_byoc.cli import files
-    from vta_byoc.cli.inputs import parse_shapes, read_config
+    from vta_byoc.cli.inputs import parse_shapes
+    from vta_byoc.cli.machines import read_config
     from vta_byoc.cli.progress import Steps, stdout_console
     from vta_byoc.reports.run.run import print_compiled
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vta_byoc.base.printable import printable
-from vta_byoc.cli import commands
+from vta_byoc.cli import commands, program_files
 from vta_byoc.cli.consoles import say
+from vta_byoc.hw.printable import printable
 
 if TYPE_CHECKING:
     from vta_byoc.hw.program.program import Program
@@ -33,18 +33,19 @@ def disasm(
     layer: str | None,
     output: str | None,
 ) -> None:
-    """Print the disassembly of every region of MODEL: symbols, then instructions by layer.
+    """Print the disassembly of MODEL, or of a program file: symbols, instructions by layer.
 
     \b
     Examples:
       vta-byoc disasm resnet18.onnx -o resnet18.txt
       vta-byoc disasm resnet18.onnx --layer layer1_0_conv1 | less
+      vta-byoc disasm region0.vta
     """
     from vta_byoc.cli import files
 
     path = None if output is None else Path(output)
-    compiled, _ = commands.compile_dry(model, config, shapes, calibration, path)
-    text = printable(_listing(compiled.programs, layer))
+    programs = program_files.load_or_compile(model, config, shapes, calibration, path)
+    text = printable(_listing(programs, layer))
     if output is None:
         say(text, nl=False)
         return

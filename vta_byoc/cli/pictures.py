@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,9 +11,12 @@ import click
 
 from vta_byoc.cli import commands
 from vta_byoc.cli.consoles import say
+from vta_byoc.cli.program_files import holds_program, load_or_compile
 
 if TYPE_CHECKING:
+    from vta_byoc.hw.program.program import Program
     from vta_byoc.pipeline import Compiled
+    from vta_byoc.reports.run.layers import ModelFacts
     from vta_byoc.reports.run.trace import Event
 
 
@@ -47,7 +51,7 @@ def report(
     calibration: str | None,
     as_json: bool,
 ) -> None:
-    """Compile MODEL (.onnx, float32), simulate its time on VTA and draw where it goes.
+    """Compile MODEL (or take a program file), simulate its time on VTA and draw where it goes.
 
     The page needs no network: it can be mailed, archived and opened anywhere.
 
@@ -56,14 +60,20 @@ def report(
       vta-byoc report resnet18.onnx -o resnet18.html --config pynq
       vta-byoc report resnet18.onnx -o resnet18.html --json > resnet18.json
     """
-    path = Path(output)
-    compiled, steps = commands.compile_dry(model, config, shapes, calibration, path, ".html")
-    with steps.step("simulate", "simulating the time"):
-        from vta_byoc.reports.run.layers import model_facts
+    from vta_byoc.cli.progress import Steps
 
-        facts = model_facts(
-            compiled.config, compiled.programs, compiled.placement, compiled.sharing
-        )
+    path = Path(output)
+    steps = Steps()
+    if holds_program(model):
+        programs = load_or_compile(model, config, shapes, calibration, path, ".html")
+        (program,) = programs.values()
+        config = program.config.target
+        with steps.step("simulate", "simulating the time"):
+            facts = _facts_of_program(program, model)
+    else:
+        compiled, steps = commands.compile_dry(model, config, shapes, calibration, path, ".html")
+        with steps.step("simulate", "simulating the time"):
+            facts = _facts(compiled)
     with steps.step("draw", f"drawing {path}"):
         from vta_byoc.reports.html.report import html_report
 
@@ -73,6 +83,22 @@ def report(
     else:
         say(f"{facts.cycles:,} cycles on VTA, {facts.milliseconds:,.3f} ms")
         say(_written(path))
+
+
+def _facts(compiled: Compiled) -> ModelFacts:
+    from vta_byoc.reports.run.layers import model_facts
+
+    return model_facts(compiled.config, compiled.programs, compiled.placement, compiled.sharing)
+
+
+def _facts_of_program(program: Program, file: str) -> ModelFacts:
+    from vta_byoc.reports.run.layers import model_facts
+    from vta_byoc.reports.run.program_placement import program_placement
+
+    path = Path(file)
+    by = f"the program file {path.name}"
+    placement = program_placement(program, "vta.program", by)
+    return model_facts(program.config, {path.stem: program}, placement)
 
 
 # ---------------------------------------------------------------- trace
@@ -93,7 +119,7 @@ def trace(
     calibration: str | None,
     layer: str | None,
 ) -> None:
-    """Compile MODEL (.onnx, float32), simulate its time on VTA and write it as a timeline.
+    """Compile MODEL (or take a program file), simulate its time, write it as a timeline.
 
     Every instruction is in it: a row for each queue and the memory port, arrows for tokens. Open it
     in the Perfetto viewer or in chrome://tracing; one microsecond there is one cycle. The times are
@@ -104,19 +130,22 @@ def trace(
       vta-byoc trace resnet18.onnx -o resnet18.json --config pynq
       vta-byoc trace resnet18.onnx -o conv1.json --layer layer1_0_conv1
     """
+    from vta_byoc.cli.progress import Steps
+
     path = Path(output)
-    compiled, steps = commands.compile_dry(model, config, shapes, calibration, path, ".json")
+    programs = load_or_compile(model, config, shapes, calibration, path, ".json")
+    steps = Steps()
     with steps.step("simulate", "simulating the time"):
-        document = _timeline(compiled, layer)
+        document = _timeline(programs, layer)
     with steps.step("write", f"writing {path}"):
         _write(path, json.dumps(document, separators=(",", ":")) + "\n")
     say(_written(path))
 
 
-def _timeline(compiled: Compiled, layer: str | None) -> Event:
+def _timeline(programs: Mapping[str, Program], layer: str | None) -> Event:
     from vta_byoc.reports.run.trace import trace_programs
     from vta_byoc.reports.run.trace_layer import trace_layer
 
     if layer is not None:
-        return trace_layer(compiled.programs, layer)
-    return trace_programs(compiled.programs)
+        return trace_layer(programs, layer)
+    return trace_programs(programs)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from vta_byoc.cli import commands
 from vta_byoc.cli.consoles import say
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from vta_byoc.hw.verify.verifier import Violation
 
 SHOWN = 20
+OF_MODELS = {"config": "--config", "shapes": "--shape", "calibration": "--calibration"}
+"""Parameters of commands that say how to compile a model, and their options."""
 
 
 def is_program_file(path: str) -> bool:
@@ -30,6 +33,46 @@ def is_program_file(path: str) -> bool:
             return file.read(len(MAGIC)) == MAGIC
     except OSError:
         return False  # what reads the model says why
+
+
+def holds_program(path: str) -> bool:
+    """Whether a command is given a program file, also one that is damaged."""
+    return is_program_file(path) or Path(path).suffix == ".vta"
+
+
+def refuse_model_options() -> None:
+    """Refuse options that say how to compile a model, for a program that is compiled already.
+
+    Raises:
+        VTAError: the first of them on the command line.
+    """
+    context = click.get_current_context()
+    for name, option in OF_MODELS.items():
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise VTAError(
+                f"{option} with a program file; it holds the machine and the compiled program; "
+                f"leave {option} out, or give the model"
+            )
+
+
+def load_or_compile(
+    file: str,
+    config: str,
+    shapes: tuple[str, ...],
+    calibration: str | None,
+    output: Path | None = None,
+    suffix: str = "",
+) -> dict[str, Program]:
+    """The programs of a program file, or of a model; options are those of `compile_dry`."""
+    from vta_byoc.cli import files
+    from vta_byoc.hw.program.file import load
+
+    if not holds_program(file):
+        return commands.compile_dry(file, config, shapes, calibration, output, suffix)[0].programs
+    refuse_model_options()
+    if output is not None:
+        files.check_writable(output, suffix)
+    return {Path(file).stem: load(file)}
 
 
 @click.command(short_help="Save the program of every region of a model.")
@@ -93,7 +136,8 @@ def verify(
     from vta_byoc.hw.program.file import load
     from vta_byoc.hw.verify.verifier import verify as violations_of
 
-    if is_program_file(file) or Path(file).suffix == ".vta":
+    if holds_program(file):
+        refuse_model_options()
         found = {file: load(file)}
     else:
         found = commands.compile_dry(file, config, shapes, calibration)[0].programs

@@ -11,8 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.status import Status
 from rich.text import Text
 
-from vta_byoc.base.printable import printable
 from vta_byoc.cli.consoles import console, stdout_console
+from vta_byoc.hw.printable import printable
 
 __all__ = ["Steps", "stdout_console"]
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from vta_byoc.cli.progress import Steps
     from vta_byoc.pipeline import Compiled
     from vta_byoc.reports.run.run import RunReport
-    from vta_byoc.runtime.execute import Profile
+    from vta_byoc.runtime.profile import Profile
     from vta_byoc.validation.bit_exact import TensorCheck
 
 
@@ -77,7 +77,7 @@ def run(
     output: str | None,
     seed: int,
 ) -> None:
-    """Import, quantize, compile and run MODEL (.onnx, float32).
+    """Import, quantize, compile and run MODEL (.onnx, float32); or run a program file (.vta).
 
     The report says what ran where, why, and what it cost.
 
@@ -86,14 +86,23 @@ def run(
       vta-byoc run resnet18.onnx --check
       vta-byoc run resnet18.onnx --config pynq --input image.npy --output logits.npz
       vta-byoc run two_inputs.onnx --input a=a.npy --input b=b.npy --json > report.json
+      vta-byoc run region0.vta --check
     """
     from vta_byoc.cli import files
-    from vta_byoc.cli.inputs import parse_shapes, read_arrays, read_config
+    from vta_byoc.cli.inputs import parse_shapes, read_arrays
+    from vta_byoc.cli.machines import read_config
+    from vta_byoc.cli.program_files import holds_program, refuse_model_options
     from vta_byoc.cli.progress import Steps
+    from vta_byoc.cli.run_program import run_program
     from vta_byoc.reports.run.run import RunReport
 
     if check and not DRIVERS[device].computes:
         raise VTAError(f'--check with --device {device}; it computes nothing; use "--device sim"')
+    if holds_program(model):
+        refuse_model_options()
+        if not run_program(model, inputs, device, check, as_json, output, seed):
+            ctx.exit(commands.CHECK_FAILED)
+        return
     machine, steps = read_config(config), Steps()
     given, wanted = read_arrays(inputs), parse_shapes(shapes)
     if output is not None:

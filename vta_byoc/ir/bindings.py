@@ -7,6 +7,7 @@ outputs in place (`emit_output` would add an alias that carries no source name).
 
 from __future__ import annotations
 
+import keyword
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -31,11 +32,14 @@ def source_name(var: relax.Var) -> str:
 
 
 def sanitized(name: str) -> str:
-    """`name` as an identifier: other characters and runs of `_` become one `_`."""
+    """`name` as an identifier: other characters and runs of `_` become one `_`.
+
+    A keyword of Python is none: TVMScript with a variable called `class` would not parse.
+    """
     clean = re.sub(r"[^0-9A-Za-z]+", "_", name).strip("_")
     if not clean:
         return "op"
-    return clean if clean[0].isalpha() else f"op_{clean}"
+    return clean if clean[0].isalpha() and not keyword.iskeyword(clean) else f"op_{clean}"
 
 
 class UniqueNames:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import tvm
 
-from vta_byoc.base.printable import printable
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.printable import printable
 from vta_byoc.ir.stage import Stage
 
 

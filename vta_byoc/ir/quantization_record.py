@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import tvm
 
 from vta_byoc.hw.errors import Refusal
+from vta_byoc.ir.records import text_of
 
 DIGITS, SHIFTS, APPROXIMATE, MULTIPLY = "digits", "shifts", "approximate", "multiply"
 FORMS = (MULTIPLY, DIGITS, SHIFTS, APPROXIMATE)
@@ -20,7 +21,7 @@ WORDS = {
 """Form -> what placement and report call it."""
 
 QUANTIZATION = "vta.quantization"
-"""Module attribute: JSON of `rewriter.Record`, which is a `QuantizationRecord`."""
+"""Module attribute: the `ir.records.as_record` of a `QuantizationRecord`."""
 
 
 CAME_INTEGER = "vta.came_integer"
@@ -63,8 +64,7 @@ class QuantizationRecord(TypedDict):
 
 def islands(mod: tvm.IRModule) -> dict[str, Refusal]:
     """Operators that quantization had to leave float, and why."""
-    record = mod.get_attr(QUANTIZATION)
-    found = {} if record is None else json.loads(record).get("islands", {})
+    found = _part(mod, "islands")
     refusals = {name: Refusal(**parts) for name, parts in found.items()}
     return {
         name: dataclasses.replace(refusal, what=f"stays float: {refusal.what}")
@@ -74,13 +74,17 @@ def islands(mod: tvm.IRModule) -> dict[str, Refusal]:
 
 def factor_forms(mod: tvm.IRModule) -> dict[str, str]:
     """Layers that need no multiplier for their factor: name -> one of `FORMS`."""
-    text = mod.get_attr(QUANTIZATION)
-    factors = json.loads(text).get("factors", {}) if text is not None else {}
-    return {name: entry["form"] for name, entry in factors.items()}
+    return {name: entry["form"] for name, entry in _part(mod, "factors").items()}
 
 
 def absorbed(mod: tvm.IRModule) -> dict[str, tuple[str, str]]:
     """Operators that quantization computes inside of another one: (its name, their kind)."""
-    record = mod.get_attr(QUANTIZATION)
-    found = {} if record is None else json.loads(record).get("absorbed", {})
+    found = _part(mod, "absorbed")
     return {name: (layer, kind) for name, (layer, kind) in found.items()}
+
+
+def _part(mod: tvm.IRModule, key: str) -> dict[str, Any]:
+    """What the record of a module has under `key`; {} where it has nothing."""
+    attribute = mod.get_attr(QUANTIZATION)
+    found: dict[str, Any] = {} if attribute is None else json.loads(text_of(attribute))
+    return found.get(key) or {}

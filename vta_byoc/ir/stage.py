@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -12,6 +14,7 @@ import tvm
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.legality import Form, check_form
 
+LOG = logging.getLogger(__name__)
 Run = Callable[[tvm.IRModule, tvm.transform.PassContext], tvm.IRModule]
 PREFIX = "vta."
 _CHECKED: ContextVar[bool] = ContextVar("vta_byoc.ir.stage.checked", default=False)
@@ -59,7 +62,9 @@ class Stage:
 
         def checked(mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
             self._check_taken(mod)
+            begin = time.perf_counter()
             result = run(mod, ctx)
+            LOG.info("stage %s: %.3f s", self.name, time.perf_counter() - begin)
             self._check_given(result)
             return result
 

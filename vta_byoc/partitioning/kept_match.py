@@ -1,7 +1,7 @@
 """The match on a marked composite: what marking found is written on the function, for packing.
 
-A composite carries the plan as JSON, with its operands as positions among the parameters, and the
-constants as tensors: both survive every pass, print and compare as any attribute does.
+A composite carries the plan as a record, with its operands as positions among the parameters, and
+the constants as tensors: both survive every pass, print and compare as any attribute does.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from vta_byoc.ir.records import as_record, text_of
 from vta_byoc.partitioning.composite import CONSTANTS_ATTR, MATCH_ATTR
 from vta_byoc.partitioning.entry import Candidate, Match, Parsed, Plan
 from vta_byoc.partitioning.table import entry_of
@@ -27,7 +28,7 @@ def match_attributes(match: Match, args: Sequence[relax.Var]) -> dict[str, Any]:
     """The attributes of a composite that is called with ``args``."""
     parsed, plan = match.parsed, match.plan
     positions = {arg: i for i, arg in enumerate(args)}
-    record = {
+    found = {
         "strategy": plan.strategy,
         "work": to_json(parsed.work),
         "planned": to_json(plan.work),
@@ -39,7 +40,7 @@ def match_attributes(match: Match, args: Sequence[relax.Var]) -> dict[str, Any]:
         "candidate": dataclasses.asdict(plan.candidate),
     }
     constants = {name: tvm.runtime.tensor(array) for name, array in parsed.constants.items()}
-    return {MATCH_ATTR: json.dumps(record), CONSTANTS_ATTR: constants}
+    return {MATCH_ATTR: as_record(json.dumps(found)), CONSTANTS_ATTR: constants}
 
 
 def _names_of(
@@ -55,16 +56,16 @@ def _names_of(
 def match_of(composite: relax.Function) -> Match:
     """The match that :func:`match_attributes` wrote; its operands are the parameters."""
     entry = entry_of(str(composite.attrs["Composite"]))
-    record: Mapping[str, Any] = json.loads(str(composite.attrs[MATCH_ATTR]))
-    strategy = str(record["strategy"])
-    work = from_json(STRATEGIES[strategy].workload, str(record["work"]))
+    found: Mapping[str, Any] = json.loads(text_of(composite.attrs[MATCH_ATTR]))
+    strategy = str(found["strategy"])
+    work = from_json(STRATEGIES[strategy].workload, str(found["work"]))
     kept = composite.attrs[CONSTANTS_ATTR]
     constants = {str(name): tensor.numpy() for name, tensor in kept.items()}
-    operands = tuple(composite.params[i] for i in record["operands"])
-    parsed = Parsed(work, operands, constants, str(record["layout"]))
-    kernels = Chosen.from_text(str(record["kernels"])).kernels
-    candidate = Candidate.from_json(record["candidate"])
-    planned = from_json(STRATEGIES[strategy].workload, str(record["planned"]))
-    arrays = {name: constants[known] for name, known in record["arrays"].items()}
-    plan = Plan(strategy, planned, arrays, kernels, float(record["cycles"]), candidate)
+    operands = tuple(composite.params[i] for i in found["operands"])
+    parsed = Parsed(work, operands, constants, str(found["layout"]))
+    kernels = Chosen.from_text(str(found["kernels"])).kernels
+    candidate = Candidate.from_json(found["candidate"])
+    planned = from_json(STRATEGIES[strategy].workload, str(found["planned"]))
+    arrays = {name: constants[known] for name, known in found["arrays"].items()}
+    plan = Plan(strategy, planned, arrays, kernels, float(found["cycles"]), candidate)
     return Match(entry, parsed, plan)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,11 +12,14 @@ from typing import Any
 import tvm
 
 from vta_byoc.hw.errors import Refusal, VTAError
+from vta_byoc.hw.html_table import first_rows, html_table
 from vta_byoc.ir.operator_work import Work
 from vta_byoc.ir.quantization_record import APPROXIMATE, WORDS, factor_forms
+from vta_byoc.ir.records import as_record, text_of
 from vta_byoc.partitioning.composite import PLACEMENT_ATTR
 from vta_byoc.partitioning.entry import Candidate, Plan
 
+LOG = logging.getLogger(__name__)
 VTA, CPU = "vta", "cpu"
 VIEW = "a view: the packed tensor stays as it is"
 
@@ -128,16 +132,44 @@ class Placement:
         return cls(**fields, why=why, computed_by=by)
 
 
-def placements(mod: tvm.IRModule) -> list[Placement]:
+class Placements(list[Placement]):
+    """The placement record of a model: a list with a short text, and a table in notebooks."""
+
+    @property
+    def summary(self) -> str:
+        """How many operators, and which share of the MACs, VTA runs."""
+        on_vta = [each for each in self if each.device == VTA]
+        total, taken = (sum(each.macs for each in self), sum(each.on_vta.macs for each in self))
+        share = f", {100 * taken / total:.1f} % of the MACs" if total else ""
+        return f"operators on VTA: {len(on_vta)} of {len(self)}{share}"
+
+    def __repr__(self) -> str:
+        return f"<Placements: {self.summary}>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (each.name, each.op, each.device, f"{each.macs:,}", f"{each.cycles:,}", each.reason)
+            for each in self
+        ]
+        titles = ("operator", "kind", "device", "MACs", "cycles", "reason")
+        return html_table(self.summary, titles, first_rows(rows))
+
+
+def placements(mod: tvm.IRModule) -> Placements:
     """The placement record of a module that :func:`vta_byoc.partition.mark` has seen."""
     if mod.attrs is None or PLACEMENT_ATTR not in mod.attrs:
         raise VTAError("module has no placement record; run partition_for_vta on it first")
-    return [Placement.from_json(r) for r in json.loads(str(mod.attrs[PLACEMENT_ATTR]))]
+    records = json.loads(text_of(mod.attrs[PLACEMENT_ATTR]))
+    return Placements(map(Placement.from_json, records))
 
 
 def with_placements(mod: tvm.IRModule, records: Iterable[Placement]) -> tvm.IRModule:
     """``mod`` with ``records`` as its placement record."""
-    return mod.with_attr(PLACEMENT_ATTR, json.dumps([record.to_json() for record in records]))
+    listed = list(records)
+    for each in listed:
+        LOG.debug("%s (%s) runs on %s: %s", each.name, each.op, each.device, each.reason)
+    text = json.dumps([each.to_json() for each in listed])
+    return mod.with_attr(PLACEMENT_ATTR, as_record(text))
 
 
 def with_plans(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.bindings import static_shape, straight_bindings, users_of
 from vta_byoc.ir.legality import PACKED
 from vta_byoc.ir.names import JOINT
+from vta_byoc.ir.records import as_record, text_of
 from vta_byoc.ir.stage import Stage
 from vta_byoc.partitioning.composite import SOURCE_ATTR, composites
 from vta_byoc.partitioning.region import chosen_of, computes_of
@@ -36,6 +38,7 @@ from vta_byoc.tuning.schedules import Schedules, chosen_for
 from vta_byoc.workload.memory import ACC, DRAM_INP
 from vta_byoc.workload.workloads import ElementwiseWorkload, PoolWorkload
 
+LOG = logging.getLogger(__name__)
 SHARING_ATTR = "vta.sharing"
 SHARED = "fused into its producer: stays on chip"
 HINTED = "demanded on chip"
@@ -98,8 +101,9 @@ def fuse_tiles(
 
 def sharing_record(mod: tvm.IRModule) -> list[Sharing]:
     """What `fuse_tiles` decided, in order of the consumers; empty before it has run."""
-    text = mod.get_attr(SHARING_ATTR)
-    return [] if text is None else [Sharing(**item) for item in json.loads(str(text))]
+    attribute = mod.get_attr(SHARING_ATTR)
+    items = [] if attribute is None else json.loads(text_of(attribute))
+    return [Sharing(**item) for item in items]
 
 
 @dataclass(frozen=True)
@@ -160,8 +164,10 @@ class _Fuser:
         mod = self._mod
         if any(item.scope == ACC for item in self._record):
             mod = with_fused_composites(mod, self._nodes, self._config)
+        for item in self._record:
+            LOG.debug("%s for %s in %s: %s", item.tensor, item.consumer, item.scope, item.rule)
         text = json.dumps([dataclasses.asdict(item) for item in self._record])
-        return mod.with_attr(SHARING_ATTR, text)
+        return mod.with_attr(SHARING_ATTR, as_record(text))
 
     def _reads(self) -> dict[tuple[str, str], str]:
         """The DRAM scope in which each composite demands each result of another."""

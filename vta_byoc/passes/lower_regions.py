@@ -6,7 +6,7 @@ Each call to a region becomes a call of its program (:mod:`vta_byoc.passes.progr
 from __future__ import annotations
 
 import hashlib
-import json
+import logging
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 
@@ -22,7 +22,7 @@ from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.sim.devices import Driver
 from vta_byoc.hw.verify.verifier import check
 from vta_byoc.ir.bindings import FunctionWriter, is_constant, straight_bindings, substituted
-from vta_byoc.ir.legality import LOWERED, PLACED, REGIONS_ATTR
+from vta_byoc.ir.legality import LOWERED, PLACED, REGIONS_ATTR, VM
 from vta_byoc.ir.stage import Stage
 from vta_byoc.partitioning.region import Region, RegionCall, Step, region_calls, region_functions
 from vta_byoc.passes.program_call import ProgramCall
@@ -30,7 +30,9 @@ from vta_byoc.passes.reuse_weights import WeightRun, computation_in, weight_runs
 from vta_byoc.runtime.executable import with_signature
 from vta_byoc.vdevice import scope_align, scopes_of
 
+LOG = logging.getLogger(__name__)
 LOWER_REGIONS = Stage("LowerRegions", PLACED, LOWERED, "compiles each region to a program")
+LINK_DRIVER = Stage("LinkDriver", VM, VM, "adds the machine code of VTA's driver")
 
 
 def compile_region(
@@ -160,10 +162,8 @@ class LoweredRegions:
     programs: dict[str, Program] = field(default_factory=dict)
 
 
-def lower_regions(
-    config: VTAConfig, driver: Driver, target: tvm.target.Target, record: LoweredRegions
-) -> tvm.transform.Pass:
-    """Compile every region and replace its calls by calls of ``driver``; fills ``record``.
+def lower_regions(config: VTAConfig, record: LoweredRegions) -> tvm.transform.Pass:
+    """Compile every region and replace its calls by calls of VTA's driver; fills ``record``.
 
     The module says of itself what its ``main`` takes (:mod:`vta_byoc.runtime.executable`).
     """
@@ -180,9 +180,23 @@ def lower_regions(
         result = tvm.IRModule(kept, attrs=mod.attrs)
         result.update_func(result.get_global_var("main"), main)
         result = relax.transform.DeadCodeElimination(["main"])(relax.transform.Normalize()(result))
-        modules = [*(mod.attrs or {}).get("external_mods", []), driver.module(config, target)]
-        result = with_signature(result).with_attr("external_mods", modules)
-        return result.with_attr(REGIONS_ATTR, json.dumps(list(record.programs)))
+        return with_signature(result).with_attr(REGIONS_ATTR, list(record.programs))
+
+    return run
+
+
+def link_driver(config: VTAConfig, driver: Driver, target: tvm.target.Target) -> tvm.transform.Pass:
+    """Add the module of ``driver`` to a module that calls it.
+
+    It comes last: a module with machine code in its attributes has no text that parses back.
+    """
+
+    @LINK_DRIVER
+    def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        if REGIONS_ATTR not in mod.attrs:
+            return mod
+        modules = [*mod.attrs.get("external_mods", []), driver.module(config, target)]
+        return mod.with_attr("external_mods", modules)
 
     return run
 
@@ -217,6 +231,7 @@ class _Lowerer:
         }
         program = compile_region(self._mod, region.func, constants, self._config)
         self._record.programs[region.name] = program
+        LOG.info("%s: %r", region.name, program)
         params = dict(zip(Region.of(region.func).params, region.call.args, strict=True))
         values = {name: substituted(arg, self._env) for name, arg in params.items()}
         call = ProgramCall(self._writer.emit, program, region.name, region.number)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,7 +18,6 @@ from tvm import relax, tirx
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.program.program import Program
-from vta_byoc.hw.sim.devices import Driver
 from vta_byoc.hw.timing.engine import simulate
 from vta_byoc.ir.bindings import (
     SEPARATOR,
@@ -183,27 +181,21 @@ def _placed(record: Placement, call: KernelCall, config: VTAConfig) -> Placement
     )
 
 
-def lower_kernels(
-    config: VTAConfig, driver: Driver, target: tvm.target.Target, record: LoweredRegions
-) -> tvm.transform.Pass:
-    """Compile every call of a kernel and replace it by a call of ``driver``; fills ``record``."""
+def lower_kernels(config: VTAConfig, record: LoweredRegions) -> tvm.transform.Pass:
+    """Compile every call of a kernel and replace it by a call of the driver; fills ``record``."""
 
     @LOWER_KERNELS
     def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
         calls = {call.result: call for call in kernel_calls(mod)}
         if not calls:
             return mod
-        with_driver = REGIONS_ATTR in mod.attrs
         result = tvm.IRModule(dict(mod.functions), attrs=mod.attrs)
         main = _rewritten(mod["main"], calls, config, record)
         result.update_func(result.get_global_var("main"), main)
         result = relax.transform.DeadCodeElimination(["main", SIGNATURE])(
             relax.transform.Normalize()(result)
         )
-        if not with_driver:
-            modules = [*mod.attrs.get("external_mods", []), driver.module(config, target)]
-            result = result.with_attr("external_mods", modules)
-        return result.with_attr(REGIONS_ATTR, json.dumps(list(record.programs)))
+        return result.with_attr(REGIONS_ATTR, list(record.programs))
 
     return run
 

@@ -19,6 +19,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from vta_byoc.base.progress import Progress
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.bindings import (
     SEPARATOR,
@@ -33,7 +34,8 @@ from vta_byoc.ir.bindings import (
 from vta_byoc.ir.clamps import interval_of
 from vta_byoc.ir.observe import Observer
 from vta_byoc.ir.quantization_record import QUANTIZATION
-from vta_byoc.quantization.calibration.samples import Progress, Sample, checked_samples
+from vta_byoc.ir.records import text_of
+from vta_byoc.quantization.calibration.samples import Sample, checked_samples
 from vta_byoc.quantization.float_layers import FloatLayer, float_layers, only_user, with_constants
 
 Quantize = Callable[[tvm.IRModule], tvm.IRModule]
@@ -228,7 +230,7 @@ def twins(mod: tvm.IRModule, qmod: tvm.IRModule) -> dict[relax.Var, Twin]:
     whose result only moves to become the source's (a mean, reshaped) stands there with the moved
     tensor.
     """
-    record = json.loads(qmod.attrs[QUANTIZATION])
+    record = json.loads(text_of(qmod.attrs[QUANTIZATION]))
     named: dict[str, list[relax.Var]] = {sanitized(p.name): [p] for p in mod["main"].params}
     for binding in straight_bindings(mod["main"]):
         named.setdefault(source_name(binding.var), []).append(binding.var)

@@ -29,10 +29,11 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from vta_byoc.base.progress import Progress
 from vta_byoc.ir.bindings import op_name, users_of
 from vta_byoc.ir.clamps import interval_of
 from vta_byoc.ir.observe import Observer
-from vta_byoc.quantization.calibration.samples import Progress, Sample, checked_samples
+from vta_byoc.quantization.calibration.samples import Sample, checked_samples
 from vta_byoc.quantization.float_layers import (
     FloatLayer,
     Users,

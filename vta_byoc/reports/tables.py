@@ -1,9 +1,9 @@
-"""Parts of what is printed: plain tables, aligned lines, numbered notes, numbers with units."""
+"""Parts of what is printed: plain tables, aligned lines, numbered notes."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from rich import box
@@ -11,12 +11,42 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from vta_byoc.hw.printable import printable
+
+WIDTH = 132
+"""Columns of a table that is printed outside of a terminal."""
+
 
 def plain_table() -> Table:
     """A table without frame: a line below the head, one space between columns."""
     return Table(
         box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), header_style="bold"
     )
+
+
+def text_of(table: Table, *lines: str) -> str:
+    """A table and ``lines`` below it as plain text."""
+    console = Console(width=WIDTH, no_color=True, highlight=False)
+    with console.capture() as capture:
+        console.print(table)
+    rows = [line.rstrip() for line in capture.get().splitlines()]
+    return "\n".join([*rows, *map(printable, lines)]) + "\n"
+
+
+def text_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """A plain table; columns whose cells are numbers are set to the right."""
+    listed = [[printable(cell) for cell in row] for row in rows]
+    table = plain_table()
+    for number, title in enumerate(columns):
+        cells = [row[number] for row in listed]
+        table.add_column(title, justify="right" if _numeric(cells) else "left")
+    for row in listed:
+        table.add_row(*row)
+    return table
+
+
+def _numeric(cells: Sequence[str]) -> bool:
+    return all(not cell or cell[0].isdigit() for cell in cells)
 
 
 def print_lines(lines: Iterable[tuple[str, str]], console: Console) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,50 +14,25 @@ from tvm import relax
 from vta_byoc.hw.counters import COUNTER_NAMES
 from vta_byoc.hw.sim.interpreter import REGION_ARGUMENT, SYMBOL_PREFIX
 from vta_byoc.runtime.executable import check_inputs, input_types, named_in_order, region_name
+from vta_byoc.runtime.profile import Compilation, Profile, RegionRun
+
+LOG = logging.getLogger(__name__)
 
 Inputs = Mapping[str, np.ndarray] | Sequence[np.ndarray] | np.ndarray
 
 
-@dataclass
-class RegionRun:
-    """One execution of a region: its counters and (when asked for) its arena."""
-
-    name: str
-    counters: dict[str, int]
-    arena: np.ndarray | None = None
-
-
-@dataclass
-class Profile:
-    """Outputs and counters of one run.
-
-    ``regions`` are in the order in which they ran, which need not be that of their numbers;
-    ``counters`` are the seven published counters summed over regions; byte counters are true DRAM
-    bytes.
-    """
-
-    outputs: list[np.ndarray]
-    regions: list[RegionRun] = field(default_factory=list)
-
-    @property
-    def counters(self) -> dict[str, int]:
-        """The seven published counters, summed over regions."""
-        return {n: sum(r.counters[n] for r in self.regions) for n in COUNTER_NAMES}
-
-    @property
-    def by_region(self) -> dict[str, RegionRun]:
-        """The runs by the name of their region."""
-        return {run.name: run for run in self.regions}
-
-
 def profile(
-    exe: relax.VMExecutable | tvm.runtime.Module, inputs: Inputs, *, arenas: bool = False
+    exe: relax.VMExecutable | tvm.runtime.Module | Compilation,
+    inputs: Inputs,
+    *,
+    arenas: bool = False,
 ) -> Profile:
     """Run ``main`` of an executable once and collect what its regions counted.
 
     Args:
         exe: what :func:`vta_byoc.build` returned, or a library loaded with
-            ``tvm.runtime.load_module``.
+            ``tvm.runtime.load_module``; of what ``vta_byoc.pipeline.compile_module`` returned the
+            profile has the times and the placement, too.
         inputs: one array, a sequence in the model's order, or a mapping by the names of the
             model's inputs in any order; dtypes and shapes are those of the model.
         arenas: keep a copy of each region's DRAM after it ran.  Tensors that share bytes are not
@@ -82,10 +58,18 @@ def profile(
         name = region_name(int(args[REGION_ARGUMENT]))
         runs.append(RegionRun(name, values, arena if arenas else None))
 
-    vm = relax.VirtualMachine(exe, tvm.cpu())
+    compiled = None if isinstance(exe, (relax.VMExecutable, tvm.runtime.Module)) else exe
+    vm = relax.VirtualMachine(exe if compiled is None else compiled.exe, tvm.cpu())
     arrays = _checked(vm, inputs)
     vm.set_instrument(observe)
-    return Profile(_outputs(vm, arrays), runs)
+    begin = time.perf_counter()
+    outputs = _outputs(vm, arrays)
+    LOG.info("main: %.3f s, regions that ran: %d", time.perf_counter() - begin, len(runs))
+    for run in runs:
+        LOG.debug("%s: %s", run.name, run.counters)
+    if compiled is None:
+        return Profile(outputs, runs)
+    return Profile(outputs, runs, compiled.programs, compiled.placement)
 
 
 def run_vm(vm: relax.VirtualMachine, inputs: Inputs) -> list[np.ndarray]:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tvm
@@ -15,14 +15,12 @@ from tvm import tirx
 from tvm.target import Target
 
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.html_table import html_table
 from vta_byoc.hw.program.program import Program, Symbol
 from vta_byoc.hw.sim import simulator
 from vta_byoc.hw.timing.engine import simulate
 from vta_byoc.hw.timing.result import TimingResult
 from vta_byoc.schedule.nests import ScheduleError
-
-if TYPE_CHECKING:
-    from vta_byoc.partitioning.placement import Placement
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -115,20 +113,13 @@ class Kernel:
         """Write the HTML page of docs/report.md about this kernel: cycles, traffic, roofline."""
         from vta_byoc.reports.html.report import html_report
         from vta_byoc.reports.run.layers import model_facts
+        from vta_byoc.reports.run.program_placement import program_placement
 
-        facts = model_facts(self.config, {self.name: self.program}, [self._placement()])
+        by = f"{self.name}, a schedule of the user's"
+        placement = program_placement(self.program, "vta.kernel", by)
+        facts = model_facts(self.config, {self.name: self.program}, placement)
         page = html_report(facts, self.name, self.config.target)
         Path(path).write_text(page, encoding="utf-8")
-
-    def _placement(self) -> Placement:
-        """The kernel as the one operator of a model: the work that its instructions do."""
-        from vta_byoc.partitioning.placement import VTA, Placement, Taken
-
-        counters = self.counters
-        macs = counters["gemm_counter"] * self.config.batch * self.config.block**2
-        alu_ops = counters["alu_counter"] * self.config.batch * self.config.block
-        why = Taken(kernel=f"{self.name}, a schedule of the user's")
-        return Placement(self.name, "vta.kernel", VTA, why, macs, alu_ops)
 
     # ------------------------------------------------------------ shipping it
     def module(
@@ -158,8 +149,6 @@ class Kernel:
         )
 
     def _repr_html_(self) -> str:
-        from vta_byoc.schedule.tables import html_table
-
         facts = [
             ("machine", f"{self.config.target} ({self.config.name})"),
             *(("input", f"{s.name} {s.dtype} {s.shape}") for s in self.inputs),

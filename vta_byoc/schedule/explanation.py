@@ -15,13 +15,14 @@ from vta_byoc.codegen.tensorizable import TensorizableNest
 from vta_byoc.codegen.walk import Walker
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAWarning
+from vta_byoc.hw.html_table import html_table
+from vta_byoc.reports.tables import text_of, text_table
 from vta_byoc.schedule.advice import MOVED, advice, counters_by_block
 from vta_byoc.schedule.build import kernel, statement_error
 from vta_byoc.schedule.compiled import Kernel
 from vta_byoc.schedule.elements import with_whole_elements
 from vta_byoc.schedule.nests import Nest, ScheduleError, function_of, lowered, read_nests
 from vta_byoc.schedule.reference import random_inputs, reference
-from vta_byoc.schedule.tables import html_table, text_of, text_table
 from vta_byoc.workload.memory import ACC, INP, WGT
 
 COLUMNS = (

@@ -33,7 +33,7 @@ from vta_byoc.strategies.fused.tile import Roles
 from vta_byoc.strategies.te.definition import epilogue_constants
 from vta_byoc.strategies.te.kernel import Kernel, Kernels, KernelSpace
 from vta_byoc.workload.memory import DRAM_ACC, DRAM_INP, DRAM_WGT
-from vta_byoc.workload.workloads import Conv2dWorkload, Kind, to_json
+from vta_byoc.workload.workloads import Conv2dWorkload, Kind, workload_attr
 
 STRATEGY_ATTR = "vta.strategy"
 """Of a packed PrimFunc: the name of the strategy that made it."""
@@ -155,7 +155,8 @@ class Strategy(ABC, Generic[Kind]):
         result.  It names the strategy and the workload.
         """
         private = self.definition(schedule, config).without_attr("global_symbol")
-        return private.with_attrs({STRATEGY_ATTR: self.name, WORKLOAD_ATTR: to_json(schedule.work)})
+        workload = workload_attr(schedule.work)
+        return private.with_attrs({STRATEGY_ATTR: self.name, WORKLOAD_ATTR: workload})
 
     @abstractmethod
     def definition(self, schedule: LayerSchedule[Kind], config: VTAConfig) -> tirx.PrimFunc:

@@ -17,6 +17,7 @@ from tvm import relax
 
 from vta_byoc.base.arrays import Spec
 from vta_byoc.base.json_types import JsonObject
+from vta_byoc.base.progress import Progress, shown
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.bindings import static_shape
@@ -29,7 +30,6 @@ __all__ = ["Change", "Evaluation", "Runner", "evaluate", "measure"]
 
 Runner = Callable[[Mapping[str, np.ndarray]], np.ndarray]
 """From inputs by name, in order, to scores (batch, classes, ...)."""
-Progress = Callable[[int, int], None]
 """Called after each batch with how many samples are done and how many there are."""
 REFERENCE = "reference"
 """The device that is the integer dialect on the host: the bits of "sim", and faster."""
@@ -144,7 +144,8 @@ def evaluate(
         device: "sim" compiles for VTA and simulates; "reference" computes the same bits with the
             integer dialect on the host.
         limit: at most so many samples.
-        progress: called after each batch with the samples done and their number.
+        progress: called after each batch with the samples done and their number; when None a
+            terminal and a notebook show a bar.
 
     Raises:
         VTAError: the model is no classifier, the data do not fit it, or ONNX Runtime is missing.
@@ -154,7 +155,9 @@ def evaluate(
         other = host_runner(against)
     else:
         other = onnxruntime_runner(against)
-    return measure(runner(qmod, config, device), other, samples, progress)
+    run = runner(qmod, config, device)
+    with shown(progress, "evaluating") as told:
+        return measure(run, other, samples, told)
 
 
 def measure(

@@ -15,10 +15,11 @@ import numpy as np
 import tvm
 
 from vta_byoc.base.json_types import JsonObject
+from vta_byoc.base.progress import Progress
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.observe import Observer
 from vta_byoc.quantization import qdq
-from vta_byoc.quantization.calibration.samples import Progress, Sample, checked_samples
+from vta_byoc.quantization.calibration.samples import Sample, checked_samples
 from vta_byoc.quantization.scales import INT8_HIGH, INT8_LOW
 from vta_byoc.validation.noise import EXACT_DB
 from vta_byoc.validation.tensor_pairs import Pair, real, tensor_pairs

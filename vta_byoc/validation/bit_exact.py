@@ -22,7 +22,8 @@ from vta_byoc.ir.bindings import FunctionWriter, straight_bindings, substituted,
 from vta_byoc.ir.names import POOLED
 from vta_byoc.ir.reference import build_reference
 from vta_byoc.pipeline import Compiled
-from vta_byoc.runtime.execute import Inputs, Profile, profile, run_vm
+from vta_byoc.runtime.execute import Inputs, profile, run_vm
+from vta_byoc.runtime.profile import Profile
 from vta_byoc.workload.layout import read_packed
 
 OUTPUT = "output"

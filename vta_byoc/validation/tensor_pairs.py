@@ -29,6 +29,7 @@ from vta_byoc.ir.bindings import (
     with_main,
 )
 from vta_byoc.ir.quantization_record import QUANTIZATION, QuantizationRecord
+from vta_byoc.ir.records import text_of
 from vta_byoc.quantization.bias_correction import Twin, twins
 from vta_byoc.quantization.dialect import DialectWriter
 from vta_byoc.quantization.qdq import quantize_scale
@@ -77,13 +78,13 @@ def quantization_record(qmod: tvm.IRModule) -> QuantizationRecord:
     Raises:
         VTAError: the module has none.
     """
-    text = qmod.get_attr(QUANTIZATION)
-    if text is None:
+    attribute = qmod.get_attr(QUANTIZATION)
+    if attribute is None:
         raise VTAError(
             f'the module has no attribute "{QUANTIZATION}"; tensors are paired by what quantize '
             "records there; give the result of vta_byoc.quantize"
         )
-    record: QuantizationRecord = json.loads(text)
+    record: QuantizationRecord = json.loads(text_of(attribute))
     return record
 
 

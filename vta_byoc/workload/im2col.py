@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from tvm import te, tirx
@@ -94,15 +94,18 @@ class Fold:
             return tirx.if_then_else(lane < copied, found, constant)
 
         out = te.compute(dims(packed_shape(self.shape, config)), value, name="folded")
-        func = te.create_prim_func([x, out]).without_attr("global_symbol")
-        return func.with_attr(FOLD_ATTR, json.dumps(dataclasses.asdict(self)))
+        func = te.create_prim_func([x, out], index_dtype_override="int64")
+        return func.without_attr("global_symbol").with_attr(FOLD_ATTR, dataclasses.asdict(self))
 
     @classmethod
     def of(cls, func: tirx.PrimFunc) -> Fold:
         """The fold that :meth:`compute` wrote ``func`` for."""
-        fields = json.loads(str(func.attrs[FOLD_ATTR]))
-        constants = int(fields.pop("constants"))
-        return cls(**{name: tuple(v) for name, v in fields.items()}, constants=constants)
+        fields: Mapping[str, Any] = func.attrs[FOLD_ATTR]
+        found: dict[str, Any] = {
+            str(k): int(v) if str(k) == "constants" else tuple(map(int, v))
+            for k, v in fields.items()
+        }
+        return cls(**found)
 
 
 def folded(work: Conv2dWorkload, fold: Fold) -> Conv2dWorkload:

@@ -51,6 +51,12 @@ def dims(shape: Sequence[int]) -> tuple[tirx.IntImm, ...]:
     return tuple(tirx.IntImm("int64", s) for s in shape)
 
 
+def _host_function(source: te.Tensor, out: te.Tensor) -> tirx.PrimFunc:
+    """The function of a copy; all of its indices are int64, as its text parses back."""
+    func = te.create_prim_func([source, out], index_dtype_override="int64")
+    return func.without_attr("global_symbol")
+
+
 def pack_compute(shape: Shape, config: VTAConfig) -> tirx.PrimFunc:
     """(N, C, H, W) int8 to packed, zeros in lanes that do not exist."""
     n, c, _, _ = shape
@@ -63,7 +69,7 @@ def pack_compute(shape: Shape, config: VTAConfig) -> tirx.PrimFunc:
         return tirx.if_then_else(inside, source[row, channel, y, x], tirx.const(0, "int8"))
 
     out = te.compute(dims(packed_shape(shape, config)), value, name="packed")
-    return te.create_prim_func([source, out]).without_attr("global_symbol")
+    return _host_function(source, out)
 
 
 def unpack_compute(shape: Shape, config: VTAConfig, dtype: str = "int8") -> tirx.PrimFunc:
@@ -89,4 +95,4 @@ def unpack_compute(shape: Shape, config: VTAConfig, dtype: str = "int8") -> tirx
         return word
 
     out = te.compute(dims(shape), value, name="unpacked")
-    return te.create_prim_func([source, out]).without_attr("global_symbol")
+    return _host_function(source, out)

@@ -13,7 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
+import tvm
+
 from vta_byoc.ir.chains import KEPT
+from vta_byoc.ir.records import as_record, text_of
 from vta_byoc.workload.copy_region import Box, Ints, read_box
 
 Shape = tuple[int, int, int, int]
@@ -343,6 +346,16 @@ def from_json(kind: type[Kind], text: str) -> Kind:
     names = {written: name for name, written in TEXT_NAMES.items()}
     fields = {names.get(name, name): value for name, value in json.loads(text).items()}
     return kind(**{name: _read(name, value) for name, value in fields.items()})
+
+
+def workload_attr(work: Workload) -> tvm.runtime.Tensor:
+    """A workload as the attribute of a function."""
+    return as_record(to_json(work))
+
+
+def workload_of(kind: type[Kind], attribute: object) -> Kind:
+    """The workload of class `kind` in an attribute that :func:`workload_attr` wrote."""
+    return from_json(kind, text_of(attribute))
 
 
 def _read(name: str, value: Any) -> Any:

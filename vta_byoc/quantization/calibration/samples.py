@@ -8,7 +8,7 @@ shape, batch dimension included, and its dtype; floats are finite.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import tvm
 from tvm import relax
 
 from vta_byoc.base import arrays
+from vta_byoc.base.progress import Progress
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.bindings import is_float32, source_name, static_shape, straight_bindings, vars_in
 from vta_byoc.ir.observe import Observer
@@ -24,8 +25,6 @@ from vta_byoc.quantization.calibration.random_inputs import INPUT_DTYPES, random
 from vta_byoc.quantization.calibration.range_estimators import Calibrator, Histogram
 
 Sample = np.ndarray | tuple[np.ndarray, ...] | list[np.ndarray] | Mapping[str, np.ndarray]
-Progress = Callable[[int, "int | None"], None]
-"""Called after each sample with how many are done and how many there are (None: not known)."""
 
 
 def input_shapes(mod: tvm.IRModule) -> dict[str, tuple[int, ...]]:

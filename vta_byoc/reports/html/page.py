@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import jinja2
 
 from vta_byoc.base.json_types import Json
-from vta_byoc.base.printable import printable
+from vta_byoc.hw.printable import printable
 
 
 @functools.cache

@@ -16,10 +16,11 @@ import numpy as np
 import tvm
 
 from vta_byoc.base.json_types import JsonObject
+from vta_byoc.base.progress import Progress
 from vta_byoc.ir.bindings import source_name, static_shape
 from vta_byoc.ir.observe import Observer
 from vta_byoc.quantization import qdq
-from vta_byoc.quantization.calibration.samples import Progress, Sample, checked_samples
+from vta_byoc.quantization.calibration.samples import Sample, checked_samples
 from vta_byoc.quantization.float_layers import FloatLayer, float_layers
 from vta_byoc.reports.quantization.advice import advice
 from vta_byoc.reports.quantization.operator_noise import Operator, json_value

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from vta_byoc.hw.timing.result import TimingResult
     from vta_byoc.pipeline import Compiled
     from vta_byoc.reports.run.inputs import Input
-    from vta_byoc.runtime.execute import Profile
+    from vta_byoc.runtime.profile import Profile
     from vta_byoc.validation.bit_exact import TensorCheck
 
 STEPS = ("import", "quantize", "compile", "run", "reference")

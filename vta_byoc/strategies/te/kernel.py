@@ -8,7 +8,6 @@ stage reads it there.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -84,6 +83,34 @@ class Kernel:
         grouping = fields.get("grouping")
         return cls(choice, None if grouping is None else Grouping(**grouping))
 
+    def to_text(self) -> str:
+        """The kernel in one line that :meth:`from_text` reads, without loss."""
+        choice = self.choice
+        slots = dict(zip(MEMORIES, choice.slots, strict=True))
+        parts = [choice.variant, f"tile {_sizes(choice.tile)}", f"slots {_sizes(slots)}"]
+        parts.append(f"cycles {float(choice.cycles)!r}")
+        if self.grouping is not None:
+            parts.append(f"grouping {_sizes(dataclasses.asdict(self.grouping))}")
+        return "; ".join(parts)
+
+    @classmethod
+    def from_text(cls, text: str) -> Kernel:
+        """The kernel that :meth:`to_text` wrote."""
+        order, *parts = text.split("; ")
+        fields: dict[str, Any] = {"order": order}
+        for name, _, value in (part.partition(" ") for part in parts):
+            if name == "cycles":
+                fields["estimated_cycles"] = value
+            else:
+                pairs = (size.split("=") for size in value.split())
+                fields[name] = {axis: int(size) for axis, size in pairs}
+        return cls.from_json(fields)
+
+
+def _sizes(values: Mapping[str, int]) -> str:
+    """`n=1 co=4`."""
+    return " ".join(f"{name}={value}" for name, value in values.items())
+
 
 Kernels = tuple[Kernel, ...]
 
@@ -116,12 +143,10 @@ class Chosen:
 
     def to_text(self) -> str:
         """Canonical text, as the attribute SCHEDULE_ATTR holds it."""
-        kernels = [kernel.to_json() for kernel in self.kernels]
-        return json.dumps({"kernels": kernels, "origin": self.origin})
+        return " | ".join([self.origin, *(kernel.to_text() for kernel in self.kernels)])
 
     @classmethod
     def from_text(cls, text: str) -> Chosen:
         """What :meth:`to_text` wrote."""
-        value = json.loads(text)
-        kernels = tuple(Kernel.from_json(kernel) for kernel in value["kernels"])
-        return cls(kernels, str(value["origin"]))
+        origin, *kernels = text.split(" | ")
+        return cls(tuple(map(Kernel.from_text, kernels)), origin)
