@@ -22,7 +22,8 @@ from vta_byoc.reports.html.chart_style import DRAM_TITLES
 from vta_byoc.reports.html.charts import charts
 from vta_byoc.reports.html.report import html_report
 from vta_byoc.reports.html.roofline_chart import LABELS
-from vta_byoc.reports.run.layers import SRAMS, model_facts
+from vta_byoc.reports.run.buffers import SRAMS
+from vta_byoc.reports.run.layers import model_facts
 from vta_byoc.reports.run.trace import chrome_trace
 from vta_byoc.reports.run.trace_layer import trace_layer
 
