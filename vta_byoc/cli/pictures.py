@@ -12,7 +12,11 @@ from vta_byoc.cli import commands
 from vta_byoc.cli.consoles import say
 
 if TYPE_CHECKING:
+    import tvm
+
     from vta_byoc.pipeline import Compiled
+    from vta_byoc.reports.run.against import Numbers
+    from vta_byoc.reports.run.layers import ModelFacts
     from vta_byoc.reports.run.trace import Event
 
 
@@ -38,6 +42,12 @@ def _written(path: Path) -> str:
 @commands.shape_option
 @commands.calibration_option
 @click.option("--json", "as_json", is_flag=True, help="Print the page's numbers as one object.")
+@click.option("--csv", "table", metavar="FILE.csv", help="Write the table of layers, too.")
+@click.option(
+    "--against",
+    metavar="BEFORE.json",
+    help="What --json printed for an older compilation: say what changed since.",
+)
 @commands.debug_option
 def report(
     model: str,
@@ -46,6 +56,8 @@ def report(
     shapes: tuple[str, ...],
     calibration: str | None,
     as_json: bool,
+    table: str | None,
+    against: str | None,
 ) -> None:
     """Compile MODEL (.onnx, float32), simulate its time on VTA and draw where it goes.
 
@@ -55,24 +67,61 @@ def report(
     Examples:
       vta-byoc report resnet18.onnx -o resnet18.html --config pynq
       vta-byoc report resnet18.onnx -o resnet18.html --json > resnet18.json
+      vta-byoc report resnet18.onnx -o new.html --against resnet18.json
     """
+    from vta_byoc.cli import files
+
     path = Path(output)
-    compiled, steps = commands.compile_dry(model, config, shapes, calibration, path, ".html")
+    before = None if against is None else _before(against)
+    if table is not None:
+        files.check_writable(Path(table), ".csv")
+    qmod, machine, steps = commands.quantize_dry(model, config, shapes, calibration, path, ".html")
+    compiled = commands.compile_for(qmod, machine, "null", steps)
     with steps.step("simulate", "simulating the time"):
-        from vta_byoc.reports.run.layers import model_facts
+        from vta_byoc.reports.run.changes import changes
 
-        facts = model_facts(
-            compiled.config, compiled.programs, compiled.placement, compiled.sharing
-        )
+        facts = _facts(compiled, qmod)
+    numbers = {**facts.to_json(), "changes": [change.to_json() for change in changes(facts)]}
     with steps.step("draw", f"drawing {path}"):
+        from vta_byoc.reports.html.layers_csv import layers_csv
         from vta_byoc.reports.html.report import html_report
+        from vta_byoc.reports.run.against import compare_reports
 
-        _write(path, html_report(facts, model, config))
+        changed = None
+        if before is not None and against is not None:
+            changed = compare_reports(before, numbers, against)
+        _write(path, html_report(facts, model, config, changed))
+        if table is not None:
+            _write(Path(table), layers_csv(facts))
     if as_json:
-        say(json.dumps({"model": model, "report": output, **facts.to_json()}, indent=2))
-    else:
-        say(f"{facts.cycles:,} cycles on VTA, {facts.milliseconds:,.3f} ms")
-        say(_written(path))
+        found = {} if changed is None else {"against": changed.to_json()}
+        say(json.dumps({"model": model, "report": output, **numbers, **found}, indent=2))
+        return
+    say(f"{facts.cycles:,} cycles on VTA, {facts.milliseconds:,.3f} ms")
+    if changed is not None:
+        cycles = changed.totals[0]
+        say(f"before {cycles.before:,} cycles ({cycles.change}). {changed.first}")
+    for written in (path, *([] if table is None else [Path(table)])):
+        say(_written(written))
+
+
+def _before(path: str) -> Numbers:
+    from vta_byoc.reports.run.against import read_report
+
+    return read_report(path)
+
+
+def _facts(compiled: Compiled, qmod: tvm.IRModule) -> ModelFacts:
+    from vta_byoc.reports.run.graph import operator_edges
+    from vta_byoc.reports.run.layers import model_facts
+
+    return model_facts(
+        compiled.config,
+        compiled.programs,
+        compiled.placement,
+        compiled.sharing,
+        operator_edges(qmod),
+    )
 
 
 # ---------------------------------------------------------------- trace

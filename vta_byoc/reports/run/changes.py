@@ -12,8 +12,9 @@ from vta_byoc.hw.isa import Queue
 from vta_byoc.hw.timing.result import FETCH, FULL, PORT, STALLS, TOKEN
 from vta_byoc.ir.names import operators_of
 from vta_byoc.partitioning.placement import VTA
-from vta_byoc.passes.fuse_tiles import HINTED
+from vta_byoc.passes.fuse_tiles import HINTED, READ_BY_OTHERS
 from vta_byoc.reports.chart_text import quantity
+from vta_byoc.reports.html.chart_style import DRAM_TITLES
 from vta_byoc.reports.placement.summary import next_step, of_any_kind
 from vta_byoc.reports.run.layers import ACTIVITIES, LayerFacts, ModelFacts, shared
 
@@ -39,7 +40,9 @@ STEPS = {
     "GEMM": "channels that fill the lanes (`vta-byoc place` says how many are idle), another BLOCK",
     "ALU": "fewer elementwise steps, or a machine with a faster ALU (`alu_tensor_cycles`)",
 }
-"""What to try, by what the compute queue's cycles beyond the bound mostly go to."""
+"""What to try, by what takes the most cycles of the compute queue (`_main`)."""
+ALONE = "let one consumer alone read it"
+WHAT_IT_NEEDS = "what the reason asks for; `vta-byoc scopes` has the decision on every tensor"
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,7 @@ def _why(layer: LayerFacts, bound: int, main: str) -> str:
         return text + (
             f"DMA-bound: the compute queue waits {share} of them for the {main}, and of "
             f"{quantity(layer.dram_bytes, 'B')} from and to DRAM the most are "
-            f"{quantity(layer.dram[kind], 'B')} of {kind}"
+            f"{quantity(layer.dram[kind], 'B')} of {DRAM_TITLES[kind]}"
         )
     verb = "waits {} of them for" if main in STALLS else "spends {} of them on"
     return f"{text}the compute queue {verb.format(share)}: {main}"
@@ -126,9 +129,8 @@ def _tensors(facts: ModelFacts) -> Iterator[Change]:
                 f"not fused: stored and loaded again for {item.consumer}, {2 * item.nbytes:,} B at "
                 f"{port} B a cycle of the port; {item.rule}"
             )
-            yield Change(
-                item.tensor, 2 * item.nbytes // port, why, "let one consumer alone read it"
-            )
+            step = ALONE if item.kind == READ_BY_OTHERS else WHAT_IT_NEEDS
+            yield Change(item.tensor, 2 * item.nbytes // port, why, step)
     for item in facts.memory.met:
         if item.rule == HINTED and item.together > item.apart:
             why = (
