@@ -483,20 +483,23 @@ def test_a_report_without_operators_that_add_noise_makes_a_page() -> None:
 def test_says_whether_the_result_is_good(sqnr: float, word: str) -> None:
     assert verdict(sqnr).word == word
     op = small_report().results[0]
-    told = replace(op, measures=replace(op.measures, sqnr=sqnr))
+    told = dataclasses.replace(op, measures=dataclasses.replace(op.measures, sqnr=sqnr))
     share = 100 * 10 ** (-sqnr / 20)
     found = verdict_text(told)
     assert found.startswith(f"{sqnr:.1f} dB of the result {op.name} are {word}: its error is ")
     assert float(found.split(" % ")[0].split()[-1]) == pytest.approx(share, rel=0.1)
-    silent = replace(op, measures=replace(op.measures, sqnr=math.nan))
+    silent = dataclasses.replace(op, measures=dataclasses.replace(op.measures, sqnr=math.nan))
     assert verdict_text(silent) == f"The result {op.name} is silent."
 
 
 def test_opens_on_an_operator_with_something_to_show() -> None:
     report = small_report()
     assert report.operators[opening(report)] == report.harmful[0]
-    quiet = tuple(replace(op, harm=0.0) for op in report.operators)
-    shown = quiet[opening(replace(report, operators=quiet))]
+    quiet = tuple(dataclasses.replace(op, harm=0.0) for op in report.operators)
+    shown = quiet[opening(dataclasses.replace(report, operators=quiet))]
     assert shown.measures.levels is not None and shown.weights is not None
-    bare = tuple(replace(op, measures=replace(op.measures, levels=None)) for op in quiet)
-    assert opening(replace(report, operators=bare)) == 0
+    bare = tuple(
+        dataclasses.replace(op, measures=dataclasses.replace(op.measures, levels=None))
+        for op in quiet
+    )
+    assert opening(dataclasses.replace(report, operators=bare)) == 0
