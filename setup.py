@@ -36,7 +36,7 @@ setup(
     package_data={
         "vta_byoc": ["py.typed"],
         "vta_byoc.hw": ["presets/*.json"],
-        "vta_byoc.reports": ["templates/*.html"],
+        "vta_byoc.reports": ["templates/*"],
     },
     install_requires=[
         *PINNED,

@@ -17,7 +17,8 @@ from vta_byoc.hw.timing.result import STALLS
 from vta_byoc.partition import Placement
 from vta_byoc.partitioning.placement import Taken
 from vta_byoc.reports.html.charts import charts
-from vta_byoc.reports.run.layers import BUSY, SRAMS, model_facts, shared
+from vta_byoc.reports.run.buffers import SRAMS
+from vta_byoc.reports.run.layers import BUSY, model_facts, shared
 from vta_byoc.reports.run.trace_layer import trace_layer
 from vta_byoc.strategies.base import LayerWork
 from vta_byoc.strategies.conv.conv2d_transpose import CONV2D_TRANSPOSE

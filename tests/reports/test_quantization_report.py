@@ -25,9 +25,10 @@ from vta_byoc.quantization.float_layers import float_layers
 from vta_byoc.quantize import quantize
 from vta_byoc.reports.quantization.advice import RULES
 from vta_byoc.reports.quantization.charts import details, sqnr_chart
-from vta_byoc.reports.quantization.html import quantization_html
+from vta_byoc.reports.quantization.html import opening, quantization_html
 from vta_byoc.reports.quantization.operator_noise import Operator
 from vta_byoc.reports.quantization.report import QuantizationReport, quantization_report
+from vta_byoc.reports.quantization.text import verdict, verdict_text
 from vta_byoc.validation.noise import BINS, layer_macs, weight_measures
 from vta_byoc.validation.tensor_pairs import tensor_pairs
 
@@ -473,3 +474,32 @@ def test_a_report_without_operators_that_add_noise_makes_a_page() -> None:
     ops = tuple(dataclasses.replace(op, harm=0.0, advice=()) for op in small_report().operators)
     html = quantization_html(QuantizationReport(ops, 1, True), "x.onnx", "")
     assert "Nothing stands out" in html and "its own quantize" in html
+
+
+@pytest.mark.parametrize(
+    ("sqnr", "word"),
+    [(50.0, "good"), (30.0, "good"), (29.9, "fair"), (10.0, "poor"), (-3.0, "bad")],
+)
+def test_says_whether_the_result_is_good(sqnr: float, word: str) -> None:
+    assert verdict(sqnr).word == word
+    op = small_report().results[0]
+    told = dataclasses.replace(op, measures=dataclasses.replace(op.measures, sqnr=sqnr))
+    share = 100 * 10 ** (-sqnr / 20)
+    found = verdict_text(told)
+    assert found.startswith(f"{sqnr:.1f} dB of the result {op.name} are {word}: its error is ")
+    assert float(found.split(" % ")[0].split()[-1]) == pytest.approx(share, rel=0.1)
+    silent = dataclasses.replace(op, measures=dataclasses.replace(op.measures, sqnr=math.nan))
+    assert verdict_text(silent) == f"The result {op.name} is silent."
+
+
+def test_opens_on_an_operator_with_something_to_show() -> None:
+    report = small_report()
+    assert report.operators[opening(report)] == report.harmful[0]
+    quiet = tuple(dataclasses.replace(op, harm=0.0) for op in report.operators)
+    shown = quiet[opening(dataclasses.replace(report, operators=quiet))]
+    assert shown.measures.levels is not None and shown.weights is not None
+    bare = tuple(
+        dataclasses.replace(op, measures=dataclasses.replace(op.measures, levels=None))
+        for op in quiet
+    )
+    assert opening(dataclasses.replace(report, operators=bare)) == 0

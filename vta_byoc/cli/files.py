@@ -26,6 +26,7 @@ GIVEN = {
     "data": "the data file",
     "inputs": "the input file",
     "replaced": "the program file",
+    "against": "the older report",
 }
 """Parameters of commands that name files to read."""
 

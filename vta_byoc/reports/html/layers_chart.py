@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from vta_byoc.hw.isa import Queue
 from vta_byoc.reports.chart_text import Chart, distinct, plain, quantity, short
 from vta_byoc.reports.html.chart_style import ACTIVITY_COLORS, DRAM_COLORS, DRAM_TITLES, ticks
-from vta_byoc.reports.run.layers import ACTIVITIES, DRAM, SRAMS, LayerFacts, ModelFacts
+from vta_byoc.reports.run.buffers import SRAMS
+from vta_byoc.reports.run.layers import ACTIVITIES, DRAM, LayerFacts, ModelFacts
 
 TICK_WIDTH = 7.2
 """Pixels of a letter of a layer's name."""

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 
 import jinja2
+from markupsafe import Markup, escape
 
 from vta_byoc.base.json_types import Json
 from vta_byoc.hw.printable import printable
@@ -23,7 +24,17 @@ def template(name: str) -> jinja2.Template:
         keep_trailing_newline=True,
         finalize=_harmless,
     )
+    environment.filters["code_spans"] = code_spans
     return environment.get_template(name)
+
+
+def code_spans(text: str) -> Markup:
+    """Text as HTML, in which what stands between backticks is code."""
+    parts = [escape(printable(part)) for part in text.split("`")]
+    if len(parts) % 2 == 0:
+        return escape(printable(text))
+    pieces = [Markup("<code>{}</code>").format(p) if i % 2 else p for i, p in enumerate(parts)]
+    return Markup("").join(pieces)
 
 
 def _harmless(value: object) -> object:

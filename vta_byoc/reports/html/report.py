@@ -29,6 +29,7 @@ from vta_byoc.reports.html.chart_style import (
 from vta_byoc.reports.html.charts import charts
 from vta_byoc.reports.html.layers_chart import name_width
 from vta_byoc.reports.html.page import script_json, template
+from vta_byoc.reports.html.sections import section_data, sections, timeline_text
 from vta_byoc.reports.placement.summary import (
     alu_share,
     kind,
@@ -37,6 +38,7 @@ from vta_byoc.reports.placement.summary import (
     of_any_kind,
     remark,
 )
+from vta_byoc.reports.run.against import Comparison
 from vta_byoc.reports.run.layers import ACTIVITIES, BUSY, DRAM, LayerFacts, ModelFacts
 
 Rows = list[tuple[str, str]]
@@ -62,13 +64,16 @@ NAMED = 6
 """Operators or tensors named beside a reason."""
 
 
-def html_report(facts: ModelFacts, model: str, config: str) -> str:
+def html_report(
+    facts: ModelFacts, model: str, config: str, against: Comparison | None = None
+) -> str:
     """The page.
 
     Args:
         facts: of the compiled model.
         model: the model file; its name is the title.
         config: the preset or file that names the machine.
+        against: what changed from an older report; the page begins with it.
     """
     made = charts(facts)
     return template("report.html").render(
@@ -79,7 +84,9 @@ def html_report(facts: ModelFacts, model: str, config: str) -> str:
         version=vta_byoc.__version__,
         facts=facts,
         charts=made,
-        data_json=script_json(made),
+        data_json=script_json({"charts": made, **section_data(facts)}),
+        **sections(facts, against),
+        timeline_text=timeline_text(facts),
         name_width=name_width(facts.layers),
         plotly_js=get_plotlyjs(),
         headline=list(_headline(facts)),

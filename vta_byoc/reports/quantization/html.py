@@ -18,8 +18,10 @@ from vta_byoc.reports.quantization.text import (
     COLUMNS,
     compared_with,
     headline,
+    limits_text,
     remedy_text,
     share_text,
+    verdict_text,
 )
 
 ADVISED = 20
@@ -36,7 +38,7 @@ def quantization_html(report: QuantizationReport, model: str, options: str) -> s
     """
     harmful = [op for op in report.harmful if op.advice]
     harmful += [op for op in report.operators if op.advice and op not in harmful]
-    first = report.operators.index(report.harmful[0]) if report.harmful else 0
+    first = opening(report)
     return template("quantization.html").render(
         title=f"{PurePath(model).name}, quantized",
         model=PurePath(model).name,
@@ -45,6 +47,7 @@ def quantization_html(report: QuantizationReport, model: str, options: str) -> s
         compared_with=compared_with(report),
         version=vta_byoc.__version__,
         headline=headline(report),
+        verdicts=[*(verdict_text(op) for op in report.results), limits_text()],
         remedies=[remedy_text(remedy) for remedy in report.remedies],
         advised=[(op, share_text(op.harm)) for op in harmful[:ADVISED]],
         columns=list(COLUMNS),
@@ -62,3 +65,16 @@ def quantization_html(report: QuantizationReport, model: str, options: str) -> s
         ),
         plotly_js=get_plotlyjs(),
     )
+
+
+def opening(report: QuantizationReport) -> int:
+    """The operator that the page opens on.
+
+    It is the most harmful one that has levels to count; of a model without harm, one that has
+    weights, too, so that both histograms show something; the first where none has any.
+    """
+    counted = [op for op in report.harmful if op.measures.levels is not None]
+    rest = [op for op in report.operators if op.measures.levels is not None]
+    rest.sort(key=lambda op: op.weights is None)
+    found = [*counted, *rest]
+    return report.operators.index(found[0]) if found else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from rich.console import Console
 
@@ -21,6 +22,52 @@ def decibel_text(value: float) -> str:
     if math.isnan(value):
         return NONE
     return "exact" if math.isinf(value) else f"{value:.1f}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What an SQNR of at least ``least`` dB says about a result."""
+
+    least: float
+    word: str
+    meaning: str
+
+
+VERDICTS = (
+    Verdict(30.0, "good", "the error is at most 3 % of the signal: classes seldom change"),
+    Verdict(20.0, "fair", "3 to 10 % of the signal: check the accuracy with vta-byoc eval"),
+    Verdict(10.0, "poor", "10 to 32 % of the signal: expect other classes; try what is advised"),
+    Verdict(-math.inf, "bad", "more than 32 % of the signal: vta-byoc compare calls it divergent"),
+)
+"""The error's share of the signal is 10^(-dB / 20) of its root mean square.
+
+20 dB are a tenth of it, and 10 dB are where `compare` draws its line unless told otherwise.
+"""
+
+
+def verdict(sqnr: float) -> Verdict:
+    """Whether ``sqnr`` in dB is good for a result of the model."""
+    return next(found for found in VERDICTS if sqnr >= found.least)
+
+
+def verdict_text(op: Operator) -> str:
+    """Of a result: its SQNR, whether that is good and what it means; a sentence."""
+    sqnr = op.measures.sqnr
+    if not math.isfinite(sqnr):
+        state = "exact" if math.isinf(sqnr) else "silent"
+        return f"The result {op.name} is {state}."
+    found = verdict(sqnr)
+    share = share_text(10 ** (-sqnr / 20))
+    return (
+        f"{sqnr:.1f} dB of the result {op.name} are {found.word}: its error is {share} % of the "
+        "signal."
+    )
+
+
+def limits_text() -> str:
+    """The thresholds of `VERDICTS`, with their reason."""
+    named = [f"{v.least:g} dB on it is {v.word} ({v.meaning})" for v in VERDICTS[:-1]]
+    return f"From {', '.join(named)}; below it is {VERDICTS[-1].word} ({VERDICTS[-1].meaning})."
 
 
 def share_text(value: float) -> str:
@@ -90,7 +137,10 @@ def headline(report: QuantizationReport) -> list[tuple[str, str]]:
     saturated = [op for op in report.operators if op.measures.levels is not None]
     most = max(saturated, key=lambda op: _saturated(op), default=None)
     lines = [
-        (f"result {op.name}", f"{decibel_text(op.measures.sqnr)} dB")
+        (
+            f"result {op.name}",
+            f"{decibel_text(op.measures.sqnr)} dB, {verdict(op.measures.sqnr).word}",
+        )
         if math.isfinite(op.measures.sqnr)
         else (f"result {op.name}", "exact" if math.isinf(op.measures.sqnr) else "silent")
         for op in report.results

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-
-import numpy as np
+from dataclasses import dataclass, field
 
 from vta_byoc.base.json_types import JsonObject
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import COUNTER_NAMES, count_stream
-from vta_byoc.hw.isa import INSN_BYTES, ISA, Instruction, MemType, Opcode, Queue
+from vta_byoc.hw.isa import INSN_BYTES, ISA, Instruction, Opcode, Queue
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.timing.result import STALLS, InsnTime, LayerTime, TimingResult
 from vta_byoc.hw.timing_parameters import Timing
-from vta_byoc.hw.verify.access import Loops, Transfer, decode_uops, operands
 from vta_byoc.ir.names import operators_of
 from vta_byoc.partitioning.placement import Placement
 from vta_byoc.passes.fuse_tiles import Sharing
 from vta_byoc.reports.placement.summary import how, placement_json
+from vta_byoc.reports.run.buffers import SRAMS, Buffers, Lifetimes, SramUse
 from vta_byoc.reports.run.memory import MemoryFacts
 from vta_byoc.reports.run.timing import time_programs
 
@@ -30,22 +27,7 @@ ACTIVITIES = (*BUSY, *STALLS)
 """Every cycle of a queue between its first and last instruction is one of these."""
 DRAM = ("wgt", "inp", "acc", "out", "uop", "insn")
 """Kinds of DRAM traffic; ``insn`` is what fetch reads."""
-SRAMS = ("inp", "wgt", "acc", "uop")
 _BYTES = {"out": "out_store_nbytes", **{kind: f"{kind}_load_nbytes" for kind in SRAMS}}
-
-
-@dataclass(frozen=True)
-class SramUse:
-    """Elements of one buffer that a layer reads or writes: how many, and one past the highest."""
-
-    used: int
-    high: int
-    depth: int
-
-    @property
-    def share(self) -> float:
-        """What part of the buffer is used, 0 to 1."""
-        return self.used / self.depth
 
 
 @dataclass(frozen=True)
@@ -110,6 +92,8 @@ class ModelFacts:
     """A compiled model under one timing.
 
     ``layers`` and ``regions`` are in the order of the regions' numbers; ``memory`` has no time.
+    ``programs`` and ``live`` (which instructions fill and free elements of the buffers) are by
+    region; ``edges`` are pairs of operators, the second of which reads a result of the first.
     """
 
     config: VTAConfig
@@ -118,6 +102,9 @@ class ModelFacts:
     regions: Mapping[str, TimingResult]
     layers: Sequence[LayerFacts]
     memory: MemoryFacts
+    programs: Mapping[str, Program] = field(default_factory=dict)
+    live: Mapping[str, Mapping[str, Lifetimes]] = field(default_factory=dict)
+    edges: Sequence[tuple[str, str]] = ()
 
     @property
     def cycles(self) -> int:
@@ -208,6 +195,7 @@ def model_facts(
     programs: Mapping[str, Program],
     placement: Sequence[Placement],
     sharing: Sequence[Sharing] = (),
+    edges: Sequence[tuple[str, str]] = (),
 ) -> ModelFacts:
     """Simulate the time of ``programs`` and collect what their streams say.
 
@@ -216,26 +204,34 @@ def model_facts(
         programs: of all regions by name, in the order of their numbers.
         placement: where every operator runs.
         sharing: which tensors stay on chip, :attr:`vta_byoc.pipeline.Compiled.sharing`.
+        edges: of the model, :func:`vta_byoc.reports.run.graph.operator_edges`.
     """
     regions = time_programs(programs)
-    layers = [
-        layer
-        for name, program in programs.items()
-        for layer in _layers(name, program, regions[name])
-    ]
+    layers: list[LayerFacts] = []
+    live: dict[str, Mapping[str, Lifetimes]] = {}
+    for name, program in programs.items():
+        insns = [ISA.of(program.config).decode(*words) for words in program.insns.tolist()]
+        buffers = Buffers(program, insns)
+        layers += _layers(name, program, regions[name], insns, buffers)
+        live[name] = buffers.lifetimes()
     layers = _with_work(layers, placement)
     memory = MemoryFacts.of(programs, sharing)
-    return ModelFacts(config, config.timing, placement, regions, layers, memory)
+    return ModelFacts(
+        config, config.timing, placement, regions, layers, memory, programs, live, edges
+    )
 
 
-def _layers(region: str, program: Program, result: TimingResult) -> Iterator[LayerFacts]:
+def _layers(
+    region: str,
+    program: Program,
+    result: TimingResult,
+    insns: Sequence[Instruction],
+    buffers: Buffers,
+) -> Iterator[LayerFacts]:
     """The layers of a region, without what the model says of them."""
-    config = program.config
-    insns = [ISA.of(config).decode(*words) for words in program.insns.tolist()]
-    buffers = _Buffers(program, insns)
     for layer in result.layers:
         part = slice(layer.begin, layer.end)
-        counters = count_stream(config, program.insns[part])
+        counters = count_stream(program.config, program.insns[part])
         breakdown = _breakdown(insns[part], result.instructions[part])
         dram = {kind: counters[name] for kind, name in _BYTES.items()}
         dram["insn"] = (layer.end - layer.begin) * INSN_BYTES
@@ -310,57 +306,3 @@ def activity(insn: Instruction) -> str:
     if insn.opcode == Opcode.GEMM:
         return "reset" if insn["reset"] else "GEMM"
     return "ALU" if insn.opcode == Opcode.ALU else "no-op"
-
-
-# ---------------------------------------------------------------- buffers
-class _Buffers:
-    """Follows the micro-op buffer, which says what GEMM and ALU touch."""
-
-    def __init__(self, program: Program, insns: Sequence[Instruction]) -> None:
-        self._program, self._insns = program, insns
-        self._uops = np.zeros(program.config.uop_depth, np.uint32)
-        self._touched = functools.lru_cache(maxsize=4096)(self._operands)
-
-    def layer(self, begin: int, end: int) -> dict[str, SramUse]:
-        """The use of every buffer by instructions [begin, end); layers come in order."""
-        sizes = self._program.config.depths
-        masks = {name: np.zeros(sizes[name], bool) for name in SRAMS}
-        for insn in self._insns[begin:end]:
-            for name, where in self._touches(insn):
-                masks[name][where] = True
-        return {name: _use(mask) for name, mask in masks.items()}
-
-    def _touches(self, insn: Instruction) -> Iterator[tuple[str, slice | np.ndarray]]:
-        if insn.opcode in (Opcode.LOAD, Opcode.STORE):
-            transfer = Transfer.of(self._program.config, insn)
-            if not transfer.empty:
-                yield transfer.space, transfer.sram
-                if transfer.mem == MemType.UOP:
-                    self._load_uops(transfer)
-        elif insn.opcode != Opcode.FINISH:
-            used = slice(insn["uop_bgn"], insn["uop_end"])
-            yield "uop", used
-            shape = tuple(sorted((k, v) for k, v in insn.fields.items()))
-            yield from self._touched(insn.opcode, shape, self._uops[used].tobytes())
-
-    def _operands(
-        self, opcode: Opcode, fields: tuple[tuple[str, int], ...], uops: bytes
-    ) -> list[tuple[str, np.ndarray]]:
-        config, insn = self._program.config, Instruction(opcode, dict(fields))
-        if not uops or not insn["iter_out"] or not insn["iter_in"]:
-            return []
-        loops = Loops(insn, decode_uops(config, np.frombuffer(uops, np.uint32)))
-        sizes = config.depths
-        return [(s, loops.touched(o, sizes[s])) for o, s in operands(config, insn).items()]
-
-    def _load_uops(self, transfer: Transfer) -> None:
-        program = self._program
-        first = transfer.elements() * transfer.elem_bytes - program.input_bytes
-        octets = program.image[first[..., None] + np.arange(transfer.elem_bytes)]
-        self._uops[transfer.sram] = 0
-        self._uops[transfer.targets()] = octets.view(np.uint32)[..., 0]
-
-
-def _use(mask: np.ndarray) -> SramUse:
-    where = np.flatnonzero(mask)
-    return SramUse(len(where), int(where[-1]) + 1 if len(where) else 0, len(mask))

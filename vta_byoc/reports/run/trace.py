@@ -7,7 +7,7 @@ The viewers know no cycles: one microsecond there is one cycle here, so that eve
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from vta_byoc.hw.disassembly import format_instruction
@@ -163,18 +163,8 @@ class _Timeline:
     # ---------------------------------------------------------------- tokens
     def token_arrows(self) -> Iterator[Event]:
         """From the k-th push of a pair of queues to its k-th pop."""
-        count = 0
-        pushed: dict[tuple[int, int], deque[int]] = {}
-        for index, insn in enumerate(self.insns):
-            for field, step in zip(DEP_FIELDS[2:], (-1, 1), strict=True):
-                if insn[field]:
-                    pushed.setdefault((insn.queue, insn.queue + step), deque()).append(index)
-        for index, insn in enumerate(self.insns):
-            for field, step in zip(DEP_FIELDS[:2], (-1, 1), strict=True):
-                if insn[field]:
-                    source = pushed[insn.queue + step, insn.queue].popleft()
-                    yield from self.arrow(count, source, index)
-                    count += 1
+        for count, (source, target) in enumerate(token_pairs(self.insns)):
+            yield from self.arrow(count, source, target)
 
     def arrow(self, number: int, source: int, target: int) -> Iterator[Event]:
         """A flow event ends in the last cycle of the push and in the first one of the pop."""
@@ -186,6 +176,19 @@ class _Timeline:
 
 def _slice(row: int, name: str, start: int, end: int, args: Event) -> Event:
     return {"ph": "X", "tid": row, "name": name, "ts": start, "dur": end - start, "args": args}
+
+
+def token_pairs(insns: Sequence[Instruction]) -> Iterator[tuple[int, int]]:
+    """The instruction that pushes and the one that pops, for every token that is popped."""
+    pushed: dict[tuple[int, int], deque[int]] = {}
+    for index, insn in enumerate(insns):
+        for field, step in zip(DEP_FIELDS[2:], (-1, 1), strict=True):
+            if insn[field]:
+                pushed.setdefault((insn.queue, insn.queue + step), deque()).append(index)
+    for index, insn in enumerate(insns):
+        for field, step in zip(DEP_FIELDS[:2], (-1, 1), strict=True):
+            if insn[field]:
+                yield pushed[insn.queue + step, insn.queue].popleft(), index
 
 
 def short_name(insn: Instruction, symbol: str | None) -> str:
