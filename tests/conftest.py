@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import tvm
+from tvm import relax
 
 from vta_byoc.codegen import ProgramBuilder
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.sim.kept_code import CACHE_VARIABLE
+from vta_byoc.hw.sim.target import exact_target, native_target, unoptimized_target
 from vta_byoc.hw.verify.verifier import verify
+from vta_byoc.ir.float_modules import computes_floats
+from vta_byoc.ir.host_loops import TIR_PIPELINE
 from vta_byoc.ir.stage import checked_forms
 from vta_byoc.passes.lower_regions import compile_region
 
@@ -194,6 +201,32 @@ def verified(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         return program
 
     monkeypatch.setattr(ProgramBuilder, "finish", verified_finish)
+
+
+@functools.cache
+def host_targets() -> tuple[str, tvm.target.Target]:
+    """What executables are built for here, as text; the same with LLVM's optimizations off."""
+    return str(exact_target(native_target())), exact_target(unoptimized_target())
+
+
+@pytest.fixture(autouse=True)
+def quick_hosts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Executables without float operators are built with LLVM's optimizations off.
+
+    These change no integer, and take half of the time of a small build.  Modules that compute
+    floats, and those of LONG, whole networks, are built as users build them.
+    """
+    if request.path.stem in LONG:
+        return
+    build, (slow, quick) = relax.build, host_targets()
+
+    def built(mod: tvm.IRModule, target: Any = None, *args: Any, **options: Any) -> Any:
+        ours = options.get("tir_pipeline") is TIR_PIPELINE and "relax_pipeline" in options
+        if ours and str(target) == slow and not computes_floats(mod):
+            target = quick
+        return build(mod, target, *args, **options)
+
+    monkeypatch.setattr(relax, "build", built)
 
 
 @pytest.fixture
