@@ -35,8 +35,8 @@ COMPILER = {
     "partition": "hw ir partitioning",
     "graph_pack": "hw ir workload strategies tuning strategy partitioning",
     "vdevice": "hw ir workload scopes strategy partitioning",
-    "passes": "hw registry tuning runtime ir workload codegen cost strategies strategy "
-    "partitioning vdevice",
+    "passes": "hw base registry tuning runtime ir workload codegen cost strategies strategy "
+    "partitioning graph_pack vdevice",
     "tune": "hw ir cost codegen strategies strategy partitioning tuning passes",
     "options": "hw base tuning passes",
     "pipeline": "hw base options tuning ir partitioning partition graph_pack vdevice passes",

@@ -31,7 +31,7 @@ from vta_byoc.strategies.te.kernel import SCHEDULE_ATTR
 from vta_byoc.strategy import Computation, computation_of
 from vta_byoc.tuning.schedules import Schedules, chosen_for
 from vta_byoc.workload.packing import packed_shape
-from vta_byoc.workload.workloads import ElementwiseWorkload, PoolWorkload
+from vta_byoc.workload.workloads import ElementwiseWorkload, PoolWorkload, Workload
 
 
 def with_pools_first(
@@ -161,7 +161,7 @@ class _Exchanger:
         windows, work = pool.computation.work, before.computation.work
         assert isinstance(windows, PoolWorkload) and isinstance(work, ElementwiseWorkload)
         small = dataclasses.replace(work, height=windows.out_shape[2], width=windows.out_shape[3])
-        calls = [
+        calls: list[tuple[_Layer, Workload, str]] = [
             (pool, dataclasses.replace(windows, low=int(VALUES[0])), f"{pool.result}{POOLED}"),
             (before, small, pool.result),
         ]

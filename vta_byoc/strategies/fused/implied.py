@@ -10,55 +10,55 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias, cast
 
 from vta_byoc.base.rewrites import is_on
 from vta_byoc.strategies.fused.consumer import INT32_HIGH, INT32_LOW, FusedConsumer
 from vta_byoc.workload.alu import OPERATIONS
-from vta_byoc.workload.workloads import (
-    Conv2dWorkload,
-    ConvTransposeWorkload,
-    ElementwiseWorkload,
-    Step,
-)
+from vta_byoc.workload.workloads import ElementwiseWorkload, Kind, MoveWorkload, Step
 
 Interval: TypeAlias = tuple[int, int]
-Producer = TypeVar("Producer", Conv2dWorkload, ConvTransposeWorkload, ElementwiseWorkload)
 WHOLE: Interval = (INT32_LOW, INT32_HIGH)
 CLAMPS = ("max", "min")
 RISING = ("add", "shr", "shl", *CLAMPS)
 JOINS = ("add", *CLAMPS)
 
 
-def without_implied_clamps(work: Producer, fused: Sequence[FusedConsumer]) -> Producer:
+def without_implied_clamps(work: Kind, fused: Sequence[FusedConsumer]) -> Kind:
     """`work` without the closing clamps that the first of `fused` implies.
 
     Only the schedule computes it so: its result by itself would not be int8.
     """
-    if not fused or not is_on("implied_clamps"):
+    if not fused or isinstance(work, MoveWorkload) or not is_on("implied_clamps"):
         return work
-    consumer, steps = fused[0], work.epilogue.steps
+    consumer = fused[0]
+    if not isinstance(consumer.work, ElementwiseWorkload):
+        return work
+    steps = _without(work.epilogue.steps, consumer.work, consumer.operand)
+    epilogue = dataclasses.replace(work.epilogue, steps=steps)
+    return cast(Kind, dataclasses.replace(work, epilogue=epilogue))
+
+
+def _without(
+    steps: tuple[Step, ...], consumer: ElementwiseWorkload, operand: int
+) -> tuple[Step, ...]:
+    """`steps` without the last clamps that `consumer` implies of its operand number `operand`."""
     count = len(steps)
     while count and steps[count - 1].op in CLAMPS and not isinstance(steps[count - 1].operand, str):
         count -= 1
     before, clamps = steps[:count], steps[count:]
-    if not clamps or not _is_ordered(clamps) or not isinstance(consumer.work, ElementwiseWorkload):
-        return work
-    wide = _reached(before)
-    whole = _result(consumer.work, consumer.operand, wide)
+    whole = _result(consumer, operand, _reached(before)) if _is_ordered(clamps) else None
     if whole is None:
-        return work
+        return steps
 
     def is_implied(step: Step) -> bool:
-        assert isinstance(consumer.work, ElementwiseWorkload)
         at = int(step.operand)
-        found = _result(consumer.work, consumer.operand, (at, at))
-        assert found is not None and whole is not None
+        found = _result(consumer, operand, (at, at))
+        if found is None:
+            return False
         return found[0] == whole[1] if step.op == "min" else found[1] == whole[0]
 
-    kept = tuple(step for step in clamps if not is_implied(step))
-    epilogue = dataclasses.replace(work.epilogue, steps=(*before, *kept))
-    return dataclasses.replace(work, epilogue=epilogue)
+    return (*before, *(step for step in clamps if not is_implied(step)))
 
 
 def _is_ordered(clamps: Sequence[Step]) -> bool:
