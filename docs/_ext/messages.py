@@ -124,7 +124,7 @@ def markdown() -> str:
     for (title, about), messages in messages_by_group().items():
         parts.append(f"## {title}\n\n{about} {len(messages)} messages.\n\n")
         for message in messages:
-            fix = f"  \n  **Next:** {_escaped(message.fix)}" if message.fix else ""
+            fix = f"\\\n  **Next:** {_escaped(message.fix)}" if message.fix else ""
             parts.append(f"- {_escaped(message.wrong)}{fix}\n")
         parts.append("\n")
     return "".join(parts)
