@@ -19,6 +19,8 @@ from installed import BESIDE, ROOT
 from sphinx.application import Sphinx
 
 ARCHIVE = "notebooks.zip"
+DATA = ("trained/digits.json", "trained/resnet8_fold0.onnx")
+"""What the notebooks read of the folder `models`."""
 _EXECUTED = re.compile(r"\A---\nfile_format: mystnb\n(?:.*\n)*?---\n")
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)#\s]+\.md)(#[^)]*)?\)")
 _FIRST_DAY_OF_ZIP = (1980, 1, 1, 0, 0, 0)
@@ -97,7 +99,7 @@ def _with_modules(notebooks: dict[str, str]) -> dict[str, bytes]:
         raise ValueError("two executed pages have one name; notebooks of both share a folder")
     for name in BESIDE:
         given = ROOT / name
-        files = [given] if given.is_file() else sorted(given.glob("*.py"))
+        files = [given] if given.is_file() else [*given.glob("*.py"), *map(given.joinpath, DATA)]
         found |= {path.relative_to(given.parent).as_posix(): path.read_bytes() for path in files}
     return found
 
