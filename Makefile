@@ -35,10 +35,12 @@ test: $(READY) ## Run all tests: units, components, end to end
 lint: $(READY) ## Run ruff and mypy
 	$(BIN)/python -m pytest -q tests/test_lint.py
 
-docs: ## Build the site into build/docs, its code executed; warnings and broken links are errors
+docs: ## Build the site into build/docs and run every block of code; warnings are errors
 	@$(MAKE) --no-print-directory venv EXTRAS=$(EXTRAS),docs
-	$(BIN)/python -m sphinx -b html -W --keep-going -q docs build/docs
+	$(THREADS) $(BIN)/python -m sphinx -b html -W --keep-going -q -j $(JOBS) docs build/docs
 	$(BIN)/python docs/_ext/check_links.py build/docs
+	$(BIN)/python docs/_ext/check_notebooks.py build/docs
+	$(BIN)/python docs/_ext/run_blocks.py --jobs $(JOBS)
 
 bench: $(READY) ## Run every benchmark and print its table
 	@missed=; for script in $(filter-out benchmarks/fuzz% benchmarks/mutate% benchmarks/mutants.py benchmarks/record.py benchmarks/programs.py,$(wildcard benchmarks/[!_]*.py)); do \

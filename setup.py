@@ -13,6 +13,8 @@ ROOT = Path(__file__).resolve().parent
 # Read without importing the package: its import checks that TVM is installed.
 PINNED = runpy.run_path(str(ROOT / "vta_byoc" / "base" / "pins.py"))["REQUIREMENTS"]
 INIT = (ROOT / "vta_byoc" / "__init__.py").read_text(encoding="utf-8")
+# The release that is tested; the tutorial from PyTorch runs it, too.
+TORCH = "torch==2.13.0"
 VERSION = re.findall(r'^__version__ = "([^"]+)"$', INIT, re.MULTILINE)[0]
 
 setup(
@@ -67,16 +69,18 @@ setup(
         "docs": [
             "drawsvg",
             "furo",
+            "jupytext",
             "myst-nb",
             "sphinx",
             "sphinx-click",
             "sphinx-copybutton",
             "sphinx-design",
+            TORCH,
         ],
         "images": ["pillow"],
         "mutants": ["cosmic-ray", "pytest-cov"],
         "tflite": ["ai-edge-litert"],
-        "torch": ["torch==2.13.0", "torchao"],
+        "torch": [TORCH, "torchao"],
     },
     entry_points={
         "console_scripts": ["vta-byoc = vta_byoc.cli:main"],

@@ -1,4 +1,4 @@
-"""The documentation site: Sphinx with MyST-NB, which executes the tutorials.
+"""The documentation site: Sphinx with MyST-NB, which executes tutorials and how-to pages.
 
 `make docs` builds it with warnings as errors.  Results of executed pages are kept by their code and
 by the sources of the package, so that a build after no change runs nothing.
@@ -6,28 +6,22 @@ by the sources of the package, so that a build after no change runs nothing.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "_ext"))
-# The pages' kernels draw with the same modules, wherever they run.
-_MODULES = (str(HERE / "_ext"), str(HERE.parent), os.environ.get("PYTHONPATH"))
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, _MODULES))
+
+from installed import installed, plain_kernels, sources_digest  # noqa: E402
 
 from vta_byoc import __version__  # noqa: E402
 
-
-def _sources_digest() -> str:
-    """Of every source that an executed page may run."""
-    found = hashlib.sha256()
-    for folder in ("vta_byoc", "hw", "models", "docs/_ext"):
-        for path in sorted((HERE.parent / folder).rglob("*.py")):
-            found.update(path.read_bytes())
-    return found.hexdigest()[:16]
-
+# Kernels run the package as pip installs it, and nothing of the repository.
+os.environ["PYTHONPATH"] = str(installed())
+os.environ["IPYTHONDIR"] = str(plain_kernels())
+_COMMANDS = (str(installed() / "bin"), str(Path(sys.executable).parent))
+os.environ["PATH"] = os.pathsep.join((*_COMMANDS, os.environ.get("PATH", "")))
 
 project = "vta_byoc"
 author = "The vta_byoc authors"
@@ -41,6 +35,7 @@ extensions = [
     "sphinx_click",
     "sphinx_copybutton",
     "sphinx_design",
+    "notebooks",
     "tables_of_the_code",
 ]
 source_suffix = {".md": "myst-nb"}
@@ -54,7 +49,7 @@ myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 4
 
 nb_execution_mode = "cache"
-nb_execution_cache_path = str(HERE.parent / "build" / "jupyter_cache" / _sources_digest())
+nb_execution_cache_path = str(HERE.parent / "build" / "jupyter_cache" / sources_digest())
 nb_execution_timeout = 600
 nb_execution_in_temp = True
 nb_execution_raise_on_error = True

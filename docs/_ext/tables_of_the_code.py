@@ -5,21 +5,15 @@ The directive ``{code-table} NAME`` puts the Markdown of one of ``TABLES`` into 
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import json
-import re
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
+import messages
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
-
-ROOT = Path(__file__).resolve().parents[2]
-ERRORS = re.compile(r"^(VTA|Codegen|Schedule|Plugin|Parse|Relay)?\w*(Error|Refusal)$")
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
@@ -103,60 +97,12 @@ def partition_table() -> str:
     return _table(("pattern", "kind"), [(f"`{e.name}`", e.kind) for e in TABLE])
 
 
-def messages() -> str:
-    """Every text with which the code refuses something, by module, with its parameters."""
-    found: dict[str, set[str]] = defaultdict(set)
-    for path in (*(ROOT / "hw").rglob("*.py"), *(ROOT / "vta_byoc").rglob("*.py")):
-        where = path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
-        for text in _raised(ast.parse(path.read_text(encoding="utf-8"))):
-            found[where if where.startswith("vta_byoc") else f"vta_byoc.{where}"].add(text)
-    parts = []
-    for module, texts in sorted(found.items()):
-        parts.append(f"## `{module}`\n\n")
-        parts += [f"- {_markdown(text)}\n" for text in sorted(texts)]
-        parts.append("\n")
-    return "".join(parts)
-
-
-def _raised(tree: ast.AST) -> Iterator[str]:
-    """The texts of `raise SomeError(text)`, with what is computed as its expression in braces."""
-    for node in ast.walk(tree):
-        if not (isinstance(node, ast.Call) and node.args):
-            continue
-        name = (
-            node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        )
-        if ERRORS.match(name):
-            text = "".join(_pieces(node.args[0]))
-            if len(text.split()) >= 3:
-                yield " ".join(text.split())
-
-
-def _pieces(node: ast.expr) -> Iterator[str]:
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        yield node.value
-    elif isinstance(node, ast.JoinedStr):
-        for value in node.values:
-            yield from _pieces(value)
-    elif isinstance(node, ast.FormattedValue):
-        yield f"⟨{ast.unparse(node.value)}⟩"
-    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        yield from _pieces(node.left)
-        yield from _pieces(node.right)
-
-
-def _markdown(text: str) -> str:
-    """The text with parameters as code."""
-    escaped = re.sub(r"([\\`*_\[\]<>#|$~^])", r"\\\1", text)
-    return re.sub(r"⟨([^⟩]*)⟩", lambda m: f"`{m[1].replace(chr(92), '')}`", escaped)
-
-
 TABLES: Mapping[str, Callable[[], str]] = {
     "isa": isa,
     "verifier": verifier,
     "configuration": configuration,
     "presets": presets,
-    "messages": messages,
+    "messages": messages.markdown,
 }
 
 

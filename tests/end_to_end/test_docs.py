@@ -1,28 +1,92 @@
-"""The code in the documentation runs."""
+"""The code in the documentation: every block runs or says why not; `make docs` runs them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections import Counter
+from pathlib import Path
 
+import blocks as doc_blocks
 import pytest
-from doc_pages import DOCS, blocks
+from blocks import Block, all_blocks
 
-from vta_byoc.registry.kernels import kernel_entries, remove_kernel
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = """\
+---
+file_format: mystnb
+---
+# A page
+
+```{code-cell}
+1 + 1
+```
+
+    vta-byoc configs     # a command
+
+<!-- not run: it takes
+minutes -->
+
+    make demo
+
+Text between:
+
+    name   cycles
+    conv1  12
+
+- in a list:
+
+  ```python
+  print(1)
+  ```
+
+<!-- not run: of the block below -->
+
+    1 row
+
+    vta-byoc configs
+"""
 
 
-@pytest.fixture(autouse=True)
-def own_kernels() -> Iterator[None]:
-    """What a page registers is gone behind it."""
-    before = set(kernel_entries())
-    yield
-    for entry in set(kernel_entries()) - before:
-        remove_kernel(entry.name)
+@pytest.fixture(scope="module")
+def found() -> list[Block]:
+    return all_blocks()
 
 
-@pytest.mark.parametrize("page", sorted(p.name for p in DOCS.glob("*.md") if blocks(p)))
-def test_python_blocks_run(page: str, capsys: pytest.CaptureFixture[str]) -> None:
-    session: dict[str, object] = {}
-    for line, code in blocks(DOCS / page):
-        source = "\n" * (line - 1) + code
-        exec(compile(source, str(DOCS / page), "exec"), session)
-    assert capsys.readouterr().out
+def test_every_block_runs_or_says_why(found: list[Block]) -> None:
+    count = Counter(block.kind for block in found)
+    unmarked = [block.where for block in found if block.kind == "unmarked Python"]
+    assert unmarked == [], "write Python as ```python, or say above it why it does not run"
+    print(dict(count))
+    assert count["cells"] >= 100 and count["python"] >= 40 and count["shell"] >= 20
+    assert count["stated"] <= 12
+
+
+def test_what_is_run_elsewhere_exists(found: list[Block]) -> None:
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
+    for block in found:
+        if block.kind == "stated":
+            assert set(re.findall(r"`make (\w+)`", block.reason)) <= targets, block.where
+            files = re.findall(r"`(\.ci/\w+|tests/\w+)`", block.reason)
+            assert all((ROOT / name).exists() for name in files), block.where
+
+
+def test_blocks_of_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doc_blocks, "ROOT", tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text(PAGE)
+    seen = [(b.where, b.kind, b.reason) for b in doc_blocks.blocks(page)]
+    assert seen == [
+        ("page.md:7", "cells", ""),
+        ("page.md:10", "shell", ""),
+        ("page.md:15", "stated", "it takes minutes"),
+        ("page.md:19", "text", ""),
+        ("page.md:25", "python", ""),
+        ("page.md:30", "stated", "of the block below"),
+    ]
+
+
+def test_unmarked_python_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doc_blocks, "ROOT", tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text("Text:\n\n    import numpy as np\n    print(np.pi)\n\nand\n\n    one two = 3\n")
+    assert [b.kind for b in doc_blocks.blocks(page)] == ["unmarked Python", "text"]

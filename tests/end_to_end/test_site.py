@@ -1,14 +1,19 @@
-"""The documentation site: every public name is in the reference, every page is in the contents."""
+"""The documentation site: reference and contents are whole, and ways through it are short."""
 
 from __future__ import annotations
 
 import importlib
 import re
+from pathlib import Path
 
 import pytest
+from blocks import blocks
 from doc_pages import DOCS
+from messages import ELSEWHERE, GROUPS, messages_by_group
 
+ROOT = DOCS.parent
 PUBLIC = ("vta_byoc", "vta_byoc.schedule", "vta_byoc.extend", "vta_byoc.relay")
+LINK = re.compile(r"\]\(([^)#:\s]+\.md)(?:#[^)]*)?\)")
 
 
 @pytest.mark.parametrize("name", PUBLIC)
@@ -23,5 +28,50 @@ def test_every_page_is_in_the_contents() -> None:
     index = (DOCS / "index.md").read_text(encoding="utf-8")
     contents = set(re.findall(r"^[\w/*-]+$", index, re.M))
     pages = {p.relative_to(DOCS).with_suffix("").as_posix() for p in DOCS.rglob("*.md")}
-    design = {page for page in pages if page.startswith("design/")}
-    assert pages - design - contents == {"index"}
+    # The contents of these two folders are patterns.
+    listed = {page for page in pages if page.startswith(("design/", "how-to/"))}
+    assert pages - listed - contents == {"index"}
+    assert {"design/*", "how-to/index"} <= contents
+
+
+def pages_to(start: Path, wanted: str) -> list[Path]:
+    """The shortest way from a page to one whose code that runs contains a text, both included."""
+    ways, seen = [[start]], {start}
+    for way in ways:
+        if any(wanted in b.code for b in blocks(way[-1]) if b.kind in ("cells", "python")):
+            return way
+        for link in LINK.findall(way[-1].read_text(encoding="utf-8")):
+            page = (way[-1].parent / link).resolve()
+            if page.is_file() and page not in seen:
+                seen.add(page)
+                ways.append([*way, page])
+    raise AssertionError(f"no link leads from {start} to {wanted}")
+
+
+@pytest.mark.parametrize("start", ["README.md", "docs/index.md"])
+def test_an_own_operator_is_three_pages_away(start: str) -> None:
+    way = pages_to(ROOT / start, "register_kernel(")
+    assert len(way) <= 3, way
+
+
+def test_tutorials_and_how_to_pages_run() -> None:
+    """Each has code that runs; tutorials draw where time goes, or count what is moved."""
+    for page in [*DOCS.glob("tutorials/*.md"), *DOCS.glob("how-to/*.md")]:
+        if page.name != "index.md":
+            assert any(b.kind in ("cells", "python") for b in blocks(page)), page
+    for page in DOCS.glob("tutorials/*.md"):
+        text = page.read_text(encoding="utf-8")
+        assert "drawings.timeline(" in text and "counters" in text and "cycles" in text, page
+
+
+def test_messages_are_grouped_with_their_next_steps() -> None:
+    groups = messages_by_group()
+    assert [title for title, _ in groups] == [title for title, _, _ in GROUPS] + [ELSEWHERE[0]]
+    # A new room belongs to a group; only the package's own modules belong to none.
+    assert {m.module for m in groups[ELSEWHERE]} <= {"vta_byoc.__init__", "vta_byoc._pins"}
+    texts = [message for found in groups.values() for message in found]
+    assert len(texts) > 450
+    assert sum(bool(message.fix) for message in texts) > 0.85 * len(texts)
+    (place,) = (m for m in texts if m.module == "vta_byoc.cli.place")
+    assert place.wrong == "--fail-under ⟨least⟩; a share is 0 to 100 percent"
+    assert place.fix == "for example 99"

@@ -1,0 +1,161 @@
+"""Run the Python and shell blocks of README and docs: `run_blocks.py [--jobs N] [PAGE...]`.
+
+Blocks of a page run in order in a folder of their own, against the installed package and outside
+of the repository: each line of the shell blocks, then the Python in one session. A page that passed
+is not run again until it or the sources change. What runs, what does not and why is counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from block_files import FILES
+from blocks import Block, all_blocks
+from installed import BUILD, ROOT, installed, sources_digest
+
+MAY_FIND = re.compile(r"^vta-byoc (compare|diff|place|verify) ")
+"""Commands that are checks: exit code 1 says that they found something."""
+PRELUDES = {
+    "README.md": """
+from models import resnet18
+import numpy as np
+import shutil
+shutil.copy(resnet18.cached(size=32, classes=10), "resnet18.onnx")
+images = [x[None] for x in resnet18.calibration_inputs(2, size=32)]
+image = resnet18.sample_inputs(1, 1, size=32)
+""",
+    "docs/flow.md": """
+import tvm
+from tvm import relax
+import vta_byoc as vta
+from models import digits
+cfg, target = vta.VTAConfig.preset("pynq"), tvm.target.Target("llvm")
+mod = vta.load_model(digits.trained("resnet8", 0))
+qmod = vta.quantize(mod, calibration=[digits.calibration_inputs(0, 1)], config=cfg)
+""",
+}
+"""What a page's reader is supposed to have: his model and his images."""
+LONGEST = 600.0
+"""Seconds that a page's Python, or one command, may take."""
+
+
+def environment() -> dict[str, str]:
+    """The caller's, with the installed package and its command first."""
+    folder = installed()
+    path = (str(folder / "bin"), str(Path(sys.executable).parent), os.environ.get("PATH", ""))
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TVM_NUM_THREADS"), "1")
+    return {**os.environ, **threads, "PYTHONPATH": str(folder), "PATH": os.pathsep.join(path)}
+
+
+def failures(page: str, found: Sequence[Block]) -> Iterator[str]:
+    """Run a page's blocks; a text for each that fails."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "models").symlink_to(installed() / "models")
+        shell = [block for block in found if block.kind == "shell"]
+        _make_files("\n".join(block.code for block in shell), folder)
+        for block in shell:
+            for command in commands(block.code):
+                yield from _run(f"{block.where}: {command}", ["bash", "-c", command], folder)
+        python = [block for block in found if block.kind == "python"]
+        if python:
+            yield from _run_python(page, python, folder)
+
+
+def commands(code: str) -> list[str]:
+    """The commands of a shell block, continued lines joined."""
+    return [line for line in code.replace("\\\n", " ").splitlines() if line.strip()]
+
+
+def _run_python(page: str, found: Sequence[Block], folder: Path) -> Iterator[str]:
+    """All Python of a page in one session, each line at the number that it has in the page."""
+    lines: list[str] = []
+    for block in found:
+        lines += [""] * (block.line - 1 - len(lines)) + block.code.splitlines()
+    # Files of TVM's own sources are found by their names: the page gets one of its own.
+    script = folder / f"{Path(page).stem.replace('-', '_')}_page.py"
+    script.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    prelude = PRELUDES.get(page)
+    if prelude:  # it shows how calls look, with a model of the reader
+        yield from _run(f"{page}: what it needs", [sys.executable, "-c", prelude], folder)
+        code = prelude + f"exec(compile(open({script.name!r}).read(), {page!r}, 'exec'))"
+        yield from _run(page, [sys.executable, "-c", code], folder)
+    else:
+        yield from _run(page, [sys.executable, script.name], folder, prints=True)
+
+
+def _make_files(code: str, folder: Path) -> None:
+    """Make the files that commands name and none of them writes before."""
+    for name, make in FILES.items():
+        named = re.search(rf"(?<![\w./-]){re.escape(name)}(?![\w.-])", code)
+        if named and not (folder / name).exists():
+            make(folder / name)
+
+
+def _run(what: str, command: Sequence[str], folder: Path, *, prints: bool = False) -> Iterator[str]:
+    """Run a command; what it said if it failed, or if it printed nothing although it `prints`."""
+    done = subprocess.run(
+        command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=LONGEST
+    )
+    found_something = done.returncode == 1 and MAY_FIND.match(command[-1])
+    if done.returncode and not found_something:
+        yield f"{what}\nexit code {done.returncode}\n{(done.stdout + done.stderr)[-3000:]}"
+    elif prints and not done.stdout:
+        yield f"{what}\nit prints nothing; show a result, so that readers see one"
+
+
+def _passed(page: str) -> Path:
+    """The file that says that this page passed with these sources."""
+    digest = hashlib.sha256((ROOT / page).read_bytes() + sources_digest().encode())
+    for name in ("blocks.py", "block_files.py", "run_blocks.py"):
+        digest.update(Path(__file__).with_name(name).read_bytes())
+    return BUILD / "passed" / f"{Path(page).stem}-{digest.hexdigest()[:16]}"
+
+
+def check(page: str, found: Sequence[Block]) -> list[str]:
+    """The failures of one page; none if it passed before."""
+    if _passed(page).exists():
+        return []
+    failed = list(failures(page, found))
+    if not failed:
+        _passed(page).parent.mkdir(parents=True, exist_ok=True)
+        _passed(page).touch()
+    return failed
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("pages", nargs="*")
+    options = parser.parse_args()
+    found = all_blocks()
+    runs = {b.page for b in found if b.kind in ("python", "shell")}
+    pages = [page for page in sorted(runs) if not options.pages or page in options.pages]
+    installed()
+    sys.path.append(str(ROOT))
+    of_page = [[block for block in found if block.page == page] for page in pages]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        failed = [text for texts in pool.map(check, pages, of_page) for text in texts]
+    for text in failed:
+        print(text, file=sys.stderr)
+    count = Counter(block.kind for block in found)
+    print(
+        f"{count['cells']} cells run by the pages, {count['python']} Python and {count['shell']} "
+        f"shell blocks run, {count['stated']} not run as stated, {count['unmarked Python']} "
+        f"unstated; {len(failed)} failed"
+    )
+    return 1 if failed or count["unmarked Python"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
