@@ -135,13 +135,14 @@ def test_what_is_not_said() -> None:
         "groups": 1,
         "epilogue": Epilogue((), "int8"),
         "digit_shift": 0,
+        "bias": False,
     }
     pool = {n: conv[n] for n in ("strides", "padding", "dilation", "epilogue")}
     defaults: dict[type, dict[str, Any]] = {
         Conv2dWorkload: conv,
         ConvTransposeWorkload: {**conv, "output_padding": (0, 0)},
         PoolWorkload: {**pool, "low": -128, "factor": 1},
-        ElementwiseWorkload: {"op": None, "epilogue": Epilogue()},
+        ElementwiseWorkload: {"op": None, "epilogue": Epilogue(), "ranges": ()},
         ConcatWorkload: {"epilogue": Epilogue()},
         MoveWorkload: {},
         Epilogue: {"steps": (), "dtype": "int8"},

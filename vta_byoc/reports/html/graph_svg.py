@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from markupsafe import Markup, escape
 
 from vta_byoc.base.json_types import JsonObject
-from vta_byoc.base.printable import printable
+from vta_byoc.hw.printable import printable
 from vta_byoc.partitioning.placement import VTA
 from vta_byoc.reports.chart_text import ON_CPU, ON_VTA, quantity, short
 from vta_byoc.reports.placement.summary import kind, next_step, remark
