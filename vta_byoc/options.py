@@ -11,7 +11,8 @@ import tvm
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.sim.devices import driver as driver_of
-from vta_byoc.passes.fuse_tiles import Demands
+from vta_byoc.ir.selection import Selectors, as_selectors
+from vta_byoc.passes.demands import Demands
 from vta_byoc.tuning.schedules import Schedules
 
 ON, DRAM_ONLY, OFF = SCOPE_MODES = ("on", "dram", "off")
@@ -30,7 +31,10 @@ class BuildOptions:
         target: the host's TVM target; None for this machine's CPU.
         scopes: one of SCOPE_MODES.
         demands: (consumer, tensor) -> scope, besides what strategies demand; with "on" only.
-        schedules: a tuning log and pins of layers by name, besides what strategies choose.
+        schedules: a tuning log and pins of layers, besides what strategies choose.
+        only: selectors (`vta_byoc.ir.selection`) of the operators that VTA may compute, as a
+            sequence or a text with commas; all of them when empty.
+        exclude: selectors of those that it may not.
         check_forms: every stage checks the form of what it gives, too.
         print_after: stages after which the module is printed: ``NAME`` on stderr, ``NAME=FILE``
             into a file.
@@ -46,12 +50,16 @@ class BuildOptions:
     scopes: str = ON
     demands: Demands = field(default_factory=dict)
     schedules: Schedules | None = None
+    only: Selectors = ()
+    exclude: Selectors = ()
     check_forms: bool = False
     print_after: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         driver_of(self.device)
         check_scopes(self.scopes, self.demands)
+        for name in ("only", "exclude"):
+            object.__setattr__(self, name, as_selectors(getattr(self, name)))
         if self.schedules is not None:
             self.schedules.check(self.config)
 

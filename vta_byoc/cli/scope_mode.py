@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 MODE, DEMANDS, SCHEDULES = "vta_byoc.scopes", "vta_byoc.demands", "vta_byoc.schedules"
 """Keys of the click context's `meta`."""
+ONLY, EXCLUDE = "vta_byoc.only", "vta_byoc.exclude"
 MODES = ("on", "dram", "off")
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -26,6 +27,24 @@ def _remember_demands(ctx: click.Context, _param: click.Parameter, texts: Sequen
 
 def _remember_schedules(ctx: click.Context, _param: click.Parameter, path: str | None) -> None:
     ctx.meta[SCHEDULES] = path
+
+
+def _remember_selectors(key: str) -> Callable[..., None]:
+    """A callback that keeps the selectors of --only or --exclude."""
+
+    def remember(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> None:
+        from vta_byoc.ir.selection import parse_selectors
+
+        found = tuple(each for text in texts for each in parse_selectors(text))
+        if texts and not found:
+            raise click.BadParameter(
+                f"{', '.join(map(repr, texts))} selects no operator; give names with commas "
+                "between them",
+                param=param,
+            )
+        ctx.meta[key] = found
+
+    return remember
 
 
 def parse_demands(texts: Sequence[str]) -> dict[tuple[str, str], str]:
@@ -84,13 +103,29 @@ _schedules = click.option(
 )
 
 
+def _selection(option: str, key: str, says: str) -> Callable[[Command], Command]:
+    return click.option(
+        option,
+        multiple=True,
+        metavar="NAME,...",
+        expose_value=False,
+        callback=_remember_selectors(key),
+        help=f"{says}: names, patterns (*, ?), ranges (FIRST..LAST) or kinds (@conv2d); repeat or "
+        "separate by commas.",
+    )
+
+
+_only = _selection("--only", ONLY, "Operators that VTA may compute, instead of all")
+_exclude = _selection("--exclude", EXCLUDE, "Operators that the CPU is to compute")
+
+
 def placement_options(command: Command) -> Command:
-    """--scopes and --demand."""
-    return _scopes(_demand(command))
+    """--scopes, --demand, --only and --exclude."""
+    return _scopes(_demand(_only(_exclude(command))))
 
 
 def scopes_option(command: Command) -> Command:
-    """--scopes, --demand and --schedules."""
+    """What `placement_options` adds, and --schedules."""
     return placement_options(_schedules(command))
 
 
@@ -100,16 +135,24 @@ class PlacementOptions(TypedDict):
     scopes: str
     demands: dict[tuple[str, str], str]
     schedules: Schedules | None
+    only: tuple[str, ...]
+    exclude: tuple[str, ...]
 
 
 def chosen() -> PlacementOptions:
     """What the running command was given, as arguments of `partition_for_vta`.
 
-    They are `scopes`, `demands` and `schedules` of :func:`vta_byoc.pipeline.partition_for_vta`.
+    :func:`vta_byoc.pipeline.partition_for_vta` says what each of them is.
     """
     from vta_byoc.tuning.schedules import Schedules
 
     meta = click.get_current_context().meta
     path = meta.get(SCHEDULES)
     schedules = None if path is None else Schedules.read(path)
-    return {"scopes": meta[MODE], "demands": meta[DEMANDS], "schedules": schedules}
+    return {
+        "scopes": meta[MODE],
+        "demands": meta[DEMANDS],
+        "schedules": schedules,
+        "only": meta[ONLY],
+        "exclude": meta[EXCLUDE],
+    }

@@ -84,3 +84,8 @@ def absorbed(mod: tvm.IRModule) -> dict[str, tuple[str, str]]:
     record = mod.get_attr(QUANTIZATION)
     found = {} if record is None else json.loads(record).get("absorbed", {})
     return {name: (layer, kind) for name, (layer, kind) in found.items()}
+
+
+def computed_in(mod: tvm.IRModule) -> dict[str, str]:
+    """Operators of the float model that are computed inside of another one, and that one."""
+    return {name: layer for name, (layer, _) in absorbed(mod).items()}

@@ -28,6 +28,7 @@ from vta_byoc.ir.names import JOINT
 from vta_byoc.ir.stage import Stage
 from vta_byoc.partitioning.composite import SOURCE_ATTR, composites
 from vta_byoc.partitioning.region import chosen_of, computes_of
+from vta_byoc.passes.demands import Demands, resolved
 from vta_byoc.passes.fused_module import Node, with_fused_composites
 from vta_byoc.strategies.fused.consumer import FusedConsumer, keeps_int8
 from vta_byoc.strategy import Computation, computation_of
@@ -40,8 +41,6 @@ SHARED = "fused into its producer: stays on chip"
 HINTED = "demanded on chip"
 DEARER = "together they take more cycles by estimate than apart"
 READ_BY_OTHERS = "others read the tensor too, or it is a result"
-Demands = Mapping[tuple[str, str], str]
-"""(consumer, tensor) -> scope, both named by their results."""
 FUSE_TILES = Stage("FuseTiles", PACKED, PACKED, "fuses consumers into their producers")
 
 
@@ -88,7 +87,8 @@ def fuse_tiles(
 
     @FUSE_TILES
     def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        return _Fuser(mod, config, demands or {}, schedules).run()
+        given = schedules.in_module(mod) if schedules else None
+        return _Fuser(mod, config, demands or {}, given).run()
 
     return run
 
@@ -147,7 +147,7 @@ class _Fuser:
             node = self._node(binding)
             if node is not None:
                 self._nodes[binding.var] = node
-        _check_names(self._demands, self._reads())
+        self._demands = resolved(self._demands, self._reads(), self._mod)
         for var in list(self._nodes):
             node = self._nodes[var]
             if isinstance(node.computation.work, ElementwiseWorkload | PoolWorkload):
@@ -333,21 +333,3 @@ class _Fuser:
             sources=sources,
             inside=[*(producer.inside or [producer]), node],
         )
-
-
-def _check_names(demands: Demands, reads: Mapping[tuple[str, str], str]) -> None:
-    """That demands are of consumers that read the tensor, in scopes that they can read."""
-    for (consumer, tensor), scope in demands.items():
-        asked = f'tensor "{tensor}": consumer "{consumer}" is to take it in scope "{scope}"'
-        if (consumer, tensor) not in reads:
-            readers = sorted(who for who, what in reads if what == tensor)
-            known = ", ".join(readers) or "none on VTA"
-            raise VTAError(
-                f"{asked}: need a consumer on VTA that reads it, have {known}; name the results "
-                "of two operators as `vta-byoc scopes` lists them"
-            )
-        if scope not in (ACC, reads[consumer, tensor]):
-            raise VTAError(
-                f"{asked}: need {reads[consumer, tensor]}, which its instructions load, or "
-                f"{ACC}, have {scope}; name one of the two"
-            )
