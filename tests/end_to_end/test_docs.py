@@ -19,7 +19,10 @@ def own_kernels() -> Iterator[None]:
         remove_kernel(entry.name)
 
 
-@pytest.mark.parametrize("page", sorted(p.name for p in DOCS.glob("*.md") if blocks(p)))
+PAGES = [*DOCS.glob("*.md"), *DOCS.glob("how-to/*.md")]
+
+
+@pytest.mark.parametrize("page", sorted(str(p.relative_to(DOCS)) for p in PAGES if blocks(p)))
 def test_python_blocks_run(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     session: dict[str, object] = {}
     for line, code in blocks(DOCS / page):

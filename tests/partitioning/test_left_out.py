@@ -93,7 +93,7 @@ def test_nothing_is_left(mod: tvm.IRModule) -> None:
 
 def test_unknown_names(mod: tvm.IRModule) -> None:
     known = "is not in the model; it has 3 operators; similar names are"
-    with refused(f'operator "conv_c" that only VTA computes {known} "conv_b", "conv_a"'):
+    with refused(f'operator "conv_c" to compute on VTA {known} "conv_b", "conv_a"'):
         partition_for_vta(mod, only="conv_c")
     with refused(f'operator "jion" to exclude from VTA {known} "join"'):
         partition_for_vta(mod, exclude="jion")

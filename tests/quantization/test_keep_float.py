@@ -51,6 +51,12 @@ def test_patterns() -> None:
     assert "stem" not in kept("[!s]*")
 
 
+def test_ranges_and_kinds() -> None:
+    assert kept("block2_relu..fc") == kept("block2_relu", "flat", "fc")
+    assert kept("@relu") == ["block1_relu", "block2_relu"]
+    assert keep_float(model(), "stem,fc") and kept("..stem") == kept("stem")
+
+
 def test_names_of_the_model_file(tmp_path: Path) -> None:
     net = Net(data=(1, 4, 8, 8))
     path = net.save(tmp_path / "m.onnx", net.conv("data", 4, 4, name="/features/0/conv"))

@@ -30,7 +30,7 @@ def left_out(
     if not (only or exclude):
         return {}
     operators = Operators.of(mod)
-    wanted = operators.select(only, "that only VTA computes") if only else operators.names
+    wanted = operators.select(only, "to compute on VTA") if only else operators.names
     unwanted = operators.select(exclude, "to exclude from VTA")
     if only and not set(wanted) - set(unwanted):
         raise VTAError(

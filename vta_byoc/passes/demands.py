@@ -58,7 +58,7 @@ def _selected(
         if selector in names:
             ends.append({selector})
         else:
-            chosen = operators.select([selector], f"to demand scope {scope} for")
+            chosen = operators.select([selector], f"of a demand for {scope}")
             ends.append({name for name in names if chosen.keys() >= {*operators_of(name)}})
     found = [pair for pair in reads if pair[0] in ends[0] and pair[1] in ends[1]]
     asked = f'tensors "{pattern[1]}": consumers "{pattern[0]}" are to take them in "{scope}"'

@@ -46,7 +46,7 @@ class SelectedPin:
     @classmethod
     def of(cls, selector: str, schedule: Schedule, operators: Operators) -> SelectedPin:
         """The pin of what ``selector`` chooses among ``operators``."""
-        purpose = "to pin a schedule of"
+        purpose = "of a pinned schedule"
         chosen = [operators.select([part], purpose) for part in selector.split(JOINT)]
         return cls(selector, schedule, tuple(map(frozenset, chosen)))
 
@@ -77,6 +77,11 @@ class SelectedPin:
                 f"{self.what} is not met: it is of {self.schedule.layer_text}, which none of "
                 f"{_listed(own)} is, the first is {text}; pin a schedule of one of these layers"
             )
+
+
+def _is_name(pinned: str) -> bool:
+    """Whether a pin is of one layer by its name."""
+    return all(map(is_plain, pinned.split(JOINT)))
 
 
 def _listed(layers: Collection[str]) -> str:
@@ -116,7 +121,7 @@ class Schedules:
         Raises:
             VTAError: a selector that chooses none.
         """
-        patterns = {text: pin for text, pin in self.pins.items() if not is_plain(text)}
+        patterns = {text: pin for text, pin in self.pins.items() if not _is_name(text)}
         if not patterns or self.selected:
             return self
         operators = placed_operators(mod)
@@ -158,7 +163,7 @@ class Schedules:
     def names(self) -> dict[str, str]:
         """The names of pinned layers, and what pins each."""
         named = {e.layer: self._line(e) for e in self.entries if e.layer}
-        return named | {name: f'pin of layer "{name}"' for name in self.pins if is_plain(name)}
+        return named | {name: f'pin of layer "{name}"' for name in self.pins if _is_name(name)}
 
     @property
     def _by_key(self) -> dict[str, Entry]:
@@ -225,8 +230,8 @@ def check_schedules(schedules: Schedules, config: VTAConfig) -> tvm.transform.Pa
         for name, what in schedules.names().items():
             if name not in layers:
                 raise VTAError(
-                    f"{what}: there is no such layer on VTA; layers are {_listed(layers)}; name one "
-                    "as `vta-byoc tune` lists them"
+                    f"{what}: there is no such layer on VTA; layers are {_listed(layers)}; name "
+                    "one as `vta-byoc tune` lists them"
                 )
             if not layers[name].is_pinned:
                 text = Schedule.of(layers[name], config).layer_text
