@@ -39,7 +39,7 @@ COMPILER = {
     "passes": "hw registry tuning runtime ir workload codegen cost strategies strategy "
     "partitioning vdevice",
     "tune": "hw ir cost codegen strategies strategy partitioning tuning passes",
-    "options": "hw tuning passes",
+    "options": "hw ir tuning passes",
     "pipeline": "hw options tuning ir partitioning partition graph_pack vdevice passes",
     "_autoload": "ir pipeline",
     "quantization": "hw base ir",
@@ -55,6 +55,8 @@ COMPILER = {
     "pipeline quantization validation vta_byoc",
     "schedule": "hw base runtime ir workload codegen partitioning passes reports",
     "extend": "hw registry schedule",
+    "testing": "hw runtime ir codegen strategies pipeline quantization importers quantize "
+    "validation schedule extend",
     "cli": "_interrupt hw base runtime ir tuning options tune pipeline quantization importers "
     "quantize validation vta_byoc reports",
 }
