@@ -35,7 +35,7 @@ FACTS: dict[str, Callable[[dict[str, Any]], bool]] = {
         and (found["cases"], found["regions"]) == (3, 3)
     ),
     "custom_machine": lambda found: (
-        found["an eighth of the sums"]["bytes"] > found["pynq"]["bytes"]
+        found["small sums"]["bytes"] > found["pynq"]["bytes"]
         and found["a port of 16 bytes"]["estimated_cycles"] < found["pynq"]["estimated_cycles"]
         and len({row["gemm_steps"] for row in found.values()}) == 1
     ),

@@ -20,10 +20,10 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.sim import devices, interpreter
 from vta_byoc.quantization.ops.table import OPERATORS
-from vta_byoc.quantization.quantizer import IntegerOp, Quantizer
+from vta_byoc.quantization.quantizer import Convert, Quantizer
 from vta_byoc.strategies.base import KernelFunction, LayerSchedule
 from vta_byoc.strategies.conv.conv2d import CONV2D
-from vta_byoc.strategies.elementwise.elementwise import ELEMENTWISE, Elementwise
+from vta_byoc.strategies.elementwise.elementwise import Elementwise
 from vta_byoc.testing import (
     Conformance,
     ConformanceError,
@@ -69,13 +69,8 @@ def convolution(rng: np.random.Generator, _config: VTAConfig) -> tuple[Conv2dWor
     return work, {"weight": rng.integers(-128, 128, (co, ci, 3, 3)).astype("int8")}
 
 
-def elementwise(
-    rng: np.random.Generator, _config: VTAConfig
-) -> tuple[ElementwiseWorkload, Constants]:
-    while True:
-        work = random_elementwise(rng, tensors=0)
-        if np.prod(work.out_shape) <= 2000:
-            return work, {}
+def elementwise(rng: np.random.Generator, _config: VTAConfig) -> ElementwiseWorkload:
+    return random_elementwise(rng)
 
 
 def test_a_built_in_strategy() -> None:
@@ -86,21 +81,6 @@ def test_a_built_in_strategy() -> None:
         'strategy "conv2d": 4 cases on 1x16, 2x16 equal bit for bit; estimates at worst '
         f"{found.worst_ratio:.2f} of the timing model; seed 0"
     )
-
-
-def test_equal_seeds_draw_equal_cases() -> None:
-    seen: list[list[ElementwiseWorkload]] = []
-    for seed in (1, 1, 2):
-        seen.append([])
-
-        def noted(
-            rng: np.random.Generator, config: VTAConfig
-        ) -> tuple[ElementwiseWorkload, Constants]:
-            seen[-1].append(elementwise(rng, config)[0])
-            return seen[-1][-1], {}
-
-        check_strategy(ELEMENTWISE, noted, machines=(SIM,), seed=seed, cases=2)
-    assert seen[0] == seen[1] != seen[2]
 
 
 class WrongLastBit(Elementwise):
@@ -178,7 +158,23 @@ def test_a_strategy_that_refuses_everything() -> None:
         "1x16; draw what the machines take"
     )
     with caught(re.escape(text)):
-        check_strategy(Refusing(), doubled, machines=(SIM,), cases=2)
+        check_strategy(Refusing, doubled, machines=(SIM,), cases=2)
+
+
+def test_equal_seeds_draw_equal_cases() -> None:
+    seen: list[list[ElementwiseWorkload]] = []
+    for seed in (1, 1, 2):
+        seen.append([])
+
+        def noted(
+            rng: np.random.Generator, config: VTAConfig
+        ) -> tuple[ElementwiseWorkload, Constants]:
+            seen[-1].append(elementwise(rng, config))
+            return seen[-1][-1], {}
+
+        with caught(f".*none of 3 cases of seed {seed} was computed.*"):
+            check_strategy(Refusing(), noted, machines=(SIM,), seed=seed, cases=3)
+    assert seen[0] == seen[1] != seen[2]
 
 
 # ---------------------------------------------------------------- kernels
@@ -308,13 +304,11 @@ POOL = "relax.nn.max_pool2d"
 
 
 def test_a_built_in_rule() -> None:
-    found = check_integer_op(POOL, network, machines=(SIM, WIDE), cases=2)
-    assert str(found) == (
-        f'integer operator "{POOL}": 2 cases on 1x16, 2x16 equal bit for bit; seed 0'
-    )
+    found = check_integer_op(POOL, network, machines=(SIM,), cases=2)
+    assert str(found) == f'integer operator "{POOL}": 2 cases on 1x16 equal bit for bit; seed 0'
 
 
-def rule(change: Callable[[relax.Expr], relax.Expr]) -> IntegerOp:
+def rule(change: Callable[[relax.Expr], relax.Expr]) -> Convert:
     """The pool on int8, and then something else."""
 
     def convert(q: Quantizer, binding: relax.VarBinding) -> bool:
@@ -326,10 +320,10 @@ def rule(change: Callable[[relax.Expr], relax.Expr]) -> IntegerOp:
         q.set_int8(binding.var, result, scale, value.amax)
         return True
 
-    return dataclasses.replace(OPERATORS[POOL], convert=convert)
+    return convert
 
 
-RULES: Mapping[str, tuple[IntegerOp, str]] = {
+RULES: Mapping[str, tuple[Convert, str]] = {
     "dtype": (
         rule(lambda x: relax.op.astype(x, "int32")),
         'the result "pool" is int32; the integer form of an operator gives int8',
@@ -340,7 +334,7 @@ RULES: Mapping[str, tuple[IntegerOp, str]] = {
         "tolerance is 0.1 of that",
     ),
     "float": (
-        dataclasses.replace(OPERATORS[POOL], convert=lambda _q, _binding: False),
+        lambda _q, _binding: False,
         '"pool" .*|the result "pool" is float32; the integer form of an operator gives int8',
     ),
 }

@@ -31,7 +31,7 @@ class _Run:
 
 
 def check_device(
-    device: Driver,
+    device: Driver | type[Driver],
     *,
     machines: Sequence[VTAConfig] | None = None,
     seed: int = 0,
@@ -45,7 +45,7 @@ def check_device(
     as they were. A device that does not compute must leave zeros.
 
     Args:
-        device: as `vta_byoc.extend.register_device` takes it.
+        device: as `vta_byoc.extend.register_device` takes it; a class is made without arguments.
         machines: they take turns; those of `vta_byoc.testing.machines` when None.
         seed: equal seeds draw equal cases.
         cases: how many.
@@ -54,15 +54,16 @@ def check_device(
     Raises:
         ConformanceError: the first case that is wrong, with the arguments that repeat it.
     """
+    made = device() if isinstance(device, type) else device
 
     def attempt(rng: np.random.Generator, config: VTAConfig) -> None:
         program, inputs = random_safe_program(config, rng)
         head = simulator.pack_inputs(program, inputs)
-        module = device.module(config)
+        module = made.module(config)
         expected = simulator.run(program, inputs)
         for turn in ("first run", "second run"):
             found = _run(module, program, head, turn)
-            if not device.computes:
+            if not made.computes:
                 _check_nothing(found, turn)
                 continue
             for tensor in program.symbols:
@@ -78,7 +79,7 @@ def check_device(
                     f"{turn}: counter {name} is {counted[name]}, must be {expected.counters[name]}"
                 )
 
-    what = f'device "{device.name}"'
+    what = f'device "{made.name}"'
     return Suite(what, seed, cases, case, machines or default_machines()).run(attempt)
 
 

@@ -16,8 +16,8 @@ from vta_byoc.ir.quantization_record import islands
 from vta_byoc.ir.reference import build_reference
 from vta_byoc.ir.stage import checked_forms
 from vta_byoc.pipeline import compile_module
-from vta_byoc.quantization.ops import table as builtin
-from vta_byoc.quantization.quantizer import OPERATORS, IntegerOp
+from vta_byoc.quantization.ops import table
+from vta_byoc.quantization.quantizer import OPERATORS, Convert, IntegerOp, asks_if_wanted
 from vta_byoc.quantize import quantize
 from vta_byoc.runtime.execute import profile, run_vm
 from vta_byoc.testing.cases import Conformance, Mismatch, Suite, check_verified
@@ -30,10 +30,11 @@ TOLERANCE = 0.1
 
 
 def check_integer_op(
-    op: str,
+    operator: str,
     draw: Callable[[np.random.Generator, VTAConfig], tvm.IRModule],
-    rule: IntegerOp | None = None,
+    rule: Convert | None = None,
     *,
+    asks: Convert = asks_if_wanted,
     machines: Sequence[VTAConfig] | None = None,
     seed: int = 0,
     cases: int = 8,
@@ -48,9 +49,10 @@ def check_integer_op(
     of the float network.
 
     Args:
-        op: the operator, as in "relax.nn.relu".
-        draw: (generator, machine) -> a float network in which `op` stands.
+        operator: as in "relax.nn.relu".
+        draw: (generator, machine) -> a float network in which `operator` stands.
         rule: as `vta_byoc.extend.register_integer_op` takes it; None: the one that is registered.
+        asks: of `rule`, as `register_integer_op` takes it.
         machines: they take turns; those of `vta_byoc.testing.machines` when None.
         seed: equal seeds draw equal cases.
         cases: how many.
@@ -64,13 +66,15 @@ def check_integer_op(
     def attempt(rng: np.random.Generator, config: VTAConfig) -> None:
         mod = draw(rng, config)
         names = [
-            source_name(b.var) for b in straight_bindings(mod["main"]) if op_name(b.value) == op
+            source_name(binding.var)
+            for binding in straight_bindings(mod["main"])
+            if op_name(binding.value) == operator
         ]
         if not names:
-            raise Mismatch(f"the network that was drawn has no {op}")
+            raise Mismatch(f"the network that was drawn has no {operator}")
         shapes = [static_shape(param) for param in mod["main"].params]
         samples = [_noise(rng, mod, shapes) for _ in range(SAMPLES)]
-        with _installed(op, rule):
+        with _installed(operator, None if rule is None else IntegerOp(rule, asks)):
             qmod = quantize(mod, calibration=samples, config=config)
         _check_integer(qmod, names)
         with checked_forms():
@@ -88,23 +92,23 @@ def check_integer_op(
         machine = relax.VirtualMachine(build_reference(mod), tvm.cpu())
         _check_close(run.outputs, run_vm(machine, inputs), tolerance)
 
-    what = f'integer operator "{op}"'
+    what = f'integer operator "{operator}"'
     return Suite(what, seed, cases, case, machines or default_machines()).run(attempt)
 
 
 @contextlib.contextmanager
-def _installed(op: str, rule: IntegerOp | None) -> Iterator[None]:
-    """Quantize ``op`` by ``rule`` for the time of a ``with`` statement."""
-    before = builtin.OPERATORS.get(op)
-    if rule is not None:
-        OPERATORS[op] = rule
+def _installed(operator: str, entry: IntegerOp | None) -> Iterator[None]:
+    """Quantize ``operator`` by ``entry`` for the time of a ``with`` statement."""
+    before = table.OPERATORS.get(operator)
+    if entry is not None:
+        OPERATORS[operator] = entry
     try:
         yield
     finally:
-        if rule is not None:
-            del OPERATORS[op]
-            if before is not None:
-                OPERATORS[op] = before
+        if before is not None:
+            OPERATORS[operator] = before
+        else:
+            OPERATORS.pop(operator, None)
 
 
 def _noise(

@@ -27,7 +27,7 @@ SEEDS = 1 << 31
 
 
 def check_strategy(
-    strategy: Strategy[Any],
+    strategy: Strategy[Any] | type[Strategy[Any]],
     draw: Callable[[np.random.Generator, VTAConfig], tuple[Any, Mapping[str, np.ndarray]]],
     *,
     machines: Sequence[VTAConfig] | None = None,
@@ -44,7 +44,8 @@ def check_strategy(
     model.
 
     Args:
-        strategy: as `vta_byoc.extend.register_strategy` takes it.
+        strategy: as `vta_byoc.extend.register_strategy` takes it; a class is made without
+            arguments.
         draw: (generator, machine) -> a workload of the strategy's class, small enough to run in
             a moment, and the constants that `Strategy.constants` packs ("weight", "operand0", ...).
         machines: they take turns; those of `vta_byoc.testing.machines` when None.
@@ -56,26 +57,27 @@ def check_strategy(
     Raises:
         ConformanceError: the first case that is wrong, with the arguments that repeat it.
     """
+    made = strategy() if isinstance(strategy, type) else strategy
 
     def attempt(rng: np.random.Generator, config: VTAConfig) -> float:
         work, constants = draw(rng, config)
         try:
-            schedule = strategy.choose(LayerWork(work), config)
+            schedule = made.choose(LayerWork(work), config)
         except VTAError as refused:
             raise Refused(str(refused)) from refused
         where = f"{work}"
-        cycles = _finite(strategy.estimate(schedule, config), where)
-        definition = strategy.compute(schedule, config)
+        cycles = _finite(made.estimate(schedule, config), where)
+        definition = made.compute(schedule, config)
         operands = random_inputs(definition, int(rng.integers(SEEDS)))[: len(work.in_shapes)]
-        values = [*operands, *strategy.constants(schedule, constants, config)]
-        program = _program(strategy, schedule, config, definition, values)
+        values = [*operands, *made.constants(schedule, constants, config)]
+        program = _program(made, schedule, config, definition, values)
         check_verified(program, where)
         given = {f"x{i}": value for i, value in enumerate(operands)}
         found = simulator.run(program, given).outputs["y"]
         compare("the result", found, reference(definition, *values), where)
         return _ratio(cycles, simulate(program).cycles, factor, where)
 
-    what = f'strategy "{strategy.name}"'
+    what = f'strategy "{made.name}"'
     return Suite(what, seed, cases, case, machines or default_machines()).run(attempt)
 
 
