@@ -153,7 +153,8 @@ def test_a_demand_without_the_mode_that_reads_it(model: Path) -> None:
 def test_only_and_exclude(model: Path) -> None:
     result = cli("place", model, "--only", "first..join", "--exclude", "second", "--json")
     assert result.exit_code == 0, result.output
-    found = {row["name"]: row["reason"] for row in json.loads(result.stdout)["placement"]}
+    rows = json.loads(result.stdout)["placement"]["ops"]
+    found = {row["name"]: row["reason"] for row in rows}
     assert found["first"] == "pattern vta.conv2d"
     assert found["second"] == 'excluded by "second"'
     assert 'operator "frist" to compute on VTA' in refused("place", model, "--only", "frist")
