@@ -38,7 +38,7 @@ COMPILER = {
     "passes": "hw base registry tuning runtime ir workload codegen cost strategies strategy "
     "partitioning graph_pack vdevice",
     "tune": "hw ir cost codegen strategies strategy partitioning tuning passes",
-    "options": "hw base tuning passes",
+    "options": "hw base ir tuning passes",
     "pipeline": "hw options tuning ir partitioning partition graph_pack vdevice passes",
     "_autoload": "hw ir pipeline",
     "quantization": "hw base ir",
@@ -54,6 +54,8 @@ COMPILER = {
     "pipeline quantization validation vta_byoc",
     "schedule": "hw base runtime ir workload codegen passes reports",
     "extend": "hw registry schedule",
+    "testing": "hw runtime ir codegen strategies pipeline quantization importers quantize "
+    "validation schedule extend",
     "cli": "_interrupt hw base runtime ir tuning options tune pipeline quantization importers "
     "quantize validation vta_byoc reports",
     "__main__": "cli",

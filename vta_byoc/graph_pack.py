@@ -38,6 +38,7 @@ from vta_byoc.ir.stage import Stage
 from vta_byoc.partitioning.composite import RESULT_ATTR, SOURCE_ATTR, composite_source, composites
 from vta_byoc.partitioning.entry import Match, Parsed, Plan
 from vta_byoc.partitioning.kept_match import match_of
+from vta_byoc.partitioning.left_out import names_left_out
 from vta_byoc.partitioning.placement import with_plans
 from vta_byoc.strategies.te.kernel import SCHEDULE_ATTR, Chosen
 from vta_byoc.strategy import STRATEGIES, STRATEGY_ATTR, WORKLOAD_ATTR, Computation
@@ -77,7 +78,9 @@ def graph_pack(
             if gv.name_hint != "main" and gv.name_hint not in groups
         }
         builder = relax.BlockBuilder(tvm.IRModule(kept))
-        packer = _Packer(builder, config, groups, keep_packed, schedules)
+        given = schedules.in_module(mod) if schedules else None
+        packer = _Packer(builder, config, groups, keep_packed, given)
+        packer.no_views = names_left_out(mod)
         main = packer.rewrite(mod["main"])
         result = builder.get()
         result.update_func(mod.get_global_var("main"), main)
@@ -100,7 +103,8 @@ class _Packed:
 class _Packer:
     """Rewrites one function, keeping for each value its plain and its packed forms.
 
-    ``plans`` has for each composite's source how it is computed and what the host folds for it.
+    ``plans`` has for each composite's source how it is computed and what the host folds for it;
+    ``no_views`` are reshapes that the user leaves to the CPU.
     """
 
     def __init__(
@@ -124,6 +128,7 @@ class _Packer:
         self._folded: dict[tuple[relax.Var, Fold], relax.Var] = {}
         self._functions: dict[str, relax.GlobalVar] = {}
         self.plans: dict[str, list[tuple[Plan, int]]] = {}
+        self.no_views: set[str] = set()
 
     def rewrite(self, main: relax.Function) -> relax.Function:
         """``main`` with packed composites; parameters and results stay as they are."""
@@ -134,7 +139,7 @@ class _Packer:
             group = self._group(value)
             if group is not None:
                 self._composite(var, group, value)
-            elif self._is_reshape_of_packed(value):
+            elif self._is_reshape_of_packed(value) and source_name(var) not in self.no_views:
                 self._reshaped[var] = binding
             else:
                 self._plain[var] = self._writer.emit(self._copy(value), str(var.name))

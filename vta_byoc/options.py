@@ -13,7 +13,8 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.sim.devices import driver as driver_of
 from vta_byoc.hw.sim.target import scope_config
-from vta_byoc.passes.fuse_tiles import Demands
+from vta_byoc.ir.selection import Selectors, as_selectors
+from vta_byoc.passes.demands import Demands
 from vta_byoc.tuning.schedules import Schedules
 
 ON, DRAM_ONLY, OFF = SCOPE_MODES = ("on", "dram", "off")
@@ -33,7 +34,10 @@ class BuildOptions:
         target: the host's TVM target; None for this machine's CPU.
         scopes: one of SCOPE_MODES.
         demands: (consumer, tensor) -> scope, besides what strategies demand; with "on" only.
-        schedules: a tuning log and pins of layers by name, besides what strategies choose.
+        schedules: a tuning log and pins of layers, besides what strategies choose.
+        only: selectors (`vta_byoc.ir.selection`) of the operators that VTA may compute, as a
+            sequence or a text with commas; all of them when empty.
+        exclude: selectors of those that it may not.
         check_forms: every stage checks the form of what it gives, too.
         print_after: stages after which the module is printed: ``NAME`` on stderr, ``NAME=FILE``
             into a file.
@@ -51,6 +55,8 @@ class BuildOptions:
     scopes: str = ON
     demands: Demands = field(default_factory=dict)
     schedules: Schedules | None = None
+    only: Selectors = ()
+    exclude: Selectors = ()
     check_forms: bool = False
     print_after: tuple[str, ...] = ()
     without_rewrites: tuple[str, ...] = ()
@@ -59,6 +65,8 @@ class BuildOptions:
         driver_of(self.device)
         check_scopes(self.scopes, self.demands)
         check_rewrites(self.without_rewrites)
+        for name in ("only", "exclude"):
+            object.__setattr__(self, name, as_selectors(getattr(self, name)))
         if self.schedules is not None:
             self.schedules.check(self.config)
 

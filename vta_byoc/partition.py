@@ -7,7 +7,7 @@ of the model runs and why.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import tvm
 from tvm import relax
@@ -26,6 +26,7 @@ from vta_byoc.ir.quantization_record import islands
 from vta_byoc.ir.stage import Stage
 from vta_byoc.partitioning.composite import RESULT_ATTR, SOURCE_ATTR
 from vta_byoc.partitioning.kept_match import match_attributes
+from vta_byoc.partitioning.left_out import left_out
 from vta_byoc.partitioning.matcher import Group, Matcher
 from vta_byoc.partitioning.placement import Placement, placements, with_placements
 from vta_byoc.partitioning.placer import Placer
@@ -36,15 +37,24 @@ __all__ = ["Placement", "mark", "placements"]
 MARK = Stage("Mark", INTEGER, MARKED, "groups what VTA takes; a reason for everything else")
 
 
-def mark(config: VTAConfig) -> tvm.transform.Pass:
-    """Group what the table takes into composite functions and attach the placement record."""
+def mark(
+    config: VTAConfig, only: Sequence[str] = (), exclude: Sequence[str] = ()
+) -> tvm.transform.Pass:
+    """Group what the table takes into composite functions and attach the placement record.
+
+    Args:
+        config: the machine.
+        only: selectors (`vta_byoc.ir.selection`) of what VTA may compute; everything when empty.
+        exclude: selectors of what it may not compute.
+    """
 
     @MARK
     def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
         graph = Graph(mod["main"])
-        matcher = Matcher(graph, config)
+        unwanted = left_out(mod, only, exclude)
+        matcher = Matcher(graph, config, unwanted)
         groups = matcher.groups()
-        rejected = {**islands(mod), **matcher.rejected}
+        rejected = {**islands(mod), **matcher.rejected, **unwanted}
         placer = Placer(graph, groups, rejected, config, mod)
         return with_placements(_grouped(mod, groups), placer.records())
 

@@ -18,13 +18,15 @@ from vta_byoc.ir.float_modules import TELL_OF_FLOATS, tell_of_floats
 from vta_byoc.ir.host_loops import TIR_PIPELINE
 from vta_byoc.ir.legality import INTEGER, LOWERED, PACKED, REGIONS, VM
 from vta_byoc.ir.printing import check_requests, printers
+from vta_byoc.ir.selection import Selectors
 from vta_byoc.ir.stage import Stage, checked_forms, run_without
 from vta_byoc.options import DRAM_ONLY, OFF, ON, SCOPE_MODES, BuildOptions, build_options
 from vta_byoc.partition import MARK, mark
 from vta_byoc.partitioning.composite import PLACEMENT_ATTR
 from vta_byoc.partitioning.placement import placements
 from vta_byoc.passes.compiled import Compiled
-from vta_byoc.passes.fuse_tiles import FUSE_TILES, Demands, fuse_tiles, sharing_record
+from vta_byoc.passes.demands import Demands
+from vta_byoc.passes.fuse_tiles import FUSE_TILES, fuse_tiles, sharing_record
 from vta_byoc.passes.lower_regions import (
     LINK_DRIVER,
     LOWER_REGIONS,
@@ -119,7 +121,7 @@ PARTITION: tuple[Planned, ...] = (
         Stage("DropUnread", INTEGER, INTEGER, "drops what no result depends on"),
         lambda: relax.transform.DeadCodeElimination(["main"]),
     ),
-    Planned(MARK, lambda options, _record: mark(options.config)),
+    Planned(MARK, lambda o, _record: mark(o.config, tuple(o.only), tuple(o.exclude))),
     # Before merging: a region holds packed tensors only.
     Planned(
         GRAPH_PACK,
@@ -230,6 +232,8 @@ def partition_for_vta(
     scopes: str = ON,
     demands: Demands | None = None,
     schedules: Schedules | None = None,
+    only: Selectors = (),
+    exclude: Selectors = (),
     options: BuildOptions | None = None,
 ) -> tvm.IRModule:
     """Mark, pack and group what VTA runs in a module of the integer dialect.
@@ -241,7 +245,9 @@ def partition_for_vta(
             only) or "off" (``global``: each layer is a region of its own, packed and unpacked by
             the host).
         demands: (consumer, tensor) -> scope, besides what strategies demand; with "on" only.
-        schedules: a tuning log and pins of layers by name, besides what strategies choose.
+        schedules: a tuning log and pins of layers, besides what strategies choose.
+        only: selectors (`vta_byoc.ir.selection`) of what VTA may compute; everything when empty.
+        exclude: selectors of what it may not compute.
         options: all of these, and more, in one value instead.
 
     Returns:
@@ -255,8 +261,8 @@ def partition_for_vta(
     Warns:
         VTAWarning: nothing in the module is integer; quantize it first.
     """
-    given = {"scopes": scopes, "demands": demands, "schedules": schedules}
-    return _partitioned(mod, _chosen(options, PARTITION, config=config, **given))
+    given = {"scopes": scopes, "demands": demands, "schedules": schedules, "only": only}
+    return _partitioned(mod, _chosen(options, PARTITION, config=config, exclude=exclude, **given))
 
 
 def _chosen(
@@ -292,10 +298,9 @@ def vta_pipeline(
 ) -> tvm.transform.Pass:
     """The Relax pipeline ``relax.get_pipeline("vta")``: partition, lower regions, build the rest.
 
-    A module that was already partitioned is taken as it is; ``scopes``, ``demands`` and
-    ``schedules`` are those of :func:`partition_for_vta`.  ``simulator`` is the target of the
-    driver; that of the build when None.  ``options`` is all of these in one value instead,
-    ``record`` excepted.
+    A module that was already partitioned is taken as it is; ``scopes``, ``demands``, ``schedules``
+    are those of :func:`partition_for_vta`.  ``simulator`` is the target of the driver; that of the
+    build when None.  ``options`` is all of these but ``record`` in one value.
     """
     keywords = {"config": config, "device": device, "target": simulator}
     given = {"scopes": scopes, "demands": demands, "schedules": schedules}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import tvm
@@ -19,6 +19,7 @@ from vta_byoc.hw.sim.target import scope_config
 from vta_byoc.ir.bindings import with_main
 from vta_byoc.ir.quantization_record import CAME_INTEGER, EMPTY_RECORD, FORMS, QUANTIZATION
 from vta_byoc.ir.records import as_record
+from vta_byoc.ir.selection import Selectors, as_selectors
 from vta_byoc.partitioning.matcher import estimated_cycles
 from vta_byoc.quantization import equalize as equalization
 from vta_byoc.quantization import keep_float as float_names
@@ -56,7 +57,7 @@ def quantize(
     percentile: float = 99.99,
     equalize: bool = False,
     bias_correction: bool = False,
-    keep_float: Sequence[str] = (),
+    keep_float: Selectors = (),
     rescale: str | None = None,
 ) -> tvm.IRModule:
     """Quantize a module into the integer dialect; `docs/quantization.md` says when an option helps.
@@ -76,7 +77,8 @@ def quantize(
         percentile: of the method "percentile", in percent.
         equalize: whether the weights of successive layers are balanced first.
         bias_correction: whether the mean error of each layer is corrected.
-        keep_float: names or patterns of operators that stay float.
+        keep_float: selectors of operators that stay float: names, patterns, ranges, kinds
+            (`vta_byoc.ir.selection`).
         rescale: how layers at scales "mul" get their factor, one of `FORMS` where a layer can have
             it; None: the exact one that costs least.
 
@@ -95,7 +97,7 @@ def quantize(
         return mod.with_attr(QUANTIZATION, as_record(EMPTY_RECORD))
     machine = config or scope_config()
     policy = _policy(scales, per_channel, rescale, machine, qdq.is_quantized(mod))
-    options = _Options(policy, method, percentile, tuple(keep_float))
+    options = _Options(policy, method, percentile, as_selectors(keep_float))
     _check_samples(mod, calibration, reads_again=equalize or bias_correction)
     with shown(progress, "calibrating") as told:
         return _quantized(mod, calibration, options, told, equalize, bias_correction)

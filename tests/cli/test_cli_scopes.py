@@ -150,6 +150,19 @@ def test_a_demand_without_the_mode_that_reads_it(model: Path) -> None:
     assert "demands are read with scopes 'on'" in line
 
 
+def test_only_and_exclude(model: Path) -> None:
+    result = cli("place", model, "--only", "first..join", "--exclude", "second", "--json")
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.stdout)["placement"]["ops"]
+    found = {row["name"]: row["reason"] for row in rows}
+    assert found["first"] == "pattern vta.conv2d"
+    assert found["second"] == 'excluded by "second"'
+    assert 'operator "frist" to compute on VTA' in refused("place", model, "--only", "frist")
+    assert "'--exclude': ', ' selects no operator; give names" in refused(
+        "place", model, "--exclude", ", "
+    )
+
+
 def test_errors_are_one_line(model: Path) -> None:
     assert "nowhere" in refused("scopes", model, "--config", "nowhere")
 

@@ -9,10 +9,13 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from doc_pages import DOCS
 
 from vta_byoc.hw.errors import VTAWarning
+from vta_byoc.registry.kernels import kernel_entries, remove_kernel
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 USER_LINES = 60
@@ -25,6 +28,26 @@ COUNTERS = {
 """By example: bytes loaded for inp, wgt, acc and uop, bytes stored, GEMM and ALU micro-ops.
 
 Those of the first two are the published ones."""
+FACTS: dict[str, Callable[[dict[str, Any]], bool]] = {
+    "hardswish_operator": lambda found: (
+        found["counters"] == [0, 0, 2048, 24, 1024, 0, 512]
+        and found["error"] < 0.07  # a step is 0.0625
+        and (found["cases"], found["regions"]) == (3, 3)
+    ),
+    "custom_machine": lambda found: (
+        found["small sums"]["bytes"] > found["pynq"]["bytes"]
+        and found["a port of 16 bytes"]["estimated_cycles"] < found["pynq"]["estimated_cycles"]
+        and len({row["gemm_steps"] for row in found.values()}) == 1
+    ),
+    "texture_scopes": lambda found: (
+        found["first"] == {"scope": "global", "copies": ["global.texture"]}
+        and found["second"] == {"scope": "global.texture", "copies": []}
+    ),
+}
+"""Of an example that is no schedule alone: what must hold of its JSON."""
+NOT_SCHEDULES = 70
+"""They take fewer lines than this."""
+PUBLIC = {f"vta_byoc.{name}" for name in ("extend", "partition", "schedule", "scopes", "testing")}
 
 
 @pytest.fixture
@@ -37,6 +60,8 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         with warnings.catch_warnings():
             warnings.simplefilter("error", VTAWarning)
             runpy.run_path(path, run_name="__main__")
+        for entry in kernel_entries():
+            remove_kernel(entry.name)
         shown = capsys.readouterr()
         assert not shown.err
         return shown.out
@@ -45,7 +70,18 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_every_example_has_a_row_here() -> None:
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == set(COUNTERS)
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == {*COUNTERS, *FACTS}
+
+
+def test_every_example_is_listed() -> None:
+    page = (DOCS / "examples.md").read_text(encoding="utf-8")
+    assert {name for name in {*COUNTERS, *FACTS} if f"`{name}.py`" not in page} == set()
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_facts(name: str, run: Callable[..., str]) -> None:
+    assert FACTS[name](json.loads(run(name, "--json")))
+    assert run(name).count("\n") > 2
 
 
 @pytest.mark.parametrize("name", COUNTERS)
@@ -63,10 +99,25 @@ def test_explained(name: str, run: Callable[..., str]) -> None:
 
 @pytest.mark.parametrize("name", COUNTERS)
 def test_short_and_through_the_public_package_alone(name: str) -> None:
+    assert lines_of(name) < USER_LINES
+    assert imported_by(name) == {"vta_byoc", "vta_byoc.schedule"}
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_short_and_through_public_packages_alone(name: str) -> None:
+    assert lines_of(name) < NOT_SCHEDULES
+    assert imported_by(name) - {"vta_byoc"} <= PUBLIC
+
+
+def lines_of(name: str) -> int:
+    """Lines of an example that are neither empty nor a comment."""
+    lines = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8").splitlines()
+    return len([line for line in lines if line.strip() and not line.strip().startswith("#")])
+
+
+def imported_by(name: str) -> set[str]:
+    """Our modules that an example imports, all of them by `import`."""
     source = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
-    lines = [line for line in source.splitlines() if line.strip()]
-    assert len([line for line in lines if not line.strip().startswith("#")]) < USER_LINES
-    imported = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Import)]
-    ours = {a.name for n in imported for a in n.names if a.name.startswith("vta_byoc")}
-    assert ours == {"vta_byoc", "vta_byoc.schedule"}
     assert "from vta_byoc" not in source
+    imported = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Import)]
+    return {a.name for n in imported for a in n.names if a.name.startswith("vta_byoc")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -17,6 +18,7 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.importers.load import output_names
 from vta_byoc.partition import placements
 from vta_byoc.partitioning.region import Region, region_functions
+from vta_byoc.passes.demands import Demands
 from vta_byoc.passes.fuse_tiles import HINTED, SHARED, Sharing, sharing_record
 from vta_byoc.pipeline import compile_module, partition_for_vta
 from vta_byoc.quantization.scales import Rescale
@@ -26,7 +28,6 @@ from vta_byoc.validation.bit_exact import compare_outputs, compare_stored, refer
 from vta_byoc.workload.memory import ACC
 
 SIM = VTAConfig.preset("sim")
-Demands = Mapping[tuple[str, str], str]
 
 
 def decided(
@@ -252,6 +253,45 @@ class TestDemands:
     def test_demands_that_cannot_be_met(self, demands: Demands, message: str) -> None:
         net = join_net()
         with pytest.raises(VTAError, match=message):
+            partition_for_vta(net.module(net.result), SIM, demands=demands)
+
+    def test_selected_consumers_and_tensors(self) -> None:
+        net = join_net()
+        mod = net.module(net.result)
+        record = decided(mod, demands={("@add", "left.."): DRAM_INP, ("join", "right"): ACC})
+        assert record["join", "left"].rule == f"demanded in {DRAM_INP}"
+        assert record["join", "right"].rule == HINTED  # a name overrules a selector
+
+    @pytest.mark.parametrize(
+        ("demands", "message"),
+        [
+            (
+                {("left*", "join*"): ACC},
+                'tensors "join*": consumers "left*" are to take them in "local.acc_buffer": none '
+                "of these consumers on VTA reads such a tensor; `vta-byoc scopes` lists who reads "
+                "what; select others",
+            ),
+            (
+                {("j*", "*"): "global.vta.wgt"},
+                'tensors "*": consumers "j*" are to take them in "global.vta.wgt": their '
+                "instructions load global.vta.inp; name one of these or local.acc_buffer",
+            ),
+            (
+                {("j*", "left"): ACC, ("@add", "left"): DRAM_INP},
+                '"join" is to have "left" in local.acc_buffer by "j*:left" and in global.vta.inp '
+                'by "@add:left"; need one scope, have two; drop one of the demands or name the two '
+                "results",
+            ),
+            (
+                {("k*", "left"): ACC},
+                'operator "k*" of a demand for local.acc_buffer is not in the model; it has 3 '
+                "operators; `vta-byoc place MODEL` lists their names",
+            ),
+        ],
+    )
+    def test_selectors_that_cannot_be_met(self, demands: Demands, message: str) -> None:
+        net = join_net()
+        with pytest.raises(VTAError, match=f"^{re.escape(message)}$"):
             partition_for_vta(net.module(net.result), SIM, demands=demands)
 
     def test_a_demand_whose_producer_cannot_write_it(self) -> None:

@@ -10,7 +10,8 @@ from small_models import Graph, Net
 
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.importers.load import load_model
-from vta_byoc.quantization.keep_float import keep_float, parse_names
+from vta_byoc.ir.selection import parse_selectors
+from vta_byoc.quantization.keep_float import keep_float
 
 
 def model() -> tvm.IRModule:
@@ -50,6 +51,12 @@ def test_patterns() -> None:
     assert "stem" not in kept("[!s]*")
 
 
+def test_ranges_and_kinds() -> None:
+    assert kept("block2_relu..fc") == kept("block2_relu", "flat", "fc")
+    assert kept("@relu") == ["block1_relu", "block2_relu"]
+    assert keep_float(model(), "stem,fc") and kept("..stem") == kept("stem")
+
+
 def test_names_of_the_model_file(tmp_path: Path) -> None:
     net = Net(data=(1, 4, 8, 8))
     path = net.save(tmp_path / "m.onnx", net.conv("data", 4, 4, name="/features/0/conv"))
@@ -79,12 +86,12 @@ def test_unknown_names() -> None:
 
 def test_an_input_is_no_operator() -> None:
     refused(
-        'operator "x0" to keep in float is an input of the model; only operators are kept; name '
+        'operator "x0" to keep in float is an input of the model; only operators are named; name '
         "those that read it",
         "x0",
     )
 
 
 def test_lists_of_the_command_line() -> None:
-    assert parse_names("stem, block*,fc") == ("stem", "block*", "fc")
-    assert parse_names(" , ") == ()
+    assert parse_selectors("stem, block*,fc") == ("stem", "block*", "fc")
+    assert parse_selectors(" , ") == ()

@@ -28,7 +28,7 @@ from vta_byoc.partitioning.composite import composite_source, composites
 from vta_byoc.partitioning.entry import Plan
 from vta_byoc.partitioning.kept_match import match_of
 from vta_byoc.partitioning.region import Region, region_functions
-from vta_byoc.passes.fuse_tiles import Demands
+from vta_byoc.passes.demands import Demands
 from vta_byoc.passes.lower_regions import compile_region
 from vta_byoc.pipeline import ON, partition_passes
 from vta_byoc.validation.bit_exact import stored_tensors

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -106,6 +107,30 @@ class TestPins:
         found = exact(net, mod, Schedules(pins={"conv_b": apart["conv_b"]}))
         (sharing,) = [item for item in found.sharing if item.tensor == "conv_b"]
         assert sharing.rule == 'need tiles to choose for both, have a pinned schedule of "conv_b"'
+
+    def test_a_pin_of_selected_layers(self, mod: tvm.IRModule, known: dict[str, Schedule]) -> None:
+        mine = known["conv_a"].changed(oh=4)
+        pins = {"..conv_a": mine, "conv_b+@add": known["conv_b+join"].changed(oh=4)}
+        found = schedules_of(partition_for_vta(mod, SIM, schedules=Schedules(pins=pins)), SIM)
+        assert found["conv_a"].kernels == mine.kernels
+        assert all(s.kernels[0].choice.tile["oh"] == 4 for s in found.values())
+
+    def test_selected_pins_that_are_not_met(
+        self, mod: tvm.IRModule, known: dict[str, Schedule]
+    ) -> None:
+        texts = {
+            "@add+@add": 'pin of layers "@add+@add": VTA computes no such layer; layers are '
+            "conv_a, join, conv_b+join; select some of them, fused operators with + between them",
+            "conv_a..conv_a": 'pin of layers "conv_a..conv_a" is not met: it is of '
+            "conv2d+elementwise 1x32x8x8 to 1x32x8x8, which none of conv_a is, the first is conv2d "
+            "1x32x8x8 to 1x32x8x8; pin a schedule of one of these layers",
+            "zz*": 'operator "zz*" of a pinned schedule is not in the model; it has 3 operators; '
+            "`vta-byoc place MODEL` lists their names",
+        }
+        for selector, text in texts.items():
+            given = Schedules(pins={selector: known["conv_b+join"]})
+            with pytest.raises(VTAError, match=f"^{re.escape(text)}$"):
+                partition_for_vta(mod, SIM, schedules=given)
 
 
 Change = Callable[[Schedule], Schedule]

@@ -154,9 +154,9 @@ def _remember(ctx: click.Context, param: click.Parameter, value: object) -> None
 def _remember_names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> None:
     if not values:
         return
-    from vta_byoc.quantization.keep_float import parse_names
+    from vta_byoc.ir.selection import parse_selectors
 
-    names = tuple(name for value in values for name in parse_names(value))
+    names = tuple(name for value in values for name in parse_selectors(value))
     if not names:
         raise VTAError("--keep-float names no operator; give names with commas between them")
     _remember(ctx, param, names)
@@ -209,6 +209,7 @@ _OPTIONS: tuple[_Decorator, ...] = (
         multiple=True,
         metavar="NAME,...",
         callback=_remember_names,
-        help="Operators that stay float, by name or pattern (*, ?); repeat or separate by commas.",
+        help="Operators that stay float, by name, pattern (*, ?), range (FIRST..LAST) or kind "
+        "(@conv2d); repeat or separate by commas.",
     ),
 )

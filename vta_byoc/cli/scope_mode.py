@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 MODE, DEMANDS, SCHEDULES = "vta_byoc.scopes", "vta_byoc.demands", "vta_byoc.schedules"
 REWRITES = "vta_byoc.without_rewrites"
 """Keys of the click context's `meta`."""
+ONLY, EXCLUDE = "vta_byoc.only", "vta_byoc.exclude"
 MODES = ("on", "dram", "off")
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -34,6 +35,24 @@ def _remember_schedules(ctx: click.Context, _param: click.Parameter, path: str |
 def _remember_rewrites(ctx: click.Context, _param: click.Parameter, names: Sequence[str]) -> None:
     check_rewrites(names)
     ctx.meta[REWRITES] = tuple(names)
+
+
+def _remember_selectors(key: str) -> Callable[..., None]:
+    """A callback that keeps the selectors of --only or --exclude."""
+
+    def remember(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> None:
+        from vta_byoc.ir.selection import parse_selectors
+
+        found = tuple(each for text in texts for each in parse_selectors(text))
+        if texts and not found:
+            raise click.BadParameter(
+                f"{', '.join(map(repr, texts))} selects no operator; give names with commas "
+                "between them",
+                param=param,
+            )
+        ctx.meta[key] = found
+
+    return remember
 
 
 def parse_demands(texts: Sequence[str]) -> dict[tuple[str, str], str]:
@@ -104,13 +123,29 @@ _rewrites = click.option(
 )
 
 
+def _selection(option: str, key: str, says: str) -> Callable[[Command], Command]:
+    return click.option(
+        option,
+        multiple=True,
+        metavar="NAME,...",
+        expose_value=False,
+        callback=_remember_selectors(key),
+        help=f"{says}: names, patterns (*, ?), ranges (FIRST..LAST) or kinds (@conv2d); repeat or "
+        "separate by commas.",
+    )
+
+
+_only = _selection("--only", ONLY, "Operators that VTA may compute, instead of all")
+_exclude = _selection("--exclude", EXCLUDE, "Operators that the CPU is to compute")
+
+
 def placement_options(command: Command) -> Command:
-    """--scopes, --demand and --without-rewrite."""
-    return _scopes(_demand(_rewrites(command)))
+    """--scopes, --demand, --only, --exclude and --without-rewrite."""
+    return _scopes(_demand(_only(_exclude(_rewrites(command)))))
 
 
 def scopes_option(command: Command) -> Command:
-    """--scopes, --demand, --without-rewrite and --schedules."""
+    """What `placement_options` adds, and --schedules."""
     return placement_options(_schedules(command))
 
 
@@ -121,6 +156,8 @@ class PlacementOptions(TypedDict):
     demands: dict[tuple[str, str], str]
     schedules: Schedules | None
     without_rewrites: tuple[str, ...]
+    only: tuple[str, ...]
+    exclude: tuple[str, ...]
 
 
 def chosen() -> PlacementOptions:
@@ -135,4 +172,6 @@ def chosen() -> PlacementOptions:
         "demands": meta[DEMANDS],
         "schedules": schedules,
         "without_rewrites": meta[REWRITES],
+        "only": meta[ONLY],
+        "exclude": meta[EXCLUDE],
     }

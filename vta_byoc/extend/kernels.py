@@ -13,6 +13,7 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.program.program import Program
 from vta_byoc.registry.kernels import (
     KERNEL_ATTR,
+    Compile,
     KernelEntry,
     add_kernel,
     kernel_entries,
@@ -45,6 +46,11 @@ def register_kernel(
     """
     # A function that was defined in a notebook's or a script's session has no module.
     by = str(getattr(schedule, "__module__", None) or "__main__")
+    add_kernel(KernelEntry(name, compiler_of(schedule, slots), by))
+
+
+def compiler_of(schedule: Schedule, slots: int | Mapping[str, int] | None = None) -> Compile:
+    """How a call of the kernel is compiled, whose schedule and slots are those."""
 
     def compiled(
         definition: tirx.PrimFunc,
@@ -57,7 +63,7 @@ def register_kernel(
             scheduled, config=config, name=layer, constants=constants, slots=slots
         ).program
 
-    add_kernel(KernelEntry(name, compiled, by))
+    return compiled
 
 
 def _scheduled(schedule: Schedule, definition: tirx.PrimFunc, config: VTAConfig) -> tirx.PrimFunc:

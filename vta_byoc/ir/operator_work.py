@@ -8,7 +8,7 @@ accumulates, whatever the operator is called.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import tvm
@@ -67,6 +67,11 @@ MOVES = frozenset(
 )
 """Operators that put elements elsewhere."""
 CONVERSIONS = frozenset(("relax.astype", "relax.quantize", "relax.dequantize"))
+STEP_KINDS = frozenset(
+    f"relax.{op}"
+    for op in ("astype", "multiply", "right_shift", "left_shift", "maximum", "minimum")
+)
+"""Operators that only widen, scale and saturate what another operator of the group computed."""
 
 
 def computes(expr: relax.Expr) -> bool:
@@ -90,6 +95,26 @@ def work_of(expr: relax.Expr, mod: tvm.IRModule) -> Work:
         return Work(0, math.prod(static_shape(expr)) if is_integer else 0)
     found = _of_function(mod[expr.args[0]]) if name == "relax.call_tir" else _legalized(expr)
     return found if is_integer else Work(found.macs)
+
+
+def kind_of(bindings: Sequence[relax.VarBinding], works: Mapping[relax.Var, Work]) -> str:
+    """The kind of an operator that became ``bindings``.
+
+    It is what multiplies and accumulates the most, else what computes and is no step, else the
+    first that is no step.
+    """
+    most = max(bindings, key=lambda b: works[b.var].macs)
+    if works[most.var].macs:
+        return _operator(most.value)
+    kinds = [_operator(b.value) for b in bindings]
+    main = [k for k in kinds if k not in STEP_KINDS]
+    return next((k for k in main if k not in MOVES | CONVERSIONS), (main or kinds[-1:])[0])
+
+
+def _operator(expr: relax.Expr) -> str:
+    """The operator of a call; of one that the importer has written as loops, their name."""
+    name = op_name(expr)
+    return f"relax.{expr.args[0].name_hint}" if name == "relax.call_tir" else name
 
 
 def _dtype(expr: relax.Expr) -> str:

@@ -88,3 +88,8 @@ def _part(mod: tvm.IRModule, key: str) -> dict[str, Any]:
     attribute = mod.get_attr(QUANTIZATION)
     found: dict[str, Any] = {} if attribute is None else json.loads(text_of(attribute))
     return found.get(key) or {}
+
+
+def computed_in(mod: tvm.IRModule) -> dict[str, str]:
+    """Operators of the float model that are computed inside of another one, and that one."""
+    return {name: layer for name, (layer, _) in absorbed(mod).items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tvm import relax
@@ -13,6 +13,7 @@ from vta_byoc.hw.errors import Refusal, VTAError
 from vta_byoc.ir.bindings import op_name, source_name, vars_in
 from vta_byoc.ir.chains import Binding, Graph, is_widening
 from vta_byoc.partitioning.entry import Match, Parsed, PatternEntry
+from vta_byoc.partitioning.left_out import EXCLUDED
 from vta_byoc.partitioning.table import TABLE
 from vta_byoc.workload.workloads import (
     INT8_RANGE,
@@ -70,10 +71,16 @@ def estimated_cycles(main: relax.Function, config: VTAConfig) -> float | None:
 
 
 class Matcher:
-    """Finds the groups; ``rejected`` has the reason for each source operator not taken."""
+    """Finds the groups; ``rejected`` has the reason for each source operator not taken.
 
-    def __init__(self, graph: Graph, config: VTAConfig) -> None:
+    Nothing is taken of ``left_out``: source operators that the user keeps on the CPU.
+    """
+
+    def __init__(
+        self, graph: Graph, config: VTAConfig, left_out: Mapping[str, Refusal] | None = None
+    ) -> None:
         self._graph = graph
+        self._left_out = left_out or {}
         self._config = config
         self._taken: set[relax.Var] = set()
         self.rejected: dict[str, Refusal] = {}
@@ -112,6 +119,8 @@ class Matcher:
         bindings = entry.match(self._graph, binding)
         if bindings is None or any(self._is_taken(b) for b in bindings):
             return None
+        if self._is_left_out(bindings, binding):
+            return None
         try:
             parsed = self._bounded(entry.read(bindings, self._config))
             plan = entry.plan(parsed, self._config)
@@ -120,6 +129,15 @@ class Matcher:
                 self.rejected.setdefault(source_name(b.var), err.refusal)
             return None
         return Group(Match(entry, parsed, plan), tuple(bindings), op_name(binding.value))
+
+    def _is_left_out(self, bindings: Sequence[Binding], anchor: Binding) -> bool:
+        """Whether the user keeps the anchor, or what is computed with it, on the CPU."""
+        names = dict.fromkeys(source_name(b.var) for b in bindings)
+        excluded = [n for n in names if n in self._left_out and self._left_out[n].what == EXCLUDED]
+        for name in names if excluded else ():
+            together = Refusal("computed together with", f'"{excluded[0]}"', "which is excluded")
+            self.rejected.setdefault(name, together)
+        return bool(excluded) or source_name(anchor.var) in self._left_out
 
     def _bounded(self, parsed: Parsed) -> Parsed:
         """``parsed`` with what the operands can hold: the least of a pool, the ranges of a sum."""

@@ -14,8 +14,9 @@ import tvm
 from vta_byoc.hw.errors import Refusal, VTAError
 from vta_byoc.hw.html_table import first_rows, html_table
 from vta_byoc.ir.operator_work import Work
-from vta_byoc.ir.quantization_record import APPROXIMATE, WORDS, factor_forms
+from vta_byoc.ir.quantization_record import APPROXIMATE, WORDS, computed_in, factor_forms
 from vta_byoc.ir.records import as_record, text_of
+from vta_byoc.ir.selection import Operators
 from vta_byoc.partitioning.composite import PLACEMENT_ATTR
 from vta_byoc.partitioning.entry import Candidate, Plan
 
@@ -161,6 +162,12 @@ def placements(mod: tvm.IRModule) -> Placements:
         raise VTAError("module has no placement record; run partition_for_vta on it first")
     records = json.loads(text_of(mod.attrs[PLACEMENT_ATTR]))
     return Placements(map(Placement.from_json, records))
+
+
+def placed_operators(mod: tvm.IRModule) -> Operators:
+    """The operators of the placement record, for selectors."""
+    kinds = {record.name: record.op for record in placements(mod)}
+    return Operators(list(kinds), kinds.__getitem__, computed_in(mod))
 
 
 def with_placements(mod: tvm.IRModule, records: Iterable[Placement]) -> tvm.IRModule:

@@ -13,19 +13,13 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import Refusal
 from vta_byoc.ir.bindings import op_name, source_name
 from vta_byoc.ir.chains import Binding, Graph
-from vta_byoc.ir.operator_work import CONVERSIONS, MOVES, NOTHING, Work, computes, work_of
+from vta_byoc.ir.operator_work import NOTHING, Work, computes, kind_of, work_of
 from vta_byoc.ir.quantization_record import absorbed
 from vta_byoc.partitioning.digits import is_lower_digit
 from vta_byoc.partitioning.matcher import Group
 from vta_byoc.partitioning.placement import CPU, VTA, Placement, Taken
 from vta_byoc.partitioning.table import TABLE
 from vta_byoc.workload.packing import blocks
-
-STEP_KINDS = frozenset(
-    f"relax.{op}"
-    for op in ("astype", "multiply", "right_shift", "left_shift", "maximum", "minimum")
-)
-"""Operators that only widen, scale and saturate what another operator of the group computed."""
 
 
 class Placer:
@@ -99,7 +93,7 @@ class Placer:
             layer, kind = self._absorbed[name]
             if self._runs_on_vta(layer):
                 return Placement(name, kind, VTA, Taken(within=layer), 0)
-        kind = _kind(outside or bindings, works)
+        kind = kind_of(outside or bindings, works)
         return Placement(name, kind, CPU, self._refusal(name, kind), 0)
 
     def _runs_on_vta(self, layer: str) -> bool:
@@ -134,26 +128,6 @@ class Placer:
 def _macs(group: Group, works: Mapping[relax.Var, Work]) -> int:
     """What ``group`` has of the multiply-accumulates in ``works``."""
     return sum(works.get(b.var, NOTHING).macs for b in group.bindings)
-
-
-def _operator(expr: relax.Expr) -> str:
-    """The operator of a call; of one that the importer has written as loops, their name."""
-    name = op_name(expr)
-    return f"relax.{expr.args[0].name_hint}" if name == "relax.call_tir" else name
-
-
-def _kind(bindings: Sequence[Binding], works: Mapping[relax.Var, Work]) -> str:
-    """The kind of an operator that became ``bindings``.
-
-    It is what multiplies and accumulates the most, else what computes and is no step, else the
-    first that is no step.
-    """
-    most = max(bindings, key=lambda b: works[b.var].macs)
-    if works[most.var].macs:
-        return _operator(most.value)
-    kinds = [_operator(b.value) for b in bindings]
-    main = [k for k in kinds if k not in STEP_KINDS]
-    return next((k for k in main if k not in MOVES | CONVERSIONS), (main or kinds[-1:])[0])
 
 
 def _idle_share(work: object, config: VTAConfig) -> str:

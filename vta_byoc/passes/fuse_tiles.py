@@ -27,9 +27,11 @@ from vta_byoc.ir.bindings import static_shape, straight_bindings, users_of
 from vta_byoc.ir.legality import PACKED
 from vta_byoc.ir.names import JOINT
 from vta_byoc.ir.records import as_record, text_of
+from vta_byoc.ir.selection import is_plain
 from vta_byoc.ir.stage import Stage
 from vta_byoc.partitioning.composite import SOURCE_ATTR, composites
 from vta_byoc.partitioning.region import chosen_of, computes_of
+from vta_byoc.passes.demands import Demands, resolved
 from vta_byoc.passes.fused_module import Node, with_fused_composites
 from vta_byoc.passes.pool_first import with_pools_first
 from vta_byoc.strategies.fused.consumer import FusedConsumer, keeps_int8
@@ -44,8 +46,6 @@ SHARED = "fused into its producer: stays on chip"
 HINTED = "demanded on chip"
 DEARER = "together they take more cycles by estimate than apart"
 READ_BY_OTHERS = "others read the tensor too, or it is a result"
-Demands = Mapping[tuple[str, str], str]
-"""(consumer, tensor) -> scope, both named by their results."""
 FUSE_TILES = Stage("FuseTiles", PACKED, PACKED, "fuses consumers into their producers")
 
 
@@ -92,9 +92,11 @@ def fuse_tiles(
 
     @FUSE_TILES
     def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        given = schedules.in_module(mod) if schedules else None
         named = {name for pair in demands or {} for name in pair}
-        mod = with_pools_first(mod, config, named, schedules)
-        return _Fuser(mod, config, demands or {}, schedules).run()
+        if all(map(is_plain, named)):  # a pattern may mean any layer, so all keep their pools
+            mod = with_pools_first(mod, config, named, given)
+        return _Fuser(mod, config, demands or {}, given).run()
 
     return run
 
@@ -154,7 +156,7 @@ class _Fuser:
             node = self._node(binding)
             if node is not None:
                 self._nodes[binding.var] = node
-        _check_names(self._demands, self._reads())
+        self._demands = resolved(self._demands, self._reads(), self._mod)
         for var in list(self._nodes):
             node = self._nodes[var]
             if isinstance(node.computation.work, ElementwiseWorkload | PoolWorkload):
@@ -342,21 +344,3 @@ class _Fuser:
             sources=sources,
             inside=[*(producer.inside or [producer]), node],
         )
-
-
-def _check_names(demands: Demands, reads: Mapping[tuple[str, str], str]) -> None:
-    """That demands are of consumers that read the tensor, in scopes that they can read."""
-    for (consumer, tensor), scope in demands.items():
-        asked = f'tensor "{tensor}": consumer "{consumer}" is to take it in scope "{scope}"'
-        if (consumer, tensor) not in reads:
-            readers = sorted(who for who, what in reads if what == tensor)
-            known = ", ".join(readers) or "none on VTA"
-            raise VTAError(
-                f"{asked}: need a consumer on VTA that reads it, have {known}; name the results "
-                "of two operators as `vta-byoc scopes` lists them"
-            )
-        if scope not in (ACC, reads[consumer, tensor]):
-            raise VTAError(
-                f"{asked}: need {reads[consumer, tensor]}, which its instructions load, or "
-                f"{ACC}, have {scope}; name one of the two"
-            )

@@ -30,6 +30,7 @@ from vta_byoc.ir.bindings import (
 )
 from vta_byoc.ir.legality import LOWERED, PLACED, REGIONS_ATTR
 from vta_byoc.ir.stage import Stage
+from vta_byoc.partitioning.left_out import names_left_out
 from vta_byoc.partitioning.placement import VTA, Placement, Taken, placements, with_placements
 from vta_byoc.passes.lower_regions import LoweredRegions
 from vta_byoc.passes.program_call import ProgramCall
@@ -38,6 +39,9 @@ from vta_byoc.runtime.executable import SIGNATURE, region_name
 
 PLACE_KERNELS = Stage("PlaceKernels", PLACED, PLACED, "gives VTA the calls of registered kernels")
 LOWER_KERNELS = Stage("LowerKernels", LOWERED, LOWERED, "compiles each of them to a program")
+
+OPAQUE = 8
+"""TVM's `op_pattern` of a function that nothing is fused with."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +114,7 @@ def renamed(program: Program, names: Mapping[str, str]) -> Program:
 
 
 def kernel_calls(mod: tvm.IRModule) -> Iterator[KernelCall]:
-    """The calls of users' kernels in ``main``, in order.
+    """The calls of users' kernels in ``main`` that VTA is to compute, in order.
 
     Raises:
         VTAError: a kernel that is not registered, or arguments that its function does not take.
@@ -121,6 +125,8 @@ def kernel_calls(mod: tvm.IRModule) -> Iterator[KernelCall]:
             continue
         function = mod[call.args[0]]
         if KERNEL_ATTR not in (function.attrs or {}):
+            continue
+        if source_name(binding.var) in names_left_out(mod):
             continue
         entry = kernel_entry(str(function.attrs[KERNEL_ATTR]))
         made = KernelCall(
@@ -160,6 +166,7 @@ def place_kernels(config: VTAConfig) -> tvm.transform.Pass:
 
     @PLACE_KERNELS
     def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        mod = _without_fusion(mod)
         calls = {source_name(call.result): call for call in kernel_calls(mod)}
         if not calls:
             return mod
@@ -170,6 +177,19 @@ def place_kernels(config: VTAConfig) -> tvm.transform.Pass:
         return with_placements(mod, records)
 
     return run
+
+
+def _without_fusion(mod: tvm.IRModule) -> tvm.IRModule:
+    """``mod`` whose functions of kernels the host calls as they are, where the user wants that.
+
+    TVM cannot fuse a function of TE into its own: their shapes are int32 and int64.
+    """
+    result = mod
+    for gv, func in mod.functions.items():
+        if isinstance(func, tirx.PrimFunc) and KERNEL_ATTR in (func.attrs or {}):
+            result = result.clone() if result is mod else result
+            result.update_func(gv, func.with_attr("op_pattern", OPAQUE))
+    return result
 
 
 def _placed(record: Placement, call: KernelCall, config: VTAConfig) -> Placement:

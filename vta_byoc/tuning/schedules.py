@@ -16,7 +16,10 @@ import tvm
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.legality import PLACED
+from vta_byoc.ir.names import JOINT, operators_of
+from vta_byoc.ir.selection import Operators, is_plain
 from vta_byoc.ir.stage import Stage
+from vta_byoc.partitioning.placement import placed_operators
 from vta_byoc.partitioning.region import Region, region_calls
 from vta_byoc.strategies.te.kernel import ESTIMATE, LOG, PIN, Chosen
 from vta_byoc.strategy import Computation
@@ -27,18 +30,81 @@ CHECK_SCHEDULES = Stage("CheckSchedules", PLACED, PLACED, "refuses schedules tha
 
 
 @dataclass(frozen=True)
+class SelectedPin:
+    """A pin of the layers that a selector chooses.
+
+    Attributes:
+        selector: as it was given.
+        schedule: of all of them.
+        operators: the operators that each part of the selector chooses; `+` stands between parts.
+    """
+
+    selector: str
+    schedule: Schedule
+    operators: tuple[frozenset[str], ...]
+
+    @classmethod
+    def of(cls, selector: str, schedule: Schedule, operators: Operators) -> SelectedPin:
+        """The pin of what ``selector`` chooses among ``operators``."""
+        purpose = "of a pinned schedule"
+        chosen = [operators.select([part], purpose) for part in selector.split(JOINT)]
+        return cls(selector, schedule, tuple(map(frozenset, chosen)))
+
+    @property
+    def what(self) -> str:
+        """What it is called in errors."""
+        return f'pin of layers "{self.selector}"'
+
+    def takes(self, layer: str) -> bool:
+        """Whether it is of the layer of that name."""
+        own = operators_of(layer)
+        return len(own) == len(self.operators) and all(
+            name in chosen for name, chosen in zip(own, self.operators, strict=True)
+        )
+
+    def check_met(self, layers: Mapping[str, Computation], config: VTAConfig) -> None:
+        """Refuse it where no layer took it."""
+        own = {name: layer for name, layer in layers.items() if self.takes(name)}
+        if not own:
+            raise VTAError(
+                f"{self.what}: VTA computes no such layer; layers are {_listed(layers)}; select "
+                "some of them, fused operators with + between them"
+            )
+        kernels = self.schedule.kernels
+        if not any(c.is_pinned and c.chosen and c.chosen.kernels == kernels for c in own.values()):
+            text = Schedule.of(next(iter(own.values())), config).layer_text
+            raise VTAError(
+                f"{self.what} is not met: it is of {self.schedule.layer_text}, which none of "
+                f"{_listed(own)} is, the first is {text}; pin a schedule of one of these layers"
+            )
+
+
+def _is_name(pinned: str) -> bool:
+    """Whether a pin is of one layer by its name."""
+    return all(map(is_plain, pinned.split(JOINT)))
+
+
+def _listed(layers: Collection[str]) -> str:
+    return ", ".join(list(layers)[:8]) or "none"
+
+
+@dataclass(frozen=True)
 class Schedules:
     """Schedules by layer, and by what a layer computes.
 
     Attributes:
         entries: of a tuning log.
-        pins: by the layer's name, as reports have it; they overrule the log.
+        pins: by the layer's name, as reports have it, or by selectors of operators with `+` between
+            them where layers are fused; they overrule the log. A name overrules a selector, which
+            pins those of its layers that compute the same as its schedule.
         path: of the log, for errors.
+        selected: the pins by selectors, once the operators of a module are known (`in_module`).
     """
 
     entries: tuple[Entry, ...] = ()
     pins: Mapping[str, Schedule] = field(default_factory=dict)
     path: str = ""
+    selected: tuple[SelectedPin, ...] = ()
 
     @classmethod
     def read(cls, path: str | Path, pins: Mapping[str, Schedule] | None = None) -> Schedules:
@@ -48,6 +114,21 @@ class Schedules:
             VTAError: the log cannot be read, is damaged or of another version.
         """
         return cls(read_log(path), dict(pins or {}), str(path))
+
+    def in_module(self, mod: tvm.IRModule) -> Schedules:
+        """The same, with the operators of a marked module that the pins' selectors choose.
+
+        Raises:
+            VTAError: a selector that chooses none.
+        """
+        patterns = {text: pin for text, pin in self.pins.items() if not _is_name(text)}
+        if not patterns or self.selected:
+            return self
+        operators = placed_operators(mod)
+        selected = tuple(
+            SelectedPin.of(text, schedule, operators) for text, schedule in patterns.items()
+        )
+        return dataclasses.replace(self, selected=selected)
 
     def check(self, config: VTAConfig) -> None:
         """Refuse entries of another machine."""
@@ -69,6 +150,10 @@ class Schedules:
                     self._check_same(pin, layer, what, name)
                     pin.check(config, what)
                     return Chosen(pin.kernels, PIN)
+        for selected in self.selected:
+            if any(map(selected.takes, names)) and not same_layer(selected.schedule, layer):
+                selected.schedule.check(config, selected.what)
+                return Chosen(selected.schedule.kernels, PIN)
         entry = self._by_key.get(layer.key)
         if entry is None:
             return None
@@ -78,7 +163,7 @@ class Schedules:
     def names(self) -> dict[str, str]:
         """The names of pinned layers, and what pins each."""
         named = {e.layer: self._line(e) for e in self.entries if e.layer}
-        return named | {name: f'pin of layer "{name}"' for name in self.pins}
+        return named | {name: f'pin of layer "{name}"' for name in self.pins if _is_name(name)}
 
     @property
     def _by_key(self) -> dict[str, Entry]:
@@ -144,10 +229,9 @@ def check_schedules(schedules: Schedules, config: VTAConfig) -> tvm.transform.Pa
                 layers[step.output] = layers[region.layer_name(step)] = step.computation(mod)
         for name, what in schedules.names().items():
             if name not in layers:
-                known = ", ".join(list(layers)[:8]) or "none"
                 raise VTAError(
-                    f"{what}: there is no such layer on VTA; layers are {known}; name one as "
-                    "`vta-byoc tune` lists them"
+                    f"{what}: there is no such layer on VTA; layers are {_listed(layers)}; name "
+                    "one as `vta-byoc tune` lists them"
                 )
             if not layers[name].is_pinned:
                 text = Schedule.of(layers[name], config).layer_text
@@ -155,6 +239,8 @@ def check_schedules(schedules: Schedules, config: VTAConfig) -> tvm.transform.Pa
                     f"{what} is not met: the layer is {text}, which no line of this name has; "
                     "pin the layer as `vta-byoc tune` lists it, fused operators included"
                 )
+        for selected in schedules.in_module(mod).selected:
+            selected.check_met(layers, config)
         _check_used(schedules, layers.values(), config)
         return mod
 
