@@ -7,16 +7,14 @@ from collections.abc import Iterator
 import pytest
 from doc_pages import DOCS, blocks
 
-from vta_byoc.registry.kernels import kernel_entries, remove_kernel
+from vta_byoc.extend import registered
 
 
 @pytest.fixture(autouse=True)
-def own_kernels() -> Iterator[None]:
+def registrations() -> Iterator[None]:
     """What a page registers is gone behind it."""
-    before = set(kernel_entries())
-    yield
-    for entry in set(kernel_entries()) - before:
-        remove_kernel(entry.name)
+    with registered():
+        yield
 
 
 @pytest.mark.parametrize("page", sorted(p.name for p in DOCS.glob("*.md") if blocks(p)))
