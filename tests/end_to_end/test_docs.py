@@ -10,6 +10,13 @@ from doc_pages import DOCS, blocks
 from vta_byoc.extend import registered
 
 
+PAGES = [
+    page.relative_to(DOCS).as_posix()
+    for page in sorted([*DOCS.glob("*.md"), *DOCS.glob("how-to/*.md")])
+    if blocks(page)
+]
+
+
 @pytest.fixture(autouse=True)
 def registrations() -> Iterator[None]:
     """What a page registers is gone behind it."""
@@ -17,7 +24,7 @@ def registrations() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("page", sorted(p.name for p in DOCS.glob("*.md") if blocks(p)))
+@pytest.mark.parametrize("page", PAGES)
 def test_python_blocks_run(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     session: dict[str, object] = {}
     for line, code in blocks(DOCS / page):
