@@ -34,6 +34,8 @@ from vta_byoc.hw.isa import (
     overfull,
 )
 from vta_byoc.hw.json_object import read_object, shown
+from vta_byoc.hw.plugins import load_installed
+from vta_byoc.hw.registry import Registry
 from vta_byoc.hw.timing_parameters import Timing
 
 
@@ -300,20 +302,18 @@ class VTAConfig:
     @classmethod
     def presets(cls) -> list[str]:
         """Names of the presets, sorted."""
-        files = resources.files(__package__).joinpath("presets").iterdir()
-        return sorted(f.name[: -len(".json")] for f in files if f.name.endswith(".json"))
+        load_installed()
+        return sorted(PRESETS)
 
     @classmethod
     def preset(cls, name: str) -> VTAConfig:
         """A machine by name: one of :meth:`presets`."""
-        if name not in cls.presets():
+        if name not in PRESETS and name not in cls.presets():
             raise VTAError(
                 f"unknown preset {name!r}; known: {', '.join(cls.presets())}; "
                 "choose one or give a JSON file"
             )
-        folder = resources.files(__package__).joinpath("presets")
-        text = folder.joinpath(f"{name}.json").read_text("utf-8")
-        return cls.from_dict(json.loads(text), where=f"preset {name}")
+        return PRESETS[name]()
 
     def to_dict(self) -> dict[str, Any]:
         """The inverse of :meth:`from_dict`."""
@@ -323,3 +323,16 @@ class VTAConfig:
 
 GROUPS = {"FIELD_WIDTHS": FieldWidths, "CAPABILITIES": Capabilities, "TIMING": Timing}
 """The keys whose values are objects."""
+
+
+def _read_preset(name: str) -> VTAConfig:
+    text = resources.files(__package__).joinpath("presets", f"{name}.json").read_text("utf-8")
+    return VTAConfig.from_dict(json.loads(text), where=f"preset {name}")
+
+
+PRESETS: Registry[Callable[[], VTAConfig]] = Registry("preset")
+"""Name -> what makes the machine."""
+for _file in sorted(resources.files(__package__).joinpath("presets").iterdir(), key=str):
+    if _file.name.endswith(".json"):
+        _name = _file.name.removesuffix(".json")
+        PRESETS.add(_name, functools.partial(_read_preset, _name))

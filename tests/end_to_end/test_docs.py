@@ -7,22 +7,23 @@ from collections.abc import Iterator
 import pytest
 from doc_pages import DOCS, blocks
 
-from vta_byoc.registry.kernels import kernel_entries, remove_kernel
+from vta_byoc.extend import registered
+
+PAGES = [
+    page.relative_to(DOCS).as_posix()
+    for page in sorted([*DOCS.glob("*.md"), *DOCS.glob("how-to/*.md")])
+    if blocks(page)
+]
 
 
 @pytest.fixture(autouse=True)
-def own_kernels() -> Iterator[None]:
+def registrations() -> Iterator[None]:
     """What a page registers is gone behind it."""
-    before = set(kernel_entries())
-    yield
-    for entry in set(kernel_entries()) - before:
-        remove_kernel(entry.name)
+    with registered():
+        yield
 
 
-PAGES = [*DOCS.glob("*.md"), *DOCS.glob("how-to/*.md")]
-
-
-@pytest.mark.parametrize("page", sorted(str(p.relative_to(DOCS)) for p in PAGES if blocks(p)))
+@pytest.mark.parametrize("page", PAGES)
 def test_python_blocks_run(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     session: dict[str, object] = {}
     for line, code in blocks(DOCS / page):

@@ -17,7 +17,7 @@ from vta_byoc.ir.chains import Binding, Graph, dtype_of, is_narrowing
 from vta_byoc.partitioning import digits
 from vta_byoc.partitioning.entry import Candidate, Parsed, PatternEntry, Plan, Shaped
 from vta_byoc.partitioning.steps import Range, StepReader, axes_of
-from vta_byoc.strategy import STRATEGIES, LayerWork
+from vta_byoc.strategy import STRATEGIES, LayerWork, estimated_by
 from vta_byoc.workload.im2col import Fold, folded, folds, host_cycles
 from vta_byoc.workload.layout import NCHW, ROWS
 from vta_byoc.workload.packing import packed_shape
@@ -262,7 +262,7 @@ def simple_plan(
     check_sizes(work)
     strategy = STRATEGIES[name]
     schedule = strategy.choose(LayerWork(work), config)
-    cycles = strategy.estimate(schedule, config)
+    cycles = estimated_by(strategy, schedule, config)
     return Plan(name, work, constants, schedule.kernels, cycles, Candidate(how, cycles))
 
 
