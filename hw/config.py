@@ -34,7 +34,9 @@ from vta_byoc.hw.isa import (
     overfull,
 )
 from vta_byoc.hw.json_object import read_object, shown
+from vta_byoc.hw.plugins import load_installed
 from vta_byoc.hw.preset_files import preset_names, preset_text
+from vta_byoc.hw.registry import Registry
 from vta_byoc.hw.timing_parameters import Timing
 
 
@@ -321,17 +323,18 @@ class VTAConfig:
     @classmethod
     def presets(cls) -> list[str]:
         """Names of the presets, sorted."""
-        return preset_names()
+        load_installed()
+        return sorted(PRESETS)
 
     @classmethod
     def preset(cls, name: str) -> VTAConfig:
         """A machine by name: one of :meth:`presets`."""
-        if name not in cls.presets():
+        if name not in PRESETS and name not in cls.presets():
             raise VTAError(
                 f"unknown preset {name!r}; known: {', '.join(cls.presets())}; "
                 "choose one or give a JSON file"
             )
-        return cls.from_dict(json.loads(preset_text(name)), where=f"preset {name}")
+        return PRESETS[name]()
 
     def to_dict(self) -> dict[str, Any]:
         """The inverse of :meth:`from_dict`."""
@@ -341,3 +344,13 @@ class VTAConfig:
 
 GROUPS = {"FIELD_WIDTHS": FieldWidths, "CAPABILITIES": Capabilities, "TIMING": Timing}
 """The keys whose values are objects."""
+
+
+def _read_preset(name: str) -> VTAConfig:
+    return VTAConfig.from_dict(json.loads(preset_text(name)), where=f"preset {name}")
+
+
+PRESETS: Registry[Callable[[], VTAConfig]] = Registry("preset")
+"""Name -> what makes the machine."""
+for _name in preset_names():
+    PRESETS.add(_name, functools.partial(_read_preset, _name))

@@ -13,6 +13,7 @@ import tvm
 from tvm import relax
 
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.plugins import load_installed
 from vta_byoc.ir.bindings import (
     FunctionWriter,
     source_name,
@@ -50,6 +51,7 @@ def mark(
 
     @MARK
     def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        load_installed()
         graph = Graph(mod["main"])
         unwanted = left_out(mod, only, exclude)
         matcher = Matcher(graph, config, unwanted)

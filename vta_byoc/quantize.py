@@ -15,6 +15,7 @@ from vta_byoc.base.boundary import boundary
 from vta_byoc.base.progress import Progress, shown
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.plugins import load_installed
 from vta_byoc.hw.sim.target import scope_config
 from vta_byoc.ir.bindings import with_main
 from vta_byoc.ir.quantization_record import CAME_INTEGER, EMPTY_RECORD, FORMS, QUANTIZATION
@@ -89,6 +90,7 @@ def quantize(
         VTAError: what is given cannot be used, or an accumulator could overflow.
     """
     mod = channels_first(mod)
+    load_installed()
     if mod.get_attr(CAME_INTEGER) is not None:
         chosen: dict[str, object] = {"scales": scales, "per_channel": per_channel}
         chosen |= {"equalize": equalize, "bias_correction": bias_correction}

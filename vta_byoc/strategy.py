@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -10,7 +12,8 @@ from typing import Any, cast
 from tvm import tirx
 
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.errors import Refusal, VTAError
+from vta_byoc.hw.registry import Registry
 from vta_byoc.strategies.base import (
     STRATEGY_ATTR,
     WORKLOAD_ATTR,
@@ -36,7 +39,7 @@ from vta_byoc.workload.packing import (
     pack_weight,
     unpack_activation,
 )
-from vta_byoc.workload.workloads import Workload, workload_of
+from vta_byoc.workload.workloads import Kind, Workload, workload_of
 
 __all__ = [
     "DRAM_ACC",
@@ -52,6 +55,7 @@ __all__ = [
     "Strategy",
     "blocks",
     "computation_of",
+    "estimated_by",
     "pack_activation",
     "pack_operand",
     "pack_weight",
@@ -59,10 +63,31 @@ __all__ = [
     "unpack_activation",
 ]
 
-STRATEGIES: dict[str, Strategy] = {
-    strategy.name: strategy
-    for strategy in (CONV2D, CONV2D_TRANSPOSE, DEPTHWISE, ELEMENTWISE, POOL, CONCAT, MOVE)
-}
+STRATEGIES: Registry[Strategy] = Registry("strategy")
+"""Name -> strategy."""
+for _strategy in (CONV2D, CONV2D_TRANSPOSE, DEPTHWISE, ELEMENTWISE, POOL, CONCAT, MOVE):
+    STRATEGIES.add(_strategy.name, _strategy)
+
+
+def estimated_by(
+    strategy: Strategy[Kind], schedule: LayerSchedule[Kind], config: VTAConfig
+) -> float:
+    """The cycles that `strategy` estimates of one call.
+
+    Raises:
+        VTAError: they are no finite number of 0 or more; who registered the strategy is named.
+    """
+    cycles = strategy.estimate(schedule, config)
+    if not (isinstance(cycles, numbers.Real) and 0 <= cycles < math.inf):
+        raise VTAError(
+            Refusal(
+                f'strategy "{strategy.name}" of {STRATEGIES.by(strategy.name)} estimates',
+                f"{cycles} cycles",
+                "a finite number of 0 or more is taken",
+                "repair its estimate",
+            )
+        )
+    return cycles
 
 
 def strategy_of(func: tirx.PrimFunc) -> tuple[Strategy, Workload]:
@@ -119,7 +144,7 @@ class Computation:
 
     def estimate(self, config: VTAConfig) -> float:
         """Cycles of the chosen tile; VTAError where none fits."""
-        return self.strategy.estimate(self.schedule(config), config)
+        return estimated_by(self.strategy, self.schedule(config), config)
 
     def scopes(self) -> tuple[str, ...]:
         """The DRAM scope that each argument is required in."""

@@ -92,9 +92,9 @@ def presets() -> str:
 
 def partition_table() -> str:
     """The partition table: what the compiler looks for, in order."""
-    from vta_byoc.partitioning.table import TABLE
+    from vta_byoc.partitioning.table import entries
 
-    return _table(("pattern", "kind"), [(f"`{e.name}`", e.kind) for e in TABLE])
+    return _table(("pattern", "kind"), [(f"`{e.name}`", e.kind) for e in entries()])
 
 
 TABLES: Mapping[str, Callable[[], str]] = {

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.plugins import load_installed
+from vta_byoc.hw.registry import Registry
 
 if TYPE_CHECKING:
     import tvm
@@ -82,18 +84,24 @@ class NullDevice:
         return build_null_device(config, target)
 
 
-DRIVERS: Mapping[str, Driver] = {
-    device.name: device
-    for device in (
-        Simulator("sim", "the functional simulator"),
-        Simulator("tsim", "the same with cycles from the timing model", timed=True),
-        NullDevice(),
-    )
-}
+DRIVERS: Registry[Driver] = Registry("device")
+"""Name -> driver."""
+for _device in (
+    Simulator("sim", "the functional simulator"),
+    Simulator("tsim", "the same with cycles from the timing model", timed=True),
+    NullDevice(),
+):
+    DRIVERS.add(_device.name, _device)
 
 
 def driver(name: str) -> Driver:
-    """The driver `name`."""
+    """The driver `name`.
+
+    Raises:
+        VTAError: there is no such device, of the compiler or of a plug-in.
+    """
+    if name not in DRIVERS:
+        load_installed()
     if name not in DRIVERS:
         raise VTAError(f"unknown device {name!r}; known: {', '.join(DRIVERS)}; choose one")
     return DRIVERS[name]

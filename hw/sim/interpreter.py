@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -173,12 +173,24 @@ def call(
 ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
     """Run a device's packed function: (arena int8, counters int64, SRAM by name or empty)."""
     given = [tvm.runtime.tensor(np.ascontiguousarray(x)) for x in (insns, inputs, image)]
-    arena = tvm.runtime.empty((arena_bytes,), "int8")
-    counters = tvm.runtime.empty((COUNTER_SLOTS,), "int64")
     shapes = sram_shapes(config) if probe else {}
     sram = {name: tvm.runtime.empty(*shape) for name, shape in shapes.items()}
-    module[symbol(config)](*given, NO_REGION, arena, counters, *sram.values())
-    return arena.numpy(), counters.numpy(), {name: x.numpy() for name, x in sram.items()}
+    arena, counters = call_with(config, module, given, arena_bytes, sram.values())
+    return arena, counters, {name: x.numpy() for name, x in sram.items()}
+
+
+def call_with(
+    config: VTAConfig,
+    module: tvm.runtime.Module,
+    given: Sequence[tvm.runtime.Tensor],
+    arena_bytes: int,
+    sram: Iterable[tvm.runtime.Tensor] = (),
+) -> tuple[np.ndarray, np.ndarray]:
+    """Run a device's packed function on tensors that it reads: (arena int8, counters int64)."""
+    arena = tvm.runtime.empty((arena_bytes,), "int8")
+    counters = tvm.runtime.empty((COUNTER_SLOTS,), "int64")
+    module[symbol(config)](*given, NO_REGION, arena, counters, *sram)
+    return arena.numpy(), counters.numpy()
 
 
 # ---------------------------------------------------------------- self-check

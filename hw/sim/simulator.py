@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import tvm
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import COUNTER_NAMES
@@ -21,8 +22,8 @@ from vta_byoc.hw.faults import (
 from vta_byoc.hw.isa import ISA
 from vta_byoc.hw.program.program import Layer, Program, Symbol
 from vta_byoc.hw.result import RunResult
-from vta_byoc.hw.sim.devices import driver
-from vta_byoc.hw.sim.interpreter import build_interpreter, call
+from vta_byoc.hw.sim.devices import DRIVERS, Driver, driver
+from vta_byoc.hw.sim.interpreter import build_interpreter, call, call_with
 from vta_byoc.hw.timing.engine import simulate
 
 
@@ -41,6 +42,8 @@ def run(
     if not kind.computes:
         arena = np.zeros(program.arena_bytes, np.int8)
         return RunResult(arena, program.counters(), _outputs(program, arena))
+    if not DRIVERS.is_built_in(device):
+        return _run_own(program, kind, packed)
     result = _probe(
         program.config,
         program.insns,
@@ -53,6 +56,41 @@ def run(
     outputs = _outputs(program, result.arena)
     timing = simulate(program) if kind.timed else None
     return RunResult(result.arena, result.counters, outputs, result.sram, timing)
+
+
+READ_ONLY = ("instructions", "inputs", "constants")
+"""What a device's function gets to read, in the order of its first arguments."""
+
+
+def changed_buffer(before: Sequence[np.ndarray], after: Sequence[np.ndarray]) -> str | None:
+    """Which of READ_ONLY differs behind a run of a device; None where all are as they were."""
+    pairs = zip(READ_ONLY, before, after, strict=True)
+    return next((name for name, old, new in pairs if not np.array_equal(old, new)), None)
+
+
+def _run_own(program: Program, kind: Driver, packed: np.ndarray) -> RunResult:
+    """Run on the device of a plug-in, which must leave alone what it reads.
+
+    Raises:
+        VTAError: the device changed one of READ_ONLY, or reports a fault.
+    """
+    config = program.config
+    given = [tvm.runtime.tensor(np.ascontiguousarray(x)) for x in _read(program, packed)]
+    arena, counters = call_with(config, kind.module(config), given, program.arena_bytes)
+    changed = changed_buffer(_read(program, packed), [x.numpy() for x in given])
+    if changed is not None:
+        raise VTAError(
+            f'device "{kind.name}" of {DRIVERS.by(kind.name)} changed the {changed} of a program; '
+            "it only reads them; write to the arena and the counters alone"
+        )
+    if counters[STATUS_SLOT] != Fault.NONE:
+        raise fault_error(config, program.insns, counters, program.layers)
+    timing = simulate(program) if kind.timed else None
+    return RunResult(arena, named_counters(counters), _outputs(program, arena), timing=timing)
+
+
+def _read(program: Program, packed: np.ndarray) -> tuple[np.ndarray, ...]:
+    return program.insns, packed, program.image
 
 
 def run_stream(

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from doc_pages import DOCS
 
+from vta_byoc.extend import registered
 from vta_byoc.hw.errors import VTAWarning
-from vta_byoc.registry.kernels import kernel_entries, remove_kernel
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 USER_LINES = 60
@@ -57,11 +57,9 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     def running(name: str, *options: str) -> str:
         path = str(EXAMPLES / f"{name}.py")
         monkeypatch.setattr(sys, "argv", [path, *options])
-        with warnings.catch_warnings():
+        with registered(), warnings.catch_warnings():
             warnings.simplefilter("error", VTAWarning)
             runpy.run_path(path, run_name="__main__")
-        for entry in kernel_entries():
-            remove_kernel(entry.name)
         shown = capsys.readouterr()
         assert not shown.err
         return shown.out

@@ -31,7 +31,7 @@ BY = schedule.__module__
 
 @pytest.fixture(scope="module")
 def compiled() -> Compiled:
-    with registered(NAME, schedule), checked_forms():
+    with registered(register_kernel, NAME, schedule), checked_forms():
         return compile_module(network())
 
 
@@ -83,13 +83,13 @@ def test_in_the_report(compiled: Compiled) -> None:
 
 @pytest.mark.parametrize("scopes", ["on", "dram", "off"])
 def test_in_every_scope_mode(scopes: str) -> None:
-    with registered(NAME, schedule):
+    with registered(register_kernel, NAME, schedule):
         exe = build(partition_for_vta(network(), scopes=scopes))
     assert np.array_equal(profile(exe, [image()]).outputs[0], on_host(network(), image()))
 
 
 def test_in_tvms_way() -> None:
-    with registered(NAME, schedule):
+    with registered(register_kernel, NAME, schedule):
         exe = relax.build(network(), "llvm", relax_pipeline="vta", tir_pipeline="vta")
     assert np.array_equal(profile(exe, [image()]).outputs[0], on_host(network(), image()))
 
@@ -101,7 +101,7 @@ def test_an_exported_library_has_it(compiled: Compiled, tmp_path: Path) -> None:
 
 
 def test_on_the_null_device() -> None:
-    with registered(NAME, schedule):
+    with registered(register_kernel, NAME, schedule):
         exe = build(partition_for_vta(network()), device="null")
     assert profile(exe, [image()]).counters["alu_counter"] == 0
 
@@ -113,7 +113,7 @@ def test_a_network_of_nothing_else_and_two_calls() -> None:
     first = net.emit(relax.call_tir(function, [net.params[0]], out_ty=out), "first")
     mod = net.module(net.emit(relax.call_tir(function, [first], out_ty=out), "second"))
     mod.update_func(function, made)
-    with registered(NAME, schedule), checked_forms():
+    with registered(register_kernel, NAME, schedule), checked_forms():
         found = compile_module(mod)
     assert list(found.programs) == ["region0", "region1"]
     assert np.array_equal(profile(found.exe, [image()]).outputs[0], on_host(mod, image()))
@@ -138,7 +138,7 @@ def test_weights(constant: bool) -> None:
     out = relax.TensorType(data, "int8")
     mod = net.module(net.emit(relax.call_tir(function, args, out_ty=out), "y"))
     mod.update_func(function, made)
-    with registered("dense", dense, slots=1):
+    with registered(register_kernel, "dense", dense, slots=1):
         found = compile_module(mod)
     x = np.random.default_rng(2).integers(-128, 128, data).astype("int8")
     given = [x] if constant else [x, value]
@@ -150,13 +150,13 @@ def test_weights(constant: bool) -> None:
 # ---------------------------------------------------------------- what is registered
 def test_the_table_names_who() -> None:
     assert table() == ""
-    with registered(NAME, schedule), registered("dense", dense):
+    with registered(register_kernel, NAME, schedule), registered(register_kernel, "dense", dense):
         assert table() == f"kernel {NAME}  {BY}\nkernel dense  {__name__}\n"
     assert table() == ""
 
 
 def test_registered_ends_with_its_block() -> None:
-    with pytest.raises(RuntimeError), registered(NAME, schedule):
+    with pytest.raises(RuntimeError), registered(register_kernel, NAME, schedule):
         raise RuntimeError
     assert table() == ""
 
@@ -170,7 +170,7 @@ def test_a_name_is_registered_once() -> None:
         f'kernel "{NAME}" of {__name__} is registered already, by {BY}; each name stands for one '
         "kernel; give it another name"
     )
-    with registered(NAME, schedule), refused(text):
+    with registered(register_kernel, NAME, schedule), refused(text):
         register_kernel(NAME, dense)
 
 
@@ -237,7 +237,7 @@ def unfinished(definition: tirx.PrimFunc, _config: VTAConfig) -> tirx.PrimFunc:
 )
 def test_a_schedule_that_fails_is_named(wrong: Any, message: str) -> None:
     text = f'middle asks for kernel "{NAME}" of {__name__}: {message}'
-    with registered(NAME, wrong), refused(text):
+    with registered(register_kernel, NAME, wrong), refused(text):
         partition_for_vta(network())
 
 
@@ -246,7 +246,7 @@ def test_a_function_of_other_shapes() -> None:
         f'middle asks kernel "{NAME}" for x of int8 (1, 16, 8, 8); its function has int8 '
         "(1, 32, 8, 8); call a function of these shapes"
     )
-    with registered(NAME, schedule), refused(text):
+    with registered(register_kernel, NAME, schedule), refused(text):
         partition_for_vta(network(leaky((1, 32, 8, 8))))
 
 
@@ -254,5 +254,5 @@ def test_a_function_of_more_tensors() -> None:
     a, b = (te.placeholder(SHAPE, "int8", name=n) for n in "ab")
     definition = te.create_prim_func([a, b, te.compute(SHAPE, lambda *i: a(*i) + b(*i), name="c")])
     text = f'middle gives 1 tensors to kernel "{NAME}"; its function takes 2; give one for each'
-    with registered(NAME, schedule), refused(text):
+    with registered(register_kernel, NAME, schedule), refused(text):
         partition_for_vta(network(definition))

@@ -257,7 +257,7 @@ def test_unknown_rank(tmp_path):
 
 
 # ---------------------------------------------------------------- formats
-@pytest.mark.parametrize("each", FORMATS, ids=lambda each: each.name)
+@pytest.mark.parametrize("each", FORMATS.values(), ids=lambda each: each.name)
 def test_every_format_has_its_importer(each):
     assert callable(importlib.import_module(each.module).load)
     assert each.suffix == each.suffix.lower()
@@ -266,7 +266,7 @@ def test_every_format_has_its_importer(each):
 def test_a_format_is_one_line_and_a_module(tmp_path, monkeypatch):
     """A file of one matrix, in the module that this test is: ReLU of x times it."""
     row = Format("matrix", ".matrix", "one_matrix")
-    monkeypatch.setattr("vta_byoc.importers.load.FORMATS", (*FORMATS, row))
+    monkeypatch.setitem(FORMATS, row.suffix, row)
     monkeypatch.setitem(sys.modules, "one_matrix", types.SimpleNamespace(load=one_matrix))
     weights = np.arange(-8, 8, dtype="float32").reshape(4, 4)
     np.savetxt(tmp_path / "net.MATRIX", weights)

@@ -16,7 +16,7 @@ from vta_byoc.ir.chains import Binding, Graph, as_step, is_narrowing, is_widenin
 from vta_byoc.partition import mark
 from vta_byoc.partitioning.composite import composites
 from vta_byoc.partitioning.entry import PatternEntry
-from vta_byoc.partitioning.table import TABLE
+from vta_byoc.partitioning.table import entries
 
 
 class Chains(IntegerNet):
@@ -50,7 +50,7 @@ def names(bindings: list[Binding] | None) -> list[str] | None:
 
 
 def entry(name: str) -> PatternEntry:
-    return next(e for e in TABLE if e.name == name)
+    return next(e for e in entries() if e.name == name)
 
 
 def match(name: str, graph: Graph, anchor: str) -> list[str] | None:
@@ -151,10 +151,10 @@ def test_the_way_back_to_a_widening() -> None:
 
 # ---------------------------------------------------------------- entries
 def test_names_of_the_table_are_different_and_anchors_known() -> None:
-    listed = [e.name for e in TABLE]
+    listed = [e.name for e in entries()]
     assert len(set(listed)) == len(listed)
     assert listed.index("vta.binary") < listed.index("vta.unary"), "sides are unary groups too"
-    assert all(tvm.ir.Op.get(anchor) for e in TABLE for anchor in e.anchors)
+    assert all(tvm.ir.Op.get(anchor) for e in entries() for anchor in e.anchors)
 
 
 @pytest.mark.parametrize("where", ["data", "weight", "both"])

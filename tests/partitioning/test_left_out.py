@@ -10,7 +10,7 @@ import tvm
 from integer_models import IntegerNet, residual_net
 from own_kernels import NAME, SHAPE, network, schedule
 
-from vta_byoc.extend import registered
+from vta_byoc.extend import register_kernel, registered
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.selection import Selectors
 from vta_byoc.options import BuildOptions
@@ -113,7 +113,7 @@ def test_a_reshape_that_is_left_out_is_no_view() -> None:
 
 def test_a_users_kernel_that_is_left_out_runs_on_the_host() -> None:
     image = np.random.default_rng(0).integers(-128, 128, SHAPE).astype("int8")
-    with registered(NAME, schedule):
+    with registered(register_kernel, NAME, schedule):
         both = [partition_for_vta(network(), exclude=what) for what in ((), "middle")]
         found = [profile(build(pmod), [image]) for pmod in both]
     assert reasons(both[1]) == {"middle": 'excluded by "middle"'}

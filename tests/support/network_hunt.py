@@ -18,7 +18,7 @@ from network_tiles import Tiles
 from random_graphs import Network, networks
 
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.partitioning.table import TABLE
+from vta_byoc.partitioning.table import entries
 
 MACHINES = machines()
 CORES = {"chisel": VTAConfig.preset("chisel")}
@@ -56,7 +56,7 @@ class Tally:
     networks: int = 0
     with_region: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
-    hits: Counter[str] = field(default_factory=lambda: Counter({e.name: 0 for e in TABLE}))
+    hits: Counter[str] = field(default_factory=lambda: Counter({e.name: 0 for e in entries()}))
     sharing: int = 0
     tiles: Tiles = field(default_factory=Tiles)
     demands: Counter[str] = field(default_factory=Counter)

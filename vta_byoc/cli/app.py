@@ -26,6 +26,7 @@ from vta_byoc.cli import (
     passes,
     pictures,
     place,
+    plugins,
     program_files,
     quantization_report,
     run,
@@ -150,6 +151,7 @@ Examples:
   vta-byoc disasm resnet18.onnx --layer layer1_0_conv1
   vta-byoc verify resnet18.onnx
   vta-byoc diff resnet18.onnx
+  vta-byoc --plugin my_ops.py place resnet18.onnx
 
 Exit codes: 0 done, 1 a check found something, 2 something to put right, 3 a bug in vta-byoc,
 130 interrupted, 141 the reader of the output has gone.
@@ -171,12 +173,15 @@ Exit codes: 0 done, 1 a check found something, 2 something to put right, 3 a bug
     callback=_show_version,
     help="Show the versions and exit.",
 )
+@plugins.option()
 @commands.debug_option
 @click.pass_context
 def app(ctx: click.Context) -> None:
     """Print the help when no command is given."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
+        return
+    plugins.load(ctx)
 
 
 _COMMANDS: tuple[click.Command, ...] = (
@@ -191,6 +196,7 @@ _COMMANDS: tuple[click.Command, ...] = (
     compare.compare,
     listings.configs,
     passes.passes,
+    plugins.plugins,
     pictures.report,
     pictures.trace,
     program_files.programs,
@@ -199,7 +205,7 @@ _COMMANDS: tuple[click.Command, ...] = (
 )
 for _command in _COMMANDS:
     assert isinstance(_command, click.Command)
-    app.add_command(_command)
+    app.add_command(plugins.option()(_command))
 
 
 def main() -> None:

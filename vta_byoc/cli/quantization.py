@@ -10,6 +10,7 @@ import click
 
 from vta_byoc.base.boundary import boundary
 from vta_byoc.cli.calibration import calibration_option, read_calibration
+from vta_byoc.cli.names import RegisteredName
 from vta_byoc.hw.errors import VTAError
 
 if TYPE_CHECKING:
@@ -26,9 +27,16 @@ NOISE_SEED = 1
 """Seed of the default calibration; not that of the default input, which it would contain."""
 SCALES = ("pow2", "mul")
 RESCALES = ("multiply", "digits", "shifts", "approximate")
-METHODS = ("minmax", "percentile", "mse", "kl")
+MINMAX = "minmax"
 PERCENTILE = "percentile"
 Command = TypeVar("Command", bound=Callable[..., object])
+
+
+def _methods() -> list[str]:
+    """The names of the methods of calibration."""
+    from vta_byoc.quantization.calibration.range_estimators import METHODS
+
+    return list(METHODS)
 
 
 class QuantizeArguments(TypedDict, total=False):
@@ -50,7 +58,7 @@ class QuantizationOptions:
 
     scales: str | None = None
     per_channel: bool = False
-    method: str = METHODS[0]
+    method: str = MINMAX
     percentile: float | None = None
     equalize: bool = False
     bias_correction: bool = False
@@ -189,8 +197,8 @@ _OPTIONS: tuple[_Decorator, ...] = (
     _option("--per-channel", is_flag=True, help="A weight scale for each output channel."),
     _option(
         "--method",
-        type=click.Choice(METHODS),
-        default=METHODS[0],
+        type=RegisteredName(_methods),
+        default=MINMAX,
         show_default=True,
         help="How calibration chooses ranges.",
     ),

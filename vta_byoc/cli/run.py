@@ -12,6 +12,7 @@ import click
 from vta_byoc.cli import commands
 from vta_byoc.cli.consoles import say
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.cli.names import RegisteredName
 from vta_byoc.hw.sim.devices import DRIVERS
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 @commands.calibration_option
 @click.option(
     "--device",
-    type=click.Choice(list(DRIVERS)),
+    type=RegisteredName(lambda: DRIVERS),
     default="sim",
     show_default=True,
     help="; ".join(f"{name}: {device.about}" for name, device in DRIVERS.items()) + ".",

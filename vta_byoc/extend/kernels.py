@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from tvm import s_tir, tirx
@@ -11,14 +10,8 @@ from tvm import s_tir, tirx
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.program.program import Program
-from vta_byoc.registry.kernels import (
-    KERNEL_ATTR,
-    Compile,
-    KernelEntry,
-    add_kernel,
-    kernel_entries,
-    remove_kernel,
-)
+from vta_byoc.hw.registry import registrant
+from vta_byoc.registry.kernels import KERNEL_ATTR, Compile, KernelEntry, add_kernel
 from vta_byoc.schedule import ScheduleError, kernel
 from vta_byoc.schedule.nests import function_of, shape_of
 
@@ -44,8 +37,7 @@ def register_kernel(
     Raises:
         VTAError: the name is taken, or is no identifier.
     """
-    # A function that was defined in a notebook's or a script's session has no module.
-    by = str(getattr(schedule, "__module__", None) or "__main__")
+    by = registrant(schedule)
     add_kernel(KernelEntry(name, compiler_of(schedule, slots), by))
 
 
@@ -98,22 +90,3 @@ def with_kernel(definition: tirx.PrimFunc, name: str) -> tirx.PrimFunc:
     Add it with `BlockBuilder.add_func` under a name of its own.
     """
     return definition.with_attr(KERNEL_ATTR, name).without_attr("global_symbol")
-
-
-@contextlib.contextmanager
-def registered(
-    name: str, schedule: Schedule, *, slots: int | Mapping[str, int] | None = None
-) -> Iterator[None]:
-    """Register a kernel for the time of a ``with`` statement; arguments as of `register_kernel`."""
-    register_kernel(name, schedule, slots=slots)
-    try:
-        yield
-    finally:
-        remove_kernel(name)
-
-
-def table() -> str:
-    """What is registered and by whom, as text: a line each."""
-    rows = [(f"kernel {entry.name}", entry.by) for entry in kernel_entries()]
-    width = max((len(what) for what, _ in rows), default=0)
-    return "".join(f"{what:<{width}}  {by}\n" for what, by in rows)

@@ -12,11 +12,14 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from vta_byoc.base.boundary import at, boundary
+from vta_byoc.base.boundary import at, boundary, first_line
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.plugins import load_installed
+from vta_byoc.hw.registry import Registry
 from vta_byoc.importers.canonicalize.index_bounds import bound_indices
 from vta_byoc.importers.canonicalize.rules import normalize
 from vta_byoc.importers.declared import check_declared
+from vta_byoc.importers.imported import check_imported
 from vta_byoc.importers.quantized_tensor import check_module
 from vta_byoc.importers.torch.importer import import_program, is_program
 from vta_byoc.ir.bindings import source_name
@@ -68,21 +71,22 @@ class Format:
     Attributes:
         name: what its users call it.
         suffix: of its files, in lower case.
-        module: an `Importer`, imported when the first file of the format is loaded.
+        module: an `Importer`, or its module, imported when the first file is loaded.
     """
 
     name: str
     suffix: str
-    module: str
+    module: str | Importer
 
 
-FORMATS = (
+FORMATS: Registry[Format] = Registry("importer")
+"""Extension -> its format: every one but Relay, whose files may need `params`."""
+for _format in (
     Format("ONNX", ".onnx", "vta_byoc.importers.onnx.importer"),
     Format("PyTorch", ".pt2", "vta_byoc.importers.torch.importer"),
     Format("TFLite", ".tflite", "vta_byoc.importers.tflite.importer"),
-)
-"""Every format but Relay, whose files may need `params`. A new one is one line here, and its
-module."""
+):
+    FORMATS.add(_format.suffix, _format)
 
 
 def load_model(
@@ -114,6 +118,7 @@ def load_model(
         VTAError: the file cannot be read, is broken, or holds something not supported; or its
             tensors take more than the limit (`limits.memory_limit`).
     """
+    load_installed()
     bound = dict(shapes or {})
     if is_program(path):
         _check_relay_only("a program", params, random_params)
@@ -128,14 +133,34 @@ def load_model(
         with boundary("imported", f'model file "{path}"'):
             return _load_relay(path, bound, params, random_params)
     _check_relay_only(f'model file "{path}"', params, random_params)
-    module = {each.suffix: each.module for each in FORMATS}.get(suffix)
-    if module is None:
+    if suffix not in FORMATS:
         raise VTAError(
             f'model file "{path}" has the extension "{path.suffix}"; {_formats()} can be loaded; '
             "export the model to one of them"
         )
     with boundary("imported", f'model file "{path}"'):
-        return _finished(*cast(Importer, importlib.import_module(module)).load(path, bound))
+        return _finished(*_imported(FORMATS[suffix], path, bound))
+
+
+def _imported(
+    chosen: Format, path: Path, shapes: dict[str, tuple[int, ...]]
+) -> tuple[tvm.IRModule, list[str]]:
+    """What the importer of a format makes of a file; that of a plug-in is checked."""
+    module = chosen.module
+    importer = cast(Importer, importlib.import_module(module)) if isinstance(module, str) else module
+    if FORMATS.is_built_in(chosen.suffix):
+        return importer.load(path, shapes)
+    whose = f'importer "{chosen.name}" of {FORMATS.by(chosen.suffix)}'
+    try:
+        found = importer.load(path, shapes)
+    except VTAError:
+        raise
+    except Exception as err:
+        raise VTAError(
+            f'{whose} fails at "{path}": {first_line(err)}; repair it, or export the model to '
+            "another format"
+        ) from err
+    return check_imported(found, shapes, whose)
 
 
 def output_names(mod: tvm.IRModule) -> list[str]:
@@ -193,6 +218,6 @@ def _finished(mod: tvm.IRModule, outputs: list[str]) -> tvm.IRModule:
 
 
 def _formats() -> str:
-    suffixes = (*(each.suffix for each in FORMATS), *RELAY)
-    names = (*(each.name for each in FORMATS), "Relay")
+    suffixes = (*FORMATS, *RELAY)
+    names = (*(each.name for each in FORMATS.values()), "Relay")
     return f"only {', '.join(suffixes)} ({', '.join(names)})"

@@ -18,7 +18,7 @@ from tvm import relax
 from vta_byoc.ir.records import as_record, text_of
 from vta_byoc.partitioning.composite import CONSTANTS_ATTR, MATCH_ATTR
 from vta_byoc.partitioning.entry import Candidate, Match, Parsed, Plan
-from vta_byoc.partitioning.table import entry_of
+from vta_byoc.partitioning.table import PATTERNS
 from vta_byoc.strategies.te.kernel import Chosen
 from vta_byoc.strategy import STRATEGIES
 from vta_byoc.workload.workloads import from_json, to_json
@@ -55,7 +55,7 @@ def _names_of(
 
 def match_of(composite: relax.Function) -> Match:
     """The match that :func:`match_attributes` wrote; its operands are the parameters."""
-    entry = entry_of(str(composite.attrs["Composite"]))
+    entry = PATTERNS[str(composite.attrs["Composite"])]
     found: Mapping[str, Any] = json.loads(text_of(composite.attrs[MATCH_ATTR]))
     strategy = str(found["strategy"])
     work = from_json(STRATEGIES[strategy].workload, str(found["work"]))

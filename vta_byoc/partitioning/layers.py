@@ -18,7 +18,7 @@ from vta_byoc.partitioning import digits
 from vta_byoc.partitioning.entry import Candidate, Parsed, PatternEntry, Plan, Shaped
 from vta_byoc.partitioning.steps import Range, StepReader, axes_of
 from vta_byoc.strategies.conv.bias import in_idle_lanes
-from vta_byoc.strategy import STRATEGIES, LayerWork
+from vta_byoc.strategy import STRATEGIES, LayerWork, estimated_by
 from vta_byoc.workload.im2col import Fold, folded, folds, host_cycles
 from vta_byoc.workload.layout import NCHW, ROWS
 from vta_byoc.workload.packing import packed_shape
@@ -269,7 +269,7 @@ def simple_plan(
     plans = []
     for each, given in forms:
         schedule = strategy.choose(LayerWork(each), config)
-        cycles = strategy.estimate(schedule, config)
+        cycles = estimated_by(strategy, schedule, config)
         plans.append(Plan(name, each, given, schedule.kernels, cycles, Candidate(how, cycles)))
     return min(plans, key=lambda plan: plan.cycles)
 

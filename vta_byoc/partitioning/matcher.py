@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tvm import relax
 
+from vta_byoc.base.boundary import first_line
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import Refusal, VTAError
 from vta_byoc.ir.bindings import op_name, source_name, vars_in
 from vta_byoc.ir.chains import Binding, Graph, is_widening
 from vta_byoc.partitioning.entry import Match, Parsed, PatternEntry
 from vta_byoc.partitioning.left_out import EXCLUDED
-from vta_byoc.partitioning.table import TABLE
+from vta_byoc.partitioning.table import PATTERNS, entries
 from vta_byoc.workload.workloads import (
     INT8_RANGE,
     ElementwiseWorkload,
@@ -70,6 +72,24 @@ def estimated_cycles(main: relax.Function, config: VTAConfig) -> float | None:
     return sum(group.match.plan.cycles for group in groups)
 
 
+@contextlib.contextmanager
+def _named(entry: PatternEntry) -> Iterator[None]:
+    """What a plug-in's pattern raises by mistake is a reason for the CPU that names it."""
+    try:
+        yield
+    except VTAError:
+        raise
+    except Exception as err:
+        if PATTERNS.is_built_in(entry.name):
+            raise
+        refusal = Refusal(
+            f'pattern "{entry.name}" of {PATTERNS.by(entry.name)} fails with',
+            first_line(err),
+            remedy="repair it",
+        )
+        raise VTAError(refusal) from err
+
+
 class Matcher:
     """Finds the groups; ``rejected`` has the reason for each source operator not taken.
 
@@ -82,18 +102,19 @@ class Matcher:
         self._graph = graph
         self._left_out = left_out or {}
         self._config = config
+        self._entries = entries()
         self._taken: set[relax.Var] = set()
         self.rejected: dict[str, Refusal] = {}
 
     def groups(self) -> dict[relax.Var, Group]:
         """Groups by the variable of their result."""
         found: dict[relax.Var, Group] = {}
-        for entry in TABLE:
+        for entry in self._entries:
             if not entry.moves:
                 for binding in self._graph.bindings:
                     self._take(self._group(entry, binding), found)
         for binding in self._graph.bindings:
-            for entry in TABLE:
+            for entry in self._entries:
                 group = self._group(entry, binding) if entry.moves else None
                 if group is not None and self._belongs(group, found):
                     self._take(group, found)
@@ -116,16 +137,19 @@ class Matcher:
     def _group(self, entry: PatternEntry, binding: Binding) -> Group | None:
         if op_name(binding.value) not in entry.anchors:
             return None
-        bindings = entry.match(self._graph, binding)
-        if bindings is None or any(self._is_taken(b) for b in bindings):
-            return None
-        if self._is_left_out(bindings, binding):
-            return None
+        bindings: list[Binding] | None = [binding]
         try:
-            parsed = self._bounded(entry.read(bindings, self._config))
-            plan = entry.plan(parsed, self._config)
+            with _named(entry):
+                bindings = entry.match(self._graph, binding)
+            if bindings is None or any(self._is_taken(b) for b in bindings):
+                return None
+            if self._is_left_out(bindings, binding):
+                return None
+            with _named(entry):
+                parsed = self._bounded(entry.read(bindings, self._config))
+                plan = entry.plan(parsed, self._config)
         except VTAError as err:
-            for b in bindings:
+            for b in bindings or ():
                 self.rejected.setdefault(source_name(b.var), err.refusal)
             return None
         return Group(Match(entry, parsed, plan), tuple(bindings), op_name(binding.value))

@@ -18,7 +18,7 @@ from vta_byoc.ir.quantization_record import absorbed
 from vta_byoc.partitioning.digits import is_lower_digit
 from vta_byoc.partitioning.matcher import Group
 from vta_byoc.partitioning.placement import CPU, VTA, Placement, Taken
-from vta_byoc.partitioning.table import TABLE
+from vta_byoc.partitioning.table import entries
 from vta_byoc.workload.packing import blocks
 
 
@@ -118,7 +118,7 @@ class Placer:
         """Why an operator of ``kind`` stays on the CPU."""
         if name in self._rejected:
             return self._rejected[name]
-        patterns = {anchor: e.name for e in TABLE for anchor in e.anchors}
+        patterns = {anchor: e.name for e in entries() for anchor in e.anchors}
         if kind in patterns:
             whole = f"{patterns[kind]} (int8 operands, constant weights)"
             return Refusal("not the whole pattern", whole)

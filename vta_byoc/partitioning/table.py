@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from vta_byoc.hw.registry import Registry
 from vta_byoc.partitioning import elementwise, layers, movement, pooling
 from vta_byoc.partitioning.entry import PatternEntry
 
-TABLE: tuple[PatternEntry, ...] = (
+PATTERNS: Registry[PatternEntry] = Registry("pattern")
+"""Composite name -> its row."""
+for _entry in (
     *pooling.ENTRIES,  # averages are convolutions of ones: before the layers
     *layers.ENTRIES,
     *elementwise.ENTRIES,
     *movement.ENTRIES,
-)
-"""Earlier entries take their operators first; movement comes last, where the others are known."""
+):
+    PATTERNS.add(_entry.name, _entry)
 
 
-def entry_of(composite: str) -> PatternEntry:
-    """The table's row of a composite name."""
-    return next(e for e in TABLE if e.name == composite)
+def entries() -> list[PatternEntry]:
+    """The rows in the order in which they take operators.
+
+    Those of plug-ins come first, as the compiler's would leave them nothing; movement comes last,
+    where the others are known.
+    """
+    ordered = sorted(PATTERNS, key=PATTERNS.is_built_in)
+    return [PATTERNS[name] for name in ordered]

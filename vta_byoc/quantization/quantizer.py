@@ -18,6 +18,7 @@ import tvm
 from tvm import relax
 from tvm.ir import Call, GenericConst, Tuple
 
+from vta_byoc.hw.registry import Registry
 from vta_byoc.ir.bindings import (
     SEPARATOR,
     is_float32,
@@ -63,7 +64,7 @@ class IntegerOp:
     stated: bool = False
 
 
-OPERATORS: dict[str, IntegerOp] = {}
+OPERATORS: Registry[IntegerOp] = Registry("integer operator")
 """Operator -> how it becomes integer; complete once `ops.table` is imported."""
 
 
@@ -74,8 +75,7 @@ def integer_op(
 
     def register(convert: Convert) -> Convert:
         for name in names:
-            assert name not in OPERATORS, f"{name} has two conversions"
-            OPERATORS[name] = IntegerOp(convert, asks, copies, stated)
+            OPERATORS.add(name, IntegerOp(convert, asks, copies, stated))
         return convert
 
     return register

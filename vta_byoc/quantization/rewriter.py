@@ -13,8 +13,10 @@ from tvm import relax
 from tvm.ir import GenericConst, Tuple, TupleGetItem
 
 from vta_byoc.base.boundary import at
-from vta_byoc.ir.bindings import sanitized, source_name
+from vta_byoc.ir.bindings import op_name, sanitized, source_name
+from vta_byoc.quantization import quantizer
 from vta_byoc.quantization.ops.table import OPERATORS
+from vta_byoc.quantization.own_ops import converted
 from vta_byoc.quantization.quantizer import Quantizer
 from vta_byoc.quantization.scales import Unscalable
 from vta_byoc.quantization.value import Value
@@ -47,7 +49,11 @@ def _convert(q: Quantizer, binding: relax.VarBinding) -> None:
 def _became_integer(q: Quantizer, binding: relax.VarBinding) -> bool:
     entry = q.entry(binding)
     try:
-        return entry is not None and entry.convert(q, binding)
+        if entry is None:
+            return False
+        if quantizer.OPERATORS.is_built_in(op_name(binding.value)):
+            return entry.convert(q, binding)
+        return converted(q, binding, entry)
     except Unscalable as error:
         q.record.islands[source_name(binding.var)] = dataclasses.asdict(error.refusal)
         return False

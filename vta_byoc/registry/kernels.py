@@ -11,6 +11,7 @@ from tvm import tirx
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.program.program import Program
+from vta_byoc.hw.registry import Registry
 
 KERNEL_ATTR = "vta.kernel"
 """The attribute of a PrimFunc that names the registered kernel which computes it on VTA."""
@@ -28,7 +29,8 @@ class KernelEntry:
     by: str
 
 
-_ENTRIES: dict[str, KernelEntry] = {}
+KERNELS: Registry[KernelEntry] = Registry("kernel")
+"""Name -> kernel."""
 
 
 def add_kernel(entry: KernelEntry) -> None:
@@ -42,22 +44,7 @@ def add_kernel(entry: KernelEntry) -> None:
             f"kernel {entry.name!r} of {entry.by}; the name of a kernel stands in modules and "
             "reports; give letters, digits and underscores"
         )
-    if entry.name in _ENTRIES:
-        raise VTAError(
-            f'kernel "{entry.name}" of {entry.by} is registered already, by '
-            f"{_ENTRIES[entry.name].by}; each name stands for one kernel; give it another name"
-        )
-    _ENTRIES[entry.name] = entry
-
-
-def remove_kernel(name: str) -> None:
-    """Forget the kernel ``name``, which is registered."""
-    del _ENTRIES[name]
-
-
-def kernel_entries() -> list[KernelEntry]:
-    """Every registered kernel, in the order of registration."""
-    return list(_ENTRIES.values())
+    KERNELS.add(entry.name, entry, entry.by)
 
 
 def kernel_entry(name: str) -> KernelEntry:
@@ -66,10 +53,10 @@ def kernel_entry(name: str) -> KernelEntry:
     Raises:
         VTAError: nobody registered it.
     """
-    if name not in _ENTRIES:
-        known = ", ".join(sorted(_ENTRIES)) or "none"
+    if name not in KERNELS:
+        known = ", ".join(sorted(KERNELS)) or "none"
         raise VTAError(
             f'kernel "{name}" is not registered; registered: {known}; register it with '
             "vta_byoc.extend.register_kernel before the module is partitioned"
         )
-    return _ENTRIES[name]
+    return KERNELS[name]

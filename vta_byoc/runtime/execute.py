@@ -12,7 +12,10 @@ import tvm
 from tvm import relax
 
 from vta_byoc.hw.counters import COUNTER_NAMES
+from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.sim.devices import DRIVERS
 from vta_byoc.hw.sim.interpreter import REGION_ARGUMENT, SYMBOL_PREFIX
+from vta_byoc.hw.sim.simulator import changed_buffer
 from vta_byoc.runtime.executable import check_inputs, input_types, named_in_order, region_name
 from vta_byoc.runtime.profile import Compilation, Profile, RegionRun
 
@@ -43,6 +46,7 @@ def profile(
         VTAError: names, a number of arrays, shapes or dtypes that ``main`` does not take.
     """
     runs: list[RegionRun] = []
+    reads: list[np.ndarray] = []
 
     def observe(
         _func: object,
@@ -51,8 +55,13 @@ def profile(
         _result: object,
         *args: Any,  # tensors and numbers, as the driver takes them
     ) -> None:
-        if before or not callee.startswith(SYMBOL_PREFIX):
+        if not callee.startswith(SYMBOL_PREFIX):
             return
+        if before:
+            reads[:] = [a.numpy().copy() for a in args[:REGION_ARGUMENT]] if DRIVERS.added() else []
+            return
+        if reads:
+            _check_unchanged(reads, args)
         arena, counters = (a.numpy() for a in args[-2:])
         values = {n: int(c) for n, c in zip(COUNTER_NAMES, counters, strict=False)}
         name = region_name(int(args[REGION_ARGUMENT]))
@@ -70,6 +79,18 @@ def profile(
     if compiled is None:
         return Profile(outputs, runs)
     return Profile(outputs, runs, compiled.programs, compiled.placement)
+
+
+def _check_unchanged(reads: Sequence[np.ndarray], args: Sequence[Any]) -> None:
+    """Refuse the run of a device that changed what it only reads, where plug-ins added devices."""
+    changed = changed_buffer(reads, [a.numpy() for a in args[:REGION_ARGUMENT]])
+    if changed is not None:
+        added = ", ".join(f'"{name}" of {DRIVERS.by(name)}' for name in DRIVERS.added())
+        raise VTAError(
+            f"the device changed the {changed} of {region_name(int(args[REGION_ARGUMENT]))}; it "
+            f"only reads them; write to the arena and the counters alone (devices of plug-ins: "
+            f"{added})"
+        )
 
 
 def run_vm(vm: relax.VirtualMachine, inputs: Inputs) -> list[np.ndarray]:

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.plugins import load_installed
+from vta_byoc.hw.registry import Registry
 
 BINS = 2048
 POW2_STEPS = 8
@@ -189,6 +191,8 @@ class Calibrator:
     scales: str = "pow2"
 
     def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            load_installed()
         _one_of("calibration method", self.method, METHODS)
         _one_of("scales", self.scales, SCALES)
         if not 0 < self.percentile <= 100:
@@ -206,16 +210,22 @@ class Calibrator:
         """For a tensor whose largest magnitude is `absmax`; `histogram` unless it is not needed."""
         if histogram is None or absmax == 0:
             return absmax
-        return METHODS[self.method](self, histogram, absmax)
+        found = METHODS[self.method](self, histogram, absmax)
+        if not METHODS.is_built_in(self.method) and not 0 < found <= absmax:
+            raise VTAError(
+                f'calibrator "{self.method}" of {METHODS.by(self.method)} gives the threshold '
+                f"{found}; it is above 0 and at most the largest magnitude, here {absmax:g}; repair it"
+            )
+        return found
 
 
-METHODS: dict[str, Callable[[Calibrator, Histogram, float], float]] = {
-    "minmax": lambda choice, histogram, absmax: absmax,
-    "percentile": lambda choice, h, absmax: percentile_threshold(h, absmax, choice.percentile),
-    "mse": lambda choice, histogram, absmax: mse_threshold(histogram, absmax, choice.scales),
-    "kl": lambda choice, histogram, absmax: kl_threshold(histogram, absmax, choice.scales),
-}
+Threshold = Callable[[Calibrator, Histogram, float], float]
+METHODS: Registry[Threshold] = Registry("calibrator")
 """Name -> (choice, histogram, largest magnitude, which is not 0) -> threshold."""
+METHODS.add("minmax", lambda _choice, _histogram, absmax: absmax)
+METHODS.add("percentile", lambda choice, h, absmax: percentile_threshold(h, absmax, choice.percentile))
+METHODS.add("mse", lambda choice, h, absmax: mse_threshold(h, absmax, choice.scales))
+METHODS.add("kl", lambda choice, h, absmax: kl_threshold(h, absmax, choice.scales))
 SCALES = ("pow2", "mul")
 
 

@@ -16,3 +16,12 @@ for _module in pkgutil.iter_modules([str(Path(__file__).parent)], f"{__package__
 
 OPERATORS: Mapping[str, quantizer.IntegerOp] = MappingProxyType(quantizer.OPERATORS)
 """Operator -> its entry."""
+
+
+def add_operator(name: str, entry: quantizer.IntegerOp, by: str) -> None:
+    """Register how an operator becomes integer, beside those of this folder.
+
+    Raises:
+        VTAError: the operator has an integer form already.
+    """
+    quantizer.OPERATORS.add(name, entry, by)
