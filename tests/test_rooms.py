@@ -54,9 +54,9 @@ COMPILER = {
     "reports": "hw base runtime ir workload scopes strategy partitioning graph_pack vdevice passes "
     "pipeline quantization validation vta_byoc",
     "schedule": "hw base runtime ir workload codegen partitioning passes reports",
-    "extend": "hw registry schedule",
+    "extend": "hw registry strategies strategy partitioning quantization importers schedule",
     "cli": "_interrupt hw base runtime ir tuning options tune pipeline quantization importers "
-    "quantize validation vta_byoc reports",
+    "quantize validation vta_byoc reports extend",
 }
 """Rooms of `vta_byoc/` from the lowest to the highest, and the lower ones that each imports.
 

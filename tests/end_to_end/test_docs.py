@@ -9,7 +9,6 @@ from doc_pages import DOCS, blocks
 
 from vta_byoc.extend import registered
 
-
 PAGES = [
     page.relative_to(DOCS).as_posix()
     for page in sorted([*DOCS.glob("*.md"), *DOCS.glob("how-to/*.md")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import click
 
@@ -13,6 +14,7 @@ from vta_byoc.cli.consoles import say
 from vta_byoc.hw import plugins as loader
 from vta_byoc.hw.errors import VTAWarning
 
+Command = TypeVar("Command", bound=Callable[..., object])
 ASKED = "vta_byoc.plugins"
 """Key of the click context's `meta`: the plug-ins that were asked for by name."""
 
@@ -25,13 +27,13 @@ def _load_asked(ctx: click.Context, _param: click.Parameter, names: Sequence[str
         loader.load_named(name)
 
 
-def option(is_eager: bool = True) -> Callable[[click.Command], click.Command]:
+def option() -> Callable[[Command], Command]:
     """The option --plugin, for the application and for each command."""
     return click.option(
         "--plugin",
         metavar="MODULE",
         multiple=True,
-        is_eager=is_eager,
+        is_eager=True,  # before options whose values plug-ins add to
         expose_value=False,
         callback=_load_asked,
         help="Load a plug-in first: a module, module:function, or a .py file; repeat for more.",
