@@ -11,8 +11,8 @@ import click
 
 from vta_byoc.cli import commands
 from vta_byoc.cli.consoles import say
-from vta_byoc.hw import plugins as loader
 from vta_byoc.hw.errors import VTAWarning
+from vta_byoc.hw.plugins import load_installed, load_named
 
 Command = TypeVar("Command", bound=Callable[..., object])
 ASKED = "vta_byoc.plugins"
@@ -24,7 +24,7 @@ def _load_asked(ctx: click.Context, _param: click.Parameter, names: Sequence[str
         ctx.meta[ASKED] = tuple(names)  # loaded where errors have become lines: `load`
         return
     for name in names:
-        loader.load_named(name)
+        load_named(name)
 
 
 def option() -> Callable[[Command], Command]:
@@ -48,11 +48,11 @@ def load(ctx: click.Context) -> None:
     """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", VTAWarning)
-        loader.load_installed()
+        load_installed()
     for each in caught:
         say(f"warning: {each.message}", err=True)
     for name in ctx.meta.get(ASKED, ()):
-        loader.load_named(name)
+        load_named(name)
 
 
 @click.command(short_help="What plug-ins have registered.")
