@@ -15,6 +15,7 @@ from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
+from typing import ClassVar
 
 from vta_byoc.hw.errors import VTAError, VTAWarning
 from vta_byoc.hw.registry import loading
@@ -27,7 +28,7 @@ class _Loaded:
     """Which plug-ins are loaded: whether entry points were looked for, and modules by name."""
 
     looked = False
-    names: set[str] = set()
+    names: ClassVar[set[str]] = set()
 
 
 def load_installed() -> None:

@@ -53,11 +53,11 @@ COMPILER = {
     "reports": "hw base runtime ir workload scopes strategy partitioning graph_pack vdevice passes "
     "pipeline quantization validation vta_byoc",
     "schedule": "hw base runtime ir workload codegen passes reports",
-    "extend": "hw registry schedule",
+    "extend": "hw registry strategies strategy partitioning quantization importers schedule",
     "testing": "hw runtime ir codegen strategies pipeline quantization importers quantize "
     "validation schedule extend",
     "cli": "_interrupt hw base runtime ir tuning options tune pipeline quantization importers "
-    "quantize validation vta_byoc reports",
+    "quantize validation vta_byoc reports extend",
     "__main__": "cli",
 }
 """Rooms of `vta_byoc/` from the lowest to the highest, and the lower ones that each imports.

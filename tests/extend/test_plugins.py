@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 from cli_runs import cli, refused
 from small_models import Net
@@ -159,8 +161,6 @@ def test_nothing_is_registered() -> None:
 # ---------------------------------------------------------------- the example
 def run(*args: Any, folder: Path) -> str:
     """The output of the command line in a process of its own, with the packages in `folder`."""
-    import os
-
     env = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
     command = [sys.executable, "-c", "from vta_byoc.cli import main; main()", *map(str, args)]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
@@ -179,13 +179,14 @@ def test_the_example_brings_gelu_to_vta(tmp_path: Path) -> None:
     options = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet"]
     pip = [sys.executable, "-m", "pip", "install", *options, "--target", str(folder), str(source)]
     subprocess.run(pip, check=True, capture_output=True)
-    net = Net(opset=20, x=SHAPE)
+    net = Net(x=SHAPE)
     act = net.node("Gelu", net.conv("x", 16, 16, name="first"), name="act")
-    model = net.save(tmp_path / "gelu.onnx", net.conv(act, 16, 16, name="last"))
+    made, model = net.model(net.conv(act, 16, 16, name="last")), tmp_path / "gelu.onnx"
+    made.opset_import[0].version = 20  # the first that has Gelu
+    onnx.save(onnx.shape_inference.infer_shapes(made), str(model))
     rows = {
         row["name"]: row
         for row in json.loads(run("place", model, "--json", folder=folder))["placement"]["ops"]
     }
     assert rows["act"]["device"] == "vta"
-    report = json.loads(run("run", model, "--check", "--json", folder=folder))
-    assert report["check"]["ok"]
+    assert "bit-exact" in run("run", model, "--check", folder=folder)

@@ -261,8 +261,8 @@ def test_what_a_rule_does_wrong(rule: Any, message: str) -> None:
 
 def test_names_of_integer_operators() -> None:
     with refused(
-        f'integer operator "relax.nn.hardswish" of {ME} is no operator of TVM; Relax operators have '
-        "names such as relax.nn.silu; correct the name"
+        f'integer operator "relax.nn.hardswish" of {ME} is no operator of TVM; Relax operators '
+        "have names such as relax.nn.silu; correct the name"
     ):
         register_integer_op("relax.nn.hardswish", as_relu)
     with refused(
@@ -348,12 +348,13 @@ def test_what_an_importer_does_wrong(load: Any, message: str, tmp_path: Path) ->
 def test_an_importer_of_another_shape_or_that_fails(tmp_path: Path) -> None:
     path = tmp_path / "net.mine"
     path.write_text("float32")
-    with registered(register_importer, "mine", ".mine", lambda p, _shapes: load_text(p, {})):
-        with refused(
-            f'importer "mine" of {ME} gives input "x" the shape {SHAPE}; (2, 3) was asked for; use '
-            "the shapes that load gets"
-        ):
-            vta.load_model(path, shapes={"x": (2, 3)})
+    message = (
+        f'importer "mine" of {ME} gives input "x" the shape {SHAPE}; (2, 3) was asked for; use '
+        "the shapes that load gets"
+    )
+    fixed = registered(register_importer, "mine", ".mine", lambda p, _shapes: load_text(p, {}))
+    with fixed, refused(message):
+        vta.load_model(path, shapes={"x": (2, 3)})
     register_importer("mine", ".mine", lambda _path, _shapes: 1 // 0)  # type: ignore[arg-type,return-value]
     with refused(
         f'importer "mine" of {ME} fails at "{path}": ZeroDivisionError: integer division or modulo '

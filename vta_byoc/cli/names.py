@@ -15,7 +15,7 @@ class RegisteredName(click.Choice[str]):
         super().__init__(())
 
     @property
-    def choices(self) -> Sequence[str]:  # type: ignore[override]
+    def choices(self) -> tuple[str, ...]:
         """The names."""
         return tuple(self._names())
 

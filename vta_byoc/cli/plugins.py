@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import click
 
 from vta_byoc.cli import commands
 from vta_byoc.cli.consoles import say
-from vta_byoc.hw import plugins as loader
 from vta_byoc.hw.errors import VTAWarning
+from vta_byoc.hw.plugins import load_installed, load_named
 
+Command = TypeVar("Command", bound=Callable[..., object])
 ASKED = "vta_byoc.plugins"
 """Key of the click context's `meta`: the plug-ins that were asked for by name."""
 
@@ -22,16 +24,16 @@ def _load_asked(ctx: click.Context, _param: click.Parameter, names: Sequence[str
         ctx.meta[ASKED] = tuple(names)  # loaded where errors have become lines: `load`
         return
     for name in names:
-        loader.load_named(name)
+        load_named(name)
 
 
-def option(is_eager: bool = True) -> Callable[[click.Command], click.Command]:
+def option() -> Callable[[Command], Command]:
     """The option --plugin, for the application and for each command."""
     return click.option(
         "--plugin",
         metavar="MODULE",
         multiple=True,
-        is_eager=is_eager,
+        is_eager=True,  # before options whose values plug-ins add to
         expose_value=False,
         callback=_load_asked,
         help="Load a plug-in first: a module, module:function, or a .py file; repeat for more.",
@@ -46,11 +48,11 @@ def load(ctx: click.Context) -> None:
     """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", VTAWarning)
-        loader.load_installed()
+        load_installed()
     for each in caught:
         say(f"warning: {each.message}", err=True)
     for name in ctx.meta.get(ASKED, ()):
-        loader.load_named(name)
+        load_named(name)
 
 
 @click.command(short_help="What plug-ins have registered.")

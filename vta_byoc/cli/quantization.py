@@ -12,6 +12,7 @@ from vta_byoc.base.boundary import boundary
 from vta_byoc.cli.calibration import calibration_option, read_calibration
 from vta_byoc.cli.names import RegisteredName
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.registry import REGISTRIES
 
 if TYPE_CHECKING:
     import tvm
@@ -27,16 +28,16 @@ NOISE_SEED = 1
 """Seed of the default calibration; not that of the default input, which it would contain."""
 SCALES = ("pow2", "mul")
 RESCALES = ("multiply", "digits", "shifts", "approximate")
-MINMAX = "minmax"
+METHODS = ("minmax", "percentile", "mse", "kl")
+"""Those of the compiler; they are listed without NumPy."""
 PERCENTILE = "percentile"
 Command = TypeVar("Command", bound=Callable[..., object])
 
 
 def _methods() -> list[str]:
     """The names of the methods of calibration."""
-    from vta_byoc.quantization.calibration.range_estimators import METHODS
-
-    return list(METHODS)
+    added = [name for table in REGISTRIES if table.kind == "calibrator" for name in table.added()]
+    return [*METHODS, *added]
 
 
 class QuantizeArguments(TypedDict, total=False):
@@ -58,7 +59,7 @@ class QuantizationOptions:
 
     scales: str | None = None
     per_channel: bool = False
-    method: str = MINMAX
+    method: str = METHODS[0]
     percentile: float | None = None
     equalize: bool = False
     bias_correction: bool = False
@@ -198,7 +199,7 @@ _OPTIONS: tuple[_Decorator, ...] = (
     _option(
         "--method",
         type=RegisteredName(_methods),
-        default=MINMAX,
+        default=METHODS[0],
         show_default=True,
         help="How calibration chooses ranges.",
     ),

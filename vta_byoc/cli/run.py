@@ -11,8 +11,8 @@ import click
 
 from vta_byoc.cli import commands
 from vta_byoc.cli.consoles import say
-from vta_byoc.hw.errors import VTAError
 from vta_byoc.cli.names import RegisteredName
+from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.sim.devices import DRIVERS
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import ParamSpec
 
-from vta_byoc.hw import plugins
+from vta_byoc.hw.plugins import load_installed, load_named
 from vta_byoc.hw.registry import REGISTRIES, undone
 
 Arguments = ParamSpec("Arguments")
@@ -20,7 +20,7 @@ def load_plugin(name: str) -> None:
     Raises:
         VTAError: it cannot be loaded; nothing of it is registered.
     """
-    plugins.load_named(name)
+    load_named(name)
 
 
 @contextlib.contextmanager
@@ -44,7 +44,7 @@ def registered(
 
 def rows(*, builtin: bool = False) -> list[tuple[str, str, str]]:
     """Kind, name and registrant of each entry that plug-ins added; `builtin`: of all entries."""
-    plugins.load_installed()
+    load_installed()
     return [
         (registry.kind, name, registry.by(name))
         for registry in REGISTRIES

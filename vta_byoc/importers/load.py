@@ -147,7 +147,10 @@ def _imported(
 ) -> tuple[tvm.IRModule, list[str]]:
     """What the importer of a format makes of a file; that of a plug-in is checked."""
     module = chosen.module
-    importer = cast(Importer, importlib.import_module(module)) if isinstance(module, str) else module
+    if isinstance(module, str):
+        importer = cast(Importer, importlib.import_module(module))
+    else:
+        importer = module
     if FORMATS.is_built_in(chosen.suffix):
         return importer.load(path, shapes)
     whose = f'importer "{chosen.name}" of {FORMATS.by(chosen.suffix)}'

@@ -214,7 +214,8 @@ class Calibrator:
         if not METHODS.is_built_in(self.method) and not 0 < found <= absmax:
             raise VTAError(
                 f'calibrator "{self.method}" of {METHODS.by(self.method)} gives the threshold '
-                f"{found}; it is above 0 and at most the largest magnitude, here {absmax:g}; repair it"
+                f"{found}; it is above 0 and at most the largest magnitude, here {absmax:g}; "
+                "repair it"
             )
         return found
 
@@ -223,7 +224,9 @@ Threshold = Callable[[Calibrator, Histogram, float], float]
 METHODS: Registry[Threshold] = Registry("calibrator")
 """Name -> (choice, histogram, largest magnitude, which is not 0) -> threshold."""
 METHODS.add("minmax", lambda _choice, _histogram, absmax: absmax)
-METHODS.add("percentile", lambda choice, h, absmax: percentile_threshold(h, absmax, choice.percentile))
+METHODS.add(
+    "percentile", lambda choice, h, absmax: percentile_threshold(h, absmax, choice.percentile)
+)
 METHODS.add("mse", lambda choice, h, absmax: mse_threshold(h, absmax, choice.scales))
 METHODS.add("kl", lambda choice, h, absmax: kl_threshold(h, absmax, choice.scales))
 SCALES = ("pow2", "mul")
