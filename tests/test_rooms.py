@@ -40,7 +40,7 @@ COMPILER = {
     "partitioning graph_pack vdevice",
     "tune": "hw ir cost codegen strategies strategy partitioning tuning passes",
     "options": "hw base tuning passes",
-    "pipeline": "hw base options tuning ir partitioning partition graph_pack vdevice passes",
+    "pipeline": "hw options tuning ir partitioning partition graph_pack vdevice passes",
     "_autoload": "ir pipeline",
     "quantization": "hw base ir",
     "importers": "hw base ir quantization",

