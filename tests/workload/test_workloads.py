@@ -141,7 +141,7 @@ def test_what_is_not_said() -> None:
         Conv2dWorkload: conv,
         ConvTransposeWorkload: {**conv, "output_padding": (0, 0)},
         PoolWorkload: {**pool, "low": -128, "factor": 1},
-        ElementwiseWorkload: {"op": None, "epilogue": Epilogue()},
+        ElementwiseWorkload: {"op": None, "epilogue": Epilogue(), "ranges": ()},
         ConcatWorkload: {"epilogue": Epilogue()},
         MoveWorkload: {},
         Epilogue: {"steps": (), "dtype": "int8"},
