@@ -174,7 +174,7 @@ class TestRefusals:
         with pytest.raises(VTAError) as error:
             partition_for_vta(mod, small, schedules=Schedules(pins=pins))
         assert str(error.value) == (
-            'pin of layer "conv_a" needs 160 INP elements; machine 1x16 has 128; choose a smaller '
+            'pin of layer "conv_a" needs 161 INP elements; machine 1x16 has 128; choose a smaller '
             "tile or fewer slots"
         )
 
