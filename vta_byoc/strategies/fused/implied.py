@@ -13,14 +13,13 @@ from collections.abc import Sequence
 from typing import TypeAlias, cast
 
 from vta_byoc.base.rewrites import is_on
-from vta_byoc.strategies.fused.consumer import INT32_HIGH, INT32_LOW, FusedConsumer
+from vta_byoc.strategies.fused.consumer import INT32_HIGH, INT32_LOW, RISING, FusedConsumer
 from vta_byoc.workload.alu import OPERATIONS
 from vta_byoc.workload.workloads import ElementwiseWorkload, Kind, MoveWorkload, Step
 
 Interval: TypeAlias = tuple[int, int]
 WHOLE: Interval = (INT32_LOW, INT32_HIGH)
 CLAMPS = ("max", "min")
-RISING = ("add", "shr", "shl", *CLAMPS)
 JOINS = ("add", *CLAMPS)
 
 
