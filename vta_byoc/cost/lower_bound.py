@@ -7,15 +7,19 @@ Where lanes of the last block of input channels are idle the bias is free.  Port
 over the memory port, of rows and columns that a kernel of one skips only what it sees.  Channels
 and taps of a layer whose channels leave lanes idle fill the lanes together, as if all were folded;
 a depthwise layer is one step a tap; max pooling as separable, one tensor operation a tap; one
-operand of an elementwise operator as left on chip by the layer before.  Instruction start-up,
-latencies, halos and partial tiles are not counted.
+operand of an elementwise operator as left on chip by the layer before, each other one as a step of
+the GEMM core that adds it.  What reads the result counts (:class:`Reader`): behind a pool of maxima
+an epilogue has the vectors that the pool leaves, and a sum implies the clamps before it.
+Instruction start-up, latencies, halos and partial tiles are not counted.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from vta_byoc.base.int8_digits import join_cycles
 from vta_byoc.hw.config import VTAConfig
@@ -35,15 +39,48 @@ from vta_byoc.workload.workloads import (
     Workload,
 )
 
+CLAMPS = ("max", "min")
 RESET_CYCLES = GEMM_CYCLES = 1
 """Cycles a vector of clearing an accumulator and of a product: micro-ops of the GEMM core
 (docs/timing.md)."""
 
 
-def bound(work: Workload, config: VTAConfig) -> int:
+@dataclass(frozen=True)
+class Reader:
+    """The only layer that reads a result, where it can take it on chip.
+
+    Attributes:
+        on_chip: the result need not visit DRAM.
+        pooled: shape of what a pool of maxima makes of it, at once or behind operators of one
+            operand; None where there is no pool.
+        sums: it adds the result to another tensor.
+    """
+
+    on_chip: bool = False
+    pooled: Shape | None = None
+    sums: bool = False
+
+
+NOBODY = Reader()
+
+
+def bound(work: Workload, config: VTAConfig, reader: Reader = NOBODY) -> int:
     """Cycles that a layer of ``work`` takes at least on a machine of ``config``."""
-    compute, nbytes = _BOUNDS[type(work)](work, config)
+    compute, nbytes = _BOUNDS[type(work)](work, config, reader)
     return max(compute, -(-nbytes // config.timing.port_bytes))
+
+
+def _open_end(epilogue: Epilogue, reader: Reader) -> Epilogue:
+    """``epilogue`` without the closing clamps that a sum can imply."""
+    steps = epilogue.steps
+    while reader.sums and steps and steps[-1].op in CLAMPS:
+        steps = steps[:-1]
+    return dataclasses.replace(epilogue, steps=steps)
+
+
+def _behind(work: Workload, config: VTAConfig, reader: Reader) -> int:
+    """Vectors that the steps behind the sums have at least."""
+    return _vectors(reader.pooled or work.out_shape, config)
 
 
 def _vectors(shape: Shape, config: VTAConfig) -> int:
@@ -63,9 +100,9 @@ def _steps(steps: tuple[Step, ...], config: VTAConfig) -> int:
 
 
 def _epilogue(epilogue: Epilogue, config: VTAConfig) -> int:
-    """Cycles a vector from the reset on; four byte planes of an int32 result take three shifts."""
+    """Cycles a vector behind the sums; four byte planes of an int32 result take three shifts."""
     planes = (PLANES - 1) * config.timing.alu_imm_cycles if epilogue.dtype == "int32" else 0
-    return RESET_CYCLES + _steps(epilogue.steps, config) + planes
+    return _steps(epilogue.steps, config) + planes
 
 
 def _operands(epilogue: Epilogue, channels: int, config: VTAConfig) -> int:
@@ -73,11 +110,13 @@ def _operands(epilogue: Epilogue, channels: int, config: VTAConfig) -> int:
     return len(epilogue.tensors) * blocks(channels, config.block) * config.acc_elem_bytes
 
 
-def _stored(work: Workload, config: VTAConfig) -> int:
+def _stored(work: Workload, config: VTAConfig, reader: Reader) -> int:
+    if reader.on_chip:
+        return 0
     return _nbytes(work.out_shape, config) * (PLANES if work.epilogue.dtype == "int32" else 1)
 
 
-def _conv2d(work: Conv2dWorkload, config: VTAConfig) -> tuple[int, int]:
+def _conv2d(work: Conv2dWorkload, config: VTAConfig, reader: Reader) -> tuple[int, int]:
     k, taps = config.block, math.prod(work.kernel)
     inputs, outputs = work.in_channels // work.groups, work.out_channels // work.groups
     together = max(1, k // outputs) if work.groups > 1 else 1
@@ -91,9 +130,15 @@ def _conv2d(work: Conv2dWorkload, config: VTAConfig) -> tuple[int, int]:
     weights *= work.digits * blocks(work.out_channels, k)
     planes = blocks(work.batch, config.batch) * blocks(work.out_channels, k)
     nbytes = _nbytes(_seen(work), config) + weights * config.wgt_elem_bytes
-    nbytes += _operands(work.epilogue, work.out_channels, config) + _stored(work, config)
-    each = _join(work, config) + _epilogue(work.epilogue, config) + _bias(work, config, idle=idle)
-    return planes * work.digits * products + _vectors(work.out_shape, config) * each, nbytes
+    nbytes += _operands(work.epilogue, work.out_channels, config) + _stored(work, config, reader)
+    each = _epilogue(_open_end(work.epilogue, reader), config) + _bias(work, config, idle=idle)
+    sums = planes * work.digits * products + _resets(work, config)
+    return sums + _behind(work, config, reader) * each, nbytes
+
+
+def _resets(work: Conv2dWorkload | ConvTransposeWorkload, config: VTAConfig) -> int:
+    """Cycles of clearing the accumulators, and of joining the sums of two digits."""
+    return _vectors(work.out_shape, config) * (RESET_CYCLES + _join(work, config))
 
 
 def _products(work: Conv2dWorkload) -> int:
@@ -131,7 +176,9 @@ def _seen(work: Conv2dWorkload) -> Shape:
     return n, c, min(rows, height), min(cols, width)
 
 
-def _conv_transpose(work: ConvTransposeWorkload, config: VTAConfig) -> tuple[int, int]:
+def _conv_transpose(
+    work: ConvTransposeWorkload, config: VTAConfig, reader: Reader
+) -> tuple[int, int]:
     k = config.block
     outputs = work.out_channels // work.groups
     together = max(1, k // outputs) if work.groups > 1 else 1
@@ -143,44 +190,50 @@ def _conv_transpose(work: ConvTransposeWorkload, config: VTAConfig) -> tuple[int
         products *= products_inside(size, out, work.kernel[axis], stride, dilation, pad)
     planes = blocks(work.batch, config.batch) * blocks(work.out_channels, k)
     gemm = planes * inputs * products
-    vectors = _vectors(work.out_shape, config)
     weights = inputs * blocks(work.out_channels, k) * taps * config.wgt_elem_bytes
-    nbytes = _nbytes(work.in_shapes[0], config) + weights + _stored(work, config)
+    nbytes = _nbytes(work.in_shapes[0], config) + weights + _stored(work, config, reader)
     nbytes += _operands(work.epilogue, work.out_channels, config)
-    each = _join(work, config) + _epilogue(work.epilogue, config) + _bias(work, config)
-    return gemm + vectors * each, nbytes
+    each = _epilogue(_open_end(work.epilogue, reader), config) + _bias(work, config)
+    return gemm + _resets(work, config) + _behind(work, config, reader) * each, nbytes
 
 
-def _elementwise(work: ElementwiseWorkload, config: VTAConfig) -> tuple[int, int]:
-    """Loads into the accumulator are compute work: the ALU waits for them."""
-    vectors, time = _vectors(work.out_shape, config), config.timing
-    steps = tuple(s for side in work.prologues for s in side.steps) + work.epilogue.steps
-    alu = _steps(steps, config) + (time.alu_tensor_cycles if work.op is not None else 0)
-    nbytes = _nbytes(work.out_shape, config)
-    load = -(-(work.operands - 1) * nbytes // time.port_bytes)
-    return vectors * alu + load, (work.operands + 1) * nbytes
+def _elementwise(work: ElementwiseWorkload, config: VTAConfig, reader: Reader) -> tuple[int, int]:
+    """A sum costs no more than the products that add the other operands.
+
+    Their factors are in the weights of these products; in front of anything else they are steps.
+    """
+    time, others = config.timing, work.operands - 1
+    steps = _open_end(work.epilogue, reader).steps
+    joined = 0
+    if work.op != "add":
+        steps = (*(s for side in work.prologues for s in side.steps), *steps)
+        joined = 0 if work.op is None else time.alu_tensor_cycles
+    each = others * GEMM_CYCLES + _steps(steps, config) + joined
+    nbytes = others * _nbytes(work.out_shape, config) + _stored(work, config, reader)
+    return _behind(work, config, reader) * each, nbytes
 
 
-def _pool(work: PoolWorkload, config: VTAConfig) -> tuple[int, int]:
+def _pool(work: PoolWorkload, config: VTAConfig, reader: Reader) -> tuple[int, int]:
     inputs, outputs = work.in_shapes[0], work.out_shape
     vectors = _vectors(outputs, config)
-    nbytes = _nbytes(inputs, config) + _stored(work, config)
+    nbytes = _stored(work, config, reader)
     if work.kind == "sum":
         again = 2 if work.factor > 1 else 1  # the digits of the factor, a shift between
         taps = again * math.prod(work.kernel) + (again - 1) * config.timing.alu_imm_cycles
-        return vectors * (taps + _epilogue(work.epilogue, config)), nbytes
+        each = RESET_CYCLES + taps + _epilogue(work.epilogue, config)
+        return vectors * each, nbytes
     n, c, _, width = outputs
     rows = _vectors((n, c, inputs[2], width), config) * (work.kernel[1] - 1)
     columns = vectors * (work.kernel[0] - 1)
     return (rows + columns) * config.timing.alu_tensor_cycles, nbytes
 
 
-def _concat(work: ConcatWorkload, config: VTAConfig) -> tuple[int, int]:
+def _concat(work: ConcatWorkload, config: VTAConfig, reader: Reader) -> tuple[int, int]:
     """Nothing: the operands can be stored side by side."""
     return 0, 0
 
 
-def _move(work: MoveWorkload, config: VTAConfig) -> tuple[int, int]:
+def _move(work: MoveWorkload, config: VTAConfig, reader: Reader) -> tuple[int, int]:
     """The port alone: what is copied is read and written."""
     reads = sum(_nbytes(shape, config) for shape in work.in_shapes)
     return 0, reads + _nbytes(work.out_shape, config)

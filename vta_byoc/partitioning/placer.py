@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import tvm
 from tvm import relax
 
-from vta_byoc.cost.lower_bound import bound
+from vta_byoc.cost.lower_bound import NOBODY, Reader, bound
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import Refusal
 from vta_byoc.ir.bindings import op_name, source_name
@@ -20,6 +20,7 @@ from vta_byoc.partitioning.matcher import Group
 from vta_byoc.partitioning.placement import CPU, VTA, Placement, Taken
 from vta_byoc.partitioning.table import entries
 from vta_byoc.workload.packing import blocks
+from vta_byoc.workload.workloads import ElementwiseWorkload, PoolWorkload
 
 
 class Placer:
@@ -83,7 +84,7 @@ class Placer:
         cpu = sum(works[b.var].macs for b in outside)
         if groups and (not left or sum(work.macs for work in works.values()) > 2 * cpu):
             most = max(groups, key=lambda group: _macs(group, works))
-            least = sum(bound(g.work, self._config) for g in groups)
+            least = sum(bound(g.work, self._config, self._reader(g)) for g in groups)
             return Placement(name, most.anchor, VTA, self._taken(most, left), 0, bound=least)
         if (whole := self._whole(bindings)) is not None:
             part = f"part of {source_name(whole.result)}"
@@ -95,6 +96,21 @@ class Placer:
                 return Placement(name, kind, VTA, Taken(within=layer), 0)
         kind = kind_of(outside or bindings, works)
         return Placement(name, kind, CPU, self._refusal(name, kind), 0)
+
+    def _reader(self, group: Group) -> Reader:
+        """The only layer on VTA that reads a result, as far as the bound depends on it."""
+        users = self._graph.users.get(group.result, [])
+        user = users[0] if len(users) == 1 else None
+        by = self._inside.get(user.var) if user is not None else None
+        if by is None:
+            return NOBODY
+        if isinstance(by.work, PoolWorkload) and by.work.kind == "max":
+            return Reader(on_chip=True, pooled=by.work.out_shape)
+        if not isinstance(by.work, ElementwiseWorkload):
+            return NOBODY
+        pooled = self._reader(by).pooled if by.work.operands == 1 else None
+        sums = by.work.operands > 1 and by.work.op == "add"
+        return Reader(on_chip=True, pooled=pooled, sums=sums)
 
     def _runs_on_vta(self, layer: str) -> bool:
         """Whether groups compute the operator ``layer``."""
