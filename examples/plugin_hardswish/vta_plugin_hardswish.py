@@ -1,7 +1,7 @@
 """GELU and SiLU on VTA, in their hard forms: x * min(max(k * x + 3, 0), 6) / 6.
 
 That is hard-swish (k = 1) for SiLU; with k = 1.702 it is near GELU. Without this plug-in both stay
-float, on the CPU. Results differ from the exact functions by up to 0.15.
+float, on the CPU. The hard forms differ by up to 0.143 (SiLU) and 0.069 (GELU), before rounding.
 """
 
 import numpy as np
