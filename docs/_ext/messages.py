@@ -36,7 +36,7 @@ GROUPS: Sequence[tuple[str, str, tuple[str, ...]]] = (
     (
         "Schedules of your own",
         "What a nest must be, and what a kernel takes.",
-        ("schedule", "codegen", "registry", "extend"),
+        ("schedule", "codegen", "registry", "extend", "testing"),
     ),
     ("Compiling", "Options and stages of the pipeline.", ("options", "pipeline", "ir")),
     ("Running", "Arrays that an executable takes.", ("runtime",)),

@@ -24,7 +24,7 @@ from vta_byoc.base import pins
 from vta_byoc.hw.errors import VTAError
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKED = r"vta_byoc/(.+\.py|py\.typed|reports/templates/.+\.html)"
+PACKED = r"vta_byoc/(.+\.py|py\.typed|reports/templates/.+\.(html|css|js))"
 GOOD = {"apache-tvm": "0.27.0", "apache-tvm-ffi": "0.1.14.post1"}
 FIX = (
     'run: python -m pip install "apache-tvm[rpc]>=0.27,<0.28" '

@@ -237,9 +237,10 @@ def test_machines_without_capabilities() -> None:
 
 
 def test_every_public_name_is_documented() -> None:
-    page = Path(__file__).resolve().parents[2] / "docs" / "own-schedules.md"
-    text = page.read_text(encoding="utf-8")
-    for package in (vs, extend):
+    docs = Path(__file__).resolve().parents[2] / "docs"
+    own, plugins = docs / "own-schedules.md", docs / "how-to" / "plug-ins.md"
+    for package, pages in ((vs, [own]), (extend, [own, plugins])):
+        text = "".join(page.read_text(encoding="utf-8") for page in pages)
         for name in package.__all__:
             assert f"`{name}" in text or f"vs.{name}" in text, name
             value = getattr(package, name)
