@@ -39,6 +39,12 @@ FACTS: dict[str, Callable[[dict[str, Any]], bool]] = {
         and found["a port of 16 bytes"]["estimated_cycles"] < found["pynq"]["estimated_cycles"]
         and len({row["gemm_steps"] for row in found.values()}) == 1
     ),
+    "custom_device": lambda found: (
+        (found["cases"], found["machines"]) == (3, ["pynq"])
+        # four tiles of 8x8 positions and nine taps, and what a bias adds
+        and found["gemm_counter"] >= 2 * (22 * 22)
+        and found["out_store_nbytes"] == 4 * 32 * 64
+    ),
     "texture_scopes": lambda found: (
         found["first"] == {"scope": "global", "copies": ["global.texture"]}
         and found["second"] == {"scope": "global.texture", "copies": []}
@@ -48,6 +54,7 @@ FACTS: dict[str, Callable[[dict[str, Any]], bool]] = {
 NOT_SCHEDULES = 70
 """They take fewer lines than this."""
 PUBLIC = {f"vta_byoc.{name}" for name in ("extend", "partition", "schedule", "scopes", "testing")}
+PUBLIC.add("vta_byoc.hw.sim.devices")
 
 
 @pytest.fixture
