@@ -62,6 +62,7 @@ def failures(page: str, found: Sequence[Block]) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "models").symlink_to(installed() / "models")
+        (folder / "examples").symlink_to(ROOT / "examples")
         shell = [block for block in found if block.kind == "shell"]
         _make_files("\n".join(block.code for block in shell), folder)
         for block in shell:
