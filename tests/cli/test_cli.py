@@ -70,8 +70,8 @@ class TestRun:
         text = result.stdout
         assert text.startswith(f"{model} on sim (1x16), device sim\n")
         assert f"input data (1, 16, 8, 8) float32: {x}\n" in text
-        assert re.search(r"^first +conv2d +vta +0\.15 +< 0.01 +576 ", text, re.MULTILINE)
-        assert re.search(r"^second +conv2d +vta +0\.15 +< 0.01 +640 ", text, re.MULTILINE)
+        assert re.search(r"^first +conv2d +vta +0\.15 +< 0.01 +640 ", text, re.MULTILINE)
+        assert re.search(r"^second +conv2d +vta +0\.15 +< 0.01 +704 ", text, re.MULTILINE)
         assert re.search(r"^join +add +vta +0\.01 +\[2\]", text, re.MULTILINE)
         assert re.search(r"^gate +sigmoid +cpu +\[1\]", text, re.MULTILINE)
         assert "[1]  no pattern of the partition table takes this kind\n" in text

@@ -241,4 +241,4 @@ def test_the_shell_completes_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COMP_WORDS", "vta-byoc pl")
     monkeypatch.setenv("COMP_CWORD", "1")
     done = cli(_VTA_BYOC_COMPLETE="bash_complete")
-    assert done.stdout == "plain,place\n"
+    assert done.stdout == "plain,place\nplain,plugins\n"

@@ -7,13 +7,14 @@ import contextlib
 import importlib
 import io
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pytest
 from conv_cases import chosen_tiling
 from doc_pages import DOCS, blocks
 
+from vta_byoc.base.rewrites import without
 from vta_byoc.cost.search import Choice
 from vta_byoc.cost.usage import Demand, Staged, Time
 from vta_byoc.hw.config import VTAConfig
@@ -32,6 +33,13 @@ MODULES = {
 EPILOGUE = Epilogue((Step("add", "channel"), Step("shr", 8), Step("max", -128), Step("min", 127)))
 LAYERS = [(64, 56), (128, 28), (256, 14), (512, 7)]
 """Channels and pixels a side of the 3x3 convolutions of ResNet-18."""
+
+
+@pytest.fixture(autouse=True)
+def plain() -> Iterator[None]:
+    """As on the page: all taps at every position, and the bias a step of the ALU."""
+    with without(["bias_gemm", "skip_padding"]):
+        yield
 
 
 def layer(channels: int, size: int) -> Conv2dWorkload:

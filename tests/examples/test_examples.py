@@ -35,9 +35,10 @@ FACTS: dict[str, Callable[[dict[str, Any]], bool]] = {
         and (found["cases"], found["regions"]) == (3, 3)
     ),
     "custom_machine": lambda found: (
-        found["small sums"]["bytes"] > found["pynq"]["bytes"]
+        found["small sums"]["estimated_cycles"] > found["pynq"]["estimated_cycles"]
         and found["a port of 16 bytes"]["estimated_cycles"] < found["pynq"]["estimated_cycles"]
-        and len({row["gemm_steps"] for row in found.values()}) == 1
+        # eight blocks of weights; nine taps inside of 14x14, along each axis 3 * 14 - 2
+        and min(row["gemm_steps"] for row in found.values()) >= 8 * (3 * 14 - 2) ** 2
     ),
     "custom_device": lambda found: (
         (found["cases"], found["machines"]) == (3, ["pynq"])

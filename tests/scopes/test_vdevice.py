@@ -61,7 +61,9 @@ def test_decisions_of_a_residual_block(scopes: str, stored: list[str]) -> None:
     for name, (shape, _dtype) in region.tensors.items():
         assert decisions[name].nbytes == math.prod(shape) * (1 if name in int8 else 4)
     constants = [p for p in region.params if p != x]
-    assert [decisions[p].scope for p in constants] == [DRAM_WGT, DRAM_ACC] * 2 + [DRAM_WGT]
+    # Of each convolution the weights, the vector that its bias is a product with, and the bias.
+    conv = [DRAM_WGT, DRAM_INP, DRAM_WGT]
+    assert [decisions[p].scope for p in constants] == [*conv, *conv, DRAM_WGT]
 
 
 def test_packed_int8_serves_both_buffers() -> None:
