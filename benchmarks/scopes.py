@@ -28,9 +28,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks._figures import Figure, arguments, report
 from benchmarks.networks import images, measured
-from vta_byoc.graph_pack import FOLD, PACK, RESHAPES, UNPACK
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.ir.bindings import op_name, static_shape, straight_bindings, vars_in
+from vta_byoc.partitioning.packed_forms import FOLD, PACK, RESHAPES, UNPACK
 from vta_byoc.partitioning.region import Region, region_functions
 from vta_byoc.pipeline import DRAM_ONLY, OFF, ON, SCOPE_MODES
 

@@ -28,20 +28,24 @@ class Registry(dict[str, Entry]):
         super().__init__()
         self.kind = kind
         self._owners: dict[str, str] = {}
+        self._replaced: dict[str, Entry] = {}
         REGISTRIES.append(self)
 
-    def add(self, name: str, entry: Entry, by: str = BUILT_IN) -> None:
+    def add(self, name: str, entry: Entry, by: str = BUILT_IN, *, replace: bool = False) -> None:
         """Register `entry`.
 
         Args:
             name: each stands for one entry.
             entry: what the name stands for.
             by: the module or the distribution that registers it.
+            replace: whether it takes the place of a built-in entry, until it is removed.
 
         Raises:
             VTAError: the name is taken.
         """
-        if name in self:
+        if replace and name in self and self.is_built_in(name):
+            self._replaced[name] = self[name]
+        elif name in self:
             raise VTAError(
                 f'{self.kind} "{name}" of {by} is registered already, by {self.by(name)}; each '
                 f"name stands for one {self.kind}; give it another name"
@@ -50,8 +54,10 @@ class Registry(dict[str, Entry]):
         self._owners[name] = by
 
     def remove(self, name: str) -> None:
-        """Forget the entry `name`, which is registered."""
+        """Forget the entry `name`, which is registered; what it replaced is there again."""
         del self[name], self._owners[name]
+        if name in self._replaced:
+            self[name] = self._replaced.pop(name)
 
     def by(self, name: str) -> str:
         """Who registered `name`."""
@@ -60,6 +66,10 @@ class Registry(dict[str, Entry]):
     def is_built_in(self, name: str) -> bool:
         """Whether the compiler has `name` by itself."""
         return self.by(name) == BUILT_IN
+
+    def is_replaced(self, name: str) -> bool:
+        """Whether `name` stands for something else than the compiler's own entry."""
+        return name in self._replaced
 
     def added(self) -> list[str]:
         """The names that plug-ins and users registered."""
@@ -93,7 +103,7 @@ def loading(plugin: str) -> Iterator[None]:
 @contextlib.contextmanager
 def undone(*, only_failed: bool = False) -> Iterator[None]:
     """What the block registers is gone behind it; `only_failed`: only if the block fails."""
-    before = {id(table): set(table) for table in REGISTRIES}
+    before = {id(table): set(table.added()) for table in REGISTRIES}
     failed = True
     try:
         yield

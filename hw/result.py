@@ -17,7 +17,8 @@ class RunResult:
     ``counters`` the seven counters by name.  ``sram`` holds the on-chip memories as the machine
     defines them: ``uop`` (depth,) uint32, ``inp`` (depth, batch, block) int8, ``wgt`` (depth,
     block, block) int8 with output lanes first, ``acc`` (depth, batch, block) int32; it is empty
-    for a device that cannot show them.  ``timing`` is that of device "tsim".
+    for a device that cannot show them.  ``timing`` is that of device "tsim", ``cycles`` those that
+    device "rtl" counted.
     """
 
     arena: np.ndarray
@@ -25,3 +26,4 @@ class RunResult:
     outputs: dict[str, np.ndarray] = field(default_factory=dict)
     sram: dict[str, np.ndarray] = field(default_factory=dict)
     timing: TimingResult | None = None
+    cycles: int | None = None

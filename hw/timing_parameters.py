@@ -18,8 +18,13 @@ PROFILES: Mapping[str, Mapping[str, int]] = {
         "queue_depth": 512,
         "compute_start": 7,
     },
+    "core": {"fetch_start": 3, "load_start": 3, "compute_start": 5},
 }
 """The rules of time (docs/timing.md), and the parameters that go with them where none are given."""
+CORE_BURST = 64
+"""Beats that the core of `hw/rtl/` asks for at once: between two bursts others may use the port."""
+CORE_STORE = 6
+"""Cycles of a STORE on the core of `hw/rtl/` beside rows and the memory's acknowledgement."""
 ALU_RATES = {"chisel": (1, 2), "hls": (2, 2)}
 """Cycles a vector on an immediate and on a tensor, by the core they belong to."""
 
@@ -28,9 +33,10 @@ ALU_RATES = {"chisel": (1, 2), "hls": (2, 2)}
 class Timing:
     """Parameters of the timing model (docs/timing.md), in cycles unless a name says otherwise.
 
-    ``profile``, one of PROFILES, names the rules that they are parameters of: "default", or
+    ``profile``, one of PROFILES, names the rules that they are parameters of: "default";
     "chisel", where padding is hidden behind data and STORE has a channel of its own, on which it
-    waits ``write_latency`` for each burst.  :meth:`of` has the parameters of a profile.
+    waits ``write_latency`` for each burst; or "core", the core of ``hw/rtl/``.  :meth:`of` has the
+    parameters of a profile.
     ``fetch_start`` and ``load_start`` come on top of ``dma_latency``.  ``port_bytes`` a cycle;
     ``fetch_burst`` and ``queue_depth`` are instructions; ``alu_*_cycles`` are cycles a vector.
     ``host_copy_bytes``: what the host's processor rearranges in a cycle of the machine; the
@@ -77,8 +83,18 @@ class Timing:
 
     @property
     def splits_channels(self) -> bool:
-        """Whether STORE writes in bursts on a channel of its own."""
+        """Whether STORE writes on a channel of its own."""
+        return self.profile in ("chisel", "core")
+
+    @property
+    def writes_in_bursts(self) -> bool:
+        """Whether STORE waits for each burst that it writes."""
         return self.profile == "chisel"
+
+    @property
+    def store_latency(self) -> int:
+        """Cycles of a STORE beside those in which its rows move, where it does not wait in them."""
+        return CORE_STORE + self.write_latency if self.profile == "core" else self.dma_latency
 
     @property
     def read_latency(self) -> int:

@@ -19,6 +19,8 @@ from onnx import TensorProto, helper, numpy_helper
 from models._exact import (
     F32,
     F64,
+    Pads,
+    all_pads,
     channel_moments,
     conv2d,
     max_pool2d,
@@ -61,9 +63,6 @@ INHIBITION = 0.9
 Activations are not negative, so a place or an image with more of them would drive all channels the
 same way, and all images to similar logits (cosines of 0.9 and more without this, 0.1 with it).
 """
-
-
-Pads = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -141,13 +140,27 @@ class ModelBuilder:
         return np.random.RandomState([self.seed, zlib.crc32(name.encode())])
 
     def conv(
-        self, x: Tensor, name: str, w: F32, *, stride: int = 1, pad: int = 0, groups: int = 1
+        self,
+        x: Tensor,
+        name: str,
+        w: F32,
+        *,
+        stride: int = 1,
+        pad: int | Pads = 0,
+        groups: int = 1,
+        dilation: int = 1,
+        bias: F32 | None = None,
     ) -> Tensor:
-        """Convolution without bias; `w` is OIHW on an 8-bit grid."""
-        data = conv2d(x.data, w, stride=stride, pad=pad, groups=groups)
+        """Convolution; `w` is OIHW on an 8-bit grid, `bias` (O,) on the grid of activations."""
+        data = conv2d(x.data, w, stride=stride, pad=pad, groups=groups, dilation=dilation)
+        inputs = [x.name, self._weight(f"{name}.weight", w)]
+        if bias is not None:
+            data = data + per_channel(bias)
+            inputs.append(self._weight(f"{name}.bias", bias))
+        dilated = {} if dilation == 1 else {"dilations": [dilation] * 2}
         return self._node(
-            "Conv", name, [x.name, self._weight(f"{name}.weight", w)], data,
-            kernel_shape=w.shape[2:], strides=[stride] * 2, pads=[pad] * 4, group=groups,
+            "Conv", name, inputs, data, kernel_shape=w.shape[2:], strides=[stride] * 2,
+            pads=all_pads(pad), group=groups, **dilated,
         )  # fmt: skip
 
     def bn_relu(self, x: Tensor, bn: str, relu: str) -> Tensor:
@@ -199,7 +212,7 @@ class ModelBuilder:
         ceil: bool = False,
     ) -> Tensor:
         """`pad`: on every side, or (top, left, bottom, right). `ceil`: no input is left over."""
-        pads = (pad,) * 4 if isinstance(pad, int) else pad
+        pads = all_pads(pad)
         top, left, bottom, right = pads
         if ceil:
             bottom += (kernel - x.data.shape[2] - top - bottom) % stride

@@ -42,18 +42,40 @@ def per_channel(values: npt.NDArray[Any]) -> F32:
     return np.asarray(values, np.float32)[:, None, None]
 
 
-def conv2d(x: F32, w: F32, *, stride: int = 1, pad: int = 0, groups: int = 1) -> F32:
-    """NCHW x OIHW convolution: im2col and matmul in float64, rounded once to float32."""
-    n, _, h, width = x.shape
+Pads = tuple[int, int, int, int]
+"""Top, left, bottom, right."""
+
+
+def all_pads(pad: int | Pads) -> Pads:
+    """The four pads of a number for every side, or of the four."""
+    return (pad,) * 4 if isinstance(pad, int) else pad
+
+
+def conv2d(
+    x: F32,
+    w: F32,
+    *,
+    stride: int = 1,
+    pad: int | Pads = 0,
+    groups: int = 1,
+    dilation: int = 1,
+) -> F32:
+    """NCHW x OIHW convolution: im2col and matmul in float64, rounded once to float32.
+
+    `pad` is for every side, or (top, left, bottom, right).
+    """
+    top, left, bottom, right = all_pads(pad)
     o, c, kh, kw = w.shape
-    oh, ow = (h + 2 * pad - kh) // stride + 1, (width + 2 * pad - kw) // stride + 1
+    seen = (dilation * (kh - 1) + 1, dilation * (kw - 1) + 1)
+    oh = (x.shape[2] + top + bottom - seen[0]) // stride + 1
+    ow = (x.shape[3] + left + right - seen[1]) // stride + 1
     kernel = w.reshape(groups, o // groups, c * kh * kw).astype(np.float64)
-    out = np.empty((n, o, oh, ow), np.float32)
-    for i in range(n):
-        padded = np.pad(x[i].astype(np.float64), ((0, 0), (pad, pad), (pad, pad)))
-        windows = np.lib.stride_tricks.sliding_window_view(padded, (kh, kw), axis=(1, 2))
-        columns = windows[:, ::stride, ::stride].transpose(0, 3, 4, 1, 2)
-        columns = columns.reshape(groups, c * kh * kw, oh * ow)
+    out = np.empty((len(x), o, oh, ow), np.float32)
+    for i in range(len(x)):
+        padded = np.pad(x[i].astype(np.float64), ((0, 0), (top, bottom), (left, right)))
+        windows = np.lib.stride_tricks.sliding_window_view(padded, seen, axis=(1, 2))
+        taps = windows[:, ::stride, ::stride, ::dilation, ::dilation]
+        columns = taps.transpose(0, 3, 4, 1, 2).reshape(groups, c * kh * kw, oh * ow)
         out[i] = (kernel @ columns).reshape(o, oh, ow)
     return out
 

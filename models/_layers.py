@@ -170,8 +170,10 @@ class LayerBuilder(ModelBuilder):
         y = self._biased(x, n, w, *_affine(n, *shape, top=LOGIT_AMAX, signed=True))
         return self._as_output(y, output)
 
-    def dense_relu(self, x: Tensor, name: str, relu: str, *, features: int) -> Tensor:
-        """Fully connected layer and relu; its bias removes what all images have in common."""
+    def dense_act(
+        self, x: Tensor, name: str, act: str, activation: Activation = RELU, *, features: int
+    ) -> Tensor:
+        """Fully connected layer and `activation`; its bias removes what all images share."""
         rng = self.rng(name)
         w = rng.randint(-127, 128, (features, x.data.shape[1]), dtype=np.int8)
         values = _products(x.data, w)
@@ -184,7 +186,7 @@ class LayerBuilder(ModelBuilder):
         weight *= gain
         stored = [self._weight(f"{name}.weight", weight), self._weight(f"{name}.bias", bias)]
         y = self._node("Gemm", name, [x.name, *stored], data, transB=1)
-        return self.activate(y, relu, RELU)
+        return self.activate(y, act, activation)
 
     # ------------------------------------------------------------ transposed convolution
     def conv_transpose(self, x: Tensor, name: str, w: F32, *, stride: int, pad: int) -> Tensor:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import onnx
 
 from models import _build, _command
+from models._blocks import BlockBuilder
 from models._build import Tensor
 from models._exact import F32
 from models._filters import SPARE
-from models._layers import LayerBuilder
 
-Network = Callable[[LayerBuilder, int], Sequence[Tensor]]
+Network = Callable[[BlockBuilder, int], Sequence[Tensor]]
+Seeded = Callable[[int, int], F32]
+"""(n, seed) -> n inputs, stacked."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +49,10 @@ class ImageModel:
         b = self.builder(size=size, seed=seed)
         return b.build(*self.network(b, self.classes if classes is None else classes))
 
-    def builder(self, *, size: int | None = None, seed: int = 0) -> LayerBuilder:
+    def builder(self, *, size: int | None = None, seed: int = 0) -> BlockBuilder:
         """What `network` emits its layers with."""
         images = _build.build_images(self._size(size), self.images)
-        return LayerBuilder(
+        return BlockBuilder(
             self.name, seed=seed, input_name="data", images=images, spare=self.spare
         )
 
@@ -87,3 +90,56 @@ class ImageModel:
 
     def _size(self, size: int | None) -> int:
         return self.size if size is None else size
+
+
+@dataclass(frozen=True)
+class SignalModel:
+    """A network of one fixed input, float32 (1, *shape).
+
+    Attributes:
+        network: emits all layers, returns the outputs.
+        inputs: seeded inputs, (n, *shape).
+        input_name: the name of the input.
+        images: how many inputs the network is built on.
+    """
+
+    name: str
+    network: Callable[[BlockBuilder], Sequence[Tensor]]
+    inputs: Seeded
+    input_name: str
+    images: int = 16
+
+    def build(self, *, seed: int = 0) -> onnx.ModelProto:
+        """The network as a checked ONNX model, the same bytes on every machine."""
+        b = self.builder(seed=seed)
+        return b.build(*self.network(b))
+
+    def builder(self, *, seed: int = 0) -> BlockBuilder:
+        """What `network` emits its layers with."""
+        given = self.calibration_inputs(self.images)
+        return BlockBuilder(self.name, seed=seed, input_name=self.input_name, images=given)
+
+    def cached(self, *, seed: int = 0) -> Path:
+        """The ONNX file of the same model, built on demand into `build/models`."""
+        source = Path(inspect.getfile(self.network))
+        return _command.cached(
+            self.name, self.build, options=(_command.SEED,), source=source, seed=seed
+        )
+
+    def calibration_inputs(self, n: int = 8) -> F32:
+        """Inputs to calibrate quantization with, float32 (n, *shape)."""
+        return self.inputs(n, _build.CALIBRATION_SEED)
+
+    def sample_inputs(self, n: int, seed: int) -> F32:
+        """Other inputs, float32 (n, *shape)."""
+        return self.inputs(n, seed)
+
+    def main(self, arguments: Sequence[str] | None = None) -> int:
+        """The command line; returns the exit code."""
+        inputs = _command.Inputs(self.input_name, self._seeded)
+        return _command.main(
+            self.name, self.build, arguments, options=(_command.SEED,), inputs=inputs
+        )
+
+    def _seeded(self, n: int, seed: int | None, options: Mapping[str, int]) -> np.ndarray:
+        return self.inputs(n, _build.CALIBRATION_SEED if seed is None else seed)

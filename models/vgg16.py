@@ -32,7 +32,7 @@ def network(b: LayerBuilder, classes: int) -> tuple[Tensor]:
         x = b.max_pool(x, f"pool{stage}", kernel=2, stride=2)
     x = b.flatten(x, "flatten")
     for layer in (6, 7):
-        x = b.dense_relu(x, f"fc{layer}", f"relu{layer}", features=HIDDEN)
+        x = b.dense_act(x, f"fc{layer}", f"relu{layer}", features=HIDDEN)
     return (b.dense(x, "fc8", features=classes, output="logits"),)
 
 

@@ -15,8 +15,8 @@ import tvm
 from tvm import relax
 
 from vta_byoc.codegen import ProgramBuilder
+from vta_byoc.hw.cache import CACHE_VARIABLE
 from vta_byoc.hw.program.program import Program
-from vta_byoc.hw.sim.kept_code import CACHE_VARIABLE
 from vta_byoc.hw.sim.target import exact_target, native_target, unoptimized_target
 from vta_byoc.hw.verify.verifier import verify
 from vta_byoc.ir.float_modules import computes_floats

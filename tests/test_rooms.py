@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import pytest
 
+from vta_byoc.strategies.te.kept_choices import ROOMS
+
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = {"vta_byoc": ROOT / "vta_byoc", "vta_byoc.hw": ROOT / "hw"}
 FLAT = 12
@@ -23,12 +25,13 @@ COMPILER = {
     "base": "hw",
     "runtime": "hw",
     "ir": "hw base",
+    "unary": "hw ir",
     "workload": "hw ir",
     "registry": "hw",
     "scopes": "hw ir",
     "codegen": "hw workload",
-    "cost": "hw base workload",
-    "strategies": "hw base workload codegen cost",
+    "cost": "hw base ir workload",
+    "strategies": "hw base ir workload codegen cost",
     "strategy": "hw workload strategies",
     "partitioning": "hw base runtime ir workload cost strategies strategy",
     "tuning": "hw base ir workload cost strategies strategy partitioning",
@@ -37,27 +40,30 @@ COMPILER = {
     "vdevice": "hw ir workload scopes strategy partitioning",
     "passes": "hw base registry tuning runtime ir workload codegen cost strategies strategy "
     "partitioning graph_pack vdevice",
-    "tune": "hw ir cost codegen strategies strategy partitioning tuning passes",
+    "tune": "hw base ir cost codegen strategies strategy partitioning tuning passes",
     "options": "hw base ir tuning passes",
     "pipeline": "hw options tuning ir partitioning partition graph_pack vdevice passes",
     "_autoload": "hw ir pipeline",
-    "quantization": "hw base ir",
+    "bundle": "_interrupt hw runtime ir workload options partitioning passes pipeline",
+    "quantization": "hw base ir unary",
     "importers": "hw base ir quantization",
     # Sees the partition table too: a layer's factor takes the form that costs the fewest cycles.
     "quantize": "hw base ir partitioning quantization",
     "validation": "hw base runtime ir workload pipeline quantization importers",
     # Passes public names on: nothing that they are made of may import it.
-    "vta_byoc": "_interrupt hw base runtime pipeline importers quantize validation",
+    "vta_byoc": "_interrupt hw base runtime pipeline bundle importers quantize validation",
     # The old flow in one call: it sees what its steps were.
     "relay": "hw base options runtime ir pipeline quantization importers quantize",
-    "reports": "hw base runtime ir workload scopes strategy partitioning graph_pack vdevice passes "
-    "pipeline quantization validation vta_byoc",
+    "explore": "hw base pipeline quantization importers quantize",
+    "reports": "hw base runtime ir workload scopes strategy partitioning vdevice passes "
+    "pipeline quantization validation vta_byoc explore",
     "schedule": "hw base runtime ir workload codegen passes reports",
-    "extend": "hw registry strategies strategy partitioning quantization importers schedule",
+    "extend": "hw ir workload cost registry strategies strategy partitioning _autoload "
+    "quantization importers schedule",
     "testing": "hw runtime ir codegen strategies pipeline quantization importers quantize "
     "validation schedule extend",
-    "cli": "_interrupt hw base runtime ir tuning options tune pipeline quantization importers "
-    "quantize validation vta_byoc reports extend",
+    "cli": "_interrupt hw base runtime ir tuning options tune pipeline bundle quantization "
+    "importers quantize validation vta_byoc explore reports extend",
     "__main__": "cli",
 }
 """Rooms of `vta_byoc/` from the lowest to the highest, and the lower ones that each imports.
@@ -70,10 +76,12 @@ MACHINE = {
     "timing": "hw program",
     "result": "timing",
     "verify": "hw program",
-    "sim": "hw program timing result",
+    "driver": "hw",
+    "rtl": "hw",
+    "sim": "hw program timing result driver rtl",
     "reference": "hw program result verify",
-    "trace": "hw program result verify sim reference",
-    "testing": "hw program",
+    "trace": "hw program result verify sim reference rtl",
+    "testing": "hw program driver",
 }
 """The same for `hw/`; "hw" are the files that lie in it, but for `result`, which knows of time."""
 STRATEGIES = {
@@ -84,6 +92,7 @@ STRATEGIES = {
     "conv": "te fused base",
     "pooling": "te base",
     "movement": "te base elementwise",
+    "norms": "te base",
 }
 """The same for `vta_byoc/strategies/`: tools, fused consumers, the base of all, and the kinds."""
 
@@ -256,3 +265,12 @@ def test_an_upward_import_is_found_in_any_form(source: str) -> None:
     found = arrows(list(imports("vta_byoc.ir.names", source)))
     assert set(found) == {("ir", "pipeline")}
     assert found.keys().isdisjoint(stated(COMPILER))
+
+
+def test_kept_choices_are_of_all_sources_that_strategies_see() -> None:
+    seen: set[str] = set()
+    new = {"strategies"}
+    while new:
+        seen |= new
+        new = {lower for name in new for lower in COMPILER[name].split()} - seen
+    assert set(ROOMS) == seen

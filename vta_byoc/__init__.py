@@ -34,6 +34,7 @@ check_pins()
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 if TYPE_CHECKING:
+    from vta_byoc.bundle.write import write_bundle
     from vta_byoc.hw.config import VTAConfig
     from vta_byoc.hw.errors import VTAError, VTAWarning
     from vta_byoc.hw.program.program import Program
@@ -56,6 +57,7 @@ __all__ = [
     "partition_for_vta",
     "profile",
     "quantize",
+    "write_bundle",
 ]
 
 _HOME = {
@@ -69,6 +71,7 @@ _HOME = {
     "partition_for_vta": "vta_byoc.pipeline",
     "profile": "vta_byoc.runtime.execute",
     "quantize": "vta_byoc.quantize",
+    "write_bundle": "vta_byoc.bundle.write",
 }
 
 

@@ -15,22 +15,15 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import tvm
 from tvm import relax, tirx
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.ir.bindings import (
-    SEPARATOR,
-    FunctionWriter,
-    op_name,
     source_name,
     static_shape,
     straight_bindings,
-    substituted,
-    vars_in,
 )
 from vta_byoc.ir.legality import MARKED, PACKED
 from vta_byoc.ir.records import text_of
@@ -39,19 +32,21 @@ from vta_byoc.partitioning.composite import RESULT_ATTR, SOURCE_ATTR, composite_
 from vta_byoc.partitioning.entry import Match, Parsed, Plan
 from vta_byoc.partitioning.kept_match import match_of
 from vta_byoc.partitioning.left_out import names_left_out
+from vta_byoc.partitioning.packed_forms import FOLD, PACK, UNPACK, PackedForm, PackedForms
 from vta_byoc.partitioning.placement import with_plans
+from vta_byoc.partitioning.token_forms import with_tokens
 from vta_byoc.strategies.te.kernel import SCHEDULE_ATTR, Chosen
 from vta_byoc.strategy import STRATEGIES, STRATEGY_ATTR, WORKLOAD_ATTR, Computation
 from vta_byoc.tuning.schedules import Schedules, chosen_for
-from vta_byoc.workload.im2col import Fold
-from vta_byoc.workload.layout import NCHW, ROWS, canonical, pack_compute, unpack_compute
+from vta_byoc.workload.layout import (
+    NCHW,
+    ROWS,
+    tokens,
+)
 from vta_byoc.workload.packing import packed_shape
-from vta_byoc.workload.workloads import Conv2dWorkload, Shape
+from vta_byoc.workload.workloads import Conv2dWorkload
 
 LOG = logging.getLogger(__name__)
-PACK, UNPACK, FOLD = "vta_pack", "vta_unpack", "vta_fold"
-RESHAPES = frozenset(f"relax.{op}" for op in ("reshape", "flatten", "squeeze", "expand_dims"))
-"""Operators that keep the row-major order of their operand."""
 GRAPH_PACK = Stage("GraphPack", MARKED, PACKED, "packs tensors; chooses a strategy for each group")
 
 
@@ -91,16 +86,7 @@ def graph_pack(
     return run
 
 
-@dataclass(frozen=True)
-class _Packed:
-    """A packed tensor: what it is bound to, and what it holds."""
-
-    expr: relax.Var
-    shape: Shape
-    dtype: str
-
-
-class _Packer:
+class _Packer(PackedForms):
     """Rewrites one function, keeping for each value its plain and its packed forms.
 
     ``plans`` has for each composite's source how it is computed and what the host folds for it;
@@ -115,18 +101,10 @@ class _Packer:
         keep_packed: bool,
         schedules: Schedules | None,
     ):
-        self._builder = builder
+        super().__init__(builder, config, keep_packed)
         self._schedules = schedules
         self._sources = Counter(composite_source(group) for group in groups.values())
-        self._config = config
         self._groups = groups
-        self._keep = keep_packed
-        self._writer = FunctionWriter(builder)
-        self._plain: dict[relax.Var, relax.Expr] = {}
-        self._packed: dict[tuple[relax.Var, str], _Packed] = {}
-        self._reshaped: dict[relax.Var, relax.VarBinding] = {}
-        self._folded: dict[tuple[relax.Var, Fold], relax.Var] = {}
-        self._functions: dict[str, relax.GlobalVar] = {}
         self.plans: dict[str, list[tuple[Plan, int]]] = {}
         self.no_views: set[str] = set()
 
@@ -154,99 +132,12 @@ class _Packer:
             return self._groups.get(value.op.name_hint)
         return None
 
-    def _copy(self, expr: relax.Expr) -> relax.Expr:
-        """``expr`` on plain values."""
-        return substituted(expr, {var: self._as_plain(var) for var in vars_in(expr)})
-
-    # ---------------------------------------------------------------- layouts
-    def _is_reshape_of_packed(self, value: relax.Expr) -> bool:
-        return op_name(value) in RESHAPES and bool(self._forms(value.args[0]))
-
-    def _forms(self, var: relax.Expr) -> list[_Packed]:
-        """Packed forms of ``var`` that exist, in any layout."""
-        if var in self._reshaped:
-            return self._forms(self._reshaped[var].value.args[0])
-        return [p for (v, _), p in self._packed.items() if v.same_as(var)]
-
-    def _as_plain(self, var: relax.Var) -> relax.Expr:
-        if var not in self._plain:
-            if var in self._reshaped:
-                binding = self._reshaped[var]
-                value = self._copy(binding.value)
-                self._plain[var] = self._writer.emit(value, str(var.name))
-            else:
-                self._plain[var] = self._unpack(var)
-        return self._plain[var]
-
-    def _unpack(self, var: relax.Var) -> relax.Var:
-        packed = next(p for (v, _), p in self._packed.items() if v.same_as(var))
-        compute = unpack_compute(packed.shape, self._config, packed.dtype)
-        function = self._function(f"{UNPACK}_{packed.dtype}_{_text(packed.shape)}", compute)
-        name = f"{packed.expr.name}{SEPARATOR}unpacked"
-        result = self._call(function, [packed.expr], packed.shape, name, packed.dtype)
-        return self._reshape(result, static_shape(var), f"{packed.expr.name}{SEPARATOR}plain")
-
-    def _reshape(self, value: relax.Expr, shape: Sequence[int], name: str) -> relax.Expr:
-        if tuple(shape) == static_shape(value):
-            return value
-        return self._writer.emit(relax.op.reshape(value, tuple(shape)), name)
-
-    def _find_packed(self, var: relax.Var, shape: Shape) -> _Packed | None:
-        """A form of ``var`` that is packed as ``shape``; remembered under no layout."""
-        return next((p for p in self._forms(var) if p.shape == shape and p.dtype == "int8"), None)
-
-    def _as_packed(self, var: relax.Var, layout: str) -> relax.Var:
-        shape = canonical(static_shape(var), layout)
-        assert shape is not None
-        found = self._find_packed(var, shape)
-        if found is not None and self._keep:
-            return found.expr
-        function = self._function(f"{PACK}_{_text(shape)}", pack_compute(shape, self._config))
-        plain = self._as_plain(var)
-        name = str(getattr(plain, "name", var.name))
-        viewed = self._reshape(plain, shape, f"{name}{SEPARATOR}nchw")
-        packed = packed_shape(shape, self._config)
-        expr = self._call(function, [viewed], packed, f"{name}{SEPARATOR}packed")
-        if found is None:  # known in any mode: plans depend on what could be packed already
-            self._packed[var, layout] = _Packed(expr, shape, "int8")
-        return expr
-
-    def _as_folded(self, var: relax.Var, fold: Fold) -> relax.Var:
-        """The operand of a folded convolution; (N, C, W) is one row."""
-        if (var, fold) not in self._folded or not self._keep:
-            shape = canonical(static_shape(var), NCHW)
-            assert shape is not None
-            compute = fold.compute(shape, self._config)
-            function = self._function(f"{FOLD} {shape} {fold}", compute, FOLD)
-            plain = self._as_plain(var)
-            name = str(getattr(plain, "name", var.name))
-            viewed = self._reshape(plain, shape, f"{name}{SEPARATOR}nchw")
-            packed = packed_shape(fold.shape, self._config)
-            expr = self._call(function, [viewed], packed, f"{name}{SEPARATOR}folded")
-            self._folded[var, fold] = expr
-        return self._folded[var, fold]
-
-    def _call(
-        self,
-        function: relax.GlobalVar,
-        args: list[relax.Expr],
-        shape: Sequence[int],
-        name: str,
-        dtype: str = "int8",
-    ) -> relax.Var:
-        call = relax.call_tir(function, args, out_ty=relax.TensorType(tuple(shape), dtype))
-        return self._writer.emit(call, name)
-
-    def _function(self, key: str, func: tirx.PrimFunc, name: str = "") -> relax.GlobalVar:
-        if key not in self._functions:
-            self._functions[key] = self._builder.add_func(func, name or key)
-        return self._functions[key]
-
     # ---------------------------------------------------------------- composites
     def _composite(self, var: relax.Var, group: relax.Function, call: relax.Call) -> None:
         match = match_of(group)
         inner = dict(zip(group.params, call.args, strict=True))
         match, operands = self._unflattened(match, [inner[x] for x in match.parsed.operands])
+        match = self._following(match, operands)
         hosted = not any(self._forms(x) for x in operands)
         entry, parsed = match.entry, match.parsed
         plan = match.planned(self._config, hosted)
@@ -258,10 +149,16 @@ class _Packer:
         if plan.fold is not None:
             packed = [self._as_folded(operands[0], plan.fold)]
         else:
-            once = {x: self._as_packed(x, parsed.layout) for x in dict.fromkeys(operands)}
-            packed = [once[x] for x in operands]
+            wanted = list(zip(operands, parsed.operand_layouts, strict=True))
+            shapes = getattr(parsed.work, "shapes", ()) or [None] * len(operands)
+            asked = [(*each, shape) for each, shape in zip(wanted, shapes, strict=True)]
+            once = {each: self._as_packed(*each) for each in dict.fromkeys(asked)}
+            packed = [once[each] for each in asked]
+            if self._needs_zeros(parsed, wanted):
+                packed[0] = self._pack_tokens(*wanted[0])
         args = [*packed, *(relax.const(c) for c in plan.constants(schedule, self._config))]
-        result = _Packed(var, plan.work.out_shape, plan.work.epilogue.dtype)
+        dtype, layout = plan.work.epilogue.dtype, parsed.layout
+        result = PackedForm(var, plan.work.out_shape, dtype, layout)
         out_type = relax.TensorType(packed_shape(result.shape, self._config, result.dtype), "int8")
         groupings = [kernel.grouping for kernel in schedule.kernels]
         compute = strategy.compute(schedule, self._config)
@@ -329,11 +226,12 @@ class _Packer:
                 return Match(match.entry, changed, plan), [self._origin(operands[0])]
         return match, operands
 
-    def _origin(self, var: relax.Var) -> relax.Var:
-        """The variable before all pending reshapes."""
-        while var in self._reshaped:
-            var = self._reshaped[var].value.args[0]
-        return var
+    def _following(self, match: Match, operands: list[relax.Var]) -> Match:
+        """An elementwise operator in the layout of its operands, where their tokens are columns."""
+        layout = tokens(self._config.block)
+        if not any(self._has(x, layout) for x in operands):
+            return match
+        return with_tokens(match, static_shape(operands[0]), self._config) or match
 
     def _compute(self, kind: str, composite: str, compute: tirx.PrimFunc) -> relax.GlobalVar:
         """The packed compute; equal workloads of one ``kind`` share one."""
@@ -353,10 +251,6 @@ def packed_function(
     call = builder.normalize(relax.call_tir(prim, params, out_ty=out))
     block = relax.DataflowBlock([relax.VarBinding(result, call)])
     return relax.Function(params, relax.SeqExpr([block], result), ret_ty=out)
-
-
-def _text(shape: Sequence[int]) -> str:
-    return "x".join(map(str, shape))
 
 
 def pack_counts(mod: tvm.IRModule) -> dict[str, int]:

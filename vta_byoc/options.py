@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,3 +109,16 @@ def build_options(options: BuildOptions | None, keywords: Mapping[str, Any]) -> 
             f"{'it' if len(given) == 1 else 'them'} into BuildOptions"
         )
     return options
+
+
+@dataclass(frozen=True)
+class When:
+    """With which options a stage runs, in words and as a function of them."""
+
+    says: str
+    holds: Callable[[BuildOptions], bool]
+
+
+ALWAYS = When("always", lambda _options: True)
+WITH_SCHEDULES = When("with schedules", lambda options: options.schedules is not None)
+SHARING_ON = When('scopes "on"', lambda options: options.scopes == ON)

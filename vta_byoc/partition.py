@@ -57,7 +57,7 @@ def mark(
         matcher = Matcher(graph, config, unwanted)
         groups = matcher.groups()
         rejected = {**islands(mod), **matcher.rejected, **unwanted}
-        placer = Placer(graph, groups, rejected, config, mod)
+        placer = Placer(graph, groups, rejected, config, mod, matcher.passed_over)
         return with_placements(_grouped(mod, groups), placer.records())
 
     return run

@@ -12,6 +12,7 @@ from tvm import relax
 
 from vta_byoc.graph_pack import GRAPH_PACK, graph_pack
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.sim.devices import driver as driver_of
 from vta_byoc.hw.sim.target import exact_target, native_target, scope_host
 from vta_byoc.ir.float_modules import TELL_OF_FLOATS, tell_of_floats
@@ -20,7 +21,18 @@ from vta_byoc.ir.legality import INTEGER, LOWERED, PACKED, REGIONS, VM
 from vta_byoc.ir.printing import check_requests, printers
 from vta_byoc.ir.selection import Selectors
 from vta_byoc.ir.stage import Stage, checked_forms, run_without
-from vta_byoc.options import DRAM_ONLY, OFF, ON, SCOPE_MODES, BuildOptions, build_options
+from vta_byoc.options import (
+    ALWAYS,
+    DRAM_ONLY,
+    OFF,
+    ON,
+    SCOPE_MODES,
+    SHARING_ON,
+    WITH_SCHEDULES,
+    BuildOptions,
+    When,
+    build_options,
+)
 from vta_byoc.partition import MARK, mark
 from vta_byoc.partitioning.composite import PLACEMENT_ATTR
 from vta_byoc.partitioning.placement import placements
@@ -34,12 +46,7 @@ from vta_byoc.passes.lower_regions import (
     link_driver,
     lower_regions,
 )
-from vta_byoc.passes.own_kernels import (
-    LOWER_KERNELS,
-    PLACE_KERNELS,
-    lower_kernels,
-    place_kernels,
-)
+from vta_byoc.passes.own_kernels import LOWER_KERNELS, PLACE_KERNELS, lower_kernels, place_kernels
 from vta_byoc.tuning.schedules import CHECK_SCHEDULES, Schedules, check_schedules
 from vta_byoc.vdevice import ANNOTATE_SCOPES, annotate_scopes
 
@@ -56,6 +63,7 @@ __all__ = [
     "build",
     "check_print_after",
     "compile_module",
+    "compile_programs",
     "partition_for_vta",
     "partition_passes",
     "vta_pipeline",
@@ -63,19 +71,6 @@ __all__ = [
 
 
 # ---------------------------------------------------------------- the stages
-@dataclass(frozen=True)
-class When:
-    """With which options a stage runs, in words and as a function of them."""
-
-    says: str
-    holds: Callable[[BuildOptions], bool]
-
-
-ALWAYS = When("always", lambda _options: True)
-GIVEN = When("with schedules", lambda options: options.schedules is not None)
-SHARING_ON = When('scopes "on"', lambda options: options.scopes == ON)
-
-
 @dataclass(frozen=True)
 class Planned:
     """A stage of the pipeline: how options make its pass, and when it runs.
@@ -144,13 +139,17 @@ PARTITION: tuple[Planned, ...] = (
     # The record is complete: what the table left to the CPU may be a user's kernel.
     Planned(PLACE_KERNELS, lambda options, _record: place_kernels(options.config)),
     # Last: a schedule that a user gave is taken or refused, never dropped.
-    Planned(CHECK_SCHEDULES, lambda options, _record: _schedules_met(options), GIVEN),
+    Planned(CHECK_SCHEDULES, lambda options, _record: _schedules_met(options), WITH_SCHEDULES),
 )
 """Integer dialect to regions whose tensors have their place."""
-BUILD: tuple[Planned, ...] = (
+LOWER: tuple[Planned, ...] = (
     Planned(LOWER_REGIONS, lambda options, record: lower_regions(options.config, record)),
     # Before the CPU's operators are fused: a kernel would be fused into its neighbours.
     Planned(LOWER_KERNELS, lambda options, record: lower_kernels(options.config, record)),
+)
+"""Regions to programs."""
+BUILD: tuple[Planned, ...] = (
+    *LOWER,
     _of_tvm(
         Stage("FuseHost", LOWERED, LOWERED, "turns the CPU's operators into fused loops"),
         lambda: relax.get_pipeline("zero"),
@@ -344,6 +343,17 @@ def compile_module(
     exe = relax.build(pmod, exact_target(host), relax_pipeline=pipeline, tir_pipeline=TIR_PIPELINE)
     found = placements(pmod), sharing_record(pmod)
     return Compiled(exe, chosen.config, chosen.device, record.programs, *found)
+
+
+def compile_programs(
+    mod: tvm.IRModule, config: VTAConfig | None = None, *, options: BuildOptions | None = None
+) -> dict[str, Program]:
+    """The programs that `compile_module` makes, by region, without the host's code."""
+    stages = LOWER if is_partitioned(mod) else PARTITION + LOWER
+    chosen, record = _chosen(options, stages, config=config), LoweredRegions()
+    with checked_forms(chosen.check_forms):
+        tvm.transform.Sequential(_passes(stages, chosen, record))(mod)
+    return record.programs
 
 
 def build(

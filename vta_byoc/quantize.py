@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
 import tvm
@@ -12,13 +13,14 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from vta_byoc.base.boundary import boundary
+from vta_byoc.base.choices import RESCALES, SCALES
 from vta_byoc.base.progress import Progress, shown
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.plugins import load_installed
 from vta_byoc.hw.sim.target import scope_config
 from vta_byoc.ir.bindings import with_main
-from vta_byoc.ir.quantization_record import CAME_INTEGER, EMPTY_RECORD, FORMS, QUANTIZATION
+from vta_byoc.ir.quantization_record import CAME_INTEGER, EMPTY_RECORD, QUANTIZATION
 from vta_byoc.ir.records import as_record
 from vta_byoc.ir.selection import Selectors, as_selectors
 from vta_byoc.partitioning.matcher import estimated_cycles
@@ -26,22 +28,18 @@ from vta_byoc.quantization import equalize as equalization
 from vta_byoc.quantization import keep_float as float_names
 from vta_byoc.quantization import qdq
 from vta_byoc.quantization.bias_correction import correct_biases
-from vta_byoc.quantization.calibration.samples import (
-    Sample,
-    default_calibration,
-    load_calibration,
-    tensor_ranges,
-)
+from vta_byoc.quantization.calibration.samples import Sample, default_calibration, load_calibration
+from vta_byoc.quantization.calibration.statistics import tensor_ranges
 from vta_byoc.quantization.channels_first import channels_first
 from vta_byoc.quantization.dialect import DialectWriter
 from vta_byoc.quantization.policy import POLICIES, Policy
 from vta_byoc.quantization.quantizer import Quantizer
+from vta_byoc.quantization.resizing import resizes_as_layers
 from vta_byoc.quantization.rewriter import rewritten
 
 LOG = logging.getLogger(__name__)
 __all__ = ["QUANTIZATION", "SCALES", "default_calibration", "load_calibration", "quantize"]
 
-SCALES = tuple(POLICIES)
 """Forms of scales: powers of two, rescaled by shifts; any, rescaled by multiplier and shift."""
 
 
@@ -60,6 +58,9 @@ def quantize(
     bias_correction: bool = False,
     keep_float: Selectors = (),
     rescale: str | None = None,
+    function_tolerance: int = 1,
+    calibration_workers: int | None = None,
+    calibration_scheduler: str | None = None,
 ) -> tvm.IRModule:
     """Quantize a module into the integer dialect; `docs/quantization.md` says when an option helps.
 
@@ -80,8 +81,13 @@ def quantize(
         bias_correction: whether the mean error of each layer is corrected.
         keep_float: selectors of operators that stay float: names, patterns, ranges, kinds
             (`vta_byoc.ir.selection`).
-        rescale: how layers at scales "mul" get their factor, one of `FORMS` where a layer can have
-            it; None: the exact one that costs least.
+        rescale: how layers at scales "mul" get their factor, one of `base.choices.RESCALES` where
+            a layer can have it; None: the exact one that costs least.
+        function_tolerance: the largest error of a function of one operand (sigmoid, SiLU, GELU),
+            in steps of its result; 0: exact.
+        calibration_workers: processes of this computer that run the samples in parts; the module
+            is the same, bit for bit. All samples are in memory then.
+        calibration_scheduler: the address of a Dask scheduler whose workers do.
 
     Returns:
         A module with the same signature; its `vta.quantization` is a `QuantizationRecord` as JSON.
@@ -98,11 +104,25 @@ def quantize(
         _check_nothing_chosen(chosen)
         return mod.with_attr(QUANTIZATION, as_record(EMPTY_RECORD))
     machine = config or scope_config()
+    _check_tolerance(function_tolerance)
     policy = _policy(scales, per_channel, rescale, machine, qdq.is_quantized(mod))
-    options = _Options(policy, method, percentile, as_selectors(keep_float))
+    policy = dataclasses.replace(policy, tolerance=function_tolerance)
+    beside = (calibration_workers, calibration_scheduler)
+    options = _Options(policy, method, percentile, as_selectors(keep_float), *beside)
+    if not qdq.is_quantized(mod):
+        mod = resizes_as_layers(mod)
     _check_samples(mod, calibration, reads_again=equalize or bias_correction)
     with shown(progress, "calibrating") as told:
         return _quantized(mod, calibration, options, told, equalize, bias_correction)
+
+
+def quantized_alike(mod: tvm.IRModule, config: VTAConfig) -> Hashable:
+    """Equal for two machines for which `quantize`, without options, gives the same module.
+
+    A float model is told apart by MUL alone; of one that came quantized a layer may take the form
+    that costs the machine least.
+    """
+    return config if qdq.is_quantized(mod) else config.capabilities.mul
 
 
 def _quantized(
@@ -130,6 +150,8 @@ class _Options:
     method: str
     percentile: float
     keep_float: tuple[str, ...]
+    workers: int | None = None
+    scheduler: str | None = None
 
 
 def _written(
@@ -152,7 +174,14 @@ def _written(
     if calibration is not None:
         method, percentile = options.method, options.percentile
         ranges = tensor_ranges(
-            mod, calibration, progress, method=method, percentile=percentile, scales=policy.name
+            mod,
+            calibration,
+            progress,
+            method=method,
+            percentile=percentile,
+            scales=policy.name,
+            workers=options.workers,
+            scheduler=options.scheduler,
         )
     quantizer = Quantizer(mod, {**ranges, **stated}, policy, kept, constants)
     result = with_main(mod, rewritten(quantizer))
@@ -175,6 +204,14 @@ def _policy(
         rescale,
         lambda write, shape: estimate(write, shape, config),
     )
+
+
+def _check_tolerance(tolerance: int) -> None:
+    if tolerance < 0:
+        raise VTAError(
+            f"function_tolerance is {tolerance} steps; 0 or more are taken; 0 asks for exact "
+            "results"
+        )
 
 
 def _check_samples(
@@ -220,8 +257,8 @@ def _checked_form(scales: str | None, came_quantized: bool) -> str:
 def _check_rescale(rescale: str | None, form: str) -> None:
     if rescale is None:
         return
-    if rescale not in FORMS:
-        raise VTAError(f'rescale "{rescale}" is not known; {", ".join(FORMS)} are; choose one')
+    if rescale not in RESCALES:
+        raise VTAError(f'rescale "{rescale}" is not known; {", ".join(RESCALES)} are; choose one')
     if form == "pow2":
         raise VTAError(
             f'rescale "{rescale}" with scales "pow2", which are rescaled by shifts; use scales '

@@ -20,15 +20,18 @@ from vta_byoc.strategies.base import (
     KernelFunction,
     LayerSchedule,
     LayerWork,
+    ScratchTensor,
     Strategy,
 )
 from vta_byoc.strategies.conv.conv2d import CONV2D
 from vta_byoc.strategies.conv.conv2d_transpose import CONV2D_TRANSPOSE
 from vta_byoc.strategies.conv.depthwise import DEPTHWISE
+from vta_byoc.strategies.conv.matmul2 import MATMUL2, TRANSPOSE
 from vta_byoc.strategies.elementwise.elementwise import ELEMENTWISE
 from vta_byoc.strategies.fused.consumer import ConsumerWork, FusedConsumer
 from vta_byoc.strategies.movement.concat import CONCAT
 from vta_byoc.strategies.movement.move import MOVE
+from vta_byoc.strategies.norms.norm import NORM
 from vta_byoc.strategies.pooling.pool import POOL
 from vta_byoc.strategies.te.kernel import PIN, Chosen, Kernels
 from vta_byoc.workload.memory import DRAM_ACC, DRAM_INP, DRAM_WGT
@@ -39,7 +42,8 @@ from vta_byoc.workload.packing import (
     pack_weight,
     unpack_activation,
 )
-from vta_byoc.workload.workloads import Kind, Workload, workload_of
+from vta_byoc.workload.texts import workload_of
+from vta_byoc.workload.workloads import Kind, Workload
 
 __all__ = [
     "DRAM_ACC",
@@ -65,7 +69,10 @@ __all__ = [
 
 STRATEGIES: Registry[Strategy] = Registry("strategy")
 """Name -> strategy."""
-for _strategy in (CONV2D, CONV2D_TRANSPOSE, DEPTHWISE, ELEMENTWISE, POOL, CONCAT, MOVE):
+for _strategy in (
+    *(CONV2D, CONV2D_TRANSPOSE, DEPTHWISE, MATMUL2, TRANSPOSE),
+    *(ELEMENTWISE, POOL, NORM, CONCAT, MOVE),
+):
     STRATEGIES.add(_strategy.name, _strategy)
 
 
@@ -141,6 +148,10 @@ class Computation:
     def functions(self, config: VTAConfig) -> list[KernelFunction]:
         """The scheduled PrimFuncs, in order."""
         return self.strategy.functions(self.schedule(config), config)
+
+    def scratch(self, config: VTAConfig) -> tuple[ScratchTensor, ...]:
+        """The tensors that its kernels hand each other through DRAM."""
+        return self.strategy.scratch(self.schedule(config), config)
 
     def estimate(self, config: VTAConfig) -> float:
         """Cycles of the chosen tile; VTAError where none fits."""

@@ -10,13 +10,16 @@ The same network, machine and options give the same result.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tvm
 
+from vta_byoc.base.jobs import run_in_order
+from vta_byoc.base.progress import Progress, shown
+from vta_byoc.base.rewrites import switched_off, without
 from vta_byoc.codegen import ProgramBuilder
 from vta_byoc.cost.search import cheapest
 from vta_byoc.hw.config import VTAConfig
@@ -165,6 +168,8 @@ def layer_program(computation: Computation, config: VTAConfig) -> Program:
             builder.symbol(name, "input", shape, dtype)
         else:
             builder.constant(name, np.zeros(shape, dtype))
+    for number, each in enumerate(computation.scratch(config)):
+        names.append(builder.symbol(f"scratch{number}", "temp", each.shape, each.dtype))
     builder.symbol("result", "output", *types[-1])
     names.append("result")
     for kernel in computation.functions(config):
@@ -291,15 +296,57 @@ def _text(schedule: Schedule) -> str:
 
 
 # ---------------------------------------------------------------- a network
+@dataclass(frozen=True)
+class _Job:
+    """What a worker needs to tune a layer."""
+
+    layer: TunableLayer
+    config: VTAConfig
+    count: int
+    known: Schedule | None
+    objective: Objective
+    without_rewrites: tuple[str, ...]
+
+    def done(self) -> Tuned:
+        """The layer tuned."""
+        with without(self.without_rewrites):
+            return tune_layer(self.layer, self.config, self.count, self.known, self.objective)
+
+
 def tune(
     layers: Sequence[TunableLayer],
     config: VTAConfig,
     count: int = CANDIDATES,
     known: Mapping[str, Schedule] | None = None,
-    progress: Callable[[int], None] = lambda _done: None,
+    progress: Progress | None = None,
     objective: Objective = BY_CYCLES,
+    *,
+    scheduler: str | None = None,
+    workers: int | None = None,
 ) -> Iterator[Tuned]:
-    """Each of ``layers`` tuned, in order; ``known`` are schedules of a log by key."""
-    for number, layer in enumerate(layers):
-        yield tune_layer(layer, config, count, (known or {}).get(layer.schedule.key), objective)
-        progress(number + 1)
+    """Each of ``layers`` tuned, in order: here, or on other processes where they are named.
+
+    Args:
+        layers: as `tunable_layers` finds them.
+        config: the machine.
+        count: candidates of each kernel.
+        known: schedules of a log by key.
+        progress: called with the layers that are done and their number; where it is None a bar
+            shows them in a terminal and in a notebook.
+        objective: what is best.
+        scheduler: the address of a Dask scheduler whose workers tune the layers.
+        workers: so many processes of this computer do.
+    """
+    off = switched_off()
+    jobs = [
+        _Job(layer, config, count, (known or {}).get(layer.schedule.key), objective, off)
+        for layer in layers
+    ]
+    found: Iterator[Tuned] = map(_Job.done, jobs)
+    if scheduler is not None or workers is not None:
+        found = run_in_order(_Job.done, jobs, scheduler, workers)
+    with shown(progress, "tuning") as told:
+        for number, tuned in enumerate(found):
+            yield tuned
+            if told is not None:
+                told(number + 1, len(layers))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import tvm
 from installed import ROOT
 from onnx import TensorProto, helper, numpy_helper
 
@@ -89,19 +90,35 @@ def _quantized(path: Path) -> None:
     quantized_onnx(resnet18_like(), path)
 
 
+def _integer_network(folder: Path) -> tvm.IRModule:
+    import vta_byoc as vta
+    from vta_byoc.quantization.calibration.samples import default_calibration
+
+    model = folder / "resnet18.onnx"
+    if not model.exists():
+        residual_network(model)
+    mod, config = vta.load_model(model), vta.VTAConfig.preset("sim")
+    return vta.quantize(mod, calibration=default_calibration(mod), config=config)
+
+
 def _program(path: Path) -> None:
     import vta_byoc as vta
     from vta_byoc.hw.program.file import save
     from vta_byoc.pipeline import compile_module
-    from vta_byoc.quantization.calibration.samples import default_calibration
 
-    model = path.with_name("resnet18.onnx")
-    if not model.exists():
-        residual_network(model)
-    mod, config = vta.load_model(model), vta.VTAConfig.preset("sim")
-    qmod = vta.quantize(mod, calibration=default_calibration(mod), config=config)
+    qmod, config = _integer_network(path.parent), vta.VTAConfig.preset("sim")
     (program,) = compile_module(qmod, config, "null").programs.values()
     save(program, path)
+
+
+def _bundle(path: Path) -> None:
+    import vta_byoc as vta
+
+    vta.write_bundle(_integer_network(path.parent), path)
+
+
+def _space(path: Path) -> None:
+    path.write_text('{"base": "sim", "vary": {"LOG_ACC_BUFF_SIZE": [16, 17]}}')
 
 
 def _parameters(path: Path) -> None:
@@ -142,6 +159,9 @@ FILES: Mapping[str, Callable[[Path], object]] = {
     "net.relay": lambda path: path.write_text(_RELAY),
     "net.params": _parameters,
     "mine.vta": _program,
+    "region0.vta": _program,
+    "resnet18-bundle": _bundle,
+    "space.json": _space,
     "one.vta": _program,
     "two.vta": _program,
     "image.npy": lambda path: np.save(path, _noise(*SHAPE)),

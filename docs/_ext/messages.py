@@ -39,7 +39,8 @@ GROUPS: Sequence[tuple[str, str, tuple[str, ...]]] = (
         ("schedule", "codegen", "registry", "extend", "testing"),
     ),
     ("Compiling", "Options and stages of the pipeline.", ("options", "pipeline", "ir")),
-    ("Running", "Arrays that an executable takes.", ("runtime",)),
+    ("Exploring machines", "Spaces, logs of results, workers.", ("explore",)),
+    ("Running", "Arrays that an executable takes; libraries and bundles.", ("runtime", "bundle")),
     ("Checking and reporting", "Comparisons, accuracy, reports.", ("validation", "reports")),
     (
         "The machine",

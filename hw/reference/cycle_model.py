@@ -6,6 +6,7 @@ that the two can check each other.  It takes valid programs only.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -91,7 +92,8 @@ class _Model:
         self.queue_units = {q: Unit(q.name.lower()) for q in Queue}
         self.units = [self.fetch, *self.queue_units.values()]  # in port priority
         readers = self.units[:-1]
-        self.channels = [readers, self.units[-1:]] if self.of_chisel else [self.units]
+        apart = self.timing.profile in ("chisel", "core")
+        self.channels = [readers, self.units[-1:]] if apart else [self.units]
         self.to_fetch = list(range(len(insns)))
         self.burst: list[int] = []
         self.fetched: list[int] = []
@@ -233,9 +235,32 @@ class _Model:
             return [Part(False, max(cycles, 1))]
         if insn.opcode == Opcode.FINISH or insn["x_size"] == 0 or insn["y_size"] == 0:
             return [Part(False, 1)]
+        if self.timing.profile == "core":
+            return self.on_core(insn)
         if not self.of_chisel:
             return self.transfer(insn)
         return self.written(insn) if insn.opcode == Opcode.STORE else self.read(insn)
+
+    def on_core(self, insn: Instruction) -> list[Part]:
+        """A transfer on the core of hw/rtl: an element a cycle, of several beats or of a part."""
+        size = dram_elem_bytes(self.config, MemType(insn["mem_type"]))
+        beats = self.row(insn["x_size"] * size)
+        row = Part(True, max(beats.left, insn["x_size"]))
+        if insn.opcode == Opcode.STORE:
+            rows = [dataclasses.replace(row) for _ in range(insn["y_size"])]
+            return [Part(False, 6), *rows, Part(False, self.timing.write_latency)]
+        # all beats of an element but the one that completes it come while padding is written
+        early = max(size // self.timing.port_bytes, 1) - 1
+        width = insn["x_pad_0"] + insn["x_size"] + insn["x_pad_1"]
+        wait = insn["y_pad_0"] * width + insn["x_pad_0"] + 1 - early
+        parts = [Part(False, max(wait, self.timing.dma_latency + self.timing.load_start))]
+        for y in range(insn["y_size"]):
+            if y:
+                parts.append(Part(False, max(0, insn["x_pad_1"] + insn["x_pad_0"] - early)))
+            # a row is asked for in equal bursts of at most 64 beats
+            bursts = -(-row.left // 64)
+            parts += [Part(True, -(-row.left // bursts)) for _ in range(bursts)]
+        return [*parts, Part(False, insn["x_pad_1"] + insn["y_pad_1"] * width)]
 
     def read(self, insn: Instruction) -> list[Part]:
         """LOAD on the Chisel core: padding is written while data are waited for and move."""

@@ -22,6 +22,7 @@ from vta_byoc.hw.faults import (
 from vta_byoc.hw.isa import ISA
 from vta_byoc.hw.program.program import Layer, Program, Symbol
 from vta_byoc.hw.result import RunResult
+from vta_byoc.hw.rtl.simulation import run_core
 from vta_byoc.hw.sim.devices import DRIVERS, Driver, driver
 from vta_byoc.hw.sim.interpreter import build_interpreter, call, call_with
 from vta_byoc.hw.timing.engine import simulate
@@ -35,8 +36,10 @@ def run(
 
     A program that faults raises VTAError with the instruction, its text and the reason.  On
     device "null" the counters are those of the decoded stream; on "tsim" the result has a timing,
-    which does not depend on the inputs.
+    which does not depend on the inputs; on "rtl" it has the cycles that the core took.
     """
+    if device == "rtl":
+        return _run_core(program, inputs)
     packed = pack_inputs(program, inputs)
     kind = driver(device)
     if not kind.computes:
@@ -56,6 +59,17 @@ def run(
     outputs = _outputs(program, result.arena)
     timing = simulate(program) if kind.timed else None
     return RunResult(result.arena, result.counters, outputs, result.sram, timing)
+
+
+def _run_core(program: Program, inputs: Mapping[str, np.ndarray]) -> RunResult:
+    """Run on the core: with its memories and cycles, which the device's module does not give."""
+    packed = pack_inputs(program, inputs)
+    arena = np.zeros(program.arena_bytes, np.int8)
+    arena[: packed.size] = packed
+    arena[packed.size : packed.size + program.image.size] = program.image
+    done = run_core(program.config, program.insns, arena)
+    outputs = _outputs(program, done.arena)
+    return RunResult(done.arena, done.counters, outputs, done.sram, cycles=done.cycles)
 
 
 READ_ONLY = ("instructions", "inputs", "constants")

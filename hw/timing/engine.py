@@ -130,7 +130,12 @@ class _Machine:
 
     def _begin(self, number: int, index: int, work: Work) -> None:
         unit = self.units[number]
-        unit.work, unit.index, unit.rows_left, unit.port_wait = work, index, work.rows, 0
+        unit.work, unit.index, unit.rows_left, unit.port_wait = (
+            work,
+            index,
+            work.rows * work.bursts,
+            0,
+        )
         if work.before:
             self._after(work.before, number)
         else:
@@ -150,7 +155,8 @@ class _Machine:
         if unit.on_port:
             unit.on_port = False
             unit.rows_left -= 1
-            rest = work.gap if unit.rows_left else work.after
+            whole = unit.rows_left % work.bursts == 0
+            rest = (work.gap if unit.rows_left else work.after) if whole else 0
             if rest:
                 self._after(rest, number)
                 return

@@ -26,7 +26,7 @@ from vta_byoc.hw.isa import (
     Opcode,
     Queue,
 )
-from vta_byoc.hw.timing_parameters import Timing
+from vta_byoc.hw.timing_parameters import CORE_BURST, CORE_STORE, Timing
 
 PAD_START, WRITE_START, BURST_START, WRITE_BURST = 4, 1, 2, 128
 """Of the profile "chisel": cycles before padding, a STORE and a burst of it; bytes of a burst."""
@@ -37,7 +37,8 @@ class Work:
     """Cycles of one unit, in order: ``before``, ``rows`` port rows ``gap`` apart, ``after``.
 
     A computation is all ``before``.  ``startup`` cycles of ``before`` do nothing useful: the DMA
-    latency that padding does not hide, the pipeline fill.  ``row`` is the port's time for a row.
+    latency that padding does not hide, the pipeline fill.  ``row`` is the port's time for a row;
+    where a row is several ``bursts``, of one: the port may serve others between two.
     """
 
     before: int
@@ -47,6 +48,7 @@ class Work:
     after: int = 0
     startup: int = 0
     nbytes: int = 0
+    bursts: int = 1
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,8 @@ def _transfer(config: VTAConfig, timing: Timing, index: int, insn: Instruction) 
         return Work(1)
     width = left + cols + right
     lead, nbytes = top * width + left, cols * dram_elem_bytes(config, MemType(mem))
+    if timing.profile == "core":
+        return _core_transfer(timing, insn, nbytes)
     if store and timing.splits_channels:
         return _burst_store(timing, rows, nbytes)
     if not store and timing.hides_padding:
@@ -149,6 +153,26 @@ def _transfer(config: VTAConfig, timing: Timing, index: int, insn: Instruction) 
         startup=before - lead,
         nbytes=rows * nbytes,
     )
+
+
+def _core_transfer(timing: Timing, insn: Instruction, nbytes: int) -> Work:
+    """Rows of `nbytes` on the core of `hw/rtl/`: at most an element a cycle.
+
+    The beats of an element but the last pass the port while padding before it is written.
+    """
+    top, bottom, left, right = (insn[p] for p in PADS)
+    rows, cols = insn["y_size"], insn["x_size"]
+    row = max(-(-nbytes // timing.port_bytes), cols)
+    if insn.opcode == Opcode.STORE:
+        after = timing.write_latency
+        return Work(CORE_STORE, rows, row, 0, after, CORE_STORE, rows * nbytes)
+    width, beats = left + cols + right, max(1, nbytes // cols // timing.port_bytes)
+    lead = top * width + left
+    before = max(timing.read_latency, lead + 2 - beats)
+    gap, after = max(0, left + right + 1 - beats), right + bottom * width
+    bursts = -(-row // CORE_BURST)
+    startup = before - min(lead, before)
+    return Work(before, rows, -(-row // bursts), gap, after, startup, rows * nbytes, bursts)
 
 
 def _dense_load(timing: Timing, rows: int, nbytes: int, pads: int) -> Work:

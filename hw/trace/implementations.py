@@ -11,11 +11,12 @@ import numpy as np
 
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.faults import INDEX_SLOT, STATUS_SLOT, Fault, fault_message
-from vta_byoc.hw.isa import Opcode
+from vta_byoc.hw.isa import ISA, Opcode
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.reference.interleaving import POLICIES, _chooser, _Machine
 from vta_byoc.hw.reference.numpy_model import NumpyModel
 from vta_byoc.hw.result import RunResult
+from vta_byoc.hw.rtl.simulation import CoreRun, Wave, run_core
 from vta_byoc.hw.trace.commit_log import CommitLog, LoggedRun, effect
 from vta_byoc.hw.verify.rules import named
 
@@ -165,11 +166,63 @@ class OrderLog:
         return LoggedRun(log, machine.state())
 
 
+@dataclass(frozen=True)
+class CoreLog:
+    """The core of `hw/rtl/` in Verilator, its queues side by side.
+
+    An instruction's entry is made of the memories behind its end. With `wave`, a layer and a file,
+    the layer is run a second time for its waveforms, in programs that have it.
+    """
+
+    wave: tuple[str, str] | None = None
+    name: str = "rtl"
+
+    def run(self, program: Program, inputs: Inputs, until: int | None = None) -> LoggedRun:
+        """Run on the core, and digest the memories behind the end of each instruction."""
+        insns, arena = _start(program, inputs, until)
+        config, size, stopped = program.config, len(insns), ""
+        isa = ISA.of(config)
+        if isa.decode(*insns[-1].tolist()).opcode != Opcode.FINISH:
+            finish = np.array([isa.encode(Opcode.FINISH)], np.uint64)
+            insns = np.concatenate([insns, finish])
+        digests, executed = np.zeros(len(insns), np.uint64), np.zeros(len(insns), bool)
+        state = RunResult(arena, {})
+
+        def committed(index: int, dram: np.ndarray, sram: Mapping[str, np.ndarray]) -> None:
+            nonlocal state
+            state = RunResult(dram, {}, sram=dict(sram))
+            insn = isa.decode(*insns[index].tolist())
+            digests[index], executed[index] = effect(config, insn, state).digest, True
+
+        try:
+            done = run_core(config, insns, arena, committed=committed)
+            state = RunResult(done.arena, done.counters, sram=done.sram)
+            if until is None and self.wave:
+                self._write_wave(program, insns, arena, done)
+        except VTAError as err:
+            stopped = str(err)
+        log = _log(self.name, program, inputs, digests[:size], executed[:size], stopped)
+        return LoggedRun(log, state)
+
+    def _write_wave(
+        self, program: Program, insns: np.ndarray, arena: np.ndarray, done: CoreRun
+    ) -> None:
+        """Run again, with waveforms of the cycles of the layer's instructions."""
+        assert self.wave is not None
+        name, path = self.wave
+        for layer in program.layers:
+            if layer.name == name:
+                spans = done.spans[layer.begin : layer.end]
+                wave = Wave(path, int(spans[:, 0].min()), int(spans[:, 1].max()) + 1)
+                run_core(program.config, insns, arena, wave=wave)
+
+
 _ALL: tuple[Implementation, ...] = (
     SimulatorLog(),
     SimulatorLog("portable", "sim-portable"),
     NumpyLog(),
     *(OrderLog(policy) for policy in POLICIES),
+    CoreLog(),
 )
 IMPLEMENTATIONS: Mapping[str, Implementation] = {i.name: i for i in _ALL}
 """Implementations by name."""

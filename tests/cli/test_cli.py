@@ -244,7 +244,7 @@ class TestFrontDoor:
         assert refused("compile", "x.onnx") == (
             "Missing option '-o' / '--output'; see vta-byoc compile --help"
         )
-        assert "'--device': 'fpga' is not one of 'sim', 'tsim', 'null'" in refused(
+        assert "'--device': 'fpga' is not one of 'sim', 'tsim', 'null', 'rtl'" in refused(
             "run", "x.onnx", "--device", "fpga"
         )
 

@@ -91,13 +91,16 @@ def test_arguments(given: list[str], expected: dict[str, Any]) -> None:
 
 
 def test_arguments_are_those_of_quantize() -> None:
-    from vta_byoc.quantize import SCALES, quantize
+    from vta_byoc.quantization.calibration.range_estimators import METHODS
+    from vta_byoc.quantization.policy import POLICIES
+    from vta_byoc.quantize import quantize
 
     defaults = {n: p.default for n, p in inspect.signature(quantize).parameters.items()}
     options = vars(QuantizationOptions())
     assert set(options) < set(defaults)
     assert all(value in (defaults[n], None) for n, value in options.items())
-    assert quantization.SCALES == SCALES
+    assert tuple(POLICIES) == quantization.SCALES
+    assert tuple(METHODS) == quantization.METHODS
     assert QuantizationOptions().arguments() == {}
 
 

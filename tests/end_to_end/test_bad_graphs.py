@@ -124,7 +124,7 @@ GRAPHS: dict[str, tuple[Callable[[], onnx.ModelProto], set[str]]] = {
     ),
     "a scalar input": (
         lambda: model([conv("x", "a"), node("Mul", "a s", "y")], inputs={"x": SHAPE, "s": ()}),
-        {"a"},
+        {"a", "y"},
     ),
     "nothing for VTA": (
         lambda: model([node("Sigmoid", "x", "a"), node("Tanh", "a", "b"), node("Exp", "b", "y")]),
@@ -141,7 +141,7 @@ GRAPHS: dict[str, tuple[Callable[[], onnx.ModelProto], set[str]]] = {
                 conv("e", "y"),
             ]
         ),
-        {"a", "c", "y"},
+        {"a", "b", "c", "e", "y"},
     ),
     "a convolution of volumes": (
         lambda: model(

@@ -141,7 +141,10 @@ def test_unknown_device() -> None:
     net = residual_net()
     with pytest.raises(VTAError) as err:
         compile_module(net.module(net.result), VTAConfig(), device="fpga")
-    assert str(err.value) == "unknown device 'fpga'; known: sim, tsim, null; choose one"
+    assert str(err.value) == (
+        "unknown device 'fpga'; known: sim, tsim, null, rtl, hls-registers, chisel-registers, "
+        "board:..., pool:..., rpc:..., tracker:...; choose one"
+    )
 
 
 def test_device_module_holds_no_compute_of_offloaded_layers() -> None:

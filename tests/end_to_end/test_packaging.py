@@ -24,7 +24,7 @@ from vta_byoc.base import pins
 from vta_byoc.hw.errors import VTAError
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKED = r"vta_byoc/(.+\.py|py\.typed|reports/templates/.+\.(html|css|js))"
+PACKED = r"vta_byoc/(.+\.py|py\.typed|reports/templates/.+\.(html|css|js)|runtime/c/.+)"
 GOOD = {"apache-tvm": "0.27.0", "apache-tvm-ffi": "0.1.14.post1"}
 FIX = (
     'run: python -m pip install "apache-tvm[rpc]>=0.27,<0.28" '
@@ -129,7 +129,7 @@ class TestWheel:
         wanted |= {
             f"vta_byoc/{name}"
             for name in sources
-            if re.fullmatch(r"hw/(.+\.py|presets/.+\.json)", name)
+            if re.fullmatch(r"hw/(.+\.py|presets/.+\.json|rtl/.+\.cpp)", name)
         }
         packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
         assert packed == wanted
@@ -152,8 +152,44 @@ class TestWheel:
         assert {Requirement(text) for text in pins.REQUIREMENTS} <= required
         assert SpecifierSet(metadata["Requires-Python"]) == SpecifierSet(">=3.10,<3.14")
         assert metadata.get_all("Provides-Extra") == [
-            *("dev", "docs", "images", "mutants", "tflite", "torch")
+            *("dev", "dask", "docs", "images", "mutants", "rtl", "tflite", "torch")
         ]
+
+
+@pytest.fixture(scope="module")
+def folder(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty folder but for the unpacked wheel and a model."""
+    made = tmp_path_factory.mktemp("empty")
+    zipfile.ZipFile(wheel).extractall(made / "wheel")
+    shutil.copy(ROOT / "tests" / "fixtures" / "tflite" / "net.tflite", made)
+    return made
+
+
+class TestFromAnEmptyFolder:
+    """The wheel alone, unpacked, first on the path: nothing of the repository is needed."""
+
+    def vta(self, folder: Path, *args: str) -> str:
+        code = (
+            "import sys; sys.path.insert(0, 'wheel'); import vta_byoc.cli as cli; "
+            "assert 'wheel' in cli.__file__; cli.main()"
+        )
+        return run(sys.executable, "-c", code, *args, cwd=folder)
+
+    def test_a_model_runs_and_its_library_runs(self, folder: Path) -> None:
+        assert "bit-exact: 1 output" in self.vta(folder, "run", "net.tflite", "--check")
+        assert "net.so written" in self.vta(folder, "compile", "net.tflite", "-o", "net.so")
+        assert "machine: sim, 1x16" in self.vta(folder, "inspect", "net.so")
+        assert "regions that ran: 1" in self.vta(folder, "run", "net.so")
+
+    def test_a_bundle_runs_in_c(self, folder: Path) -> None:
+        for tool in ("make", "cc"):
+            if shutil.which(tool) is None:
+                pytest.skip(f"no {tool} on PATH")
+        command = ("compile", "net.tflite", "--format", "bundle", "-o", "bundle")
+        assert "bundle written: 6 files" in self.vta(folder, *command)
+        shutil.copytree(folder / "wheel" / "vta_byoc" / "runtime" / "c", folder / "c")
+        printed = run("make", "-s", "-C", "c", "check", "BUNDLE=../bundle", cwd=folder)
+        assert printed.startswith('input "x" int8 1x16x16x3, 768 bytes\n')
 
 
 class TestPins:

@@ -26,6 +26,9 @@ LEAST_TILES = 16
 """Fused consumers of each kind, and layers of each length."""
 LEAST_DEMANDS = {INJECTED: 10, AGAINST_COST: 2, TAKEN_OUT: 2}
 """By what came of them; rarer outcomes are tests of test_random_demands.py."""
+ELSEWHERE = ("vta.matmul2", "vta.transpose", "vta.norm", "vta.conv2d_shuffled")
+"""Entries that are drawn in test_products.py and test_norms.py, on machines that take them; and one
+that is a choice by cost, whose cases are in test_geometries.py."""
 SEEDS = range(HALF)
 TALLY = Tally()
 
@@ -36,7 +39,9 @@ def check_tally(tally: Tally) -> None:
         pytest.skip("not all networks ran in this process")
     print(tally)
     assert tally.share >= LEAST_SHARE
-    name, hits = tally.rarest
+    name, hits = min(
+        ((n, h) for n, h in tally.hits.items() if n not in ELSEWHERE), key=lambda found: found[1]
+    )
     assert hits >= LEAST_HITS / 2, f"{name}: {tally.hits}"
     assert set(tally.hits) == {entry.name for entry in entries()}
     assert tally.sharing >= LEAST_SHARING / 2

@@ -19,6 +19,8 @@ PUBLIC = (
     "vta_byoc",
     "vta_byoc.schedule",
     "vta_byoc.extend",
+    "vta_byoc.extend.composites",
+    "vta_byoc.extend.rules",
     "vta_byoc.testing",
     "vta_byoc.partition",
     "vta_byoc.scopes",
@@ -41,7 +43,11 @@ def test_every_module_that_lists_names_is_public_or_known() -> None:
     package = Path(vta_byoc.__file__).parent
     listing = {
         ".".join(("vta_byoc", *path.relative_to(package).with_suffix("").parts))
-        for path in (*package.glob("*.py"), *package.glob("*/__init__.py"))
+        for path in (
+            *package.glob("*.py"),
+            *package.glob("*/__init__.py"),
+            *package.glob("extend/[!_]*.py"),
+        )
         if re.search(r"^__all__ = ", path.read_text(encoding="utf-8"), re.M)
     }
     known = {*PUBLIC, *(f"vta_byoc.{room}" for room in ROOMS)}

@@ -189,4 +189,7 @@ def test_the_example_brings_gelu_to_vta(tmp_path: Path) -> None:
         for row in json.loads(run("place", model, "--json", folder=folder))["placement"]["ops"]
     }
     assert rows["act"]["device"] == "vta"
+    # By itself it is a program that the search found.
+    assert "a program of" not in rows["act"]["note"]
+    assert run("plugins", folder=folder).endswith(" (instead of the built-in one)\n")
     assert "bit-exact" in run("run", model, "--check", folder=folder)

@@ -13,7 +13,9 @@ from integer_models import IntegerNet
 from own_kernels import NAME, SHAPE, leaky, network, schedule
 from own_schedules import Layer, Recipe
 from tvm import relax, s_tir, te, tirx
+from tvm.script import tirx as T
 
+import vta_byoc.schedule as vs
 from vta_byoc.extend import register_kernel, registered, table, with_kernel
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
@@ -209,9 +211,36 @@ def unfinished(definition: tirx.PrimFunc, _config: VTAConfig) -> tirx.PrimFunc:
     return definition
 
 
+@T.prim_func(s_tir=True)
+def backwards(x: T.Buffer((1, 16, 8, 8), "int8"), y: T.Buffer((1, 16, 8, 8), "int8")) -> None:
+    """It reads what it should write, and writes what it should only read."""
+    wide = T.sblock_alloc_buffer((1, 16, 8, 8), "int32")
+    for n, c, h, w in T.grid(1, 16, 8, 8):
+        with T.sblock("load"):
+            i, j, k, m = T.axis.remap("SSSS", [n, c, h, w])
+            wide[i, j, k, m] = T.Cast("int32", y[i, j, k, m])
+    for n, c, h, w in T.grid(1, 16, 8, 8):
+        with T.sblock("store"):
+            i, j, k, m = T.axis.remap("SSSS", [n, c, h, w])
+            x[i, j, k, m] = T.Cast("int8", wide[i, j, k, m])
+
+
+def writes_its_input(_definition: tirx.PrimFunc, _config: VTAConfig) -> s_tir.Schedule:
+    sch = s_tir.Schedule(backwards)
+    sch.set_scope("load", 0, vs.ACC)
+    for block in ("load", "store"):
+        vs.dma_copy(sch, block)
+    return sch
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
+        (
+            writes_its_input,
+            "block store stores to x, an input; a kernel writes its last parameter, y, and nothing "
+            "else; make x the last one or stage the value on chip",
+        ),
         (
             raises,
             "its schedule raised KeyError: 'no tile'; run it by itself on the function of the "

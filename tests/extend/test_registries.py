@@ -40,10 +40,15 @@ from vta_byoc.partitioning.layers import simple_plan
 from vta_byoc.pipeline import compile_module, partition_for_vta
 from vta_byoc.quantization.calibration.range_estimators import Calibrator, Histogram
 from vta_byoc.quantization.groups import moves_as_int8
+from vta_byoc.quantization.ops.table import OPERATORS
 from vta_byoc.quantization.quantizer import Quantizer
+from vta_byoc.reports.html.report import html_report
+from vta_byoc.reports.run.graph import operator_edges
+from vta_byoc.reports.run.layers import model_facts
 from vta_byoc.strategies.base import LayerSchedule
 from vta_byoc.strategies.elementwise.elementwise import Elementwise
 from vta_byoc.strategy import STRATEGIES, Computation
+from vta_byoc.tune import tunable_layers, tune
 from vta_byoc.validation.bit_exact import compare_layers
 from vta_byoc.workload.workloads import ElementwiseWorkload, Epilogue, Prologue, Step
 
@@ -106,6 +111,29 @@ def test_a_pattern_and_a_strategy_run_on_vta() -> None:
     assert checks and all(check.equal for check in checks)
 
 
+def test_it_is_tuned_fused_and_in_the_report() -> None:
+    """A strategy of one's own has what the built-in ones have: it declares the same things."""
+    register_strategy(OwnClamps)
+    register_pattern(ENTRY)
+    config, net = VTAConfig(), IntegerNet(x=(1, 16, 32, 32))
+    first = net.clamp(net.params[0], -5, 9, "first")
+    mod = net.module(net.clamp(net.residual(first, net.params[0], name="sum"), -3, 7, "end"))
+    layers, left = tunable_layers(partition_for_vta(mod, config), config)
+    assert not left
+    (tuned,) = [each for each in tune(layers, config, 2) if "first" in each.layer.names[0]]
+    assert tuned.timed >= 2 and tuned.cycles <= tuned.default_cycles
+    compiled = compile_module(mod, config)
+    (row,) = [row for row in compiled.placement if row.name == "first"]
+    assert row.computed_by[0].how == "my clamp"
+    assert compiled.sharing
+    facts = model_facts(
+        config, compiled.programs, compiled.placement, compiled.sharing, operator_edges(mod)
+    )
+    assert "pattern vta.own_clamp" in html_report(facts, "a network", config.name, None)
+    pixels = np.random.default_rng(0).integers(-128, 128, (1, 16, 32, 32)).astype("int8")
+    assert all(check.equal for check in compare_layers(mod, compiled, [pixels]))
+
+
 @pytest.mark.parametrize("cycles", [math.inf, math.nan, -1.0])
 def test_an_estimate_that_is_no_number_of_cycles(cycles: float) -> None:
     """The operator goes to the next row of the table, and the rest of the network works."""
@@ -114,11 +142,15 @@ def test_an_estimate_that_is_no_number_of_cycles(cycles: float) -> None:
     register_strategy(strategy)
     register_pattern(ENTRY)
     (row,) = vta_rows(clamped())
-    assert (row.device, row.reason) == ("vta", "pattern vta.clamp")
-    with refused(
+    wrong = (
         f'strategy "own_clamps" of {ME} estimates {cycles} cycles; a finite number of 0 or more is '
         "taken; repair its estimate"
-    ):
+    )
+    assert (row.device, row.reason) == (
+        "vta",
+        f"pattern vta.clamp; not by a plug-in's pattern: {wrong}",
+    )
+    with refused(wrong):
         Computation(STRATEGIES["own_clamps"], work_of_clamp()).estimate(VTAConfig())
 
 
@@ -136,7 +168,10 @@ def test_a_pattern_that_fails_leaves_its_operator_to_the_next() -> None:
 
     register_pattern(dataclasses.replace(ENTRY, read=read))
     (row,) = vta_rows(clamped())
-    assert row.reason == "pattern vta.clamp"
+    assert row.reason == (
+        f'pattern vta.clamp; not by a plug-in\'s pattern: pattern "vta.own_clamp" of '
+        f"{match_clamp.__module__} fails with TypeError: no idea; repair it"
+    )
 
 
 def test_a_failing_pattern_is_the_reason_where_nothing_else_takes_it() -> None:
@@ -173,14 +208,14 @@ def test_names_of_patterns_and_strategies() -> None:
 
 
 # ---------------------------------------------------------------- integer operators
-def gelu_module() -> tvm.IRModule:
+def sine_module() -> tvm.IRModule:
     x = relax.Var("x", relax.TensorType(SHAPE, "float32"))
     builder = relax.BlockBuilder()
     with builder.function("main", [x]):
         with builder.dataflow():
             weight = relax.const(np.eye(16, dtype="float32").reshape(16, 16, 1, 1))
             low = builder.emit(relax.op.nn.conv2d(x, weight), "low")
-            act = builder.emit(relax.op.nn.gelu(low), "act")
+            act = builder.emit(relax.op.sin(low), "act")
             out = builder.emit_output(relax.op.nn.conv2d(act, weight), "out")
         builder.emit_func_output(out)
     return builder.get()
@@ -188,7 +223,7 @@ def gelu_module() -> tvm.IRModule:
 
 def quantized() -> tvm.IRModule:
     sample = {"x": np.random.default_rng(0).standard_normal(SHAPE, "float32")}
-    return vta.quantize(gelu_module(), calibration=[sample])
+    return vta.quantize(sine_module(), calibration=[sample])
 
 
 def as_relu(q: Quantizer, binding: relax.VarBinding) -> bool:
@@ -201,13 +236,32 @@ def as_relu(q: Quantizer, binding: relax.VarBinding) -> bool:
 
 
 def test_an_integer_operator_leaves_no_float() -> None:
-    assert "nn.gelu" in str(quantized())
-    register_integer_op("relax.nn.gelu", as_relu)
-    assert table() == f"integer operator relax.nn.gelu  {ME}\n"
+    assert "R.sin" in str(quantized())
+    register_integer_op("relax.sin", as_relu)
+    assert table() == f"integer operator relax.sin  {ME}\n"
     mod = quantized()
-    assert "nn.gelu" not in str(mod)
+    assert "R.sin" not in str(mod)
     rows = {row.name: row.device for row in vta_rows(mod)}
     assert rows["act"] == "vta"
+
+
+def test_a_rule_of_ones_own_instead_of_the_compilers() -> None:
+    builtin = OPERATORS["relax.nn.relu"]
+    taken = "relax.nn.relu"
+    with refused(
+        f'integer operator "{taken}" of {ME} is registered already, by vta_byoc; each name stands '
+        "for one integer operator; give it another name"
+    ):
+        register_integer_op(taken, as_relu)
+    with registered(register_integer_op, taken, as_relu, replace=True):
+        assert table() == f"integer operator {taken}  {ME} (instead of the built-in one)\n"
+        assert OPERATORS[taken].convert is as_relu
+        with refused(
+            f'integer operator "{taken}" of {ME} is registered already, by {ME}; each name stands '
+            "for one integer operator; give it another name"
+        ):
+            register_integer_op(taken, as_relu, replace=True)
+    assert OPERATORS[taken] is builtin
 
 
 def narrow(q: Quantizer, binding: relax.VarBinding) -> bool:
@@ -254,8 +308,8 @@ def raising(_q: Quantizer, _binding: relax.VarBinding) -> bool:
     ],
 )
 def test_what_a_rule_does_wrong(rule: Any, message: str) -> None:
-    register_integer_op("relax.nn.gelu", rule)
-    with refused(f'integer operator "relax.nn.gelu" of {ME}, at "act", {message}'):
+    register_integer_op("relax.sin", rule)
+    with refused(f'integer operator "relax.sin" of {ME}, at "act", {message}'):
         quantized()
 
 
@@ -283,7 +337,7 @@ def test_a_calibrator_is_a_method() -> None:
     histogram.add(np.array([1.0, -4.0], "float32"), 4.0)
     assert Calibrator("half").threshold(histogram, 4.0) == 2.0
     sample = {"x": np.random.default_rng(0).standard_normal(SHAPE, "float32")}
-    halved = vta.quantize(gelu_module(), calibration=[sample], method="half")
+    halved = vta.quantize(sine_module(), calibration=[sample], method="half")
     assert str(halved) != str(quantized())
 
 
@@ -383,6 +437,7 @@ def test_a_preset_is_a_machine_by_name() -> None:
     assert VTAConfig.preset("mine").log_inp_buff_size == 14
     assert {"mine", "same", "pynq"} <= set(VTAConfig.presets())
     assert table() == f"preset mine  {ME}\npreset same  {ME}\n"
+    assert str(tvm.target.Target("vta/mine").attrs["model"]) == "mine"
     with refused(
         f'preset "pynq" of {ME} is registered already, by vta_byoc; each name stands for one '
         "preset; give it another name"

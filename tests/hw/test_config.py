@@ -25,7 +25,18 @@ def test_default_sizes():
 
 def test_presets():
     assert VTAConfig.presets() == sorted(
-        ["sim", "pynq", "de10nano", "ultra96", "zcu104", "chisel", "tophub_4x8", "2x16", "1x32"]
+        [
+            "sim",
+            "pynq",
+            "de10nano",
+            "ultra96",
+            "zcu104",
+            "chisel",
+            "core",
+            "tophub_4x8",
+            "2x16",
+            "1x32",
+        ]
     )
     for name in VTAConfig.presets():
         cfg = VTAConfig.preset(name)
@@ -150,7 +161,8 @@ def test_wider_fields_reach_no_further_than_the_buffer() -> None:
         ),
         (
             {"TIMING": {"profile": "fast"}},
-            "configuration key TIMING.profile is 'fast'; profiles are default, chisel; choose one",
+            "configuration key TIMING.profile is 'fast'; profiles are default, chisel, core; "
+            "choose one",
         ),
         (
             {"TIMING": 3},
@@ -170,7 +182,7 @@ def test_unknown_key_and_preset():
     with pytest.raises(VTAError) as err:
         VTAConfig.preset("pynk")
     assert str(err.value) == (
-        "unknown preset 'pynk'; known: 1x32, 2x16, chisel, de10nano, pynq, sim, tophub_4x8, "
+        "unknown preset 'pynk'; known: 1x32, 2x16, chisel, core, de10nano, pynq, sim, tophub_4x8, "
         "ultra96, zcu104; choose one or give a JSON file"
     )
 

@@ -16,9 +16,7 @@ from vta_byoc.importers.load import load_model
 needs_torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="PyTorch is not installed (extra: torch)"
 )
-EMPTY = (
-    "; every dimension must be at least 1; correct its attributes, or the shapes of the inputs"
-)
+EMPTY = "; every dimension must be at least 1; correct its attributes, or the shapes of the inputs"
 
 
 def refused(text: str, model: Any) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tvm
 from quantized_runs import assert_qdq, operators
-from small_models import call
+from small_models import Graph, call, ops
 from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
@@ -198,3 +198,18 @@ def test_linear_layers_of_a_transformer_run_on_vta() -> None:
     assert rows == {**dict.fromkeys(LINEARS, VTA), "bmm": CPU, "bmm_1": CPU}
     checks = compare_layers(integer, compiled, [x.numpy()])
     assert len(checks) >= len(LINEARS) and all(check.equal for check in checks)
+
+
+def test_a_sum_that_others_read_takes_no_further_constant() -> None:
+    """Hard swish reads its layer's sum twice; merging its 3 into the bias would leave two sums."""
+    g = Graph((1, 4, 5, 5))
+    x = g.conv(g.params[0], 8)
+    gate = g.op("clip", g.op("add", x, g.const(3.0)), 0, 6)
+    found = normalize(g.module(g.op("multiply", x, gate)))
+    assert [op for _, op in ops(found)].count("add") == 2
+
+
+def test_constants_behind_each_other_are_one() -> None:
+    g = Graph((1, 4, 5, 5))
+    x = g.op("add", g.conv(g.params[0], 8), g.const(3.0))
+    assert [op for _, op in ops(normalize(g.module(x)))].count("add") == 1

@@ -19,10 +19,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # models/ is not installed
 
-from models import NAMES, dcgan
+from models import dcgan
 
 SMALL = 64
-ZOO = [name for name in NAMES if name != "resnet18"]
 
 
 @dataclass(frozen=True)
@@ -281,7 +280,7 @@ class Small:
         return PUBLISHED[self.name]
 
 
-@pytest.fixture(scope="module", params=ZOO)
+@pytest.fixture(scope="module", params=PUBLISHED)
 def small(request: pytest.FixtureRequest) -> Iterator[Small]:
     module = importlib.import_module(f"models.{request.param}")
     if module is dcgan:

@@ -10,6 +10,7 @@ import tvm
 from integer_models import IntegerNet, residual_net
 from tvm import relax
 
+from vta_byoc.base.rewrites import without
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.partition import mark, placements
@@ -168,13 +169,36 @@ def test_idle_batch_lanes_are_reported() -> None:
     assert result["conv_a"] == ("vta", "pattern vta.conv2d; 75 % of the batch lanes idle")
 
 
-def test_broadcast_addition_is_refused() -> None:
-    net = IntegerNet(x=(1, 16, 4, 4), y=(1, 16, 1, 1))
-    out = net.residual(*net.params, name="s")
-    assert placed(net.module(out))["s"] == (
+def test_operands_are_repeated() -> None:
+    net = IntegerNet(x=(2, 16, 4, 4), y=(2, 16, 1, 1))
+    mod = net.module(net.residual(*net.params, name="s"))
+    for machine in (VTAConfig(), VTAConfig.preset("2x16")):
+        assert placed(mod, machine)["s"] == ("vta", "pattern vta.binary")
+
+
+def test_one_image_is_not_repeated_over_batch_lanes() -> None:
+    net = IntegerNet(x=(2, 16, 4, 4), y=(16, 1, 1))
+    mod = net.module(net.residual(*net.params, name="s"))
+    assert placed(mod)["s"] == ("vta", "pattern vta.binary")
+    assert placed(mod, VTAConfig.preset("2x16"))["s"] == (
         "cpu",
-        "operands have shapes (1, 16, 4, 4) and (1, 16, 1, 1); equal shapes are taken; expand the "
-        "smaller one in the model (the CPU writes the copies then)",
+        "operands have shapes (2, 16, 4, 4) and (16, 1, 1); one image is not repeated on a machine "
+        "with BATCH 2; expand the smaller one in the model (the CPU writes the copies then)",
+    )
+
+
+def test_a_repeated_operand_has_no_constants_by_position() -> None:
+    net = IntegerNet(x=(1, 16, 4, 4), y=(1, 1, 4, 4))
+    x, y = (net.op("astype", each, "int32", name=f"s__{each.name}") for each in net.params)
+    zeros = relax.const(np.arange(16, dtype="int32").reshape(1, 1, 4, 4))
+    total = net.op("add", x, net.op("add", y, zeros, name="s__zero"), name="s__sum")
+    clamped = net.op("minimum", total, relax.const(np.int32(127)), name="s__min")
+    clamped = net.op("maximum", clamped, relax.const(np.int32(-128)), name="s__max")
+    assert placed(net.module(net.op("astype", clamped, "int8", name="s")))["s"] == (
+        "cpu",
+        "an operand is repeated from (1, 1, 4, 4) to (1, 16, 4, 4) behind constants per position; "
+        "behind single numbers and those per channel it is taken; write the constants behind the "
+        "operator",
     )
 
 
@@ -192,11 +216,18 @@ def test_every_operator_of_a_channel_shuffle_is_on_vta() -> None:
     turned = net.op("permute_dims", seen, [0, 2, 1, 3, 4], name="turned")
     mod = net.module(net.op("reshape", turned, (1, 32, 6, 5), name="shuffled"))
     assert placed(mod) == {
-        "a": ("vta", "pattern vta.conv2d"),
-        "seen": ("vta", "pattern vta.channel_shuffle; part of shuffled"),
-        "turned": ("vta", "pattern vta.channel_shuffle; part of shuffled"),
-        "shuffled": ("vta", "pattern vta.channel_shuffle"),
+        "a": ("vta", "pattern vta.conv2d_shuffled; part of shuffled"),
+        "seen": ("vta", "pattern vta.conv2d_shuffled; part of shuffled"),
+        "turned": ("vta", "pattern vta.conv2d_shuffled; part of shuffled"),
+        "shuffled": ("vta", "pattern vta.conv2d_shuffled"),
     }
+    with without(["folded_shuffles"]):
+        assert placed(mod) == {
+            "a": ("vta", "pattern vta.conv2d"),
+            "seen": ("vta", "pattern vta.channel_shuffle; part of shuffled"),
+            "turned": ("vta", "pattern vta.channel_shuffle; part of shuffled"),
+            "shuffled": ("vta", "pattern vta.channel_shuffle"),
+        }
 
 
 @pytest.mark.parametrize("value", [1, 2])

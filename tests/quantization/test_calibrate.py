@@ -12,10 +12,9 @@ from small_models import Graph
 from tvm import relax
 
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.quantization.calibration.samples import (
+from vta_byoc.quantization.calibration.samples import default_calibration, load_calibration
+from vta_byoc.quantization.calibration.statistics import (
     Statistics,
-    default_calibration,
-    load_calibration,
     tensor_ranges,
     tensor_statistics,
 )
@@ -95,6 +94,36 @@ def test_statistics_of_a_tensor():
     assert (x.amax, x.low, x.high, x.count, x.saturated) == (5, -5, 3, 6, 0)
     assert (x.interval, x.saturation, x.histogram) == ((-5, 3), 0, None)
     assert (relu.amax, relu.low, relu.high, relu.interval) == (3, 0, 3, (0, 3))
+
+
+@pytest.mark.parametrize("method", ["minmax", "kl"])
+def test_workers_count_the_same(method):
+    rng = np.random.default_rng(3)
+    samples = [rng.standard_normal((1, 3), "float32") * 4.0**i for i in range(18)]
+    samples = [sample.astype("float32") for sample in samples[::-1]]
+    alone = tensor_statistics(one_input(), samples, method=method).values()
+    steps = []
+    shared = tensor_statistics(
+        one_input(), samples, lambda *step: steps.append(step), method=method, workers=2
+    ).values()
+    assert steps[-1] == (18, 18)
+    for one, other in zip(alone, shared, strict=True):
+        assert (one.amax, one.low, one.high, one.count) == (
+            other.amax,
+            other.low,
+            other.high,
+            other.count,
+        )
+        if one.histogram is not None:
+            assert other.histogram is not None
+            assert one.histogram.width == other.histogram.width
+            np.testing.assert_array_equal(one.histogram.counts, other.histogram.counts)
+
+
+def test_a_dask_scheduler_that_is_not_there():
+    pytest.importorskip("distributed")
+    with pytest.raises(VTAError, match=r"no Dask scheduler at tcp://127\.0\.0\.1:9"):
+        tensor_statistics(one_input(), [X], scheduler="tcp://127.0.0.1:9")
 
 
 def test_thresholds_and_saturation():

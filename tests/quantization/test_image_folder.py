@@ -18,7 +18,7 @@ from vta_byoc.quantization.calibration.image_folder import (
     Preprocessing,
     load_image_folder,
 )
-from vta_byoc.quantization.calibration.samples import tensor_ranges
+from vta_byoc.quantization.calibration.statistics import tensor_ranges
 
 
 def model(*shape: int) -> tvm.IRModule:

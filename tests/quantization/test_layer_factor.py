@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vta_byoc.base.choices import APPROXIMATE, DIGITS
 from vta_byoc.base.int8_digits import MOST_OF_TWO, horner, split
-from vta_byoc.ir.quantization_record import APPROXIMATE, DIGITS
 from vta_byoc.quantization.ops.anchors import ANCHORS
 from vta_byoc.quantization.ops.layer_factor import (
     Scaled,

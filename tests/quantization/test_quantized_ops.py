@@ -73,9 +73,7 @@ def test_stated_scales_as_powers_of_two():
 
 def test_without_mul_the_cpu_multiplies_and_says_why():
     sim = MACHINES[0]
-    config = dataclasses.replace(
-        sim, capabilities=dataclasses.replace(sim.capabilities, mul=False)
-    )
+    config = dataclasses.replace(sim, capabilities=dataclasses.replace(sim.capabilities, mul=False))
     mod, inputs = graph("conv", 0)
     qmod = quantize(mod)
     run = run_module(qmod, config, inputs)

@@ -21,9 +21,7 @@ Example = tuple[object, dict[str, np.ndarray], np.ndarray]
 
 
 @pytest.fixture(scope="module", params=["built", "loaded"])
-def example(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Example:
+def example(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Example:
     """An executable of two inputs that cannot be swapped, its inputs, and its result."""
     net = IntegerNet(a=(1, 16, 4, 4), b=(1, 16, 4, 4))
     first = net.conv(net.params[0], 16, name="conv")

@@ -183,9 +183,7 @@ def random_pool_consumer(rng: np.random.Generator, shape: Sequence[int]) -> Fuse
     kind = str(rng.choice(["max", "max", "sum"]))
     scale = Step("mul", str(rng.choice([CHANNEL, MAP]))) if rng.random() < 0.3 else Step("mul", 21)
     epilogue = Epilogue(() if kind == "max" else (scale, Step("shr", 6), *clamp()))
-    work = PoolWorkload(
-        kind, batch, channels, height, width, kernel, kernel, epilogue=epilogue
-    )
+    work = PoolWorkload(kind, batch, channels, height, width, kernel, kernel, epilogue=epilogue)
     return FusedConsumer(work)
 
 

@@ -52,9 +52,7 @@ def given(work: Conv2dWorkload, seed: int = 0) -> dict[str, np.ndarray]:
     return {**named(operands), "weight": random_int8(rng, work.out_channels, 1, *work.kernel)}
 
 
-def check(
-    work: Conv2dWorkload, config: VTAConfig, seed: int = 0, llvm: bool = False
-) -> Program:
+def check(work: Conv2dWorkload, config: VTAConfig, seed: int = 0, llvm: bool = False) -> Program:
     """Bit-exact with numpy."""
     values = given(work, seed)
     x = random_int8(np.random.default_rng(seed + 1), *work.in_shapes[0])

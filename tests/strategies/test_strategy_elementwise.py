@@ -21,10 +21,12 @@ from alu_cases import (
     operand_values,
     random_elementwise,
     random_int8,
+    random_repeated,
     run_llvm,
     run_program,
 )
 
+from vta_byoc.cost.lower_bound import bound
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.program.program import Program
@@ -101,6 +103,33 @@ def test_random_workloads_without_mul_and_widening_loads() -> None:
         if any(step.is_tensor for step in negated):
             continue
         check(work, BARE, seed)
+
+
+@pytest.mark.parametrize("name", [*GEOMETRIES, "bare"])
+def test_random_operands_that_are_repeated(name: str) -> None:
+    config, axes = {**GEOMETRIES, "bare": BARE}[name], Counter[str]()
+    for seed in range(16):
+        work = random_repeated(np.random.default_rng([seed, len(name)]), config)
+        try:
+            check(work, config, seed, llvm=seed % 12 == 0)
+        except AssertionError as err:
+            if "overflows" not in str(err):
+                raise
+            continue
+        axes.update(work.repeated(operand) for operand in range(2))
+    assert axes.total() >= 24 and len(axes) >= 5, axes
+
+
+def test_a_gate_by_channel_costs_little_more_than_one_pass() -> None:
+    """It is widened once; each vector of the tensor is widened, multiplied, rounded and clamped."""
+    shapes = (1, 96, 28, 28), (1, 96, 1, 1)
+    sides, steps = (Prologue(0), Prologue(1)), (Step("add", 64), Step("shr", 7), *clamp())
+    work = ElementwiseWorkload(*shapes[0], sides, "mul", Epilogue(steps), shapes=shapes)
+    program = check(work, SIM)
+    each = 2 + SIM.timing.alu_tensor_cycles + len(steps) * SIM.timing.alu_imm_cycles
+    assert cycles_of(program) < 1.1 * each * vectors(work, SIM)
+    assert 0.9 < estimated(ELEMENTWISE, work, SIM) / cycles_of(program) < 1.1
+    assert bound(work, SIM) <= cycles_of(program)
 
 
 @pytest.mark.parametrize("kind", [CHANNEL, MAP, FULL])

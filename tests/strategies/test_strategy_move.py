@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -22,11 +23,13 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.strategies.base import LayerSchedule
 from vta_byoc.strategies.movement import regions as moves
+from vta_byoc.strategies.movement.gather import gathered_by
 from vta_byoc.strategies.movement.move import MOVE
 from vta_byoc.strategies.movement.regions import Axis
 from vta_byoc.workload.copy_region import Box, Source, merged
 from vta_byoc.workload.packing import packed_shape
-from vta_byoc.workload.workloads import MoveWorkload, Shape, from_json, to_json
+from vta_byoc.workload.texts import from_json, to_json
+from vta_byoc.workload.workloads import MoveWorkload, Shape
 
 
 def check(
@@ -213,3 +216,71 @@ def test_estimates(name: str) -> None:
         assert abs(estimate - cycles) <= max(0.25 * cycles, 300 * len(work.boxes)), work.out_shape
         ratios.append(estimate / cycles)
     assert 0.92 <= np.median(ratios) <= 1.08, ratios
+
+
+def indices_of(*shapes: tuple[int, ...]) -> list[np.ndarray]:
+    """The numbers of the elements of tensors one after the other."""
+    ends = np.cumsum([0, *(math.prod(shape) for shape in shapes)])
+    return [np.arange(a, b).reshape(s) for a, b, s in zip(ends, ends[1:], shapes, strict=False)]
+
+
+PIXELS = (0, 1, 4, 2, 5, 3)
+GATHERED: dict[str, tuple[tuple[tuple[int, ...], ...], Callable[..., np.ndarray], int]] = {
+    "pixel shuffle": (
+        ((2, 64, 3, 4),),
+        lambda x: x.reshape(2, 16, 2, 2, 3, 4).transpose(PIXELS).reshape(2, 16, 6, 8),
+        4,
+    ),
+    "space to depth": (
+        ((1, 32, 8, 6),),
+        lambda x: x.reshape(1, 32, 4, 2, 3, 2).transpose(0, 3, 5, 1, 2, 4).reshape(1, 128, 4, 3),
+        4,
+    ),
+    "plane as a row": (((2, 40, 5, 6),), lambda x: x.reshape(2, 40, 1, 30), 1),
+    "channels that are taken": (((2, 40, 5, 6),), lambda x: x[:, [3, 1, 17, 39, 0]], 1),
+    "rows and columns": (((1, 32, 8, 5),), lambda x: x.transpose(0, 1, 3, 2), 1),
+    "rolled columns": (((1, 40, 5, 6),), lambda x: np.roll(x, 2, 3), 2),
+    "backwards": (((2, 20, 5, 6),), lambda x: x[:, :, ::-1], 1),
+    "one below the other": (
+        ((2, 20, 5, 6), (2, 20, 3, 6)),
+        lambda x, y: np.concatenate([x, y], 2),
+        4,
+    ),
+    "channels last": (((1, 16, 4, 16),), lambda x: x.transpose(0, 3, 1, 2), 16),
+}
+
+
+@pytest.mark.parametrize("name", ["1x16", "2x16"])
+@pytest.mark.parametrize("case", GATHERED)
+def test_any_copy_of_elements(case: str, name: str) -> None:
+    shapes, function, most = GATHERED[case]
+    config, data = GEOMETRIES[name], tensors(*shapes)
+    work = gathered_by(shapes, function(*indices_of(*shapes)), config)
+    assert len(work.boxes) <= most
+    check(work, config, data, function(*data), llvm=case == "one below the other")
+
+
+def test_a_view_of_the_plane_copies_nothing() -> None:
+    shape = (1, 40, 5, 6)
+    work = gathered_by([shape], indices_of(shape)[0].reshape(1, 40, 1, 30), SIM)
+    assert MOVE.in_place_offsets(work, SIM) == [0]
+    turned = gathered_by([shape], indices_of(shape)[0].transpose(0, 1, 3, 2), SIM)
+    assert MOVE.in_place_offsets(turned, SIM) == []
+
+
+def test_what_is_not_gathered() -> None:
+    images = indices_of((4, 16, 2, 2))[0][::-1]
+    assert len(gathered_by([(4, 16, 2, 2)], images, SIM).boxes) == 1
+    text = (
+        r"a copy moves elements between images: 4 images become 4; on a machine with BATCH 2 "
+        r"images keep their lanes; move the batch axis in the model's input"
+    )
+    with pytest.raises(VTAError, match=text):
+        gathered_by([(4, 16, 2, 2)], images, GEOMETRIES["2x16"])
+    drawn = np.random.default_rng(0).permutation(math.prod((1, 16, 16, 16)))
+    text = (
+        r"a copy takes 256 boxes of vectors; at most 48 are taken; keep channels together in "
+        r"whole blocks"
+    )
+    with pytest.raises(VTAError, match=text):
+        gathered_by([(1, 16, 16, 16)], drawn.reshape(1, 16, 16, 16), SIM)

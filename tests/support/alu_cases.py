@@ -17,6 +17,7 @@ from vta_byoc.hw.sim.simulator import run
 from vta_byoc.hw.timing.engine import simulate
 from vta_byoc.strategies.base import LayerWork, Strategy
 from vta_byoc.workload.packing import pack_activation, packed_shape, unpack_activation
+from vta_byoc.workload.texts import from_json, to_json
 from vta_byoc.workload.workloads import (
     CHANNEL,
     FULL,
@@ -27,8 +28,6 @@ from vta_byoc.workload.workloads import (
     PoolWorkload,
     Prologue,
     Step,
-    from_json,
-    to_json,
 )
 
 SIM, PYNQ = VTAConfig.preset("sim"), VTAConfig.preset("pynq")
@@ -215,7 +214,12 @@ def clamp(low: int = -128, high: int = 127) -> tuple[Step, ...]:
     return Step("max", low), Step("min", high)
 
 
-def random_steps(rng: np.random.Generator, tensors: float = 0.3, mul: bool = True) -> list[Step]:
+def random_steps(
+    rng: np.random.Generator,
+    tensors: float = 0.3,
+    mul: bool = True,
+    kinds: Sequence[str] = (CHANNEL, MAP, FULL),
+) -> list[Step]:
     """Up to three steps that keep int8 operands far from overflow."""
     steps = []
     for op in rng.choice(["add", "mul", "shr", "shl", "max", "min"], int(rng.integers(0, 4))):
@@ -223,7 +227,7 @@ def random_steps(rng: np.random.Generator, tensors: float = 0.3, mul: bool = Tru
             continue
         operand: int | str
         if op != "shl" and rng.random() < tensors:
-            operand = str(rng.choice([CHANNEL, MAP, FULL]))
+            operand = str(rng.choice(list(kinds)))
         else:
             low, high = {"mul": (-40, 40), "shr": (0, 17), "shl": (0, 4)}.get(op, (-200, 200))
             operand = int(rng.integers(low, high))
@@ -248,6 +252,25 @@ def random_elementwise(
     shift = Step("shr", int(rng.integers(0, 12)))
     steps = (shift, *random_steps(rng, tensors, False)[:1], *clamp(int(rng.choice([-128, 0]))))
     return ElementwiseWorkload(batch, c, h, w, tuple(sides), op, Epilogue(steps))
+
+
+def random_repeated(rng: np.random.Generator, config: VTAConfig) -> ElementwiseWorkload:
+    """Two operands, of which one or both are repeated along some axes."""
+    sizes = ([1, 1, 2, 3], [3, 16, 40, 70], [1, 4, 13, 6], [4, 13, 1])
+    whole = [int(rng.choice(values)) for values in sizes]
+    one = rng.random((2, 4)) < 0.5
+    one[:, 0] &= config.batch == 1
+    one[int(rng.integers(2))] &= one[::-1].all(axis=0) | (rng.random() < 0.7)
+    one &= ~one.all(axis=0)
+    shapes = tuple(tuple(np.where(each, 1, whole).tolist()) for each in one)
+    mul = config.capabilities.mul
+    op = str(rng.choice(["add", "sub", "max", "min", *(["mul", "mul"] if mul else [])]))
+    sides = tuple(
+        Prologue(i, tuple(random_steps(rng, 0.2 * mul, mul, kinds=(CHANNEL,)))) for i in range(2)
+    )
+    shift = Step("shr", int(rng.integers(0, 12)))
+    epilogue = Epilogue((shift, *random_steps(rng, 0.3, False)[:1], *clamp()))
+    return ElementwiseWorkload(*whole, sides, op, epilogue, shapes=shapes)
 
 
 def random_pool(rng: np.random.Generator, kind: str) -> PoolWorkload:

@@ -232,6 +232,8 @@ OPS: dict[str, Callable[..., Any]] = {
     "split": lambda a, x: np.split(x, _sections(a.indices_or_sections), axis=int(a.axis)),
     "strided_slice": lambda a, x, *where: _slice(x, *where),
     "repeat": lambda a, x: np.repeat(x, int(a.repeats), axis=int(a.axis)),
+    "flip": lambda a, x: np.flip(x, int(a.axis)),
+    "take": lambda a, x, indices: np.take(x, indices, axis=int(a.axis)),
     "nn.pad": _pad,
     "expand_dims": lambda a, x: np.expand_dims(x, _axes(a)),
     # Float islands of the tests.

@@ -76,6 +76,15 @@ def claims() -> Iterator[tuple[str, str]]:
     yield from _prequantized()
     yield from _accuracy()
     yield from _zoo()
+    yield from _core()
+    yield "docs/how-to/bundles.md", (
+        "A ResNet-18 is a bundle of {bundle[resnet18_megabytes]:.1f} MB and takes the simulator in "
+        "C {bundle[resnet18_seconds]:.1f} s"
+    )
+    yield "docs/how-to/bundles.md", (
+        "MobileNetV2 {bundle[mobilenet_v2_megabytes]:.1f} MB and "
+        "{bundle[mobilenet_v2_seconds]:.1f} s. Of {bundle[mutated_bundles]:,.0f} bundles"
+    )
     yield "docs/verifier.md", (
         "Over {mutation[mutants]:,.0f} mutants of {mutation[programs]:,.0f} programs, "
         "{mutation[harmful_mutants]:,.0f} were harmful"
@@ -171,6 +180,25 @@ def _accuracy() -> Iterator[tuple[str, str]]:
                 f"{{{figure}_noisy_wrong_to_right]:.0f}}){points} | "
                 f"{{{figure}_scores_sqnr]:.1f}} dB |"
             )
+
+
+def _core() -> Iterator[tuple[str, str]]:
+    yield "docs/core.md", (
+        "Of {rtl[programs_different.baseline]:.0f} programs {rtl[programs_different]:.0f} differ."
+    )
+    for title, name in (
+        ("ResNet-18", "resnet18"),
+        ("MobileNetV2", "mobilenet_v2"),
+        ("encoder block of ViT-Tiny, with patches and head", "transformer_block"),
+    ):
+        cycles = f"{name}_cycles"
+        row = f"| {title} | {{rtl[{cycles}]:,.0f}} | {{rtl[{cycles}.baseline]:,.0f}} |"
+        yield "docs/core.md", row
+    yield "docs/core.md", (
+        "at most {rtl[timing_error_percent]:.2f} % off on networks, and "
+        "{rtl[timing_error_percent_layers]:.2f} % on single layers"
+    )
+    yield "docs/core.md", "its tools take {rtl[build_seconds]:.0f} s of CPU time"
 
 
 def _zoo() -> Iterator[tuple[str, str]]:

@@ -18,7 +18,6 @@ from dialect_numpy import value_of
 from tvm import relax
 from tvm.ir import TupleGetItem
 
-from vta_byoc.graph_pack import FOLD, PACK, UNPACK
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.sim import simulator
@@ -27,6 +26,7 @@ from vta_byoc.partition import Placement, placements
 from vta_byoc.partitioning.composite import composite_source, composites
 from vta_byoc.partitioning.entry import Plan
 from vta_byoc.partitioning.kept_match import match_of
+from vta_byoc.partitioning.packed_forms import FOLD, PACK, UNPACK
 from vta_byoc.partitioning.region import Region, region_functions
 from vta_byoc.passes.demands import Demands
 from vta_byoc.passes.lower_regions import compile_region

@@ -38,7 +38,7 @@ from vta_byoc.partition import Placement
 from vta_byoc.partitioning.placement import Taken
 from vta_byoc.passes.fuse_tiles import sharing_record
 from vta_byoc.pipeline import DRAM_ONLY, OFF, ON, compile_module
-from vta_byoc.quantization.calibration import samples as calibrate
+from vta_byoc.quantization.calibration import statistics as calibrate
 from vta_byoc.runtime.execute import profile, run_vm
 from vta_byoc.validation.bit_exact import same_packed
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from random_operators import MOST_ELEMENTS, Value
+from random_operators import MOST_ELEMENTS, Value, conv
 
 if TYPE_CHECKING:
     from random_graphs import Maker
@@ -75,7 +75,10 @@ def upsample(m: Maker, x: Value) -> Value:
 
 
 def shuffle(m: Maker, x: Value) -> Value:
-    """Channel shuffle: reshape, transpose, reshape."""
+    """Channel shuffle: reshape, transpose, reshape; mostly of what a convolution makes."""
+    if m.chance(60):
+        made = conv(m, x)
+        x = made if groups(made) else x
     count = m.pick(groups(x))
     n, c, *plane = x.shape
     seen = m.reshape(x, (n, count, c // count, *plane))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,6 +20,7 @@ from schedule_cases import SIM, digests
 from small_models import Net
 
 from vta_byoc import load_model, quantize
+from vta_byoc.base.rewrites import without
 from vta_byoc.cli import commands
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
@@ -25,7 +28,7 @@ from vta_byoc.importers.load import output_names
 from vta_byoc.pipeline import Compiled, compile_module, partition_for_vta
 from vta_byoc.runtime.execute import profile
 from vta_byoc.strategies.te.kernel import LOG
-from vta_byoc.tune import candidates, tunable_layers, tune_layer
+from vta_byoc.tune import candidates, tunable_layers, tune, tune_layer
 from vta_byoc.tuning.log import Entry, machine_of, read_log, update_log
 from vta_byoc.tuning.schedule import layer_steps, schedules_of
 from vta_byoc.tuning.schedules import Schedules
@@ -93,12 +96,31 @@ def test_a_log_of_every_strategy_changes_the_program_and_no_bit(
     assert changed.sharing[0].scope == default.sharing[0].scope
 
 
-def test_tuned_layers_are_no_slower_and_the_same_every_time(qmod: tvm.IRModule) -> None:
+def renewed(value: list[Any]) -> list[Any]:
+    """A list after a journey between processes."""
+    found: list[Any] = pickle.loads(pickle.dumps(value))
+    return found
+
+
+def test_tuned_layers_are_no_slower_and_the_same_every_time(
+    qmod: tvm.IRModule, monkeypatch: pytest.MonkeyPatch
+) -> None:
     layers, _ = tunable_layers(partition_for_vta(qmod, SIM), SIM)
     layer = next(layer for layer in layers if layer.schedule.strategy == "pool")
     found = [tune_layer(layer, SIM, 3) for _ in range(2)]
     assert found[0] == found[1]
     assert found[0].cycles <= found[0].default_cycles and 1 <= found[0].timed <= 4
+    layers = [layer, dataclasses.replace(layer, names=("twin",))]
+    with without(["skip_padding"]):
+        here = list(tune(layers, SIM, 1))
+        # What a worker gets and sends back has been pickled; workers have no switches of their own.
+        jobs: list[Any] = []
+        monkeypatch.setattr(
+            "vta_byoc.tune.run_in_order",
+            lambda work, given, *_where: jobs.append(work) or map(work, renewed(given)),
+        )
+        there = list(tune(layers, SIM, 1, workers=2))
+    assert here == renewed(there) and len(jobs) == 1
     again = tune_layer(layer, SIM, 0, known=found[0].schedule)
     assert again.cycles == found[0].cycles
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import pickle
 import sys
 from pathlib import Path
 from typing import Any
@@ -165,9 +166,7 @@ class TestModels:
     def test_unknown_device(self, modules: tuple[tvm.IRModule, tvm.IRModule]) -> None:
         with pytest.raises(VTAError) as raised:
             runner(modules[1], None, "board")
-        assert str(raised.value) == (
-            'device "board"; accuracy is measured on sim or reference; choose one'
-        )
+        assert str(raised.value).startswith("unknown device 'board'; known: sim, ")
 
     def test_without_onnxruntime(self, monkeypatch: pytest.MonkeyPatch, model: Path) -> None:
         monkeypatch.setitem(sys.modules, "onnxruntime", None)
@@ -276,6 +275,57 @@ class TestCommand:
             "number the labels as the model's outputs",
         ]
 
+    def test_devices_share_the_samples(self, model: Path, data: Path) -> None:
+        alone, shared = (
+            json.loads(cli("eval", model, "--data", data, "--json", *more).stdout)
+            for more in ((), ("--devices", "2"))
+        )
+        for found in (alone, shared):
+            del found["seconds"]
+            for side in ("quantized", "against"):
+                assert found[side].pop("samples_per_second") > 0
+        assert alone == shared
+
+    def test_workers_share_the_samples(
+        self, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        jobs: list[int] = []
+        monkeypatch.setattr("vta_byoc.validation.sharded_accuracy.LEAST_SAMPLES", 6)
+        monkeypatch.setattr(
+            "vta_byoc.validation.sharded_accuracy.run_in_order",
+            lambda work, given, *_where: (
+                jobs.append(len(given)) or map(work, pickle.loads(pickle.dumps(given)))
+            ),
+        )
+        for more in ((), ("--against", "onnxruntime", "--limit", "27")):
+            alone, shared = (
+                json.loads(cli("eval", model, "--data", data, "--json", *more, *where).stdout)
+                for where in ((), ("--workers", "2"))
+            )
+            for found in (alone, shared):
+                del found["seconds"]
+                for side in ("quantized", "against"):
+                    assert found[side].pop("samples_per_second") > 0
+            assert alone == shared
+        assert jobs == [4, 4]
+        assert refused("eval", model, "--data", data, "--workers", "2", "--devices", "2") == (
+            "--devices 2 with --scheduler or --workers; devices share the samples of this process, "
+            "and workers have a device each; leave one of the options out"
+        )
+
+    def test_devices_that_cannot_be(self, model: Path, data: Path) -> None:
+        assert refused("eval", model, "--data", data, "--device", "null") == (
+            'accuracy on device "null"; it computes nothing; choose "sim"'
+        )
+        several = ("--device", "reference", "--devices", "2")
+        assert refused("eval", model, "--data", data, *several) == (
+            'several devices of "reference"; it is the host itself, once; choose "sim", or leave '
+            "the number of devices out"
+        )
+        assert refused(
+            "eval", model, "--data", data, "--device", "rpc://h:1", "--devices", "2"
+        ) == ("2 devices of rpc://h:1; it has 1; start further servers, or ask for fewer")
+
     def test_options(self, model: Path) -> None:
         assert refused("eval", model) == ("Missing option '--data'; see vta-byoc eval --help")
         assert refused("eval", model, "--data", "x.npz", "--limit", "0") == (
@@ -307,5 +357,7 @@ def test_docs_know_its_own_options() -> None:
         {p.opts[0] for p in app.commands[name].params if isinstance(p, click.Option)}
         for name in ("eval", "place")
     )
-    assert own - shared == {"--data", "--against", "--device", "--limit"}
+    assert own - shared == {
+        "--data", "--against", "--device", "--devices", "--scheduler", "--workers", "--limit",
+    }  # fmt: skip
     assert [option for option in sorted(own - shared) if f"`{option}" not in text] == []

@@ -27,6 +27,7 @@ from vta_byoc.workload.memory import (
     in_dram,
 )
 from vta_byoc.workload.packing import blocks, pack_activation
+from vta_byoc.workload.texts import from_json, to_json
 from vta_byoc.workload.workloads import (
     CHANNEL,
     FULL,
@@ -41,8 +42,6 @@ from vta_byoc.workload.workloads import (
     Prologue,
     Step,
     Workload,
-    from_json,
-    to_json,
 )
 
 CONFIG = VTAConfig()
@@ -63,6 +62,9 @@ WORKLOADS: list[Workload] = [
     PoolWorkload("sum", 1, 2, 7, 8, (2, 3), (2, 1), (0, 1, 1, 0), (1, 2), 0, EPILOGUE, 9),
     ConcatWorkload(1, (16, 32, 3), 4, 5, EPILOGUE),
     MoveWorkload(((1, 16, 2, 3), (1, 16, 1, 1)), (1, 16, 2, 3), (BOX,)),
+    ElementwiseWorkload(
+        1, 2, 3, 4, (Prologue(0), Prologue(1)), "mul", shapes=((1, 2, 3, 4), (1, 2, 1, 1))
+    ),
 ]
 
 
@@ -142,7 +144,7 @@ def test_what_is_not_said() -> None:
         Conv2dWorkload: conv,
         ConvTransposeWorkload: {**conv, "output_padding": (0, 0)},
         PoolWorkload: {**pool, "low": -128, "factor": 1},
-        ElementwiseWorkload: {"op": None, "epilogue": Epilogue(), "ranges": ()},
+        ElementwiseWorkload: {"op": None, "epilogue": Epilogue(), "ranges": (), "shapes": ()},
         ConcatWorkload: {"epilogue": Epilogue()},
         MoveWorkload: {},
         Epilogue: {"steps": (), "dtype": "int8"},

@@ -23,6 +23,8 @@ REWRITES: dict[str, str] = {
     "operand that never fall where it rises, which then have fewer vectors to work on.",
     "short_chains": "A function of one int8 value is computed by the fewest steps that give all "
     "256 results.",
+    "folded_shuffles": "A channel shuffle behind a convolution is the order of its filters, where "
+    "that costs less than groups and a copy.",
     "implied_clamps": "Clamps at a producer's end are left out where the bounds of a sum that is "
     "fused into it imply them.",
 }

@@ -19,8 +19,11 @@ from vta_byoc import _interrupt
 from vta_byoc.cli import (
     commands,
     compare,
+    device_server,
     diff,
     eval,
+    explore,
+    inspect,
     library,
     listings,
     passes,
@@ -29,6 +32,7 @@ from vta_byoc.cli import (
     plugins,
     program_files,
     quantization_report,
+    rtl,
     run,
     scopes,
     tune,
@@ -140,6 +144,8 @@ Examples:
   vta-byoc run resnet18.onnx --check          import, quantize, compile, simulate, compare
   vta-byoc run resnet18.onnx --config pynq --input image.npy --json
   vta-byoc compile resnet18.onnx -o resnet18.so
+  vta-byoc compile resnet18.onnx -o bundle --format bundle
+  vta-byoc inspect resnet18.so
   vta-byoc place resnet18.onnx --fail-under 99
   vta-byoc scopes resnet18.onnx
   vta-byoc tune resnet18.onnx -o resnet18.jsonl
@@ -187,10 +193,12 @@ def app(ctx: click.Context) -> None:
 _COMMANDS: tuple[click.Command, ...] = (
     run.run,
     library.compile_library,
+    inspect.inspect,
     listings.disasm,
     place.place,
     scopes.scopes,
     tune.tune,
+    explore.explore,
     eval.evaluate,
     quantization_report.quantize_report,
     compare.compare,
@@ -202,6 +210,8 @@ _COMMANDS: tuple[click.Command, ...] = (
     program_files.programs,
     program_files.verify,
     diff.diff,
+    device_server.device_server,
+    rtl.rtl,
 )
 for _command in _COMMANDS:
     assert isinstance(_command, click.Command)

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
-from vta_byoc.cli import commands
+from vta_byoc.cli import commands, files
 from vta_byoc.cli.consoles import say
 from vta_byoc.cli.program_files import is_program_file
 from vta_byoc.cli.run_program import noise
@@ -17,9 +18,12 @@ from vta_byoc.hw.errors import VTAError
 
 if TYPE_CHECKING:
     from vta_byoc.hw.program.program import Program
+    from vta_byoc.hw.trace.implementations import Implementation
     from vta_byoc.validation.divergence import Divergence
 
 REFERENCE = "reference"
+CORE = "rtl"
+"""The implementation that writes waveforms."""
 
 
 @click.command(short_help="Find the first instruction and layer where two runs differ.")
@@ -33,6 +37,17 @@ REFERENCE = "reference"
     metavar="NAME",
     help="What it is held against: an implementation, or `reference`, the integer model. "
     "Default: reference; for program files, numpy, or for two of them the same as --left.",
+)
+@click.option(
+    "--device",
+    metavar="NAME",
+    help="A device to hold against the functional simulator, instruction by instruction: `rtl`, "
+    "the core. The same as --left NAME --right sim.",
+)
+@click.option(
+    "--wave",
+    metavar="LAYER[=FILE.vcd]",
+    help="With `rtl`: write waveforms of the cycles of a layer. Default: LAYER.vcd.",
 )
 @click.option(
     "--program",
@@ -62,6 +77,8 @@ def diff(
     other: str | None,
     left: str,
     right: str | None,
+    device: str | None,
+    wave: str | None,
     replaced: tuple[str, ...],
     config: str,
     inputs: tuple[str, ...],
@@ -82,15 +99,14 @@ def diff(
       vta-byoc diff resnet18.onnx --left sim --right numpy    two implementations
       vta-byoc diff resnet18.onnx --program region0=mine.vta  a program of yours, the reference
       vta-byoc diff one.vta two.vta                           two variants of a program
+      vta-byoc diff one.vta --device rtl --wave conv1         the core in lockstep, and waveforms
     """
-    from vta_byoc.hw.trace.implementations import implementation
-
-    implementation(left)
-    if right not in (None, REFERENCE):
-        implementation(right)
+    left, right = _sides(ctx, left, right, device)
+    if wave is not None and left != CORE:
+        raise VTAError(f"--wave with --left {left}; waveforms are of the core; add --device rtl")
     if is_program_file(model):
         _only_for_models(replaced, inputs)
-        found = _diff_files(model, other, left, right, seed)
+        found = _diff_files(model, other, left, right, seed, wave)
     elif other is not None:
         raise VTAError(
             f'"{model}" is no program file; only two program files can be compared with each '
@@ -98,11 +114,63 @@ def diff(
         )
     else:
         found = _diff_model(
-            model, left, right or REFERENCE, replaced, config, inputs, seed, shapes, calibration
+            model,
+            (left, right or REFERENCE, wave),
+            replaced,
+            config,
+            inputs,
+            seed,
+            shapes,
+            calibration,
         )
     _print(found, as_json)
     if found is not None:
         ctx.exit(commands.CHECK_FAILED)
+
+
+def _sides(
+    ctx: click.Context, left: str, right: str | None, device: str | None
+) -> tuple[str, str | None]:
+    """The implementations to compare.
+
+    Raises:
+        VTAError: one is unknown, or --device and --left or --right are given.
+    """
+    from vta_byoc.hw.trace.implementations import implementation
+
+    if device is not None:
+        for name in ("left", "right"):
+            if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+                raise VTAError(
+                    f"--device {device} with --{name}; it names both sides; leave one of them out"
+                )
+        left, right = device, "sim"
+    implementation(left)
+    if right not in (None, REFERENCE):
+        implementation(right)
+    return left, right
+
+
+def _chosen(left: str, wave: str | None, programs: Mapping[str, Program]) -> Implementation:
+    """The left implementation, which writes waveforms of a layer where that is asked for.
+
+    Raises:
+        VTAError: no program has the layer, or the file cannot be written.
+    """
+    from vta_byoc.hw.trace.implementations import CoreLog, implementation
+
+    if wave is None:
+        return implementation(left)
+    layer, _, file = wave.partition("=")
+    known = [each.name for program in programs.values() for each in program.layers]
+    if layer not in known:
+        raise VTAError(
+            f'--wave "{layer}" is no layer of the program; layers are '
+            f"{', '.join(known) or 'none'}; choose one"
+        )
+    path = Path(file or f"{layer}.vcd")
+    files.check_writable(path, ".vcd")
+    return CoreLog((layer, str(path)))
 
 
 def _print(found: Divergence | None, as_json: bool) -> None:
@@ -123,7 +191,7 @@ def _only_for_models(replaced: Sequence[str], inputs: Sequence[str]) -> None:
 
 
 def _diff_files(
-    path: str, other: str | None, left: str, right: str | None, seed: int
+    path: str, other: str | None, left: str, right: str | None, seed: int, wave: str | None
 ) -> Divergence | None:
     from vta_byoc.hw.program.file import load
     from vta_byoc.hw.trace.implementations import implementation
@@ -140,7 +208,7 @@ def _diff_files(
     return compare_runs(
         program,
         noise(program, seed),
-        implementation(left),
+        _chosen(left, wave, {path: program}),
         implementation(second),
         variant=variant,
     )
@@ -149,8 +217,7 @@ def _diff_files(
 # ---------------------------------------------------------------- models
 def _diff_model(
     model: str,
-    left: str,
-    right: str,
+    sides: tuple[str, str, str | None],
     replaced: Sequence[str],
     config: str,
     inputs: tuple[str, ...],
@@ -162,6 +229,7 @@ def _diff_model(
     from vta_byoc.cli.machines import read_config
     from vta_byoc.cli.progress import Steps
 
+    left, right, wave = sides
     machine, steps = read_config(config), Steps()
     given, wanted, programs = read_arrays(inputs), parse_shapes(shapes), _programs(replaced)
     mod = commands.import_model(model, wanted, steps)
@@ -173,7 +241,7 @@ def _diff_model(
         from vta_byoc.hw.trace.implementations import implementation
         from vta_byoc.validation.divergence import compare_models, compare_with_reference
 
-        one = implementation(left)
+        one = _chosen(left, wave, compiled.programs)
         if right == REFERENCE:
             return compare_with_reference(qmod, compiled, arrays, one, programs)
         return compare_models(compiled, arrays, one, implementation(right), programs)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from vta_byoc.cli import commands
 from vta_byoc.cli.consoles import say
+from vta_byoc.cli.jobs import job_options
+from vta_byoc.cli.names import DeviceName
+from vta_byoc.hw.errors import VTAError
 
 if TYPE_CHECKING:
     from vta_byoc.validation.accuracy import Evaluation
 
 FLOAT, ONNXRUNTIME = "float", "onnxruntime"
+MOST_DEVICES = 256
 
 
 @click.command("eval", short_help="Accuracy on a labelled dataset, beside the float model's.")
@@ -38,12 +44,19 @@ FLOAT, ONNXRUNTIME = "float", "onnxruntime"
 @commands.calibration_option
 @click.option(
     "--device",
-    type=click.Choice(["sim", "reference"]),
+    type=DeviceName("reference", pools=True),
     default="sim",
     show_default=True,
-    help="sim: compile for VTA and simulate; reference: the integer dialect on the host, the same "
-    "bits without a machine.",
+    help="As of vta-byoc run; reference: the integer dialect on the host, the same bits without a "
+    "machine; pool:ADDRESS,ADDRESS: servers that share the samples, as all of a tracker's do.",
 )
+@click.option(
+    "--devices",
+    type=click.IntRange(1, MOST_DEVICES),
+    metavar="N",
+    help="Share the samples between N servers of --device, started here; or N of a pool's.",
+)
+@job_options("this one alone")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N samples.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
 @commands.debug_option
@@ -55,6 +68,9 @@ def evaluate(
     shapes: tuple[str, ...],
     calibration: str | None,
     device: str,
+    devices: int | None,
+    scheduler: str | None,
+    workers: int | None,
     limit: int | None,
     as_json: bool,
 ) -> None:
@@ -67,6 +83,9 @@ def evaluate(
       vta-byoc eval resnet8.onnx --data held-out.npz --calibration samples.npz
       vta-byoc eval resnet8.onnx --data held-out.npz --against onnxruntime --limit 100
       vta-byoc eval resnet8.onnx --data held-out.npz --device reference --json
+      vta-byoc eval resnet8.onnx --data held-out.npz --devices 4
+      vta-byoc eval resnet8.onnx --data held-out.npz --scheduler tcp://10.0.0.1:8786
+      vta-byoc eval resnet8.onnx --data held-out.npz --device tracker://127.0.0.1:9190/pynq
     """
     from vta_byoc.cli.inputs import parse_shapes
     from vta_byoc.cli.machines import read_config
@@ -76,16 +95,24 @@ def evaluate(
     mod = commands.import_model(model, wanted, steps)
     from vta_byoc.validation import accuracy
     from vta_byoc.validation.labelled_dataset import LabelledData
+    from vta_byoc.validation.sharded_accuracy import in_workers
 
+    in_parts = _in_parts(devices, scheduler, workers)
+    accuracy.check_device(device, pooled=devices is not None)
     samples = LabelledData(data, accuracy.signature(mod), limit)
-    other = accuracy.onnxruntime_runner(model) if against == ONNXRUNTIME else None
+    beside = Path(model) if against == ONNXRUNTIME else mod
+    other = None if beside is mod else accuracy.onnxruntime_runner(model)
     qmod = commands.quantize(mod, calibration, steps, machine)
     with steps.step("compile", f"compiling for device {device}"):
-        quantized = accuracy.runner(qmod, machine, device)
-        other = other or accuracy.host_runner(mod)
-    text = f"running {len(samples)} samples on device {device} and in {against}"
+        if in_parts:
+            run = in_workers(qmod, beside, machine, device, scheduler, workers)
+        else:
+            other = other or accuracy.host_runner(mod)
+            run = functools.partial(accuracy.prepared(qmod, machine, device, devices), other)
+    where = device if devices is None else f"{device}, {devices} of it,"
+    text = f"running {len(samples)} samples on device {where} and in {against}"
     with steps.counted("evaluate", text, len(samples)) as show:
-        result = accuracy.measure(quantized, other, samples, lambda done, _total: show(done))
+        result = run(samples, lambda done, _total: show(done))
     about = {"model": model, "config": config, "device": device, "data": data}
     if as_json:
         compared = {"compared_with": against, "calibration": calibration}
@@ -93,6 +120,21 @@ def evaluate(
         say(json.dumps(report, indent=2))
     else:
         print_evaluation(result, about, against)
+
+
+def _in_parts(devices: int | None, scheduler: str | None, workers: int | None) -> bool:
+    """Whether workers share the samples.
+
+    Raises:
+        VTAError: devices are to share them too.
+    """
+    in_parts = scheduler is not None or workers is not None
+    if in_parts and devices is not None:
+        raise VTAError(
+            f"--devices {devices} with --scheduler or --workers; devices share the samples of this "
+            "process, and workers have a device each; leave one of the options out"
+        )
+    return in_parts
 
 
 def print_evaluation(result: Evaluation, about: Mapping[str, str], against: str) -> None:

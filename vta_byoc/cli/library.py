@@ -1,4 +1,4 @@
-"""`vta-byoc compile`: a model as a shared library that TVM's runtime loads."""
+"""`vta-byoc compile`: a model as a library for TVM's runtime, or as a bundle for the C runtime."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from vta_byoc.cli import commands
 from vta_byoc.hw.errors import VTAError
@@ -17,12 +18,28 @@ if TYPE_CHECKING:
     from vta_byoc.pipeline import Compiled
 
 X86 = platform.machine().lower() in ("x86_64", "amd64")
+LIBRARY, BUNDLE = FORMATS = ("library", "bundle")
 TARGETS = ("x86-64-v3", "native") if X86 else ("generic", "native")
 
 
-@click.command("compile", short_help="Export a model as a library that TVM's runtime loads.")
+@click.command("compile", short_help="Export a model as a library or a bundle.")
 @click.argument("model")
-@click.option("-o", "--output", required=True, metavar="FILE.so", help="The library to write.")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    metavar="FILE.so|FOLDER",
+    help="The library to write; the folder of a bundle.",
+)
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(FORMATS),
+    default=LIBRARY,
+    show_default=True,
+    help="library: for TVM's runtime, with the simulator in it; bundle: a folder for the C "
+    "runtime, without TVM.",
+)
 @commands.config_option
 @commands.build_option
 @commands.shape_option
@@ -38,6 +55,7 @@ TARGETS = ("x86-64-v3", "native") if X86 else ("generic", "native")
 def compile_library(
     model: str,
     output: str,
+    kind: str,
     config: str,
     shapes: tuple[str, ...],
     calibration: str | None,
@@ -45,13 +63,18 @@ def compile_library(
 ) -> None:
     """Quantize and compile MODEL (.onnx, float32) to a shared library with the simulator in it.
 
-    It runs where TVM's runtime is: tvm.runtime.load_module, relax.VirtualMachine.
+    It runs where TVM's runtime is: tvm.runtime.load_module, relax.VirtualMachine. With --format
+    bundle the result is a folder that the runtime in C99 runs on a board or any PC, without TVM.
 
     \b
     Examples:
       vta-byoc compile resnet18.onnx -o resnet18.so
       vta-byoc compile resnet18.onnx -o resnet18.so --config pynq --calibration images.npz
+      vta-byoc compile resnet18.onnx -o resnet18-bundle --format bundle --config pynq
     """
+    if kind == BUNDLE:
+        _write_bundle(model, Path(output), config, shapes, calibration)
+        return
     from vta_byoc.cli import files
     from vta_byoc.cli.inputs import parse_shapes
     from vta_byoc.cli.machines import read_config
@@ -70,6 +93,27 @@ def compile_library(
     console = stdout_console()
     print_compiled(compiled, steps.seconds, console)
     console.print(f"{path} written: {path.stat().st_size / 1e6:,.1f} MB", markup=False)
+
+
+def _write_bundle(
+    model: str, folder: Path, config: str, shapes: tuple[str, ...], calibration: str | None
+) -> None:
+    from vta_byoc.bundle.write import check_folder, write_bundle
+    from vta_byoc.cli import stages
+    from vta_byoc.cli.progress import stdout_console
+
+    if click.get_current_context().get_parameter_source("target") is ParameterSource.COMMANDLINE:
+        raise VTAError(
+            "--target with --format bundle; a bundle holds no code for a processor; leave --target "
+            "out, or compile a library"
+        )
+    check_folder(folder)
+    qmod, machine, steps = commands.quantize_dry(model, config, shapes, calibration)
+    with steps.step("compile", f"compiling for VTA {machine.name}"):
+        write_bundle(qmod, folder, options=stages.chosen(machine))
+    files = sorted(folder.iterdir())
+    size = sum(file.stat().st_size for file in files) / 1e6
+    stdout_console().print(f"{folder} written: {len(files)} files, {size:,.1f} MB", markup=False)
 
 
 def _host_target(name: str) -> tvm.target.Target:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar, cast
 import click
 
 from vta_byoc.base.boundary import boundary
+from vta_byoc.base.choices import METHODS, PERCENTILE, RESCALES, SCALES
 from vta_byoc.cli.calibration import calibration_option, read_calibration
+from vta_byoc.cli.jobs import MOST_WORKERS
 from vta_byoc.cli.names import RegisteredName
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.registry import REGISTRIES
@@ -26,11 +28,6 @@ CHOSEN = "vta_byoc.quantization"
 QuantizationOptions."""
 NOISE_SEED = 1
 """Seed of the default calibration; not that of the default input, which it would contain."""
-SCALES = ("pow2", "mul")
-RESCALES = ("multiply", "digits", "shifts", "approximate")
-METHODS = ("minmax", "percentile", "mse", "kl")
-"""Those of the compiler; they are listed without NumPy."""
-PERCENTILE = "percentile"
 Command = TypeVar("Command", bound=Callable[..., object])
 
 
@@ -51,6 +48,9 @@ class QuantizeArguments(TypedDict, total=False):
     bias_correction: bool
     keep_float: tuple[str, ...]
     rescale: str
+    function_tolerance: int
+    calibration_workers: int
+    calibration_scheduler: str
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,9 @@ class QuantizationOptions:
     bias_correction: bool = False
     keep_float: tuple[str, ...] = ()
     rescale: str | None = None
+    function_tolerance: int | None = None
+    calibration_workers: int | None = None
+    calibration_scheduler: str | None = None
 
     def arguments(self) -> QuantizeArguments:
         """Keyword arguments: those that are not the default.
@@ -194,6 +197,24 @@ _OPTIONS: tuple[_Decorator, ...] = (
         "digits (in weights of two int8 digits), shifts (as sums of shifts), approximate (in "
         "weights of one digit). Default: multiply, and the cheaper of digits and shifts on a "
         "machine without MUL.",
+    ),
+    _option(
+        "--function-tolerance",
+        type=click.IntRange(0),
+        metavar="STEPS",
+        help="The largest error of a function of one tensor (sigmoid, SiLU, GELU) as a program of "
+        "the ALU, in steps of its result; 0: exact. Default: 1.",
+    ),
+    _option(
+        "--calibration-workers",
+        type=click.IntRange(1, MOST_WORKERS),
+        metavar="N",
+        help="Processes of this computer that run the calibration's samples. Default: this one.",
+    ),
+    _option(
+        "--calibration-scheduler",
+        metavar="ADDRESS",
+        help="A Dask scheduler whose workers run the calibration's samples (extra dask).",
     ),
     _option("--per-channel", is_flag=True, help="A weight scale for each output channel."),
     _option(

@@ -11,9 +11,10 @@ import click
 
 from vta_byoc.cli import commands
 from vta_byoc.cli.consoles import say
-from vta_byoc.cli.names import RegisteredName
+from vta_byoc.cli.names import DeviceName
+from vta_byoc.cli.run_library import is_compiled, run_library
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.hw.sim.devices import DRIVERS
+from vta_byoc.hw.sim.devices import DRIVERS, driver
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,10 +44,11 @@ if TYPE_CHECKING:
 @commands.calibration_option
 @click.option(
     "--device",
-    type=RegisteredName(lambda: DRIVERS),
+    type=DeviceName(),
     default="sim",
     show_default=True,
-    help="; ".join(f"{name}: {device.about}" for name, device in DRIVERS.items()) + ".",
+    help="; ".join(f"{name}: {device.about}" for name, device in DRIVERS.items())
+    + "; board:FILE.json: a board; rpc://HOST:PORT[/KEY], tracker://HOST:PORT/KEY: a server.",
 )
 @click.option(
     "--check",
@@ -78,7 +80,9 @@ def run(
     output: str | None,
     seed: int,
 ) -> None:
-    """Import, quantize, compile and run MODEL (.onnx, float32); or run a program file (.vta).
+    """Import, quantize, compile and run MODEL (.onnx, float32), or run what is compiled already.
+
+    That is a program file (.vta) or a library of `vta-byoc compile` (.so).
 
     The report says what ran where, why, and what it cost.
 
@@ -88,6 +92,7 @@ def run(
       vta-byoc run resnet18.onnx --config pynq --input image.npy --output logits.npz
       vta-byoc run two_inputs.onnx --input a=a.npy --input b=b.npy --json > report.json
       vta-byoc run region0.vta --check
+      vta-byoc run resnet18.so --input image.npy
     """
     from vta_byoc.cli import files
     from vta_byoc.cli.inputs import parse_shapes, read_arrays
@@ -97,7 +102,10 @@ def run(
     from vta_byoc.cli.run_program import run_program
     from vta_byoc.reports.run.run import RunReport
 
-    if check and not DRIVERS[device].computes:
+    if is_compiled(model):
+        run_library(model, inputs, as_json, output, seed)
+        return
+    if check and not driver(device).computes:
         raise VTAError(f'--check with --device {device}; it computes nothing; use "--device sim"')
     if holds_program(model):
         refuse_model_options()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,9 +12,12 @@ from vta_byoc.base.json_types import JsonObject
 from vta_byoc.base.rewrites import without
 from vta_byoc.cli import commands, scope_mode
 from vta_byoc.cli.consoles import say
+from vta_byoc.cli.jobs import job_options
 from vta_byoc.tuning.objective import OBJECTIVES, Objective
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import tvm
     from rich.console import Console
 
@@ -67,6 +70,7 @@ TITLES = (
     metavar="PERCENT",
     help="Of schedules at most that much worse than the best, take that of fewest DRAM bytes.",
 )
+@job_options("this one alone")
 @commands.config_option
 @scope_mode.placement_options
 @commands.shape_option
@@ -80,6 +84,8 @@ def tune(
     objective: str,
     bytes_weight: float,
     tolerance: float,
+    scheduler: str | None,
+    workers: int | None,
     config: str,
     shapes: tuple[str, ...],
     calibration: str | None,
@@ -96,6 +102,7 @@ def tune(
       vta-byoc tune resnet18.onnx -o resnet18.jsonl --config pynq
       vta-byoc tune resnet18.onnx -o resnet18.jsonl --candidates 32 --json > tuning.json
       vta-byoc tune resnet18.onnx -o resnet18.jsonl --objective both --bytes-weight 0.3
+      vta-byoc tune resnet18.onnx -o resnet18.jsonl --scheduler tcp://10.0.0.1:8786
       vta-byoc run resnet18.onnx --config pynq --schedules resnet18.jsonl --check
     """
     from vta_byoc.cli import files
@@ -107,7 +114,8 @@ def tune(
     qmod, machine, steps = commands.quantize_dry(model, config, shapes, calibration, path)
     log.check(machine)
     aim = Objective(objective, bytes_weight, tolerance / 100)
-    found, left = _tuned(qmod, machine, candidates, log, path, steps, aim)
+    where = {"scheduler": scheduler, "workers": workers}
+    found, left = _tuned(qmod, machine, candidates, log, path, steps, aim, where)
     if as_json:
         say(json.dumps(_to_json(found, left, model, config, output), indent=2))
         return
@@ -125,6 +133,7 @@ def _tuned(
     path: Path,
     steps: Steps,
     aim: Objective,
+    where: Mapping[str, Any],
 ) -> tuple[list[Tuned], list[str]]:
     """What became of each layer, and the layers left out; the log is written layer by layer."""
     from vta_byoc.options import BuildOptions
@@ -142,7 +151,10 @@ def _tuned(
     text = f"timing {count} candidates for each of {len(layers)} layers"
     off = without(options.without_rewrites)
     with off, steps.counted("tune", text, len(layers)) as progress:
-        for tuned in tune(layers, machine, count, known, progress, aim):
+        results = tune(
+            layers, machine, count, known, lambda done, _all: progress(done), aim, **where
+        )
+        for tuned in results:
             update_log(path, [tuned.entry(machine)])
             found.append(tuned)
     if not found:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tvm import tirx
 from tvm.ir import Expr, TensorLoad
-from tvm_ffi import structural_walk
+from tvm_ffi import structural_equal, structural_walk
 
 from vta_byoc.codegen.linear import CodegenError, Linear, VarTable
 from vta_byoc.hw.config import VTAConfig
@@ -138,6 +138,10 @@ class AluExpression:
 
     def _binary(self, value: Expr, row: Operation, home: Access | None) -> Access:
         op, left, right = row.op, value.a, value.b
+        if loads_of(left) and structural_equal(left, right):
+            acc = self.evaluate(left, home)
+            self.steps.append(AluStep(op, acc, src=acc))
+            return acc
         # constants to the right; what is computed at home need not change an operand
         computed = home is not None and isinstance(left, TensorLoad)
         if row.commutes and (not loads_of(left) or (computed and _deep(right))):

@@ -22,7 +22,7 @@ def alu_cost(steps: Sequence[Step], config: VTAConfig) -> tuple[float, int]:
     """(cycles a vector, instructions a tile) of ``steps``."""
     cycles, count = 0, 0
     for step in steps:
-        if step.is_tensor or step.is_kept:
+        if isinstance(step.operand, str):
             cycles, count = cycles + config.timing.alu_tensor_cycles, count + 1
             continue
         number = _shifts(step, config) if is_shift(step.op) else 1

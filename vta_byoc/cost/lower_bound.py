@@ -8,8 +8,9 @@ over the memory port, of rows and columns that a kernel of one skips only what i
 and taps of a layer whose channels leave lanes idle fill the lanes together, as if all were folded;
 a depthwise layer is one step a tap; max pooling as separable, one tensor operation a tap; one
 operand of an elementwise operator as left on chip by the layer before, each other one as a step of
-the GEMM core that adds it.  What reads the result counts (:class:`Reader`): behind a pool of maxima
-an epilogue has the vectors that the pool leaves, and a sum implies the clamps before it.
+the GEMM core that adds it; one that is repeated is widened before it meets the result's vectors.
+What reads the result counts (:class:`Reader`): behind a pool of maxima an epilogue has the vectors
+that the pool leaves, and a sum implies the clamps before it.
 Instruction start-up, latencies, halos and partial tiles are not counted.
 """
 
@@ -18,12 +19,15 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from vta_byoc.base.int8_digits import join_cycles
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.ir.norms import Instructions
+from vta_byoc.workload.norms import element_steps, token_steps
 from vta_byoc.workload.packing import PLANES, blocks, packed_shape
+from vta_byoc.workload.products import ProductWorkload
 from vta_byoc.workload.receptive import products_inside
 from vta_byoc.workload.workloads import (
     CHANNEL,
@@ -33,6 +37,7 @@ from vta_byoc.workload.workloads import (
     ElementwiseWorkload,
     Epilogue,
     MoveWorkload,
+    NormWorkload,
     PoolWorkload,
     Shape,
     Step,
@@ -95,7 +100,7 @@ def _nbytes(shape: Shape, config: VTAConfig) -> int:
 def _steps(steps: tuple[Step, ...], config: VTAConfig) -> int:
     """ALU cycles a vector."""
     time = config.timing
-    tensors = sum(step.is_tensor or step.is_kept for step in steps)
+    tensors = sum(isinstance(step.operand, str) for step in steps)
     return tensors * time.alu_tensor_cycles + (len(steps) - tensors) * time.alu_imm_cycles
 
 
@@ -129,11 +134,25 @@ def _conv2d(work: Conv2dWorkload, config: VTAConfig, reader: Reader) -> tuple[in
         weights = min(weights, folded)
     weights *= work.digits * blocks(work.out_channels, k)
     planes = blocks(work.batch, config.batch) * blocks(work.out_channels, k)
-    nbytes = _nbytes(_seen(work), config) + weights * config.wgt_elem_bytes
+    seen = _nbytes(_seen(work), config)
+    if idle:  # the host can fold positions into the lanes that channels leave
+        seen = blocks(work.batch, config.batch) * config.batch * math.prod(_seen(work)[1:])
+    nbytes = seen + weights * config.wgt_elem_bytes
     nbytes += _operands(work.epilogue, work.out_channels, config) + _stored(work, config, reader)
     each = _epilogue(_open_end(work.epilogue, reader), config) + _bias(work, config, idle=idle)
     sums = planes * work.digits * products + _resets(work, config)
     return sums + _behind(work, config, reader) * each, nbytes
+
+
+def _product(work: ProductWorkload, config: VTAConfig, reader: Reader) -> tuple[int, int]:
+    """Both operands are tensors."""
+    vectors = _vectors(work.out_shape, config)
+    sums = blocks(work.in_channels // work.groups, config.block)
+    nbytes = sum(_nbytes(shape, config) for shape in work.in_shapes)
+    nbytes += _operands(work.epilogue, work.out_channels, config) + _stored(work, config, reader)
+    each = _epilogue(_open_end(work.epilogue, reader), config)
+    compute = vectors * (sums * GEMM_CYCLES + RESET_CYCLES)
+    return compute + _behind(work, config, reader) * each, nbytes
 
 
 def _resets(work: Conv2dWorkload | ConvTransposeWorkload, config: VTAConfig) -> int:
@@ -200,16 +219,21 @@ def _conv_transpose(
 def _elementwise(work: ElementwiseWorkload, config: VTAConfig, reader: Reader) -> tuple[int, int]:
     """A sum costs no more than the products that add the other operands.
 
-    Their factors are in the weights of these products; in front of anything else they are steps.
+    Their factors are in the weights of these products; in front of anything else they are steps,
+    and so they are where both sides are functions of one operand.
     """
     time, others = config.timing, work.operands - 1
     steps = _open_end(work.epilogue, reader).steps
     joined = 0
-    if work.op != "add":
-        steps = (*(s for side in work.prologues for s in side.steps), *steps)
+    of_one = len({side.operand for side in work.prologues}) < len(work.prologues)
+    if work.op != "add" or of_one:
+        whole = [side for side in work.prologues if not work.repeated(side.operand)]
+        steps = (*(s for side in whole for s in side.steps), *steps)
         joined = 0 if work.op is None else time.alu_tensor_cycles
+        others = min(others, max(len({side.operand for side in whole}) - 1, 0))
     each = others * GEMM_CYCLES + _steps(steps, config) + joined
-    nbytes = others * _nbytes(work.out_shape, config) + _stored(work, config, reader)
+    loaded = sorted(_nbytes(shape, config) for shape in work.in_shapes)[:-1]
+    nbytes = sum(loaded) + _stored(work, config, reader)
     return _behind(work, config, reader) * each, nbytes
 
 
@@ -239,11 +263,31 @@ def _move(work: MoveWorkload, config: VTAConfig, reader: Reader) -> tuple[int, i
     return 0, reads + _nbytes(work.out_shape, config)
 
 
+def _norm(work: NormWorkload, config: VTAConfig, _reader: Reader) -> tuple[int, int]:
+    """Two readings of the data: for the sums, the squares added up, and for the result."""
+    time, vectors = config.timing, _vectors(work.out_shape, config)
+    spots = vectors // blocks(work.channels, config.block)
+    reads = GEMM_CYCLES * (2 + work.centred) + 2 * RESET_CYCLES
+    squares = 2 * time.alu_tensor_cycles
+    cycles = vectors * (reads + squares + _program(element_steps(work), work.numbers, config))
+    nbytes = 2 * _nbytes(work.out_shape, config)
+    return cycles + spots * _program(token_steps(work), {}, config), nbytes
+
+
+def _program(steps: Instructions, numbers: Mapping[str, int], config: VTAConfig) -> int:
+    """Cycles a vector of a program's instructions; those of `numbers` are immediates."""
+    time = config.timing
+    immediate = [isinstance(each.right, int) or each.right in numbers for each in steps]
+    return sum(time.alu_imm_cycles if one else time.alu_tensor_cycles for one in immediate)
+
+
 _BOUNDS: dict[type[Workload], Callable[..., tuple[int, int]]] = {
     Conv2dWorkload: _conv2d,
+    ProductWorkload: _product,
     ConvTransposeWorkload: _conv_transpose,
     ElementwiseWorkload: _elementwise,
     PoolWorkload: _pool,
+    NormWorkload: _norm,
     ConcatWorkload: _concat,
     MoveWorkload: _move,
 }

@@ -344,8 +344,8 @@ class Time:
 
 def _storing(time: Timing, nbytes: Array, stores: Array) -> Array:
     """Cycles of the store queue for ``nbytes`` in so many STOREs."""
-    if not time.splits_channels:
-        return nbytes / time.port_bytes + stores * time.dma_latency
+    if not time.writes_in_bursts:
+        return nbytes / time.port_bytes + stores * time.store_latency
     bursts = nbytes / WRITE_BURST
     return (
         WRITE_BEAT_CYCLES * nbytes / time.port_bytes

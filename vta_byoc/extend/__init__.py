@@ -6,8 +6,9 @@
     function = builder.add_func(with_kernel(definition, "hardswish"), "activation")
 
 A plug-in is a module that calls these functions. The entry-point group `vta_byoc.plugins` lists
-those that are installed; `--plugin` names others. docs/how-to/plug-ins.md shows every kind,
-docs/own-schedules.md kernels.
+those that are installed; `--plugin` names others. `vta_byoc.extend.rules` and
+`vta_byoc.extend.composites` have what rules, patterns and strategies are written with.
+docs/how-to/plug-ins.md shows every kind, docs/own-schedules.md kernels.
 """
 
 from __future__ import annotations

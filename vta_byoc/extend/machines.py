@@ -6,6 +6,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from tvm.target import register_tag
+
+from vta_byoc._autoload import MACHINE, PIPELINE
 from vta_byoc.extend.made import instance
 from vta_byoc.hw.config import PRESETS, VTAConfig
 from vta_byoc.hw.errors import VTAError
@@ -43,7 +46,7 @@ def register_device(device: type[Driver] | Driver) -> None:
 
 
 def register_preset(name: str, machine: VTAConfig | Mapping[str, Any]) -> None:
-    """Give a machine a name that `VTAConfig.preset` and `--config` take.
+    """Give a machine a name that `VTAConfig.preset`, `--config` and `Target("vta/NAME")` take.
 
     Args:
         name: the name.
@@ -57,6 +60,7 @@ def register_preset(name: str, machine: VTAConfig | Mapping[str, Any]) -> None:
     if not isinstance(made, VTAConfig):
         made = VTAConfig.from_dict(made, where=f'preset "{name}" of {by}')
     PRESETS.add(name, _Given(made), by)
+    register_tag(f"{PIPELINE}/{name}", {**MACHINE, "model": name}, override=True)
 
 
 class _Given:

@@ -69,7 +69,9 @@ def register_calibrator(name: str, threshold: Threshold) -> None:
     METHODS.add(name, chosen, registrant(threshold))
 
 
-def register_integer_op(operator: str, rule: Rule, *, asks: Rule = asks_if_wanted) -> None:
+def register_integer_op(
+    operator: str, rule: Rule, *, asks: Rule = asks_if_wanted, replace: bool = False
+) -> None:
     """Let an operator become integer instead of staying float.
 
     What the rule writes are operators of the integer dialect; llvm computes them exactly, and
@@ -81,9 +83,11 @@ def register_integer_op(operator: str, rule: Rule, *, asks: Rule = asks_if_wante
             True; or writes nothing that is read and returns False, and the operator stays float.
         asks: whether the operator will read its data as int8; by default it does where its result
             is wanted as int8.
+        replace: whether the rule takes the place of the compiler's own form of the operator.
 
     Raises:
-        VTAError: the operator has an integer form already, or there is no such operator.
+        VTAError: the operator has an integer form already (of another plug-in, or the compiler's
+            own one without `replace`), or there is no such operator.
     """
     by = registrant(rule)
     if operator not in tvm.ir.Op.list_op_names():
@@ -91,4 +95,4 @@ def register_integer_op(operator: str, rule: Rule, *, asks: Rule = asks_if_wante
             f'integer operator "{operator}" of {by} is no operator of TVM; Relax operators have '
             "names such as relax.nn.silu; correct the name"
         )
-    add_operator(operator, IntegerOp(rule, asks), by)
+    add_operator(operator, IntegerOp(rule, asks), by, replace=replace)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 from vta_byoc.hw.plugins import load_installed, load_named
-from vta_byoc.hw.registry import REGISTRIES, undone
+from vta_byoc.hw.registry import REGISTRIES, Registry, undone
 
 Arguments = ParamSpec("Arguments")
+INSTEAD = " (instead of the built-in one)"
+"""Behind the name of who replaced an entry."""
 
 
 def load_plugin(name: str) -> None:
@@ -45,8 +47,12 @@ def registered(
 def rows(*, builtin: bool = False) -> list[tuple[str, str, str]]:
     """Kind, name and registrant of each entry that plug-ins added; `builtin`: of all entries."""
     load_installed()
+    return [(registry.kind, name, registry.by(name)) for registry, name in _listed(builtin)]
+
+
+def _listed(builtin: bool) -> list[tuple[Registry[Any], str]]:
     return [
-        (registry.kind, name, registry.by(name))
+        (registry, name)
         for registry in REGISTRIES
         for name in registry
         if builtin or not registry.is_built_in(name)
@@ -59,6 +65,10 @@ def table(*, builtin: bool = False) -> str:
     Args:
         builtin: whether what the compiler has by itself is listed too.
     """
-    found = [(f"{kind} {name}", by) for kind, name, by in rows(builtin=builtin)]
+    load_installed()
+    found = [
+        (f"{registry.kind} {name}", registry.by(name) + INSTEAD * registry.is_replaced(name))
+        for registry, name in _listed(builtin)
+    ]
     width = max((len(what) for what, _ in found), default=0)
     return "".join(f"{what:<{width}}  {by}\n" for what, by in found)

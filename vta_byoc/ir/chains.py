@@ -13,6 +13,9 @@ from vta_byoc.ir.bindings import is_constant, op_name, static_shape, straight_bi
 KEPT = "kept"
 """The operand of a step that adds the value again that the step ``keep`` before it has copied."""
 
+SELF = "self"
+"""The operand of a step that multiplies a value by itself."""
+
 STEP_OPS = {
     "relax.add": "add",
     "relax.multiply": "mul",
@@ -48,13 +51,25 @@ class Graph:
         binding = self.defined.get(expr) if isinstance(expr, relax.Var) else None
         return None if binding is None else binding.value
 
-    def chain(self, var: relax.Var) -> list[Binding]:
-        """The steps that follow ``var``, each value read once, and the final astype to int8."""
+    def square_of(self, var: relax.Var) -> Binding | None:
+        """The product of ``var`` with itself, if nothing else reads it."""
+        users = self.users.get(var, [])
+        first = users[0] if len(users) == 2 and users[0] is users[1] else None
+        return first if first is not None and is_square(first.value) else None
+
+    def chain(self, var: relax.Var, squares: bool = False) -> list[Binding]:
+        """The steps that follow ``var``, each value read by one, and the final astype to int8.
+
+        ``squares``: products of a value with itself are steps too.
+        """
         found: list[Binding] = []
-        while (user := self.only_user(var)) is not None:
+        while True:
+            user = self.only_user(var) or (self.square_of(var) if squares else None)
+            if user is None:
+                break
             if is_narrowing(user.value):
                 return [*found, user]
-            if as_step(user.value) is None:
+            if as_step(user.value) is None and not is_square(user.value):
                 break
             found.append(user)
             var = user.var
@@ -69,9 +84,9 @@ class Graph:
             if is_widening(binding.value):
                 return found[::-1]
             step = as_step(binding.value)
-            if step is None:
+            if step is None and not is_square(binding.value):
                 return None
-            var = step[2]
+            var = binding.value.args[0] if step is None else step[2]
         return None
 
     def least(self, var: relax.Expr) -> int:
@@ -150,6 +165,14 @@ def is_narrowing(expr: relax.Expr) -> bool:
     )
 
 
+def is_square(expr: relax.Expr) -> bool:
+    """Whether it is the product of an int32 value that the model computes with itself."""
+    if op_name(expr) != "relax.multiply" or dtype_of(expr) != "int32":
+        return False
+    left, right = expr.args
+    return isinstance(left, relax.Var) and left.same_as(right)
+
+
 def as_step(expr: relax.Expr, dtype: str = "int32") -> tuple[str, np.ndarray, relax.Expr] | None:
     """(operation, constant, data) of a step on ``dtype`` values, or None."""
     op = STEP_OPS.get(op_name(expr))
@@ -165,9 +188,11 @@ def as_step(expr: relax.Expr, dtype: str = "int32") -> tuple[str, np.ndarray, re
     return op, np.asarray(right.value.numpy()), left
 
 
-def steps_of(chain: Sequence[Binding]) -> Iterator[tuple[str, np.ndarray]]:
-    """(operation, constant) of each step in ``chain``."""
+def steps_of(chain: Sequence[Binding]) -> Iterator[tuple[str, np.ndarray | str]]:
+    """(operation, constant) of each step in ``chain``; the constant of a square is SELF."""
     for binding in chain:
+        if is_square(binding.value):
+            yield "mul", SELF
         step = as_step(binding.value)
         if step is not None:
             yield step[0], step[1]

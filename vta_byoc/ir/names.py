@@ -10,6 +10,10 @@ POOLED = f"{SEPARATOR}pooled"
 """Ends the name of a tensor that the model does not have: the maxima of what a pool's operand is
 computed of."""
 
+SCRATCH = f"{SEPARATOR}scratch"
+"""Stands, with a number behind it, at the end of the name of a tensor that kernels of one layer
+hand each other."""
+
 
 def operators_of(layer: str) -> list[str]:
     """The operators that a layer of a program computes.

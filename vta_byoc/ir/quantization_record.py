@@ -8,11 +8,10 @@ from typing import Any, TypedDict
 
 import tvm
 
+from vta_byoc.base.choices import APPROXIMATE, DIGITS, SHIFTS
 from vta_byoc.hw.errors import Refusal
 from vta_byoc.ir.records import text_of
 
-DIGITS, SHIFTS, APPROXIMATE, MULTIPLY = "digits", "shifts", "approximate", "multiply"
-FORMS = (MULTIPLY, DIGITS, SHIFTS, APPROXIMATE)
 WORDS = {
     DIGITS: "factor in weights of two digits",
     SHIFTS: "factor as shifts and sums",
@@ -54,6 +53,19 @@ class FactorEntry(TypedDict):
     error: float
 
 
+class FunctionEntry(TypedDict):
+    """The program of a function of one operand.
+
+    `error` is its largest error in steps of the result and `exact` the share of exact results, both
+    over all 256 values; `cycles` those of a vector in an operator of its own.
+    """
+
+    error: int
+    exact: float
+    cycles: int
+    program: str
+
+
 class QuantizationRecord(TypedDict):
     """The keys that the record always has."""
 
@@ -75,6 +87,18 @@ def islands(mod: tvm.IRModule) -> dict[str, Refusal]:
 def factor_forms(mod: tvm.IRModule) -> dict[str, str]:
     """Layers that need no multiplier for their factor: name -> one of `FORMS`."""
     return {name: entry["form"] for name, entry in _part(mod, "factors").items()}
+
+
+def functions(mod: tvm.IRModule) -> dict[str, FunctionEntry]:
+    """Functions of one operand that are programs of the ALU, by the name of their result."""
+    return dict(_part(mod, "functions"))
+
+
+def function_text(entry: FunctionEntry) -> str:
+    """What placement and reports say of a function that is a program."""
+    exact = f"{100 * entry['exact']:.0f} % of the 256 values exact"
+    near = f"others at most {entry['error']} off" if entry["error"] else "proven"
+    return f"a program of {entry['cycles']} cycles a vector, {exact}, {near}"
 
 
 def absorbed(mod: tvm.IRModule) -> dict[str, tuple[str, str]]:

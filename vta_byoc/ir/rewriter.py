@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 import numpy as np
@@ -16,6 +17,7 @@ from vta_byoc.ir.bindings import (
     source_name,
     straight_bindings,
     substituted,
+    users_of,
 )
 
 Rule = Callable[["Rewriter", relax.Call], "relax.Expr | None"]
@@ -34,15 +36,20 @@ class Rewriter:
         self.name = ""
         """Of the binding that is being rewritten; a rule that keeps another operator sets it."""
         self._made: dict[relax.Var, relax.Expr] = {}
+        self._reads: Counter[relax.Var] = Counter()
         self._builder = relax.BlockBuilder()
 
     def run(self) -> relax.Function:
         """The function with every rule applied until none applies any more."""
         env: dict[relax.Var, relax.Expr] = {}
+        users = users_of(self.main)
         for binding in straight_bindings(self.main):
             self.name = binding.var.name
             at(f'operator "{source_name(binding.var)}"')
-            env[binding.var] = self._rewritten(substituted(binding.value, env))
+            made = self._rewritten(substituted(binding.value, env))
+            env[binding.var] = made
+            if isinstance(made, relax.Var):
+                self._reads[made] += len(users.get(binding.var, ()))
         at("")
         return self.writer.finish(self.main, _tensors(substituted(self.main.body.body, env)))
 
@@ -94,6 +101,10 @@ class Rewriter:
     def producer(self, expr: relax.Expr) -> relax.Expr | None:
         """What a variable of the new function is bound to."""
         return self._made.get(expr) if isinstance(expr, relax.Var) else None
+
+    def is_shared(self, expr: relax.Expr) -> bool:
+        """Whether the function that is rewritten reads a variable more than once."""
+        return self._reads[expr] > 1 if isinstance(expr, relax.Var) else False
 
     def producer_of(self, expr: relax.Expr, *names: str) -> relax.Call | None:
         """The producer if it is one of the operators `names`, else None."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -11,12 +12,14 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import Refusal, VTAError
 from vta_byoc.ir.bindings import is_constant, op_name, static_shape
 from vta_byoc.ir.chains import (
+    SELF,
     STEP_OPS,
     Binding,
     Graph,
     as_step,
     dtype_of,
     is_narrowing,
+    is_square,
     is_widening,
     steps_of,
 )
@@ -25,7 +28,7 @@ from vta_byoc.partitioning.layers import simple_plan
 from vta_byoc.partitioning.steps import NO_MUL, Range, StepReader, axes_of
 from vta_byoc.workload.alu import OPERATIONS
 from vta_byoc.workload.layout import NCHW, canonical
-from vta_byoc.workload.workloads import ElementwiseWorkload, Epilogue, Prologue
+from vta_byoc.workload.workloads import CHANNEL, ElementwiseWorkload, Epilogue, Prologue
 
 CONSTANT_SIDE = Refusal(
     "one side is a constant int8 tensor",
@@ -47,8 +50,10 @@ def match_binary(graph: Graph, anchor: Binding) -> list[Binding] | None:
     args = anchor.value.args
     if dtype_of(anchor.var) != "int32" or any(is_constant(a) for a in args):
         return None
+    if is_square(anchor.value):
+        return None
     sides = [graph.back(arg) for arg in args]
-    after = graph.chain(anchor.var)
+    after = graph.chain(anchor.var, squares=True)
     if None in sides or not after or not is_narrowing(after[-1].value):
         return None
     before = list(dict.fromkeys(b for side in sides for b in side or ()))
@@ -59,7 +64,7 @@ def match_unary(graph: Graph, anchor: Binding) -> list[Binding] | None:
     """A widened int8 tensor, steps, int8."""
     if not is_widening(anchor.value) or is_constant(anchor.value.args[0]):
         return None
-    after = graph.chain(anchor.var)
+    after = graph.chain(anchor.var, squares=True)
     if len(after) < 2 or not is_narrowing(after[-1].value):
         return None
     return [anchor, *after]
@@ -89,7 +94,7 @@ def _in_order(graph: Graph, bindings: Sequence[Binding]) -> list[Binding]:
 def read_binary(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     """Both sides as widened tensors with steps, then the operator and the epilogue."""
     values = {b.var: b.value for b in bindings}
-    anchor = next(b for b in bindings if _is_binary(b.value))
+    anchor = _anchor(bindings)
     chains = [_side_chain(values, arg) for arg in anchor.value.args]
     operands = list(dict.fromkeys(chain[0] for chain in chains))
     if any(is_constant(x) for x in operands):
@@ -97,17 +102,23 @@ def read_binary(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     op = BINARY[op_name(anchor.value)]
     if op == "mul" and not config.capabilities.mul:  # equal shapes would not help
         raise VTAError(NO_PRODUCT)
-    shape = _common_shape([static_shape(x) for x in operands])
+    shape, own = _common_shape([static_shape(x) for x in operands], config)
     sides, tensors, ranges = [], [], []
     for source, steps in chains:
-        reader = _reader(shape, Range.int8(_channels(shape)), config, "a side of the operator")
+        side = own[operands.index(source)]
+        reader = _reader(side, Range.int8(_channels(side)), config, "a side of the operator")
         reader.read(steps)
+        if side != shape and any(s.is_tensor and s.operand != CHANNEL for s in reader.steps):
+            raise VTAError(_repeated_with_constants(side, shape))
         sides.append(Prologue(operands.index(source), tuple(reader.steps)))
-        tensors += reader.operands
-        ranges.append(reader.range)
+        tensors += [_by_channel(x, side, shape) for x in reader.operands]
+        ranges.append(_over(reader.range, _channels(shape)))
     reader = _reader(shape, _combined(op, *ranges), config, "the result", widened=False)
     reader.read(steps_of(bindings[bindings.index(anchor) + 1 :]))
     work = _workload(shape, tuple(sides), op, reader)
+    if set(own) != {shape}:
+        shapes = tuple(canonical(each, NCHW) or work.out_shape for each in own)
+        work = dataclasses.replace(work, shapes=shapes)
     return _parsed(work, operands, [*tensors, *reader.operands])
 
 
@@ -130,35 +141,73 @@ def read_clamp(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     return _parsed(_workload(shape, (Prologue(0),), None, reader), [source], reader.operands)
 
 
+def _anchor(bindings: Sequence[Binding]) -> Binding:
+    """The operator of two computed values; no square is one."""
+    return next(b for b in bindings if _is_binary(b.value) and not is_square(b.value))
+
+
 def _is_binary(expr: relax.Expr) -> bool:
     return op_name(expr) in BINARY and as_step(expr) is None
 
 
 def _side_chain(
     values: Mapping[relax.Var, relax.Expr], arg: relax.Expr
-) -> tuple[relax.Expr, list[tuple[str, np.ndarray]]]:
+) -> tuple[relax.Expr, list[tuple[str, np.ndarray | str]]]:
     """The int8 tensor of one side and the steps on it, first step first."""
-    steps: list[tuple[str, np.ndarray]] = []
+    steps: list[tuple[str, np.ndarray | str]] = []
     call = values[arg]
     while not is_widening(call):
         step = as_step(call)
-        assert step is not None
+        if step is None:
+            assert is_square(call)
+            steps.append(("mul", SELF))
+            call = values[call.args[0]]
+            continue
         steps.append((step[0], step[1]))
         call = values[step[2]]
     return call.args[0], steps[::-1]
 
 
-def _common_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    if len(set(shapes)) > 1:
+def _common_shape(
+    shapes: Sequence[tuple[int, ...]], config: VTAConfig
+) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+    """The shape of the result, and those of the operands with as many axes.
+
+    Operands are repeated as NumPy does it. Images share the lanes of a vector's batch, and nothing
+    copies one to the others.
+    """
+    shape = tuple(int(size) for size in np.broadcast_shapes(*shapes))
+    own = [(1,) * (len(shape) - len(each)) + tuple(each) for each in shapes]
+    if config.batch > 1 and any(each[0] < shape[0] for each in own):
         raise VTAError(
             Refusal(
                 "operands have shapes",
                 " and ".join(map(str, shapes)),
-                "equal shapes are taken",
+                f"one image is not repeated on a machine with BATCH {config.batch}",
                 "expand the smaller one in the model (the CPU writes the copies then)",
             )
         )
-    return shapes[0]
+    return shape, own
+
+
+def _repeated_with_constants(side: tuple[int, ...], shape: tuple[int, ...]) -> Refusal:
+    return Refusal(
+        "an operand is repeated from",
+        f"{side} to {shape} behind constants per position",
+        "behind single numbers and those per channel it is taken",
+        "write the constants behind the operator",
+    )
+
+
+def _by_channel(values: np.ndarray, side: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
+    """A step's constant for each channel of the result, of a side that may have one channel."""
+    repeated = side != shape and _channels(side) < _channels(shape)
+    return np.broadcast_to(values, (_channels(shape),)) if repeated else values
+
+
+def _over(value: Range, channels: int) -> Range:
+    """``value`` for each of ``channels``, of an operand with as many or with one."""
+    return Range(*(np.broadcast_to(end, (channels,)) for end in (value.low, value.high)))
 
 
 def _reader(

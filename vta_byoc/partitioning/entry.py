@@ -41,13 +41,22 @@ class Parsed:
         work: its workload.
         operands: tensor operands, in order.
         constants: arrays by name, as the strategy's ``constants`` takes them.
-        layout: of the operands and the result, NCHW or ROWS.
+        layout: of the operands and the result, NCHW, ROWS or tokens.
+        layouts: of each operand, where they differ.
+        apart: what its operators are where each is computed by itself, of a group that could be.
     """
 
     work: Any
     operands: tuple[relax.Expr, ...]
     constants: Mapping[str, np.ndarray]
     layout: str = NCHW
+    layouts: tuple[str, ...] = ()
+    apart: tuple[Parsed, ...] = ()
+
+    @property
+    def operand_layouts(self) -> tuple[str, ...]:
+        """The layout of each operand."""
+        return self.layouts or (self.layout,) * len(self.operands)
 
 
 @dataclass(frozen=True)
@@ -125,6 +134,7 @@ class PatternEntry:
         hosted: the same where the operand comes from the host, which can lay it out as the group
             likes; None where that makes no difference.
         moves: it only moves data: it goes to VTA if an operand of it is computed there.
+        between: it goes there only if VTA reads the result, too.
     """
 
     name: str
@@ -134,6 +144,7 @@ class PatternEntry:
     plan: PlanGroup = field(repr=False)
     hosted: PlanGroup | None = field(default=None, repr=False)
     moves: bool = False
+    between: bool = False
 
 
 @dataclass(frozen=True)

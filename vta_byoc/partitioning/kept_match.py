@@ -21,7 +21,7 @@ from vta_byoc.partitioning.entry import Candidate, Match, Parsed, Plan
 from vta_byoc.partitioning.table import PATTERNS
 from vta_byoc.strategies.te.kernel import Chosen
 from vta_byoc.strategy import STRATEGIES
-from vta_byoc.workload.workloads import from_json, to_json
+from vta_byoc.workload.texts import from_json, to_json
 
 
 def match_attributes(match: Match, args: Sequence[relax.Var]) -> dict[str, Any]:
@@ -35,6 +35,7 @@ def match_attributes(match: Match, args: Sequence[relax.Var]) -> dict[str, Any]:
         "arrays": _names_of(plan.arrays, parsed.constants),
         "operands": [positions[operand] for operand in parsed.operands],
         "layout": parsed.layout,
+        "layouts": parsed.layouts,
         "kernels": Chosen(plan.kernels).to_text(),
         "cycles": plan.cycles,
         "candidate": dataclasses.asdict(plan.candidate),
@@ -62,7 +63,8 @@ def match_of(composite: relax.Function) -> Match:
     kept = composite.attrs[CONSTANTS_ATTR]
     constants = {str(name): tensor.numpy() for name, tensor in kept.items()}
     operands = tuple(composite.params[i] for i in found["operands"])
-    parsed = Parsed(work, operands, constants, str(found["layout"]))
+    layouts = tuple(str(layout) for layout in found["layouts"])
+    parsed = Parsed(work, operands, constants, str(found["layout"]), layouts)
     kernels = Chosen.from_text(str(found["kernels"])).kernels
     candidate = Candidate.from_json(found["candidate"])
     planned = from_json(STRATEGIES[strategy].workload, str(found["planned"]))

@@ -20,7 +20,7 @@ from vta_byoc.partitioning.steps import Range, StepReader, axes_of
 from vta_byoc.strategies.conv.bias import in_idle_lanes
 from vta_byoc.strategy import STRATEGIES, LayerWork, estimated_by
 from vta_byoc.workload.im2col import Fold, folded, folds, host_cycles
-from vta_byoc.workload.layout import NCHW, ROWS
+from vta_byoc.workload.layout import NCHW, ROWS, canonical, fits_tokens, tokens
 from vta_byoc.workload.packing import packed_shape
 from vta_byoc.workload.workloads import Conv2dWorkload, ConvTransposeWorkload, Epilogue
 
@@ -113,7 +113,7 @@ def read_conv(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
 
 
 def read_matmul(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
-    """x[..., K] times W[K, M]: a 1 x 1 convolution of as many images as there are rows."""
+    """x[..., K] times W[K, M]: a 1 x 1 convolution, of rows as images or of tokens as columns."""
     call = bindings[0].value
     weight = weight_of(bindings)
     shape = static_shape(call.args[0])
@@ -127,19 +127,22 @@ def read_matmul(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
             )
         )
     epilogue, operands = _epilogue(bindings, ROWS, weight.T, config)
+    layout = tokens(config.block) if fits_tokens(shape, config) else ROWS
+    view = canonical(shape, layout)
+    assert view is not None
     work = Conv2dWorkload(
-        batch=math.prod(shape[:-1]),
+        batch=view[0],
         in_channels=shape[-1],
         out_channels=weight.shape[1],
         height=1,
-        width=1,
+        width=view[3],
         kernel=(1, 1),
         epilogue=epilogue,
         digit_shift=digits.digit_shift(bindings),
     )
     check_sizes(work)
     constants = _constants(weight.T[:, :, None, None], operands)
-    return Parsed(work, (call.args[0],), constants, ROWS)
+    return Parsed(work, (call.args[0],), constants, layout)
 
 
 def read_transpose(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:

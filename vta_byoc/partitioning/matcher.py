@@ -12,11 +12,12 @@ from tvm import relax
 from vta_byoc.base.boundary import first_line
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import Refusal, VTAError
-from vta_byoc.ir.bindings import op_name, source_name, vars_in
+from vta_byoc.ir.bindings import op_name, source_name, static_shape, vars_in
 from vta_byoc.ir.chains import Binding, Graph, is_widening
 from vta_byoc.partitioning.entry import Match, Parsed, PatternEntry
 from vta_byoc.partitioning.left_out import EXCLUDED
 from vta_byoc.partitioning.table import PATTERNS, entries
+from vta_byoc.workload.layout import NCHW
 from vta_byoc.workload.workloads import (
     INT8_RANGE,
     ElementwiseWorkload,
@@ -24,6 +25,11 @@ from vta_byoc.workload.workloads import (
     Workload,
 )
 
+NOT_BEFORE_VTA = Refusal(
+    "moves data that the CPU reads, or that VTA's operators hold in another layout",
+    limit="VTA moves what it reads again, channels second",
+    remedy="move the operator to the model's end or leave it to the CPU",
+)
 NOT_BEHIND_VTA = Refusal(
     "moves data that the CPU computes",
     limit="VTA moves what it has computed itself",
@@ -90,8 +96,20 @@ def _named(entry: PatternEntry) -> Iterator[None]:
         raise VTAError(refusal) from err
 
 
+def _own(group: Group) -> set[relax.Var]:
+    return {binding.var for binding in group.bindings}
+
+
+def _layout(group: Group, value: relax.Expr) -> str:
+    """The layout in which ``group`` has ``value``; that of a matrix is one for all."""
+    return NCHW if len(static_shape(value)) == 2 else group.match.parsed.layout
+
+
 class Matcher:
     """Finds the groups; ``rejected`` has the reason for each source operator not taken.
+
+    ``passed_over`` has the reason for each that a pattern of a plug-in was tried on and could not
+    take, whatever took it then.
 
     Nothing is taken of ``left_out``: source operators that the user keeps on the CPU.
     """
@@ -105,6 +123,7 @@ class Matcher:
         self._entries = entries()
         self._taken: set[relax.Var] = set()
         self.rejected: dict[str, Refusal] = {}
+        self.passed_over: dict[str, Refusal] = {}
 
     def groups(self) -> dict[relax.Var, Group]:
         """Groups by the variable of their result."""
@@ -131,8 +150,23 @@ class Matcher:
         reads = {v for b in group.bindings for v in vars_in(b.value) if v not in own}
         on_vta = any(v in found for v in reads)
         if not on_vta:
-            self.rejected[source_name(group.result)] = NOT_BEHIND_VTA
-        return on_vta
+            self.rejected.setdefault(source_name(group.result), NOT_BEHIND_VTA)
+            return False
+        if group.entry.between and not self._is_between(group, found):
+            self.rejected[source_name(group.result)] = NOT_BEFORE_VTA
+            return False
+        return True
+
+    def _is_between(self, group: Group, found: Mapping[relax.Var, Group]) -> bool:
+        """Whether groups read the result, in its layout, and made the operand in that layout."""
+        layout = group.match.parsed.layout
+        readers = {user.var for user in self._graph.users.get(group.result, []) if user is not None}
+        behind = [other for other in found.values() if not readers.isdisjoint(_own(other))]
+        before = [found[x] for x in group.match.parsed.operands if x in found]
+        ends = ((behind, group.result), *((before, x) for x in group.match.parsed.operands))
+        return all(
+            any(_layout(other, value) == layout for other in others) for others, value in ends
+        )
 
     def _group(self, entry: PatternEntry, binding: Binding) -> Group | None:
         if op_name(binding.value) not in entry.anchors:
@@ -149,8 +183,10 @@ class Matcher:
                 parsed = self._bounded(entry.read(bindings, self._config))
                 plan = entry.plan(parsed, self._config)
         except VTAError as err:
-            for b in bindings or ():
-                self.rejected.setdefault(source_name(b.var), err.refusal)
+            for name in (source_name(b.var) for b in bindings or ()):
+                self.rejected.setdefault(name, err.refusal)
+                if not PATTERNS.is_built_in(entry.name):
+                    self.passed_over.setdefault(name, err.refusal)
             return None
         return Group(Match(entry, parsed, plan), tuple(bindings), op_name(binding.value))
 

@@ -112,8 +112,7 @@ def read_slice(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     call = bindings[0].value
     shape = _nchw4(call.args[0])
     begin, end, step = [0, 0, 0, 0], list(shape), [1, 1, 1, 1]
-    axes, firsts, lasts, steps = (_integers(arg) for arg in _slice_arguments(call))
-    for axis, first, last, by in zip(axes, firsts, lasts, steps, strict=True):
+    for axis, first, last, by in slice_ranges(call):
         axis %= 4
         first, last, by = slice(first, last, by).indices(shape[axis])
         begin[axis], end[axis], step[axis] = first, last, by
@@ -128,6 +127,12 @@ def read_slice(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
         )
     work = moves.strided_slice(shape, _three(begin), _three(end), _three(step), config)
     return _moved(work, call.args[0], call)
+
+
+def slice_ranges(call: relax.Call) -> list[tuple[int, int, int, int]]:
+    """Of a slice: each axis, from where to where and by which step."""
+    arguments = [_integers(arg) for arg in _slice_arguments(call)]
+    return [(a, b, e, s) for a, b, e, s in zip(*arguments, strict=True)]
 
 
 def _slice_arguments(call: relax.Call) -> list[relax.Expr]:
@@ -184,9 +189,17 @@ def read_repeat(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
 
 def read_shuffle(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     """Channels of all groups in turn."""
-    before, permute, after = (b.value for b in bindings)
-    source, seen = before.args[0], static_shape(before)
-    shape = _nchw4(source)
+    before, after = bindings[0].value, bindings[-1].value
+    source = before.args[0]
+    order = shuffle_order(bindings)
+    return _moved(moves.channels_of(_nchw4(source), order, config), source, after)
+
+
+def shuffle_order(bindings: Sequence[Binding]) -> list[int]:
+    """Of a channel shuffle: the channel of the operand that each channel of the result is."""
+    before, permute, _ = (b.value for b in bindings)
+    seen = static_shape(before)
+    shape = _nchw4(before.args[0])
     n, channels, height, width = shape
     axes = tuple(int(a) for a in permute.attrs.axes or ())
     if len(seen) != 5 or axes != SHUFFLE or (seen[0], *seen[3:]) != (n, height, width):
@@ -200,8 +213,7 @@ def read_shuffle(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
         )
     groups = seen[1]
     each = channels // groups
-    order = [(i % groups) * each + i // groups for i in range(channels)]
-    return _moved(moves.channels_of(shape, order, config), source, after)
+    return [(i % groups) * each + i // groups for i in range(channels)]
 
 
 def _moved(work: Shaped, source: relax.Expr, result: relax.Expr) -> Parsed:

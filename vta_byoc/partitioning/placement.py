@@ -11,10 +11,17 @@ from typing import Any
 
 import tvm
 
+from vta_byoc.base.choices import APPROXIMATE
 from vta_byoc.hw.errors import Refusal, VTAError
 from vta_byoc.hw.html_table import first_rows, html_table
 from vta_byoc.ir.operator_work import Work
-from vta_byoc.ir.quantization_record import APPROXIMATE, WORDS, computed_in, factor_forms
+from vta_byoc.ir.quantization_record import (
+    WORDS,
+    computed_in,
+    factor_forms,
+    function_text,
+    functions,
+)
 from vta_byoc.ir.records import as_record, text_of
 from vta_byoc.ir.selection import Operators
 from vta_byoc.partitioning.composite import PLACEMENT_ATTR
@@ -188,7 +195,7 @@ def with_plans(
 
     ``views`` are sources that turned out to cost nothing.
     """
-    records, factors = [], factor_forms(mod)
+    records, factors, found = [], factor_forms(mod), functions(mod)
     for record in placements(mod):
         if record.name in views and record.device == CPU:
             record = dataclasses.replace(record, device=VTA, why=Taken())
@@ -197,6 +204,8 @@ def with_plans(
             by = [plan.candidate for plan, _ in own]
             if factors.get(record.name) == APPROXIMATE:
                 by.append(Candidate(WORDS[APPROXIMATE]))
+            if record.name in found:
+                by.append(Candidate(function_text(found[record.name])))
             record = dataclasses.replace(
                 record,
                 computed_by=tuple({candidate.text: candidate for candidate in by}.values()),

@@ -33,12 +33,14 @@ class Placer:
         rejected: Mapping[str, Refusal],
         config: VTAConfig,
         mod: tvm.IRModule,
+        passed_over: Mapping[str, Refusal],
     ) -> None:
         self._graph = graph
         self._groups = groups
         self._rejected = rejected
         self._config = config
         self._mod = mod
+        self._passed_over = passed_over
         self._absorbed = absorbed(mod)
         self._inside = {b.var: group for group in groups.values() for b in group.bindings}
         self._bindings: dict[str, list[Binding]] = {}
@@ -84,8 +86,8 @@ class Placer:
         cpu = sum(works[b.var].macs for b in outside)
         if groups and (not left or sum(work.macs for work in works.values()) > 2 * cpu):
             most = max(groups, key=lambda group: _macs(group, works))
-            least = sum(bound(g.work, self._config, self._reader(g)) for g in groups)
-            return Placement(name, most.anchor, VTA, self._taken(most, left), 0, bound=least)
+            least = sum(self._bound(group) for group in groups)
+            return Placement(name, most.anchor, VTA, self._taken(name, most, left), 0, bound=least)
         if (whole := self._whole(bindings)) is not None:
             part = f"part of {source_name(whole.result)}"
             taken = Taken(whole.entry.name, remarks=(part,))
@@ -96,6 +98,16 @@ class Placer:
                 return Placement(name, kind, VTA, Taken(within=layer), 0)
         kind = kind_of(outside or bindings, works)
         return Placement(name, kind, CPU, self._refusal(name, kind), 0)
+
+    def _bound(self, group: Group) -> int:
+        """The roofline lower bound of a group, in any of the ways that its operators can go."""
+        reader, apart = self._reader(group), group.match.parsed.apart
+        whole = bound(group.work, self._config, reader)
+        if not apart:
+            return whole
+        *first, last = (each.work for each in apart)
+        alone = sum(bound(work, self._config) for work in first)
+        return min(whole, alone + bound(last, self._config, reader))
 
     def _reader(self, group: Group) -> Reader:
         """The only layer on VTA that reads a result, as far as the bound depends on it."""
@@ -124,11 +136,13 @@ class Placer:
         hidden = all(b.var in own for b in bindings) and all(u and u.var in own for u in users)
         return group if hidden else None
 
-    def _taken(self, group: Group, left: Sequence[Binding]) -> Taken:
+    def _taken(self, name: str, group: Group, left: Sequence[Binding]) -> Taken:
         idle = _idle_share(group.work, self._config)
         kinds = dict.fromkeys(op_name(b.value).removeprefix("relax.") for b in left)
         rest = f"the CPU computes its {', '.join(kinds)}" if kinds else ""
-        return Taken(group.entry.name, remarks=tuple(filter(None, (idle, rest))))
+        refused = self._passed_over.get(name)
+        why = f"not by a plug-in's pattern: {refused.text}" if refused else ""
+        return Taken(group.entry.name, remarks=tuple(filter(None, (idle, rest, why))))
 
     def _refusal(self, name: str, kind: str) -> Refusal:
         """Why an operator of ``kind`` stays on the CPU."""

@@ -132,7 +132,7 @@ def _summed(
 
     Without MUL the first step, where it multiplies all sums by one number, is the GEMM core's.
     """
-    steps = list(steps_of(bindings[1:]))
+    steps = [(op, np.asarray(by)) for op, by in steps_of(bindings[1:])]
     factor = 1 if config.capabilities.mul else _factor(steps)
     result, reach = static_shape(bindings[0].var), math.prod(work.kernel) * factor
     shape = (work.channels,)

@@ -15,7 +15,7 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import Refusal, VTAError
 from vta_byoc.hw.isa import IMMEDIATE_HIGH, IMMEDIATE_LOW
 from vta_byoc.ir.bindings import per_channel
-from vta_byoc.ir.chains import KEPT
+from vta_byoc.ir.chains import KEPT, SELF
 from vta_byoc.workload.alu import OPERATIONS, is_shift
 from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, Step
 
@@ -89,11 +89,33 @@ class StepReader:
     def read(self, steps: Iterable[tuple[str, np.ndarray | str]]) -> StepReader:
         """Append ``steps``; returns itself."""
         for op, constant in steps:
-            if isinstance(constant, str):
-                self._kept(op)
-            else:
+            if not isinstance(constant, str):
                 self._step(op, constant)
+            elif constant == SELF:
+                self._square()
+            else:
+                self._kept(op)
         return self
+
+    def _square(self) -> None:
+        """Multiply the value by itself."""
+        if not self._config.capabilities.mul:
+            raise self._no_mul()
+        low, high = self.range.low**2, self.range.high**2
+        crosses = (self.range.low <= 0) & (self.range.high >= 0)
+        self.range = Range(np.where(crosses, 0, np.minimum(low, high)), np.maximum(low, high))
+        self._require(self.range)
+        self.steps.append(Step("mul", SELF))
+
+    def _no_mul(self) -> VTAError:
+        return VTAError(
+            Refusal(
+                f"{self._what} multiplies and the machine has",
+                NO_MUL,
+                remedy="quantize for this machine (config=), use power-of-two scales or a "
+                "machine with MUL",
+            )
+        )
 
     def _kept(self, op: str) -> None:
         """``keep`` the value, or ``add`` what was kept."""
@@ -191,14 +213,7 @@ class StepReader:
             if self._widened and kind is None:
                 self.steps.append(Step(op, int(values)))
                 return
-            raise VTAError(
-                Refusal(
-                    f"{self._what} multiplies and the machine has",
-                    NO_MUL,
-                    remedy="quantize for this machine (config=), use power-of-two scales or a "
-                    "machine with MUL",
-                )
-            )
+            raise self._no_mul()
         if kind is None:
             self._immediate(op, int(values))
         elif op == "shl":

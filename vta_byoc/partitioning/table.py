@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from vta_byoc.hw.registry import Registry
-from vta_byoc.partitioning import elementwise, layers, movement, pooling
+from vta_byoc.partitioning import (
+    elementwise,
+    layers,
+    moved,
+    movement,
+    norms,
+    pooling,
+    products,
+    shuffled,
+)
 from vta_byoc.partitioning.entry import PatternEntry
 
 PATTERNS: Registry[PatternEntry] = Registry("pattern")
 """Composite name -> its row."""
 for _entry in (
+    *norms.ENTRIES,  # of sums, which pooling takes too
     *pooling.ENTRIES,  # averages are convolutions of ones: before the layers
+    *shuffled.ENTRIES,  # with a part of what layers and movement take
     *layers.ENTRIES,
+    *products.ENTRIES,
     *elementwise.ENTRIES,
     *movement.ENTRIES,
+    *moved.ENTRIES,
 ):
     PATTERNS.add(_entry.name, _entry)
 

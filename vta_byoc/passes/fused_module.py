@@ -12,6 +12,7 @@ from tvm import relax
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.ir.bindings import FunctionWriter, straight_bindings, substituted
 from vta_byoc.ir.names import JOINT
+from vta_byoc.ir.quantization_record import function_text, functions
 from vta_byoc.partitioning.composite import RESULT_ATTR, SOURCE_ATTR, composites
 from vta_byoc.partitioning.entry import Candidate
 from vta_byoc.partitioning.placement import Placement, placements, with_placements
@@ -111,12 +112,14 @@ def _placement(mod: tvm.IRModule, nodes: Iterable[Node], config: VTAConfig) -> l
             producers.setdefault(source, []).append(first.sources[0])
             spared = consumer.computation.estimate(config)
             added[source] = added.get(source, 0.0) + more / len(rest) - spared
-    records = []
+    records, programs = [], functions(mod)
     for record in placements(mod):
         if record.name in producers:
-            how = f"fused into {', '.join(dict.fromkeys(producers[record.name]))}"
+            by = [Candidate(f"fused into {', '.join(dict.fromkeys(producers[record.name]))}")]
+            if record.name in programs:
+                by.append(Candidate(function_text(programs[record.name])))
             cycles = max(0, round(record.cycles + added[record.name]))
-            record = dataclasses.replace(record, computed_by=(Candidate(how),), cycles=cycles)
+            record = dataclasses.replace(record, computed_by=tuple(by), cycles=cycles)
         records.append(record)
     return records
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,6 +23,7 @@ from vta_byoc.hw.sim.devices import Driver
 from vta_byoc.hw.verify.verifier import check
 from vta_byoc.ir.bindings import FunctionWriter, is_constant, straight_bindings, substituted
 from vta_byoc.ir.legality import LOWERED, PLACED, REGIONS_ATTR, VM
+from vta_byoc.ir.names import SCRATCH
 from vta_byoc.ir.stage import Stage
 from vta_byoc.partitioning.region import Region, RegionCall, Step, region_calls, region_functions
 from vta_byoc.passes.program_call import ProgramCall
@@ -64,9 +65,10 @@ def compile_region(
         place_of = in_place.get(step.output)
         inside = (place_of.step.output, place_of.offset) if place_of else None
         builder.symbol(step.output, kind, *tensor, *where, inside=inside)
-    builder.share(_lifetimes(region))
+    scratch = _scratch(mod, region, config, builder)
+    builder.share(_lifetimes(region, scratch))
     for step in region.steps:
-        tensors = [*step.args, step.output]
+        tensors = [*step.args, *scratch[step.output], step.output]
         for kernel in computation_in(mod, step, runs).functions(config):
             stored = in_place.get(tensors[kernel.args[0]])
             if stored is None or stored.step is not step or stored.position != kernel.args[0]:
@@ -120,9 +122,25 @@ def _shared(
     return found
 
 
-def _lifetimes(region: Region) -> dict[str, Lifetime]:
+def _scratch(
+    mod: tvm.IRModule, region: Region, config: VTAConfig, builder: ProgramBuilder
+) -> dict[str, list[str]]:
+    """The symbols that kernels of each step hand each other, by the step's result."""
+    found: dict[str, list[str]] = {}
+    for step in region.steps:
+        names = found.setdefault(step.output, [])
+        for number, tensor in enumerate(step.computation(mod).scratch(config)):
+            name = f"{step.output}{SCRATCH}{number}"
+            place = tensor.scope, scope_align(config, tensor.scope, tensor.dtype)
+            names.append(builder.symbol(name, "temp", tensor.shape, tensor.dtype, *place))
+    return found
+
+
+def _lifetimes(region: Region, scratch: Mapping[str, Sequence[str]]) -> dict[str, Lifetime]:
     """From the step that stores a tensor to the last one that reads it; results outlive all."""
-    alive = {step.output: Lifetime(i, i) for i, step in enumerate(region.steps)}
+    own = {name: i for i, s in enumerate(region.steps) for name in scratch[s.output]}
+    alive = {name: Lifetime(i, i) for name, i in own.items()}
+    alive |= {step.output: Lifetime(i, i) for i, step in enumerate(region.steps)}
     end = len(region.steps)
     reads = [(arg, i) for i, step in enumerate(region.steps) for arg in step.args]
     for name, i in [*reads, *((name, end) for name in region.outputs)]:

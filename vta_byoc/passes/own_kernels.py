@@ -36,6 +36,7 @@ from vta_byoc.passes.lower_regions import LoweredRegions
 from vta_byoc.passes.program_call import ProgramCall
 from vta_byoc.registry.kernels import KERNEL_ATTR, KernelEntry, kernel_entry
 from vta_byoc.runtime.executable import SIGNATURE, region_name
+from vta_byoc.runtime.library import with_about
 
 PLACE_KERNELS = Stage("PlaceKernels", PLACED, PLACED, "gives VTA the calls of registered kernels")
 LOWER_KERNELS = Stage("LowerKernels", LOWERED, LOWERED, "compiles each of them to a program")
@@ -208,13 +209,14 @@ def lower_kernels(config: VTAConfig, record: LoweredRegions) -> tvm.transform.Pa
     def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
         calls = {call.result: call for call in kernel_calls(mod)}
         if not calls:
-            return mod
+            return with_about(mod, config, record.programs)
         result = tvm.IRModule(dict(mod.functions), attrs=mod.attrs)
         main = _rewritten(mod["main"], calls, config, record)
         result.update_func(result.get_global_var("main"), main)
         result = relax.transform.DeadCodeElimination(["main", SIGNATURE])(
             relax.transform.Normalize()(result)
         )
+        result = with_about(result, config, record.programs)
         return result.with_attr(REGIONS_ATTR, list(record.programs))
 
     return run

@@ -49,6 +49,10 @@ layer       acc = conv1d | conv2d | conv2d_transpose | matmul (int8, int8 consta
             end.  Without shift and end if only floats read the result: int32 to dequantize.
             Layouts NCW/OIW, NCHW/OIHW, NCHW/IOHW; any strides, padding, dilation, groups,
             output_padding.  matmul: x [..., K] times [K, M].
+product     acc = matmul (int8 [..., M, K], int8 [..., K, S] -> int32) of two computed tensors with
+            equal leading dimensions and zero points 0; fixed, end.  The second operand is a
+            permutation of [..., S, K]; where the model has none, its last two axes are exchanged
+            twice.
 two tensors lhs = astype(x), [multiply(factor) | left_shift], [add(moved)]; rhs the same; add |
             subtract | maximum | minimum (lhs, rhs); [add(offset)], [right_shift | left_shift], end.
             Factors bring both sides to one scale; `moved` takes the zero point off where the larger
@@ -64,6 +68,9 @@ avg_pool2d  acc = conv2d(x, ones (C, 1, KH, KW), groups C); linear; end.  Where 
             count, the factor is (1, 1, OH, OW): one per position, one shift.  Ceil mode is padding
             at the bottom and on the right.
             factor / 2**shift is 1 / count times the change of scale.
+norm        wide = astype(x); [sum(wide, axis)]; sum(wide * wide, axis), both with keepdims; the
+            steps of `ir.norms`: mean and rate of each token from its sums, then the result
+            of each element; astype int8. For machines with MUL.
 requantize  astype(x), linear, end: before a concat whose inputs have other scales.
 movement    max_pool2d, concat, split, strided_slice, pad with 0 (with a zero point: pad with 0,
             then add a constant that is 0 inside), reshape, permute_dims, expand_dims, squeeze,
@@ -163,6 +170,24 @@ class DialectWriter(StepWriter):
             name,
         )
         return self.layer(product, bias, rescale, name)
+
+    def product_of_two(
+        self, left: relax.Expr, right: relax.Expr, rescale: FixedPoint, name: str
+    ) -> relax.Var:
+        """int8 [..., M, K] times int8 [..., K, S], both of zero point 0, rescaled to int8."""
+        product = relax.op.matmul(left, right, out_dtype="int32")
+        acc = self.emit(product, f"{name}{SEPARATOR}acc")
+        return self.fixed_point(acc, rescale, (), name)
+
+    def turned_twice(self, value: relax.Expr, name: str) -> relax.Var:
+        """int8 [..., K, S] with its last two axes exchanged, and exchanged again.
+
+        The first exchange is the form that a machine multiplies by; the second is its view.
+        """
+        axes = list(range(value.ty.ndim))
+        axes[-2:] = axes[:-3:-1]
+        there = self.emit(relax.op.permute_dims(value, axes), f"{name}{SEPARATOR}turned")
+        return self.emit(relax.op.permute_dims(there, axes), f"{name}{SEPARATOR}weight")
 
     def _convolved(
         self,

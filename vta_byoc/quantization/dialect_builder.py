@@ -13,6 +13,7 @@ from vta_byoc.ir.bindings import SEPARATOR, FunctionWriter
 from vta_byoc.quantization.linear import Linear
 from vta_byoc.quantization.requantize import FixedPoint, is_power_of_two
 from vta_byoc.quantization.scales import UINT8_ZERO, Rescale, Scale
+from vta_byoc.unary.program import Program
 
 STEP_NAMES = {
     "add": "round",
@@ -23,6 +24,14 @@ STEP_NAMES = {
     "right_shift": "shift",
 }
 """Operator of a fixed-point step -> what its variable is called."""
+PROGRAM_OPS: dict[str, Callable[[relax.Expr, relax.Expr], relax.Expr]] = {
+    "add": relax.op.add,
+    "mul": relax.op.multiply,
+    "shr": relax.op.right_shift,
+    "max": relax.op.maximum,
+    "min": relax.op.minimum,
+}
+"""The operators of a program's steps."""
 SIDES = ("lhs", "rhs")
 """What the operands of an operator of two tensors are called."""
 ONE = np.array(1)
@@ -108,6 +117,28 @@ class StepWriter(FunctionWriter):
             terms.append(self._term(value, scale.factors[i], scale.moved[i], side))
         total = terms[0] if op is None else self.emit(op(*terms), f"{name}{SEPARATOR}acc")
         return self._shifted_down(total, scale, name)
+
+    def program(self, value: relax.Expr, program: Program, name: str) -> relax.Var:
+        """What `program` makes of int8 `value`, operator by operator; int8."""
+        wide = self._wide(value, f"{name}{SEPARATOR}wide")
+        sides = [name] if program.op is None else [f"{name}{SEPARATOR}{side}" for side in SIDES]
+        total = self._program_steps(wide, program.left, sides[0])
+        if program.op is not None:
+            other = self._program_steps(wide, program.right, sides[1])
+            joined = PROGRAM_OPS[program.op](total, other)
+            total = self.emit(joined, f"{name}{SEPARATOR}acc")
+        total = self._program_steps(total, program.after, name)
+        return self.emit(relax.op.astype(total, "int8"), name)
+
+    def _program_steps(
+        self, value: relax.Var, steps: Sequence[tuple[str, int | str]], name: str
+    ) -> relax.Var:
+        for op, by in steps:
+            operand = value if isinstance(by, str) else const(by, "int32")
+            call = PROGRAM_OPS[op](value, operand)
+            part = "square" if isinstance(by, str) else STEP_NAMES[call.op.name.split(".")[-1]]
+            value = self.emit(call, f"{name}{SEPARATOR}{part}")
+        return value
 
     def scaled_sums(self, total: relax.Var, scale: Linear, name: str) -> relax.Var:
         """int32 sums times a factor, plus an offset, shifted and saturated."""

@@ -85,7 +85,7 @@ class Linear:
 
 @dataclass(frozen=True, eq=False)
 class Operand:
-    """One term `ratio * (value - zero)`: `ratio` in output steps, |value| <= `bound`."""
+    """One term `ratio * (value - zero)`: `ratio` in output steps, `bound` the largest magnitude."""
 
     ratio: np.ndarray
     zero: int = 0

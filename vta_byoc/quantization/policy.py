@@ -20,7 +20,7 @@ from tvm import relax
 from vta_byoc.base.int8_digits import MOST_OF_TWO
 from vta_byoc.quantization.dialect import DialectWriter
 from vta_byoc.quantization.linear import Precision
-from vta_byoc.quantization.requantize import FACTOR_BITS
+from vta_byoc.quantization.requantize import FACTOR_BITS, is_power_of_two
 from vta_byoc.quantization.scales import (
     ALIGN_BITS,
     EXPONENT_LOW,
@@ -56,16 +56,18 @@ class Policy(ABC):
     Attributes:
         per_channel: whether every output channel of a layer has a weight scale of its own.
         multiplies: whether the machine's ALU has MUL.
-        rescale: how layers get their factor, one of `quantization_record.FORMS`; None: multiplied
+        rescale: how layers get their factor, one of `base.choices.RESCALES`; None: multiplied
             where the machine can, else the cheapest form that is exact enough.
         estimate: cycles of a layer that a function writes on int8 data of a shape; None where the
             machine does not take it.
+        tolerance: the largest error of a function of one operand, in steps of its result.
     """
 
     per_channel: bool = False
     multiplies: bool = True
     rescale: str | None = None
     estimate: Callable[[Write, tuple[int, ...]], float | None] = lambda write, shape: None
+    tolerance: int = 1
 
     name: ClassVar[str]
     """What `quantize(scales=...)` calls it."""
@@ -134,6 +136,10 @@ class Policy(ABC):
             amax: largest magnitude of the result; None where it is not known.
             name: of the layer, for errors.
         """
+
+    def takes_factor(self, _factor: float) -> bool:
+        """Whether a constant factor of a product may become part of the product's rescale."""
+        return True
 
     @abstractmethod
     def slope(self, slope: float) -> float | None:
@@ -211,6 +217,10 @@ class PowersOfTwo(Policy):
                 exponents = np.maximum(exponents, result - MAX_SHIFT - exponent)
         same = exponents.ndim and (exponents == exponents[0]).all()
         return np.ldexp(1.0, exponents[0] if same else exponents)
+
+    def takes_factor(self, factor: float) -> bool:
+        """A power of two does not leave the scales."""
+        return is_power_of_two(factor)
 
     def slope(self, slope: float) -> float | None:
         """The slope with at most 12 fraction bits."""

@@ -56,12 +56,14 @@ class IntegerOp:
             result yet.
         copies: whether it gives its elements another place and does nothing else.
         stated: whether it is a quantize or dequantize of the model, which says a scale.
+        if_read: whether it becomes integer only where an integer operator reads its result.
     """
 
     convert: Convert
     asks: Convert = asks_if_wanted
     copies: bool = False
     stated: bool = False
+    if_read: bool = False
 
 
 OPERATORS: Registry[IntegerOp] = Registry("integer operator")
@@ -69,13 +71,17 @@ OPERATORS: Registry[IntegerOp] = Registry("integer operator")
 
 
 def integer_op(
-    *names: str, asks: Convert = asks_if_wanted, copies: bool = False, stated: bool = False
+    *names: str,
+    asks: Convert = asks_if_wanted,
+    copies: bool = False,
+    stated: bool = False,
+    if_read: bool = False,
 ) -> Callable[[Convert], Convert]:
     """Register the decorated conversion for the operators `names`; see `IntegerOp`."""
 
     def register(convert: Convert) -> Convert:
         for name in names:
-            OPERATORS.add(name, IntegerOp(convert, asks, copies, stated))
+            OPERATORS.add(name, IntegerOp(convert, asks, copies, stated, if_read))
         return convert
 
     return register
@@ -108,6 +114,7 @@ class Quantizer:
         self.keep_float = keep_float
         self.constants = constants or {}
         self.bindings = straight_bindings(self.main)
+        self.places = {b.var: number for number, b in enumerate(self.bindings)}
         self._kinds = {b.var: op_name(b.value) for b in self.bindings}
         self.users = users_of(self.main)
         self.write = DialectWriter()
@@ -238,6 +245,8 @@ class Quantizer:
         known = OPERATORS.get(op_name(user.value))
         if not isinstance(user.value, Call) or (known is not None and known.copies):
             return self.readers(user.var)
+        if known is not None and known.if_read and self.leaves_as_float(user.var):
+            return frozenset({"float"})
         return frozenset({"float" if self.entry(user) is None else "integer"})
 
     def leaves_as_float(self, var: relax.Var) -> bool:

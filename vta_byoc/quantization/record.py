@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from vta_byoc.ir.bindings import SEPARATOR
-from vta_byoc.ir.quantization_record import FactorEntry, TensorEntry
+from vta_byoc.ir.quantization_record import FactorEntry, FunctionEntry, TensorEntry
 from vta_byoc.quantization.scales import Scale
 
 
@@ -24,6 +24,8 @@ class Record:
             if empty.
         factors: layer -> form of its factor without a multiplier, and its largest error in steps
             of the result; left out if empty.
+        functions: layer -> the program of a function of one operand: its operators, its largest
+            error in steps, the share of exact results, cycles a vector; left out if empty.
         absorbed: source name -> the layer whose group computes it, and its kind; left out if empty.
     """
 
@@ -32,11 +34,12 @@ class Record:
     sources: dict[str, list[str]] = field(default_factory=dict)
     islands: dict[str, dict[str, str]] = field(default_factory=dict)
     factors: dict[str, FactorEntry] = field(default_factory=dict)
+    functions: dict[str, FunctionEntry] = field(default_factory=dict)
     absorbed: dict[str, list[str]] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """The record as `quantization_record.QuantizationRecord` describes it."""
-        optional = ("islands", "factors", "absorbed")
+        optional = ("islands", "factors", "functions", "absorbed")
         return json.dumps({k: v for k, v in self.__dict__.items() if v or k not in optional})
 
     def note_tensor(self, name: str, scale: Scale, amax: float | None) -> None:

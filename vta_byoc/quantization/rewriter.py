@@ -16,6 +16,7 @@ from vta_byoc.base.boundary import at
 from vta_byoc.ir.bindings import op_name, sanitized, source_name
 from vta_byoc.quantization import quantizer
 from vta_byoc.quantization.ops.table import OPERATORS
+from vta_byoc.quantization.ops.unary import convert_group
 from vta_byoc.quantization.own_ops import converted
 from vta_byoc.quantization.quantizer import Quantizer
 from vta_byoc.quantization.scales import Unscalable
@@ -49,6 +50,8 @@ def _convert(q: Quantizer, binding: relax.VarBinding) -> None:
 def _became_integer(q: Quantizer, binding: relax.VarBinding) -> bool:
     entry = q.entry(binding)
     try:
+        if convert_group(q, binding):
+            return True
         if entry is None:
             return False
         if quantizer.OPERATORS.is_built_in(op_name(binding.value)):

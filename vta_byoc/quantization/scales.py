@@ -41,6 +41,7 @@ class Unscalable(Exception):
 
 
 INFINITE = "a tensor of it holds infinite values or NaN, as masks do, and int8 has neither"
+TOO_LARGE = "a tensor of it reaches {amax:g}, as masks do, and int8 ends at {most:g}"
 TOO_FAR = "no shift of 31 bits takes its sums to the scale of its result"
 
 
@@ -68,8 +69,7 @@ def scale_exponent(amax: float, name: str) -> int:
     """The smallest e with 127 * 2**e >= amax, at least -60; -7 if amax is 0.
 
     Raises:
-        Unscalable: amax is infinite or NaN.
-        VTAError: amax needs an exponent above 60.
+        Unscalable: amax is infinite or NaN, or needs an exponent above 60.
     """
     if amax == 0:
         return SILENT_EXPONENT
@@ -79,10 +79,7 @@ def scale_exponent(amax: float, name: str) -> int:
     if INT8_HIGH * 2.0**exponent < amax:
         exponent += 1
     if exponent > EXPONENT_HIGH:
-        raise VTAError(
-            f'"{name}" reaches {amax:g}; values up to {INT8_HIGH * 2.0**EXPONENT_HIGH:g} can be '
-            "quantized; scale the model's inputs or weights down"
-        )
+        raise Unscalable(name, TOO_LARGE.format(amax=amax, most=INT8_HIGH * 2.0**EXPONENT_HIGH))
     return max(exponent, EXPONENT_LOW)
 
 

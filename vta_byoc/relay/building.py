@@ -55,7 +55,7 @@ def build(
         config: the machine; the default preset when None.
         calibration: samples, for a float module; one that came quantized needs none.
         random_params: seed of random values for weights that are missing.
-        device: "sim", "tsim" or "null", as of `vta_byoc.build`.
+        device: "sim", "tsim", "null" or "rtl", as of `vta_byoc.build`.
 
     Raises:
         VTAError: values are missing, an operator is not read, a float module has no samples.

@@ -53,12 +53,21 @@ class _Stated(_Named, total=False):
 def with_signature(mod: tvm.IRModule) -> tvm.IRModule:
     """``mod`` with a function SIGNATURE that describes the parameters of its ``main``."""
     inputs = [_described(param) for param in mod["main"].params]
-    text = np.frombuffer(json.dumps({"inputs": inputs}).encode(), np.uint8)
-    body = relax.const(text, "uint8")
+    return constant_text(mod, SIGNATURE, json.dumps({"inputs": inputs}))
+
+
+def constant_text(mod: tvm.IRModule, name: str, text: str) -> tvm.IRModule:
+    """``mod`` with a function ``name`` that returns ``text`` as uint8."""
+    body = relax.const(np.frombuffer(text.encode(), np.uint8), "uint8")
     function = relax.Function([], relax.SeqExpr([], body), ret_ty=body.ty)
     result = mod.clone()
-    result[SIGNATURE] = function.with_attr("global_symbol", SIGNATURE)
+    result[name] = function.with_attr("global_symbol", name)
     return relax.transform.Normalize()(result)
+
+
+def stated_text(machine: relax.VirtualMachine, name: str) -> str:
+    """What the function that :func:`constant_text` added returns."""
+    return str(machine[name]().numpy().tobytes().decode())
 
 
 def _described(param: relax.Var) -> _Stated:
@@ -72,7 +81,7 @@ def _described(param: relax.Var) -> _Stated:
 def input_types(machine: relax.VirtualMachine) -> list[InputType]:
     """The inputs of ``main`` in order; of an executable without a signature only their names."""
     if machine.module.implements_function(SIGNATURE):
-        stated = json.loads(machine[SIGNATURE]().numpy().tobytes())["inputs"]
+        stated = json.loads(stated_text(machine, SIGNATURE))["inputs"]
         return [_stated(entry) for entry in stated]
     count = machine.module["get_function_arity"]("main")
     name_of = machine.module["get_function_param_name"]

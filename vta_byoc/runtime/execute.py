@@ -62,10 +62,10 @@ def profile(
             return
         if reads:
             _check_unchanged(reads, args)
-        arena, counters = (a.numpy() for a in args[-2:])
+        arena, counters = args[-2], args[-1].numpy()
         values = {n: int(c) for n, c in zip(COUNTER_NAMES, counters, strict=False)}
         name = region_name(int(args[REGION_ARGUMENT]))
-        runs.append(RegionRun(name, values, arena if arenas else None))
+        runs.append(RegionRun(name, values, arena.numpy() if arenas else None))
 
     compiled = None if isinstance(exe, (relax.VMExecutable, tvm.runtime.Module)) else exe
     vm = relax.VirtualMachine(exe if compiled is None else compiled.exe, tvm.cpu())

@@ -71,7 +71,7 @@ class Kernel:
 
         Args:
             arrays: one for each of `inputs`, in order, of its shape and dtype.
-            device: "sim", "tsim" or "null" (zeros, nothing is executed).
+            device: "sim", "tsim", "rtl" or "null" (zeros, nothing is executed).
 
         Raises:
             VTAError: arrays that it does not take, or no such device.

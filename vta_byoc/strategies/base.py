@@ -31,14 +31,18 @@ from vta_byoc.strategies.fused.implied import without_implied_clamps
 from vta_byoc.strategies.fused.schedule import with_fused
 from vta_byoc.strategies.fused.tile import Roles
 from vta_byoc.strategies.te.definition import epilogue_constants
+from vta_byoc.strategies.te.kept_choices import kept_choice
 from vta_byoc.strategies.te.kernel import Kernel, Kernels, KernelSpace
 from vta_byoc.workload.memory import DRAM_ACC, DRAM_INP, DRAM_WGT
-from vta_byoc.workload.workloads import Conv2dWorkload, Kind, workload_attr
+from vta_byoc.workload.texts import workload_attr
+from vta_byoc.workload.workloads import Conv2dWorkload, Kind
 
 STRATEGY_ATTR = "vta.strategy"
 """Of a packed PrimFunc: the name of the strategy that made it."""
 WORKLOAD_ATTR = "vta.workload"
 """Of a packed PrimFunc: the text of its workload."""
+OWN = "vta_byoc.strategies."
+"""The package of the strategies whose choices are kept on disk."""
 CHOSEN = 4096
 """Schedules that are kept instead of being searched for again."""
 
@@ -47,12 +51,22 @@ CHOSEN = 4096
 class KernelFunction:
     """A scheduled PrimFunc of a composite.
 
-    ``args`` are positions among the composite's arguments; -1 is its result.  Where a parameter is
-    only a part of the tensor it is bound to, ``func`` says so by views (`codegen.with_views`).
+    ``args`` are positions among the composite's arguments, behind which are the tensors of
+    :meth:`Strategy.scratch`; -1 is its result.  Where a parameter is only a part of the tensor it
+    is bound to, ``func`` says so by views (`codegen.with_views`).
     """
 
     func: tirx.PrimFunc
     args: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ScratchTensor:
+    """A DRAM tensor that one kernel of a layer stores and a later one of it loads."""
+
+    shape: tuple[int, ...]
+    dtype: str = "int8"
+    scope: str = DRAM_INP
 
 
 @dataclass(frozen=True)
@@ -210,6 +224,12 @@ class Strategy(ABC, Generic[Kind]):
         int8 operands from DRAM, its weights and its tensor operands.
         """
 
+    def scratch(
+        self, _schedule: LayerSchedule[Kind], _config: VTAConfig
+    ) -> tuple[ScratchTensor, ...]:
+        """The tensors that kernels of the layer hand each other through DRAM."""
+        return ()
+
     def in_place_offsets(self, _work: Kind, _config: VTAConfig) -> list[int | None]:
         """For each operand the scalar offset in the result where its producer may store it.
 
@@ -243,10 +263,14 @@ class SingleKernelStrategy(Strategy[Kind]):
 
 @functools.lru_cache(maxsize=CHOSEN)
 def _cheapest(
-    strategy: Strategy[Any], layer: LayerWork[Any], config: VTAConfig, _off: tuple[str, ...]
+    strategy: Strategy[Any], layer: LayerWork[Any], config: VTAConfig, off: tuple[str, ...]
 ) -> Kernels:
-    """What the strategy chooses; ``_off`` are the rewrites that it then does without."""
-    return strategy.cheapest(layer, config)
+    """What the strategy chooses; ``off`` are the rewrites that it then does without."""
+    kind = type(strategy)
+    if not kind.__module__.startswith(OWN):  # the sources of others are not in the key
+        return strategy.cheapest(layer, config)
+    asked = repr((kind.__module__, kind.__qualname__, strategy.name, layer, off))
+    return kept_choice(asked, config, functools.partial(strategy.cheapest, layer, config))
 
 
 def with_alike_epilogue(work: Conv2dWorkload, config: VTAConfig) -> Conv2dWorkload:

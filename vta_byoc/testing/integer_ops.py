@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tvm
 from tvm import relax
 
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.registry import registrant, undone
 from vta_byoc.importers.load import output_names
 from vta_byoc.ir.bindings import op_name, source_name, static_shape, straight_bindings
 from vta_byoc.ir.quantization_record import islands
 from vta_byoc.ir.reference import build_reference
 from vta_byoc.ir.stage import checked_forms
 from vta_byoc.pipeline import compile_module
-from vta_byoc.quantization.ops import table
-from vta_byoc.quantization.quantizer import OPERATORS, Convert, IntegerOp, asks_if_wanted
+from vta_byoc.quantization.ops.table import add_operator
+from vta_byoc.quantization.quantizer import Convert, IntegerOp, asks_if_wanted
 from vta_byoc.quantize import quantize
 from vta_byoc.runtime.execute import profile, run_vm
 from vta_byoc.testing.cases import Conformance, Mismatch, Suite, check_verified
@@ -74,7 +74,9 @@ def check_integer_op(
             raise Mismatch(f"the network that was drawn has no {operator}")
         shapes = [static_shape(param) for param in mod["main"].params]
         samples = [_noise(rng, mod, shapes) for _ in range(SAMPLES)]
-        with _installed(operator, None if rule is None else IntegerOp(rule, asks)):
+        with undone():
+            if rule is not None:
+                add_operator(operator, IntegerOp(rule, asks), registrant(rule), replace=True)
             qmod = quantize(mod, calibration=samples, config=config)
         _check_integer(qmod, names)
         with checked_forms():
@@ -94,21 +96,6 @@ def check_integer_op(
 
     what = f'integer operator "{operator}"'
     return Suite(what, seed, cases, case, machines or default_machines()).run(attempt)
-
-
-@contextlib.contextmanager
-def _installed(operator: str, entry: IntegerOp | None) -> Iterator[None]:
-    """Quantize ``operator`` by ``entry`` for the time of a ``with`` statement."""
-    before = table.OPERATORS.get(operator)
-    if entry is not None:
-        OPERATORS[operator] = entry
-    try:
-        yield
-    finally:
-        if before is not None:
-            OPERATORS[operator] = before
-        else:
-            OPERATORS.pop(operator, None)
 
 
 def _noise(

@@ -96,6 +96,10 @@ def _program(
         for i, value in enumerate(values[:count])
     ]
     names += [builder.constant(f"c{i}", value) for i, value in enumerate(values[count:])]
+    names += [
+        builder.symbol(f"s{i}", "temp", each.shape, each.dtype)
+        for i, each in enumerate(strategy.scratch(schedule, config))
+    ]
     result = definition.params[-1]
     names.append(builder.symbol("y", "output", shape_of(result), str(result.dtype)))
     for kernel in strategy.functions(schedule, config):

@@ -28,7 +28,8 @@ from vta_byoc.strategies.fused.consumer import ConsumerWork, FusedConsumer
 from vta_byoc.strategies.te.kernel import ESTIMATE, Chosen, Kernel, Kernels, KernelSpace
 from vta_byoc.strategy import STRATEGIES, Computation, LayerWork
 from vta_byoc.workload.memory import MEMORIES
-from vta_byoc.workload.workloads import Workload, from_json, to_json
+from vta_byoc.workload.texts import from_json, to_json
+from vta_byoc.workload.workloads import Workload
 
 MOST_SLOTS = 2
 

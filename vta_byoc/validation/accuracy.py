@@ -6,6 +6,7 @@ equal. Both models see each batch once, one batch in memory at a time (`labelled
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,20 +21,21 @@ from vta_byoc.base.json_types import JsonObject
 from vta_byoc.base.progress import Progress, shown
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.sim.devices import driver
 from vta_byoc.ir.bindings import static_shape
 from vta_byoc.ir.reference import build_reference
 from vta_byoc.pipeline import compile_module
 from vta_byoc.runtime.execute import run_vm
+from vta_byoc.runtime.pool import POOL, DevicePool, is_pool, opened_pool
+from vta_byoc.runtime.profile import Compilation
 from vta_byoc.validation.labelled_dataset import LabelledData, Signature
 
-__all__ = ["Change", "Evaluation", "Runner", "evaluate", "measure"]
+__all__ = ["Change", "Evaluation", "Runner", "evaluate", "measure", "measure_on_pool"]
 
 Runner = Callable[[Mapping[str, np.ndarray]], np.ndarray]
 """From inputs by name, in order, to scores (batch, classes, ...)."""
-"""Called after each batch with how many samples are done and how many there are."""
 REFERENCE = "reference"
 """The device that is the integer dialect on the host: the bits of "sim", and faster."""
-DEVICES = ("sim", REFERENCE)
 LISTED = 20
 
 
@@ -122,6 +124,10 @@ class Evaluation:
         return 100 * samples / self.samples
 
 
+Measure = Callable[[Runner, LabelledData, Progress | None], Evaluation]
+"""`measure` of a quantized model that is ready to run: the other model, samples, progress."""
+
+
 # ---------------------------------------------------------------- measuring
 def evaluate(
     qmod: tvm.IRModule,
@@ -130,6 +136,7 @@ def evaluate(
     against: tvm.IRModule | str | Path,
     config: VTAConfig | None = None,
     device: str = "sim",
+    devices: int | None = None,
     limit: int | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
@@ -142,7 +149,10 @@ def evaluate(
             runs.
         config: the machine; the default preset when None.
         device: "sim" compiles for VTA and simulates; "reference" computes the same bits with the
-            integer dialect on the host.
+            integer dialect on the host; others are devices as of :func:`vta_byoc.build`, or a pool
+            of them as :func:`vta_byoc.runtime.pool.opened_pool` takes it.
+        devices: how many devices share the samples: so many servers of `device` are started here,
+            or so many are taken of a pool.
         limit: at most so many samples.
         progress: called after each batch with the samples done and their number; when None a
             terminal and a notebook show a bar.
@@ -155,9 +165,35 @@ def evaluate(
         other = host_runner(against)
     else:
         other = onnxruntime_runner(against)
-    run = runner(qmod, config, device)
+    run = prepared(qmod, config, device, devices)
     with shown(progress, "evaluating") as told:
-        return measure(run, other, samples, told)
+        return run(other, samples, told)
+
+
+def prepared(
+    qmod: tvm.IRModule, config: VTAConfig | None, device: str, devices: int | None = None
+) -> Measure:
+    """The quantized model compiled for a device or a pool of them: what measures it.
+
+    Args:
+        qmod: as of `evaluate`, and so are the others.
+        config: the machine.
+        device: where it runs.
+        devices: how many of it.
+
+    Raises:
+        VTAError: there is no such device, or it computes nothing.
+    """
+    if devices is None and not is_pool(device):
+        return functools.partial(measure, runner(qmod, config, device))
+    check_device(device, pooled=True)
+    exe = compile_module(qmod, config, POOL)
+
+    def on_pool(against: Runner, data: LabelledData, progress: Progress | None) -> Evaluation:
+        with opened_pool(device, devices) as pool:
+            return measure_on_pool(pool, exe, against, data, progress)
+
+    return on_pool
 
 
 def measure(
@@ -174,12 +210,47 @@ def measure(
         result.against_seconds += time.perf_counter() - middle
         result.seconds += middle - begin
         predicted, expected = (
-            predictions(scores[:count], classes, result.samples),
-            predictions(others[:count], classes, result.samples),
+            predictions(scores[:count], classes, data.first + result.samples),
+            predictions(others[:count], classes, data.first + result.samples),
         )
         result.add(batch.labels, predicted, expected)
         if progress is not None:
             progress(result.samples, len(data))
+    return result
+
+
+def measure_on_pool(
+    pool: DevicePool,
+    exe: Compilation,
+    against: Runner,
+    data: LabelledData,
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Run the quantized model on a pool, and then the other one here, on all samples.
+
+    Args:
+        pool: the devices, which share the batches.
+        exe: what `compile_module(..., device=POOL)` returned.
+        against: the other model.
+        data: the samples; the file is read twice. The scores of all of them are in memory.
+        progress: as of `evaluate`; a sample counts half when the pool has done it.
+    """
+    rows, total = data.signature.rows, len(data)
+    scores: list[np.ndarray] = []
+    begin = time.perf_counter()
+    for found in pool.imap(exe, (list(batch.inputs.values()) for batch in data)):
+        scores.append(found.outputs[0])
+        if progress is not None:
+            progress(min(len(scores) * rows, total) // 2, total)
+    seconds = time.perf_counter() - begin
+    left = iter(scores)
+
+    def told(done: int, _total: int | None) -> None:
+        if progress is not None:
+            progress((total + done) // 2, total)
+
+    result = measure(lambda _inputs: next(left), against, data, told)
+    result.seconds = seconds
     return result
 
 
@@ -236,18 +307,30 @@ def signature(mod: tvm.IRModule) -> Signature:
 
 
 def runner(qmod: tvm.IRModule, config: VTAConfig | None, device: str) -> Runner:
-    """The quantized model on a device of DEVICES.
+    """The quantized model on a device, or REFERENCE.
 
     Raises:
-        VTAError: there is no such device.
+        VTAError: there is no such device, or it computes nothing.
     """
-    if device not in DEVICES:
-        raise VTAError(
-            f'device "{device}"; accuracy is measured on {" or ".join(DEVICES)}; choose one'
-        )
+    check_device(device)
     if device == REFERENCE:
         return host_runner(qmod)
     return _vm_runner(compile_module(qmod, config, device).exe)
+
+
+def check_device(device: str, *, pooled: bool = False) -> None:
+    """Refuse a device that accuracy cannot be measured on.
+
+    Raises:
+        VTAError: there is no such device, it computes nothing, or a pool is asked for of REFERENCE.
+    """
+    if device == REFERENCE and pooled:
+        raise VTAError(
+            f'several devices of "{REFERENCE}"; it is the host itself, once; choose "sim", or '
+            "leave the number of devices out"
+        )
+    if device != REFERENCE and not driver(device).computes:
+        raise VTAError(f'accuracy on device "{device}"; it computes nothing; choose "sim"')
 
 
 def host_runner(mod: tvm.IRModule) -> Runner:

@@ -19,7 +19,7 @@ from tvm.ir import Tuple
 from vta_byoc.hw.program.program import STORED, Program
 from vta_byoc.hw.sim import simulator
 from vta_byoc.ir.bindings import FunctionWriter, straight_bindings, substituted, with_main
-from vta_byoc.ir.names import POOLED
+from vta_byoc.ir.names import POOLED, SCRATCH
 from vta_byoc.ir.reference import build_reference
 from vta_byoc.pipeline import Compiled
 from vta_byoc.runtime.execute import Inputs, profile, run_vm
@@ -101,10 +101,11 @@ def reference_runner(
 def stored(program: Program) -> list[str]:
     """Symbols that a program stores to DRAM: its results and what it keeps between layers.
 
-    A tensor that the model does not have, as a pool was computed first, is not among them.
+    A tensor that the model does not have is not among them: as a pool was computed first, or as
+    only the kernels of one layer know of it.
     """
     names = [s.name for kind in STORED for s in program.of_kind(kind)]
-    return [name for name in names if not name.endswith(POOLED)]
+    return [name for name in names if not name.endswith(POOLED) and SCRATCH not in name]
 
 
 def compare_outputs(

@@ -11,6 +11,7 @@ labels. What is wrong with the names, shapes, dtypes and labels is found before 
 from __future__ import annotations
 
 import contextlib
+import io
 import math
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -62,21 +63,25 @@ class LabelledData:
     Attributes:
         path: the file.
         signature: of the model that they are for.
+        first: the number of the first sample that is read.
         labels: int64, one for each sample that is read.
     """
 
-    def __init__(self, path: str | Path, signature: Signature, limit: int | None = None) -> None:
+    def __init__(
+        self, path: str | Path, signature: Signature, limit: int | None = None, first: int = 0
+    ) -> None:
         """Check the file.
 
         Args:
             path: the `.npz` archive.
             signature: the inputs and the output of the model.
             limit: read at most so many samples.
+            first: begin with this one.
 
         Raises:
             VTAError: it is no `.npz` archive, or its arrays do not fit the model.
         """
-        self.path, self.signature = Path(path), signature
+        self.path, self.signature, self.first = Path(path), signature, first
         if not self.path.is_file():
             raise VTAError(
                 f'data file "{path}" does not exist; an .npz file is needed; check the path'
@@ -87,7 +92,7 @@ class LabelledData:
             for name, spec in signature.inputs.items():
                 self._check_input(name, spec, *_header(archive, name), len(labels))
         _check_classes(labels, signature.classes, self.path)
-        self.labels = labels[:limit].astype(np.int64)
+        self.labels = labels[first:][:limit].astype(np.int64)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -104,18 +109,23 @@ class LabelledData:
                 name: opened.enter_context(archive.open(name + MEMBER))
                 for name in self.signature.inputs
             }
-            for file in files.values():
+            for name, file in files.items():
                 read_header(file)
-            for first in range(0, len(self), rows):
-                labels = self.labels[first : first + rows]
+                file.seek(self.first * self._sample_bytes(name), io.SEEK_CUR)
+            for at in range(0, len(self), rows):
+                labels, first = self.labels[at : at + rows], self.first + at
                 yield Batch({n: self._read(files[n], n, first, len(labels)) for n in files}, labels)
+
+    def _sample_bytes(self, name: str) -> int:
+        """Bytes of one sample of an input."""
+        spec = self.signature.inputs[name]
+        return math.prod(spec.shape[1:]) * spec.dtype.itemsize
 
     def _read(self, file: IO[bytes], name: str, first: int, count: int) -> np.ndarray:
         """The next `count` samples of an input, filled to its shape."""
         spec = self.signature.inputs[name]
-        one = math.prod(spec.shape[1:])
-        data = file.read(count * one * spec.dtype.itemsize)
-        if len(data) < count * one * spec.dtype.itemsize:
+        data = file.read(count * self._sample_bytes(name))
+        if len(data) < count * self._sample_bytes(name):
             raise zipfile.BadZipFile(f'the array "{name}" ends early')
         array = np.zeros(spec.shape, spec.dtype)
         array[:count] = np.frombuffer(data, spec.dtype).reshape(count, *spec.shape[1:])

@@ -15,13 +15,77 @@ from vta_byoc.workload.workloads import Shape
 
 NCHW, ROWS = "nchw", "rows"
 """Channels second; or channels last, all other axes rows of a matrix."""
+TOKENS, TURNED = "tokens", "turned"
+"""Channels last, tokens before them, and these two the other way round; see `tokens`."""
+
+MOST_FILLED = 1.25
+"""Layers take tokens as columns where whole blocks have at most so many times their number."""
+
+
+def tokens(block: int) -> str:
+    """The layout of (..., T, C) whose columns are tokens; T and C fill whole blocks of ``block``.
+
+    Packed it is also a weight: ``block`` tokens times ``block`` channels are one WGT element.
+    """
+    return f"{TOKENS}{block}"
+
+
+def fits_tokens(shape: Sequence[int], config: VTAConfig) -> bool:
+    """Whether (1, ..., 1, T, C) loses little where its tokens are columns in whole blocks."""
+    if config.batch != 1 or len(shape) < 3 or math.prod(shape[:-2]) != 1:
+        return False
+    whole = blocks(shape[-2], config.block) * config.block
+    return shape[-2] >= config.block and whole <= MOST_FILLED * shape[-2]
+
+
+def turned(block: int) -> str:
+    """As `tokens`, of (..., C, T)."""
+    return f"{TURNED}{block}"
+
+
+def is_tokens(layout: str) -> bool:
+    """Whether tokens are columns in ``layout``."""
+    return layout.startswith((TOKENS, TURNED))
+
+
+def groups_of(shape: Sequence[int], layout: str) -> tuple[int, int, int]:
+    """Groups, tokens and channels of ``shape`` in a layout of tokens."""
+    rows, channels = shape[-2:] if layout.startswith(TOKENS) else shape[:-3:-1]
+    return math.prod(shape[:-2]), rows, channels
+
+
+def _whole(size: int, layout: str) -> int:
+    """``size`` in whole blocks of a layout of tokens."""
+    block = int(layout.removeprefix(TOKENS).removeprefix(TURNED))
+    return blocks(size, block) * block
+
+
+def token_places(elements: np.ndarray, layout: str) -> np.ndarray:
+    """``elements`` as a layout of tokens packs them, -1 in lanes that do not exist.
+
+    The result is (groups, channel blocks, tokens, lanes).
+    """
+    groups, rows, channels = groups_of(elements.shape, layout)
+    whole = _whole(rows, layout), _whole(channels, layout)
+    if layout.startswith(TURNED):
+        elements = np.swapaxes(elements, -1, -2)
+    full = np.full((groups, *whole), -1, elements.dtype)
+    full[:, :rows, :channels] = elements.reshape(groups, rows, channels)
+    split = full.reshape(groups, whole[0], -1, _whole(1, layout))
+    return np.ascontiguousarray(split.transpose(0, 2, 1, 3))
 
 
 def canonical(shape: Sequence[int], layout: str) -> Shape | None:
     """``shape`` as (N, C, H, W), None where the layout has no such view.
 
-    NCHW: (N, C), (N, C, W) and (N, C, H, W).  ROWS: (..., C), every other axis a row.
+    NCHW: (N, C), (N, C, W) and (N, C, H, W).  ROWS: (..., C), every other axis a row.  Tokens:
+    (..., T, C) as (1, groups * C, 1, T), T and C in whole blocks.
     """
+    if is_tokens(layout):
+        if len(shape) < 2:
+            return None
+        groups, rows, channels = groups_of(shape, layout)
+        return 1, groups * _whole(channels, layout), 1, _whole(rows, layout)
     if layout == ROWS:
         return (math.prod(shape[:-1]), shape[-1], 1, 1) if len(shape) >= 2 else None
     if len(shape) == 3:
@@ -44,6 +108,14 @@ def read_packed(packed: np.ndarray, shape: Sequence[int]) -> Iterator[np.ndarray
             w,
         ):
             yield unpacked(packed, view).reshape(shape)
+    layout = tokens(k)
+    view = canonical(shape, layout)
+    if b == 1 and nb == 1 and view is not None and (view[1] // k, *view[2:]) == (cb, h, w):
+        elements = np.arange(math.prod(shape)).reshape(shape)
+        places = token_places(elements, layout).reshape(-1)
+        found = np.empty(math.prod(shape), packed.dtype)
+        found[places[places >= 0]] = packed.reshape(-1)[places >= 0]
+        yield found.reshape(shape)
 
 
 def dims(shape: Sequence[int]) -> tuple[tirx.IntImm, ...]:
@@ -72,6 +144,54 @@ def pack_compute(shape: Shape, config: VTAConfig) -> tirx.PrimFunc:
     return _host_function(source, out)
 
 
+def pack_tokens_compute(shape: Sequence[int], layout: str, config: VTAConfig) -> tirx.PrimFunc:
+    """(G, T, C) or (G, C, T) int8 to packed tokens, zeros in lanes that do not exist."""
+    groups, rows, channels = groups_of(shape, layout)
+    each = _whole(channels, layout) // config.block
+    view = canonical(shape, layout)
+    assert view is not None
+    source = te.placeholder(dims((groups, *shape[-2:])), "int8", name="x")
+
+    def value(_n: Var, block: Var, _y: Var, row: Var, _b: Var, lane: Var) -> Expr:
+        channel = tirx.floormod(block, each) * config.block + lane
+        at = (row, channel) if layout.startswith(TOKENS) else (channel, row)
+        inside = tirx.all(row < rows, channel < channels)
+        element = source[(tirx.floordiv(block, each), *at)]
+        return tirx.if_then_else(inside, element, tirx.const(0, "int8"))
+
+    out = te.compute(dims(packed_shape(view, config)), value, name="packed")
+    return _host_function(source, out)
+
+
+def _element(source: te.Tensor, at: Sequence[Expr | int], dtype: str) -> Expr:
+    """The element ``at`` a place of a packed tensor; of int32 its byte planes put together."""
+    if dtype == "int8":
+        return source[tuple(at)]
+    parts = [source[(p, *at)].astype("int32") for p in range(PLANES)]
+    word = parts[-1]
+    for part in parts[-2::-1]:
+        word = tirx.bitwise_or(word << tirx.const(8, "int32"), part & tirx.const(255, "int32"))
+    return word
+
+
+def unpack_tokens_compute(
+    shape: Sequence[int], layout: str, config: VTAConfig, dtype: str = "int8"
+) -> tirx.PrimFunc:
+    """Packed tokens to (G, T, C) ``dtype``."""
+    groups, rows, channels = groups_of(shape, layout)
+    each, k = _whole(channels, layout) // config.block, config.block
+    view = canonical(shape, layout)
+    assert view is not None
+    source = te.placeholder(dims(packed_shape(view, config, dtype)), "int8", name="x")
+
+    def value(group: Var, row: Var, channel: Var) -> Expr:
+        block = group * each + tirx.floordiv(channel, k)
+        return _element(source, (0, block, 0, row, 0, tirx.floormod(channel, k)), dtype)
+
+    out = te.compute(dims((groups, rows, channels)), value, name="unpacked")
+    return _host_function(source, out)
+
+
 def unpack_compute(shape: Shape, config: VTAConfig, dtype: str = "int8") -> tirx.PrimFunc:
     """Packed to (N, C, H, W) ``dtype``; int32 is put together from its byte planes."""
     b, k = config.batch, config.block
@@ -86,13 +206,7 @@ def unpack_compute(shape: Shape, config: VTAConfig, dtype: str = "int8") -> tirx
             tirx.floormod(n, b),
             tirx.floormod(c, k),
         )
-        if dtype == "int8":
-            return source[at]
-        parts = [source[(p, *at)].astype("int32") for p in range(PLANES)]
-        word = parts[-1]
-        for part in parts[-2::-1]:
-            word = tirx.bitwise_or(word << tirx.const(8, "int32"), part & tirx.const(255, "int32"))
-        return word
+        return _element(source, at, dtype)
 
     out = te.compute(dims(shape), value, name="unpacked")
     return _host_function(source, out)

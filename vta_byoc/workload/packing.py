@@ -77,6 +77,16 @@ def diagonal_weights(scales: Sequence[int], config: VTAConfig) -> np.ndarray:
     return np.ascontiguousarray(unit.reshape(-1, 1, 1, 1, k, k), np.int8)
 
 
+def spread_weights(scales: Sequence[int], config: VTAConfig) -> np.ndarray:
+    """Weights that write the first lane times each of ``scales`` to every lane.
+
+    Their shape is that of :func:`diagonal_weights`.
+    """
+    weights = np.zeros((len(scales), 1, 1, 1, config.block, config.block), np.int8)
+    weights[..., 0] = np.reshape(scales, (-1, 1, 1, 1, 1))
+    return weights
+
+
 def operand_shape(kind: str, shape: Sequence[int], config: VTAConfig) -> tuple[int, ...]:
     """Packed shape of a step's tensor operand of ``kind`` for a result (N, C, H, W)."""
     _, c, h, w = shape

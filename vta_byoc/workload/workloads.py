@@ -1,22 +1,16 @@
 """Workloads: what a strategy needs to know of an operator, in numbers.
 
 Sizes are those before packing.  Every workload gives ``in_shapes`` and ``out_shape`` as
-(N, C, H, W) and its ``epilogue``; :func:`to_json` writes it, :func:`from_json` reads it.
+(N, C, H, W) and its ``epilogue``; `texts` writes and reads it.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import ClassVar, TypeAlias, TypeVar
 
-import tvm
-
-from vta_byoc.ir.chains import KEPT
-from vta_byoc.ir.records import as_record, text_of
+from vta_byoc.ir.chains import KEPT, SELF
 from vta_byoc.workload.copy_region import Box, Ints, read_box
 
 Shape = tuple[int, int, int, int]
@@ -34,7 +28,7 @@ class Step:
 
     ``op`` is add, mul, shr, shl, max or min; ``operand`` an integer that an ALU immediate holds, or
     the kind of a tensor operand: CHANNEL, MAP or FULL.  ``keep`` copies the value on chip, and add
-    of KEPT adds the copy.
+    of KEPT adds the copy; mul of SELF squares the value.
     """
 
     op: str
@@ -43,12 +37,17 @@ class Step:
     @property
     def is_tensor(self) -> bool:
         """Whether the operand is a tensor that is loaded into the accumulator buffer."""
-        return isinstance(self.operand, str) and self.operand != KEPT
+        return isinstance(self.operand, str) and self.operand not in (KEPT, SELF)
 
     @property
     def is_kept(self) -> bool:
         """Whether the operand is the copy of an earlier value."""
         return self.operand == KEPT
+
+    @property
+    def is_square(self) -> bool:
+        """Whether the value is multiplied by itself."""
+        return self.operand == SELF
 
 
 @dataclass(frozen=True)
@@ -134,7 +133,11 @@ class Conv2dWorkload(ConvWorkload):
 
     A padding may be negative: that many rows or columns of the input are not read.  conv1d is the
     case of one row, a dense layer that of one pixel.
+
+    ``weight_by_input``: blocks of weights lie in DRAM by input, then output channel.
     """
+
+    weight_by_input: ClassVar[bool] = False
 
     def _out(self, axis: int, size: int) -> int:
         padded = size + self.padding[axis] + self.padding[axis + 2]
@@ -178,11 +181,13 @@ class Prologue:
 
 @dataclass(frozen=True)
 class ElementwiseWorkload:
-    """``epilogue(prologue0 op prologue1)`` on int8 tensors of one shape; of one if ``op`` is None.
+    """``epilogue(prologue0 op prologue1)`` on int8 tensors; on one if ``op`` is None.
 
     Two prologues may read the same operand.  The tensor operands of all steps are arguments after
     the int8 operands: those of the prologues first, then those of the epilogue.  ``ranges`` are the
     least and the largest value that each int8 operand can hold; none are known where it is empty.
+    ``shapes`` are those of the int8 operands, (N, C, H, W), of which some are 1 where the result is
+    longer: these are repeated; empty where all are that of the result.
     """
 
     batch: int
@@ -193,6 +198,7 @@ class ElementwiseWorkload:
     op: str | None = None
     epilogue: Epilogue = Epilogue()
     ranges: tuple[tuple[int, int], ...] = ()
+    shapes: tuple[Shape, ...] = ()
 
     @property
     def operands(self) -> int:
@@ -205,8 +211,17 @@ class ElementwiseWorkload:
 
     @property
     def in_shapes(self) -> tuple[Shape, ...]:
-        """The shapes of the int8 operands, all that of the result."""
-        return (self.out_shape,) * self.operands
+        """The shapes of the int8 operands."""
+        return self.shapes or (self.out_shape,) * self.operands
+
+    def repeated(self, operand: int) -> str:
+        """The axes, of "nchw", along which an int8 operand of size 1 meets a longer result."""
+        own = self.in_shapes[operand]
+        return "".join(
+            axis
+            for axis, size, whole in zip("nchw", own, self.out_shape, strict=True)
+            if size < whole
+        )
 
     @property
     def out_shape(self) -> Shape:
@@ -264,6 +279,63 @@ class PoolWorkload:
 
 
 @dataclass(frozen=True)
+class NormWorkload:
+    """Every position of (N, C, H, W) int8 normalized over its channels by itself.
+
+    Attributes:
+        batch: N.
+        channels: C.
+        height: H.
+        width: W.
+        summed: how many of the channels belong to a token; the others fill its last block.
+        centred: whether the mean is taken off.
+        epsilon: in squared steps, summed over the channels.
+        factor: what all normalized values are multiplied by; None: each channel has its own, in
+            a tensor operand.
+        offset: what is added to the products; None as for `factor`.
+        shift: the right shift behind that.
+        low: the least result.
+        high: the largest result.
+        epilogue: no steps: they are those of `norms.element_steps`.
+    """
+
+    batch: int
+    channels: int
+    height: int
+    width: int
+    summed: int
+    centred: bool
+    epsilon: int
+    factor: int | None
+    offset: int | None
+    shift: int
+    low: int
+    high: int
+    epilogue: Epilogue = Epilogue()
+
+    @property
+    def in_shapes(self) -> tuple[Shape, ...]:
+        """The shape of the data."""
+        return (self.out_shape,)
+
+    @property
+    def out_shape(self) -> Shape:
+        """The shape of the result."""
+        return (self.batch, self.channels, self.height, self.width)
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """Kinds of the tensor operands: the factors, then the offsets."""
+        return tuple(CHANNEL for value in (self.factor, self.offset) if value is None)
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The factor and the offset, where they are one for all channels."""
+        given = {"factor": self.factor, "offset": self.offset}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True)
 class ConcatWorkload:
     """int8 tensors joined along the channels; all but the last fill their blocks."""
 
@@ -318,55 +390,9 @@ Workload: TypeAlias = (
     | ConvTransposeWorkload
     | ElementwiseWorkload
     | PoolWorkload
+    | NormWorkload
     | ConcatWorkload
     | MoveWorkload
 )
 Kind = TypeVar("Kind", bound=Workload)
 """One of the classes of workloads."""
-
-
-TEXT_NAMES = {"prologues": "sides"}
-"""Fields that have another name in texts, as tuning logs hold them."""
-LATER: Mapping[str, object] = {"bias": False, "ranges": ()}
-"""Fields that texts of older versions do not have, and their values there."""
-
-
-def to_json(work: Workload) -> str:
-    """Canonical text of a workload."""
-    fields = {
-        TEXT_NAMES.get(name, name): value
-        for name, value in dataclasses.asdict(work).items()
-        if name not in LATER or value != LATER[name]
-    }
-    return json.dumps(fields, sort_keys=True)
-
-
-def from_json(kind: type[Kind], text: str) -> Kind:
-    """The workload of class ``kind`` that :func:`to_json` wrote."""
-    names = {written: name for name, written in TEXT_NAMES.items()}
-    fields = {names.get(name, name): value for name, value in json.loads(text).items()}
-    return kind(**{name: _read(name, value) for name, value in fields.items()})
-
-
-def workload_attr(work: Workload) -> tvm.runtime.Tensor:
-    """A workload as the attribute of a function."""
-    return as_record(to_json(work))
-
-
-def workload_of(kind: type[Kind], attribute: object) -> Kind:
-    """The workload of class `kind` in an attribute that :func:`workload_attr` wrote."""
-    return from_json(kind, text_of(attribute))
-
-
-def _read(name: str, value: Any) -> Any:
-    if name == "epilogue":
-        return Epilogue(_steps(value["steps"]), value["dtype"])
-    if name == "ranges":
-        return tuple((int(low), int(high)) for low, high in value)
-    if name == "prologues":
-        return tuple(Prologue(each["operand"], _steps(each["steps"])) for each in value)
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _steps(items: list[Mapping[str, Any]]) -> tuple[Step, ...]:
-    return tuple(Step(**item) for item in items)

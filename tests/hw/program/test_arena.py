@@ -4,7 +4,7 @@ refused."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -252,11 +252,11 @@ def test_same_input_same_bytes() -> None:
 
 
 # ---------------------------------------------------------------- a wrong reuse
-def shortened(name: str) -> Callable[[Region], dict[str, Lifetime]]:
+def shortened(name: str) -> Callable[..., dict[str, Lifetime]]:
     """Lifetimes in which ``name`` ends as soon as it is stored."""
 
-    def lifetimes(region: Region) -> dict[str, Lifetime]:
-        found = lifetimes_of(region)
+    def lifetimes(region: Region, scratch: Mapping[str, Sequence[str]]) -> dict[str, Lifetime]:
+        found = lifetimes_of(region, scratch)
         return {**found, name: Lifetime(found[name].first, found[name].first)}
 
     lifetimes_of = lowering._lifetimes
@@ -319,7 +319,7 @@ def test_a_result_that_ends_too_early_is_refused(monkeypatch: pytest.MonkeyPatch
     compile_module(mod, CONFIG, scopes=DRAM_ONLY)
     early = Lifetime(1, 1)
     found = lowering._lifetimes
-    monkeypatch.setattr(lowering, "_lifetimes", lambda r: {**found(r), "second": early})
+    monkeypatch.setattr(lowering, "_lifetimes", lambda *of: {**found(*of), "second": early})
     with pytest.raises(VTAError, match="symbol: output .* and output .* overlap at byte"):
         compile_module(mod, CONFIG, scopes=DRAM_ONLY)
 

@@ -13,10 +13,11 @@ import pytest
 import tvm
 from tvm.script import tirx as T
 
+from vta_byoc.hw.cache import CACHE_VARIABLE, cache_folder, tell_unusable
 from vta_byoc.hw.config import Capabilities, VTAConfig
 from vta_byoc.hw.errors import VTAWarning
 from vta_byoc.hw.sim import interpreter, kept_code
-from vta_byoc.hw.sim.kept_code import CACHE_VARIABLE, cache_folder, kept
+from vta_byoc.hw.sim.kept_code import kept
 from vta_byoc.hw.sim.target import unoptimized_target
 
 FACTS: dict[str, object] = {"machine": "a", "dot": "portable"}
@@ -51,7 +52,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty cache, whose warnings are errors."""
     path = tmp_path / "deep" / "cache"
     monkeypatch.setenv(CACHE_VARIABLE, str(path))
-    kept_code._tell.cache_clear()
+    tell_unusable.cache_clear()
     with warnings.catch_warnings():
         warnings.simplefilter("error", VTAWarning)
         yield path
@@ -110,7 +111,7 @@ def test_code_that_others_may_write_is_not_run(folder: Path) -> None:
     folder.chmod(0o777)
     message = (
         f"{CACHE_VARIABLE} '{folder}' is not used: others may write it (mode 777); interpreters "
-        "are built in every process; name a folder of your own, or 'off'"
+        "are built and tilings searched for in every process; name a folder of your own, or 'off'"
     )
     with pytest.warns(VTAWarning) as caught:
         assert answer_of(kept(FACTS, Builder(2))) == 2
@@ -131,7 +132,7 @@ def test_a_file_is_no_folder(folder: Path, tmp_path: Path, monkeypatch: pytest.M
     file = tmp_path / "file"
     file.write_text("kept")
     monkeypatch.setenv(CACHE_VARIABLE, str(file))
-    with pytest.warns(VTAWarning, match="File exists; interpreters are built in every process;"):
+    with pytest.warns(VTAWarning, match="File exists; interpreters are built and tilings "):
         assert answer_of(kept(FACTS, Builder())) == 7
     assert file.read_text() == "kept"
 

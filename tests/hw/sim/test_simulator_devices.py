@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
+from core_extra import with_core_marked
+from core_machines import machine_of
 from simulator_cases import MACHINES, SIM
 from tvm import relax
 
@@ -24,13 +26,14 @@ from vta_byoc.hw.sim import target as targets
 
 
 # ---------------------------------------------------------------- programs and devices
-def matmul_program() -> Program:
-    """y (1, 16) int8 = low bytes of x (1, 16) times w (16, 16) transposed."""
+def matmul_program(config: VTAConfig = SIM) -> Program:
+    """y (1, n) int8 = low bytes of x (1, n) times w (n, n) transposed; n is BLOCK."""
+    n = config.block
     symbols = [
-        Symbol("x", "input", (1, 16), "int8", 16),
-        Symbol("w", "const", (16, 16), "int8", 256),
+        Symbol("x", "input", (1, n), "int8", n),
+        Symbol("w", "const", (n, n), "int8", n * n),
         Symbol("u", "uop", (1,), "uint32", 4),
-        Symbol("y", "output", (1, 16), "int8", 16),
+        Symbol("y", "output", (1, n), "int8", n),
     ]
     one = {"y_size": 1, "x_size": 1, "x_stride": 1}
     loops = {"uop_end": 1, "iter_out": 1, "iter_in": 1}
@@ -44,12 +47,13 @@ def matmul_program() -> Program:
         (Opcode.LOAD, {"mem_type": MemType.UOP, "pop_next": 1}),
         (Opcode.FINISH, {}),
     ]
-    relocations = [Relocation(i, n, 0) for i, n in ((0, "u"), (1, "x"), (2, "w"), (5, "y"))]
+    places = ((0, "u"), (1, "x"), (2, "w"), (5, "y"))
+    relocations = [Relocation(i, name, 0) for i, name in places]
     constants: dict[str, np.ndarray] = {
-        "w": np.arange(256, dtype=np.uint8).view(np.int8).reshape(16, 16),
+        "w": np.arange(n * n, dtype=np.uint8).view(np.int8).reshape(n, n),
         "u": np.zeros(1, np.uint32),
     }
-    return link(SIM, insns, symbols, constants, relocations, [])
+    return link(config, insns, symbols, constants, relocations, [])
 
 
 X = np.arange(-8, 8, dtype=np.int8).reshape(1, 16)
@@ -71,15 +75,16 @@ def test_null_device_counts_and_computes_nothing() -> None:
     assert not result.outputs["y"].any() and not result.sram
 
 
-@pytest.mark.parametrize("name", devices.DRIVERS)
+@pytest.mark.parametrize("name", with_core_marked(devices.DRIVERS))
 def test_every_driver_has_the_same_signature(name: str) -> None:
-    program = matmul_program()
+    program = matmul_program(machine_of(name, SIM))
+    x = X[:, : program.config.block]
     module = devices.driver(name).module(program.config)
-    head = simulator.pack_inputs(program, {"x": X})
+    head = simulator.pack_inputs(program, {"x": x})
     arena, counters, _ = interpreter.call(
         program.config, module, program.insns, head, program.image, program.arena_bytes
     )
-    sim = simulator.run(program, {"x": X})
+    sim = simulator.run(program, {"x": x})
     nothing = RunResult(np.zeros_like(arena), dict.fromkeys(sim.counters, 0))
     wanted = sim if devices.driver(name).computes else nothing
     np.testing.assert_array_equal(arena, wanted.arena)
@@ -101,7 +106,12 @@ def test_every_driver_has_the_same_signature(name: str) -> None:
             "input 'x' is int32 (1, 16); the program takes int8 (1, 16); convert it",
         ),
         ({"x": X[0]}, "sim", "input 'x' is int8 (16,); the program takes int8 (1, 16); convert it"),
-        ({"x": X}, "fpga", "unknown device 'fpga'; known: sim, tsim, null; choose one"),
+        (
+            {"x": X},
+            "fpga",
+            "unknown device 'fpga'; known: sim, tsim, null, rtl, hls-registers, chisel-registers, "
+            "board:..., pool:..., rpc:..., tracker:...; choose one",
+        ),
     ],
 )
 def test_bad_arguments(inputs: dict[str, np.ndarray], device: str, message: str) -> None:

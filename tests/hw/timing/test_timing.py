@@ -35,7 +35,7 @@ from vta_byoc.hw.timing_parameters import Timing
 from vta_byoc.workload.workloads import Conv2dWorkload
 
 PROGRAMS = 1000
-PROFILES = ("default", "chisel")
+PROFILES = ("default", "chisel", "core")
 DOC = Path(__file__).resolve().parents[3] / "docs" / "timing.md"
 
 
@@ -111,7 +111,7 @@ def assert_consistent(result: TimingResult) -> None:
         assert cycles == sum(r.end - r.start for r in result.rows if r.requester == name)
         assert result.port_bytes[name] <= cycles * width
     written = [r for r in result.rows if r.requester == "store"]
-    apart = result.timing.profile == "chisel"
+    apart = result.timing.profile in ("chisel", "core")
     read = [r for r in result.rows if not apart or r.requester != "store"]
     for channel in (read, written):
         assert all(a.end <= b.start for a, b in itertools.pairwise(channel))

@@ -398,8 +398,8 @@ def refusal(action: Callable[[], object]) -> str:
 
 
 def test_unknown_implementation() -> None:
-    assert refusal(lambda: implementation("rtl")) == (
-        f"unknown implementation 'rtl'; known: {', '.join(IMPLEMENTATIONS)}; choose one"
+    assert refusal(lambda: implementation("fpga")) == (
+        f"unknown implementation 'fpga'; known: {', '.join(IMPLEMENTATIONS)}; choose one"
     )
 
 
@@ -522,8 +522,8 @@ def test_diff_refuses(tmp_path: Path) -> None:
     one = tmp_path / "one.vta"
     save(product().done(), one)
     known = ", ".join(IMPLEMENTATIONS)
-    assert refused("diff", one, "--left", "rtl") == (
-        f"unknown implementation 'rtl'; known: {known}; choose one"
+    assert refused("diff", one, "--left", "fpga") == (
+        f"unknown implementation 'fpga'; known: {known}; choose one"
     )
     assert refused("diff", one, "--right", "reference") == (
         "--right reference with a program file; the reference is the integer model; give the "

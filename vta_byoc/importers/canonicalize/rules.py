@@ -18,10 +18,13 @@ from vta_byoc.importers.canonicalize.axis_rules import AXIS_RULES
 from vta_byoc.importers.canonicalize.batch_norm import fold_batch_norm
 from vta_byoc.importers.canonicalize.calls import RESHAPES, axes_of, same_type
 from vta_byoc.importers.canonicalize.chain_rules import CHAIN_RULES
+from vta_byoc.importers.canonicalize.channel_rules import CHANNEL_RULES
 from vta_byoc.importers.canonicalize.constants import fold_constant
 from vta_byoc.importers.canonicalize.movement_rules import MOVE_RULES
+from vta_byoc.importers.canonicalize.norm_rules import NORM_RULES
 from vta_byoc.importers.canonicalize.plane_rules import PLANE_RULES
 from vta_byoc.importers.canonicalize.qdq_rules import QDQ_RULES, fold_floats, merge_repeated
+from vta_byoc.importers.canonicalize.slice_rules import SLICE_RULES
 from vta_byoc.ir.bindings import (
     SEPARATOR,
     is_constant,
@@ -69,8 +72,10 @@ def constant_last(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
 
 
 def merge_additions(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
-    """(x + c) + d is x + (c + d) for constants that do not widen x."""
+    """(x + c) + d is x + (c + d) for constants that do not widen x, if no other reads x + c."""
     inner = rewriter.producer_of(call.args[0], "relax.add")
+    if rewriter.is_shared(call.args[0]):
+        return None  # the sum is a layer's bias, and what is behind it reads one tensor
     if inner is None or not is_constant(call.args[1]) or not is_constant(inner.args[1]):
         return None
     if not same_type(call, inner) or not same_type(inner, inner.args[0]):
@@ -144,5 +149,8 @@ def _rewritten(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _rules(name: str) -> tuple[Rule, ...]:
-    tables = (QDQ_RULES, RULES, CHAIN_RULES, PLANE_RULES, AXIS_RULES, MOVE_RULES)
+    tables = (
+        *(QDQ_RULES, RULES, CHAIN_RULES, PLANE_RULES),
+        *(AXIS_RULES, MOVE_RULES, SLICE_RULES, NORM_RULES, CHANNEL_RULES),
+    )
     return (fold_constant, *(rule for table in tables for rule in table.get(name, ())))

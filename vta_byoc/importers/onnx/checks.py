@@ -11,6 +11,7 @@ from onnx import TensorProto
 
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.importers.onnx.attributes import REFUSED
+from vta_byoc.importers.onnx.fused import FUSED, domain_of
 from vta_byoc.importers.onnx.qdq import DYNAMIC
 from vta_byoc.importers.onnx.qoperator import EXPANSIONS
 from vta_byoc.importers.onnx.recurrent import KINDS
@@ -53,11 +54,22 @@ def float_operators() -> frozenset[str]:
     return frozenset({*_get_convert_map(), "Constant"} - {*REFUSED, *EXPANSIONS, DYNAMIC})
 
 
-def check_operators(model: onnx.ModelProto, path: Path) -> int:
-    """The opset of the default domain, after checking that every operator can be imported."""
+def opset_of(model: onnx.ModelProto) -> int:
+    """The opset of the default domain."""
+    return next((s.version for s in model.opset_import if s.domain in ("", "ai.onnx")), 1)
+
+
+def check_operators(model: onnx.ModelProto) -> None:
+    """Check that every operator can be imported.
+
+    Raises:
+        VTAError: the first one that cannot.
+    """
     known = float_operators() | {*EXPANSIONS, *KINDS, DYNAMIC}
     for node in model.graph.node:
         if node.op_type in known and node.domain in DOMAINS:
+            continue
+        if (domain_of(node), node.op_type) in FUSED:
             continue
         op_type = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
         unknown = f"TVM's ONNX importer knows {len(known)} operators and this is not one of them"
@@ -66,7 +78,6 @@ def check_operators(model: onnx.ModelProto, path: Path) -> int:
             f'node "{node.name or node.output[0]}" has the operator {op_type}; {reason}; '
             "export the model without it or cut the model before it"
         )
-    return next((s.version for s in model.opset_import if s.domain in ("", "ai.onnx")), 1)
 
 
 def check_model(model: onnx.ModelProto, path: Path) -> None:

@@ -8,7 +8,14 @@ from pathlib import Path
 import tvm
 
 from vta_byoc.importers.onnx.attributes import check_attributes
-from vta_byoc.importers.onnx.checks import check_model, check_operators, input_shapes, read
+from vta_byoc.importers.onnx.checks import (
+    check_model,
+    check_operators,
+    input_shapes,
+    opset_of,
+    read,
+)
+from vta_byoc.importers.onnx.fused import claim_runtime_nodes
 from vta_byoc.importers.onnx.naming import import_graph, name_nodes
 from vta_byoc.importers.onnx.qoperator import expand
 from vta_byoc.importers.onnx.sizes import check_sizes
@@ -23,7 +30,9 @@ def load(path: Path, shapes: dict[str, tuple[int, ...]]) -> tuple[tvm.IRModule, 
             quantization that is not supported, dynamic dimensions without a shape.
     """
     model = read(path)
-    opset = check_operators(model, path)
+    opset = opset_of(model)
+    claim_runtime_nodes(model, opset)
+    check_operators(model)
     bound = input_shapes(model.graph, shapes)
     check_model(model, path)
     check_attributes(model.graph)

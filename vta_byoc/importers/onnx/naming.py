@@ -12,6 +12,7 @@ from tvm.ir import Call, Tuple, TupleGetItem
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.importers.onnx.fused import FUSED, domain_of
 from vta_byoc.importers.onnx.node import NodeAttributes
 from vta_byoc.importers.onnx.operators import OVERRIDES
 from vta_byoc.importers.onnx.recurrent import KINDS, unroll
@@ -108,6 +109,9 @@ class NamingImporter(ONNXGraphImporter):
             return known[0] if len(known) == 1 else relax.Tuple(known)
         if op_name in KINDS:
             return self._named(unroll(self.bb, op_name, inputs, attrs), name)
+        fused = FUSED.get((domain_of(self._protos[name]), op_name))
+        if fused is not None:
+            return self._named(fused(self.bb, inputs, attrs), name)
         result = OVERRIDES[op_name](inputs, attrs) if op_name in OVERRIDES else None
         if result is None:
             result = super()._convert_operator(op_name, inputs, attrs, opset)

@@ -27,26 +27,42 @@ class Attributes(TypedDict, total=False):
     coordinate_transformation_mode: bytes
     dilations: Sequence[int]
     direction: bytes
+    do_rotary: int
     end: int
+    epsilon: float
     group: int
     input_forget: int
+    interleaved: int
+    is_causal: int
     kernel_shape: Sequence[int]
+    kv_num_heads: int
     layout: int
     linear_before_reset: int
+    local_window_size: int
+    mask_filter_value: float
     max: float
     min: float
     mode: bytes
     noop_with_empty_axes: int
+    num_heads: int
     output_dtype: int
     output_padding: Sequence[int]
     output_shape: Sequence[int]
     pads: Sequence[int]
+    q_num_heads: int
+    qkv_hidden_sizes: Sequence[int]
+    rotary_interleaved: int
+    scale: float
     scales: Sequence[float]
+    softcap: float
     spatial_scale: float
     start: int
     strides: Sequence[int]
     transA: int
     transB: int
+    transBatchA: int
+    transBatchB: int
+    unidirectional: int
     value: float
 
 

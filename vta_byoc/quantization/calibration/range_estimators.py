@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vta_byoc.base.choices import KL, MINMAX, MSE, PERCENTILE, SCALES
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.plugins import load_installed
 from vta_byoc.hw.registry import Registry
@@ -81,6 +82,15 @@ class Histogram:
             reached += 1
         self._exponent = reached
         return reached
+
+    def join(self, other: Histogram) -> None:
+        """Count what `other` has counted; its own range may double for it."""
+        self.zeros += other.zeros
+        if other._exponent is None:
+            return
+        exponent = self._reach(other._exponent)
+        other._reach(exponent)
+        self.counts += other.counts
 
     def beyond(self, threshold: float) -> int:
         """How many values lie in bins that begin at `threshold` or further out."""
@@ -223,13 +233,12 @@ class Calibrator:
 Threshold = Callable[[Calibrator, Histogram, float], float]
 METHODS: Registry[Threshold] = Registry("calibrator")
 """Name -> (choice, histogram, largest magnitude, which is not 0) -> threshold."""
-METHODS.add("minmax", lambda _choice, _histogram, absmax: absmax)
+METHODS.add(MINMAX, lambda _choice, _histogram, absmax: absmax)
 METHODS.add(
-    "percentile", lambda choice, h, absmax: percentile_threshold(h, absmax, choice.percentile)
+    PERCENTILE, lambda choice, h, absmax: percentile_threshold(h, absmax, choice.percentile)
 )
-METHODS.add("mse", lambda choice, h, absmax: mse_threshold(h, absmax, choice.scales))
-METHODS.add("kl", lambda choice, h, absmax: kl_threshold(h, absmax, choice.scales))
-SCALES = ("pow2", "mul")
+METHODS.add(MSE, lambda choice, h, absmax: mse_threshold(h, absmax, choice.scales))
+METHODS.add(KL, lambda choice, h, absmax: kl_threshold(h, absmax, choice.scales))
 
 
 def _one_of(what: str, value: str, known: object) -> None:

@@ -17,9 +17,9 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Attrs
 
+from vta_byoc.base.choices import APPROXIMATE, DIGITS, SHIFTS
 from vta_byoc.base.int8_digits import MOST_OF_TWO, split
 from vta_byoc.ir.chains import KEPT
-from vta_byoc.ir.quantization_record import APPROXIMATE, DIGITS, SHIFTS
 from vta_byoc.quantization.dialect import DialectWriter
 from vta_byoc.quantization.ops.anchors import Anchor, channel_absmax, per_weight
 from vta_byoc.quantization.ops.borders import border_sums, per_position

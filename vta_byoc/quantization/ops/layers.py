@@ -9,10 +9,10 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Attrs, GenericConst
 
+from vta_byoc.base.choices import MULTIPLY
 from vta_byoc.base.int8_digits import MOST_OF_TWO, is_int8, magnitude
 from vta_byoc.hw.errors import Refusal
 from vta_byoc.ir.bindings import op_name, source_name, static_shape
-from vta_byoc.ir.quantization_record import MULTIPLY
 from vta_byoc.quantization.fused_ops import Epilogue, follow
 from vta_byoc.quantization.groups import result_scale
 from vta_byoc.quantization.ops.anchors import (
@@ -30,6 +30,7 @@ from vta_byoc.quantization.ops.layer_factor import (
     bias_absmax,
     candidates,
 )
+from vta_byoc.quantization.ops.products import convert_product, takes_product
 from vta_byoc.quantization.qdq import ConstantScale
 from vta_byoc.quantization.quantizer import Quantizer, integer_op
 from vta_byoc.quantization.requantize import requantizer
@@ -72,10 +73,14 @@ def takes_layer(call: relax.Call) -> bool:
     return anchor is not None and anchor.takes(call)
 
 
-@integer_op(*ANCHORS, asks=lambda q, binding: takes_layer(binding.value))
+@integer_op(
+    *ANCHORS, asks=lambda q, binding: takes_layer(binding.value) or takes_product(binding.value)
+)
 def convert_layer(q: Quantizer, binding: relax.VarBinding) -> bool:
     """A layer with its bias and clamps; int32 to float where nothing integer reads it."""
     call, var = binding.value, binding.var
+    if takes_product(call):
+        return convert_product(q, binding)
     if not takes_layer(call):
         return False
     anchor = ANCHORS[op_name(call)]

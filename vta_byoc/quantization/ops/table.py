@@ -18,10 +18,16 @@ OPERATORS: Mapping[str, quantizer.IntegerOp] = MappingProxyType(quantizer.OPERAT
 """Operator -> its entry."""
 
 
-def add_operator(name: str, entry: quantizer.IntegerOp, by: str) -> None:
+def add_operator(name: str, entry: quantizer.IntegerOp, by: str, *, replace: bool = False) -> None:
     """Register how an operator becomes integer, beside those of this folder.
+
+    Args:
+        name: the Relax operator.
+        entry: its integer form.
+        by: who registers it.
+        replace: whether it takes the place of the form that this folder has.
 
     Raises:
         VTAError: the operator has an integer form already.
     """
-    quantizer.OPERATORS.add(name, entry, by)
+    quantizer.OPERATORS.add(name, entry, by, replace=replace)

@@ -19,10 +19,10 @@ from tvm.ir import Call, TupleGetItem
 
 from vta_byoc.base.json_types import JsonObject
 from vta_byoc.base.quantities import count, megabytes
-from vta_byoc.graph_pack import FOLD, PACK, UNPACK
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.program.program import Program
 from vta_byoc.ir.bindings import is_constant, op_name, straight_bindings
+from vta_byoc.partitioning.packed_forms import FOLD, PACK, UNPACK
 from vta_byoc.partitioning.region import Region, region_calls, region_functions
 from vta_byoc.passes.fuse_tiles import Sharing, sharing_record
 from vta_byoc.passes.lower_regions import compile_region, weight_runs_of

@@ -12,10 +12,10 @@ from tvm import relax
 
 from vta_byoc.base.json_types import JsonObject
 from vta_byoc.base.quantities import count, percent
-from vta_byoc.graph_pack import FOLD, PACK, UNPACK
 from vta_byoc.hw.errors import Refusal
 from vta_byoc.ir.bindings import op_name, static_shape, straight_bindings
 from vta_byoc.ir.names import JOINT, operators_of
+from vta_byoc.partitioning.packed_forms import FOLD, PACK, UNPACK
 from vta_byoc.partitioning.placement import VTA, Placement, Taken, placements
 from vta_byoc.partitioning.region import Region, region_calls
 

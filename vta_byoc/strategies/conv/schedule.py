@@ -23,6 +23,8 @@ from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, Conv2dWorkload, Epil
 DIMS, BIAS_DIMS = 11, 8
 """Loops of a tile's accumulation: seven over the result, four over what is summed up, of a bias
 one."""
+WEIGHT_DIMS = 7
+"""Dimensions of weights by output channel; those by input channel have no taps."""
 WEIGHT_STATIONARY, INPUT_STATIONARY = "weights", "inputs"
 """Loop orders: a tile's weights stay while it walks the images, or its input while it walks the
 output channels."""
@@ -109,16 +111,19 @@ def conv_function(
     Parameters are data (n, sets, ci, H, W, b, k), weight (sets, co, ci, KH, KW, k, k), operands and
     the result (n, sets, co, OH, OW, b, k), which has byte planes in front where it is int32.
 
-    A kernel without taps has neither data nor weight: its accumulators are 0.  Weights of two
-    digits are (sets, co, 2, ci, KH, KW, k, k); each digit has its own accumulators.  The
-    constant vector (1, b, k) and the weights (sets, co, k, k) of a bias are before the operands.
+    Weights by input are (sets, ci, co, k, k).  A kernel without taps has neither data nor weight:
+    its accumulators are 0.  Weights of two digits are (sets, co, 2, ci, KH, KW, k, k); each digit
+    has its own accumulators.  The constant vector (1, b, k) and the weights (sets, co, k, k) of a
+    bias are before the operands.
     """
     b, k = config.batch, config.block
     images, sets = blocks(work.batch, b), grouping.sets
     data_shape = (images, sets, grouping.ci, work.height, work.width, b, k)
     data = te.placeholder(data_shape, "int8", name="data")
     digits = (work.digits,) if work.digit_shift else ()
-    weight_shape = (sets, grouping.co, *digits, grouping.ci, *work.kernel, k, k)
+    weight_shape: tuple[int, ...] = (sets, grouping.co, *digits, grouping.ci, *work.kernel, k, k)
+    if work.weight_by_input:
+        weight_shape = (sets, grouping.ci, grouping.co, k, k)
     weight = te.placeholder(weight_shape, "int8", name="weight")
     shape = (images, sets, grouping.co, work.out_height, work.out_width, b, k)
     operands = [
@@ -201,7 +206,9 @@ def _accumulate(
         row = h * rows.stage + kh * rows.dilation
         col = w * cols.stage + kw * cols.dilation
         left = inp[n, g, rc, row, col, bi, rk].astype("int32")
-        right = weight[(g, o, *digit, rc, kh, kw, bo, rk)].astype("int32")
+        by_input = len(weight.shape) < WEIGHT_DIMS
+        place = (g, rc, o) if by_input else (g, o, *digit, rc, kh, kw)
+        right = weight[(*place, bo, rk)].astype("int32")
         return te.sum(left * right, axis=[rc, kh, kw, rk])
 
     return te.compute((*digits, *shape), mac, name="acc")

@@ -252,7 +252,7 @@ class _ConvUsage(GemmUsage):
         fills = self.n_g * self.n_co if self.keeps_wgt else self.tiles * self.steps
         total = float(self.digits * self.sets * self.co * self.ci * self.taps)
         nbytes = total * self.config.wgt_elem_bytes * (1 if self.keeps_wgt else self.positions)
-        axes = (
+        axes: tuple[Axis, ...] = (
             Axis(kw, 1),
             Axis(kh, work.kernel[1]),
             Axis(ci, self.taps),
@@ -260,6 +260,8 @@ class _ConvUsage(GemmUsage):
             Axis(co, self.digits * self.ci * self.taps),
             Axis(tile["g"], self.co * self.digits * self.ci * self.taps),
         )
+        if work.weight_by_input:
+            axes = (Axis(co, 1), Axis(ci, self.co), Axis(tile["g"], self.co * self.ci))
         size = self.digits * tile["g"] * co * ci * kh * kw
         row = self.steps * (1 if self.variant.order == WEIGHT_STATIONARY else self.n_co)
         once = (self.positions == 1) | self.keeps_wgt

@@ -143,7 +143,7 @@ def rises(steps: Sequence[Step]) -> bool:
     """
 
     def each(step: Step) -> bool:
-        if step.is_kept or step.is_tensor:
+        if isinstance(step.operand, str):
             return step.op in RISING and step.operand == CHANNEL
         return step.op in RISING or (step.op == "mul" and int(step.operand) >= 0)
 
@@ -181,6 +181,9 @@ def refuse_pools(fused: Sequence[FusedConsumer], producer: str) -> None:
 def fused_plan(consumer: FusedConsumer, config: VTAConfig) -> FusedPlan:
     """How an elementwise ``consumer`` is computed; VTAError where the machine cannot."""
     assert isinstance(consumer.work, ElementwiseWorkload)
+    if any(map(consumer.work.repeated, range(consumer.work.operands))):
+        shapes = " and ".join(map(str, consumer.work.in_shapes))
+        raise VTAError(f"need operands of one shape to go on in the tile, have {shapes}")
     plan = plain_plan_of(consumer.work, config)
     own, summed, other, copied = _roles(plan, consumer.operand)
     found = FusedPlan(
@@ -304,7 +307,7 @@ def _within(low: int, high: int) -> tuple[int, int]:
 
 def _after(step: Step, low: int, high: int) -> tuple[int, int]:
     """The interval of values after ``step``."""
-    if step.is_tensor or step.is_kept:
+    if isinstance(step.operand, str):
         return INT32_LOW, INT32_HIGH
     value = int(step.operand)
     return _within(*OPERATIONS[step.op].bounds(low, high, value, value))

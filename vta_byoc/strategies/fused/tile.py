@@ -259,7 +259,9 @@ class Tile:
         """``value`` after ``steps``; their tensor operands, from ``first`` on, are staged."""
         for step in steps:
             operand: Expr
-            if step.is_tensor:
+            if step.is_square:
+                operand = value
+            elif step.is_tensor:
                 kind, param = stage.operands[first]
                 operand = self._operand(f"{prefix}value{first}", kind, param, chunk)
                 first += 1

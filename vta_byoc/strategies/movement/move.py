@@ -75,6 +75,18 @@ class Move(Strategy[MoveWorkload]):
                     weights[number, 0, 0, 0, to, lane] = 1
         return [weights]
 
+    def in_place_offsets(self, work: MoveWorkload, config: VTAConfig) -> list[int | None]:
+        """A copy that leaves all vectors where they are is none: a reshape of the plane."""
+        if len(work.boxes) != 1 or len(work.in_shapes) != 1:
+            return []
+        sizes = {math.prod(packed_shape(s, config)) for s in (*work.in_shapes, work.out_shape)}
+        if len(sizes) > 1:  # a part of the operand, which stays whole
+            return []
+        box = merged(work.boxes[0])
+        same = [s for s in box.sources if s == Source(0, 0, (1,), (0,), box.size)]
+        is_view = bool(same) and same == list(box.sources)
+        return [0] if is_view and box.start == 0 and box.steps == (1,) else []
+
     def functions(
         self, schedule: LayerSchedule[MoveWorkload], config: VTAConfig
     ) -> list[KernelFunction]:

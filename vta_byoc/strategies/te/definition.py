@@ -64,6 +64,9 @@ def apply_steps(
         if step.op == "keep":
             kept = value
             continue
+        if step.is_square:
+            value = elementwise(name, OPERATORS[step.op], value, value)
+            continue
         if step.is_kept:
             value = elementwise(name, OPERATORS[step.op], value, kept)
             continue

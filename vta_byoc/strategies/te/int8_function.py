@@ -33,7 +33,7 @@ def results_of(work: ElementwiseWorkload) -> tuple[int, ...] | None:
     None where it has several operands, or operands that are tensors.
     """
     chains = [each.steps for each in work.prologues] + [work.epilogue.steps]
-    if work.operands != 1 or any(isinstance(s.operand, str) for steps in chains for s in steps):
+    if work.operands != 1 or any(not _is_plain(s) for steps in chains for s in steps):
         return None
     values = [_after(VALUES, each.steps) for each in work.prologues]
     joined = values[0] if work.op is None else _wrapped(OPERATIONS[work.op].exact(*values))
@@ -46,10 +46,15 @@ def is_rising(work: ElementwiseWorkload) -> bool:
     return found is not None and bool((np.diff(np.array(found)) >= 0).all())
 
 
+def _is_plain(step: Step) -> bool:
+    """Whether a step reads its value and a number, no tensor."""
+    return step.is_square or not isinstance(step.operand, str)
+
+
 def _after(values: np.ndarray, steps: Sequence[Step]) -> np.ndarray:
     for step in steps:
         row = OPERATIONS[step.op]
-        operand = np.full_like(values, int(step.operand))
+        operand = values if step.is_square else np.full_like(values, int(step.operand))
         values = _wrapped(row.exact(values, operand))
     return values
 

@@ -34,12 +34,16 @@ SUMS = ("add", "sub")
 
 @dataclass(frozen=True)
 class Term:
-    """``steps(scale * operand)``; ``first`` is the number of its first tensor operand."""
+    """``steps(scale * operand)``; ``first`` is the number of its first tensor operand.
+
+    ``spread``: the operand has one channel, which its weight writes to every lane.
+    """
 
     operand: int
     scale: int = 1
     steps: tuple[Step, ...] = ()
     first: int = 0
+    spread: bool = False
 
     @property
     def digits(self) -> tuple[int, ...]:
@@ -84,8 +88,17 @@ class Plan:
 
     @property
     def scales(self) -> tuple[int, ...]:
-        """The different weights, in order."""
-        return tuple(dict.fromkeys(digit for term in self.terms for digit in term.digits))
+        """The different diagonal weights, in order."""
+        return self._digits(spread=False)
+
+    @property
+    def spread_scales(self) -> tuple[int, ...]:
+        """The different weights that write the first lane to all, in order."""
+        return self._digits(spread=True)
+
+    def _digits(self, spread: bool) -> tuple[int, ...]:
+        terms = [term for term in self.terms if term.spread == spread]
+        return tuple(dict.fromkeys(digit for term in terms for digit in term.digits))
 
     @property
     def sums(self) -> list[Sequence[Term]]:
@@ -136,7 +149,8 @@ def plain_plan_of(work: ElementwiseWorkload, config: VTAConfig) -> Plan:
     """How ``work`` is computed step by step.  A step that the machine cannot do: VTAError."""
     terms, first = [], 0
     for prologue in work.prologues:
-        terms.append(Term(prologue.operand, 1, _plain(prologue.steps), first))
+        spread = "c" in work.repeated(prologue.operand)
+        terms.append(Term(prologue.operand, 1, _plain(prologue.steps), first, spread))
         first += sum(step.is_tensor for step in prologue.steps)
     if work.op == "sub":
         terms[1] = _negated(terms[1], config)
@@ -145,6 +159,8 @@ def plain_plan_of(work: ElementwiseWorkload, config: VTAConfig) -> Plan:
     if work.op is None and fit is WIDE and not terms[0].steps:
         whole = _scaled(replace(terms[0], steps=steps), fit)
         terms, steps = [replace(whole, steps=())], whole.steps
+    if work.op not in SUMS and len(terms) > 1 and work.repeated(terms[0].operand):
+        terms.reverse()  # the second has an accumulator of its own size
     plan = _joined(terms, work.op, steps, first, fit)
     _check_mul(plan, config)
     return plan
@@ -241,7 +257,7 @@ def _movable(steps: Sequence[Step]) -> bool:
     """Whether the opposites of ``steps`` fit immediates and cannot overflow where these do not."""
     most = -INT8.start
     for step in steps:
-        if step.is_tensor or any(s.operand not in INT16 for s in _opposite(step)):
+        if isinstance(step.operand, str) or any(s.operand not in INT16 for s in _opposite(step)):
             return False
         value = abs(int(step.operand))
         most = max(most, *map(abs, OPERATIONS[step.op].bounds(-most, most, value, value)))

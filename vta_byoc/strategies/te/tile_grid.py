@@ -114,7 +114,9 @@ class Operands:
         """``value`` at ``index`` of the tile after ``steps``; their tensors from ``first`` on."""
         for step in steps:
             operand: tirx.Expr
-            if step.is_tensor:
+            if step.is_square:
+                operand = value
+            elif step.is_tensor:
                 operand = self._tiles[first][tuple(index[axis] for axis in self._moved[first])]
                 first += 1
             else:

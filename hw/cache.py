@@ -1,0 +1,75 @@
+"""The folder of the user's that holds what is built or found once, and whether it is usable.
+
+A folder that others may write is not used, since what it holds is executed.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import logging
+import os
+import stat
+import warnings
+from pathlib import Path
+
+from vta_byoc.hw.errors import VTAWarning
+
+CACHE_VARIABLE = "VTA_BYOC_CACHE"
+"""The environment variable that names the folder; "off" keeps nothing."""
+OFF = "off"
+_LOG = logging.getLogger("vta_byoc")
+
+
+def cache_folder() -> Path | None:
+    """The folder of what is kept; None where VTA_BYOC_CACHE says "off" or no home is known."""
+    named = os.environ.get(CACHE_VARIABLE, "")
+    if named:
+        return None if named == OFF else Path(named)
+    try:
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:
+        return None
+    return home / "vta_byoc"
+
+
+def usable(folder: Path | None) -> Path | None:
+    """``folder``, made where it is missing; None where code from it cannot be trusted."""
+    if folder is None:
+        return None
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        about = folder.stat()
+    except OSError as err:
+        return tell_unusable(folder, str(err.strerror or err))
+    me = os.geteuid() if hasattr(os, "geteuid") else about.st_uid
+    if about.st_uid != me:
+        return tell_unusable(folder, f"it belongs to user {about.st_uid}, not to {me}")
+    if hasattr(os, "geteuid") and about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return tell_unusable(folder, f"others may write it (mode {about.st_mode & 0o777:03o})")
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        return tell_unusable(folder, f"it cannot be written (mode {about.st_mode & 0o777:03o})")
+    return folder
+
+
+@functools.cache
+def tell_unusable(folder: Path, reason: str) -> None:
+    """Warn once of a folder that the user named; the default one may be unusable in silence."""
+    text = (
+        f"{CACHE_VARIABLE} {str(folder)!r} is not used: {reason}; interpreters are built and "
+        f"tilings searched for in every process; name a folder of your own, or {OFF!r}"
+    )
+    if os.environ.get(CACHE_VARIABLE):
+        warnings.warn(text, VTAWarning, stacklevel=2)
+    else:
+        _LOG.info("%s", text)
+
+
+def digest_of_sources(root: Path) -> str:
+    """A digest of the names and texts of every Python file below `root`, as hexadecimal digits."""
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        text = path.read_bytes()
+        digest.update(f"{path.relative_to(root)} {len(text)}\n".encode())
+        digest.update(text)
+    return digest.hexdigest()

@@ -1,0 +1,1 @@
+"""Devices as a driver sees them: memory, registers, and the calls between them."""

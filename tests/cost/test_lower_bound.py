@@ -1,0 +1,55 @@
+"""The lower bound of layers whose positions the host folds into idle lanes."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from integer_models import IntegerNet
+
+from vta_byoc.cost.lower_bound import bound
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.timing.engine import simulate
+from vta_byoc.pipeline import compile_module
+from vta_byoc.quantization.requantize import FixedPoint
+from vta_byoc.workload.workloads import ElementwiseWorkload, Epilogue, Prologue, Step
+
+SIM = VTAConfig.preset("sim")
+
+
+@pytest.mark.parametrize(
+    ("channels", "size", "kernel"),
+    [(1, (1, 4096), (1, 16)), (1, (64, 64), (4, 4)), (3, (32, 32), (2, 2)), (2, (1, 600), (1, 3))],
+)
+def test_a_stem_reads_what_its_image_holds(
+    channels: int, size: tuple[int, int], kernel: tuple[int, int]
+) -> None:
+    net = IntegerNet(x=(1, channels, *size))
+    weight = net.rng.integers(-127, 128, (16, channels, *kernel)).astype("int8")
+    attrs = SimpleNamespace(strides=list(kernel), padding=[0] * 4, dilation=[1, 1], groups=1)
+    rescale = FixedPoint(np.array(0), (("right_shift", np.array(9)),), 0, 127, 1 << 20)
+    bias = np.zeros(16, "int32")
+    mod = net.module(net.conv2d(net.params[0], weight, bias, attrs, rescale, "stem"))
+    compiled = compile_module(mod, SIM)
+    (row,) = compiled.placement
+    (program,) = compiled.programs.values()
+    assert 0 < row.bound <= simulate(program).cycles
+
+
+def test_a_sum_of_two_functions_of_one_operand_takes_their_steps() -> None:
+    """Two sides of a program: 3 and 2 immediates, the sum, a shift; not two tensors' factors."""
+    sides = (
+        Prologue(0, (Step("add", 5), Step("max", 0), Step("mul", -3))),
+        Prologue(0, (Step("add", -9), Step("min", 0))),
+    )
+    work = ElementwiseWorkload(
+        1, 32, 14, 14, prologues=sides, op="add", epilogue=Epilogue((Step("shr", 4),))
+    )
+    vectors = 2 * 14 * 14
+    assert bound(work, SIM) == vectors * (3 + 2 + 2 + 1)
+    apart = dataclasses.replace(
+        work, prologues=(sides[0], dataclasses.replace(sides[1], operand=1))
+    )
+    assert bound(apart, SIM) < vectors * (3 + 2 + 2 + 1)

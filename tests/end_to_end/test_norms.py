@@ -1,0 +1,143 @@
+"""Normalizations in networks: every stored tensor equals the integer module's, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.importers.canonicalize.rules import normalize
+from vta_byoc.ir.bindings import op_name, straight_bindings
+from vta_byoc.pipeline import compile_module
+from vta_byoc.quantize import quantize
+from vta_byoc.testing.integer_ops import check_integer_op
+from vta_byoc.validation.bit_exact import compare_layers
+
+MACHINES = tuple(VTAConfig.preset(name) for name in ("sim", "2x16", "1x32"))
+SIM = MACHINES[0]
+
+
+class Net:
+    """A float network of one input; weights are drawn."""
+
+    def __init__(self, rng: np.random.Generator, shape: tuple[int, ...]) -> None:
+        self.rng = rng
+        self.data = relax.Var("data", relax.TensorType(shape, "float32"))
+        self.builder = relax.BlockBuilder()
+
+    def const(self, *shape: int, middle: float = 0.0, spread: float = 1.0) -> relax.Expr:
+        return relax.const((middle + spread * self.rng.normal(size=shape)).astype("float32"))
+
+    def op(self, call: relax.Expr, name: str) -> relax.Var:
+        return self.builder.emit(call, name)
+
+    def dense(self, x: relax.Expr, outputs: int, name: str) -> relax.Var:
+        inputs = int(x.ty.shape[-1])
+        weight = self.const(inputs, outputs, spread=inputs**-0.5)
+        return self.op(relax.op.matmul(x, weight), name)
+
+    def norm(self, x: relax.Expr, kind: str, name: str, axis: int = -1) -> relax.Var:
+        channels = int(x.ty.shape[axis])
+        weight = self.const(channels, middle=1.0, spread=0.2)
+        if kind == "rms":
+            return self.op(relax.op.nn.rms_norm(x, weight, [axis], 1e-5), name)
+        bias = self.const(channels, spread=0.1)
+        return self.op(relax.op.nn.layer_norm(x, weight, bias, [axis], 1e-5), name)
+
+    def module(self, build: Callable[[Net], relax.Expr]) -> tvm.IRModule:
+        with self.builder.function("main", [self.data]):
+            with self.builder.dataflow():
+                result = self.builder.emit_output(build(self))
+            self.builder.emit_func_output(result)
+        return self.builder.get()
+
+
+def block(net: Net, kind: str, *, first: bool) -> relax.Expr:
+    """Two layers beside a residual sum, normalized before them or behind the sum."""
+    channels = int(net.data.ty.shape[-1])
+    x = net.dense(net.data, channels, "embed")
+    hidden = net.norm(x, kind, "norm") if first else x
+    hidden = net.op(relax.op.nn.relu(net.dense(hidden, 2 * channels, "wide")), "relu")
+    total = net.op(relax.op.add(x, net.dense(hidden, channels, "narrow")), "sum")
+    return total if first else net.dense(net.norm(total, kind, "norm"), 16, "last")
+
+
+@pytest.mark.parametrize("kind", ["layer", "rms"])
+def test_drawn_blocks(kind: str) -> None:
+    """Pre- and post-norm; tokens as columns, as rows, and lanes that stay idle."""
+
+    def draw(rng: np.random.Generator, _config: VTAConfig) -> tvm.IRModule:
+        tokens, channels = int(rng.choice([1, 5, 16, 30])), int(rng.choice([16, 24, 48]))
+        first = bool(rng.integers(2))
+        return Net(rng, (1, tokens, channels)).module(lambda net: block(net, kind, first=first))
+
+    operator = f"relax.nn.{kind}_norm"
+    check_integer_op(operator, draw, machines=MACHINES, cases=3, tolerance=0.2)
+
+
+def test_channels_second() -> None:
+    """ConvNeXt's normalization over the channels of an image, between two convolutions."""
+
+    def draw(rng: np.random.Generator, _config: VTAConfig) -> tvm.IRModule:
+        channels = int(rng.integers(3, 40))
+
+        def build(net: Net) -> relax.Expr:
+            weights = [net.const(channels, channels, 1, 1, spread=channels**-0.5) for _ in "ab"]
+            x = net.op(relax.op.nn.conv2d(net.data, weights[0]), "first")
+            x = net.norm(x, "layer", "norm", axis=1)
+            return net.op(relax.op.nn.conv2d(x, weights[1]), "second")
+
+        return Net(rng, (1, channels, 5, 4)).module(build)
+
+    check_integer_op("relax.nn.layer_norm", draw, machines=MACHINES, cases=2, tolerance=0.2)
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["before", "behind"])
+def test_a_block_is_one_region(first: bool) -> None:
+    """Residual sum, normalization and layers of tokens as columns stay on VTA."""
+    rng = np.random.default_rng(3)
+    mod = Net(rng, (1, 32, 32)).module(lambda net: block(net, "layer", first=first))
+    samples = [{"data": rng.normal(size=(1, 32, 32)).astype("float32")}]
+    compiled = compile_module(quantize(mod, calibration=samples, config=SIM), SIM)
+    assert len(compiled.programs) == 1
+    (record,) = (each for each in compiled.placement if each.name == "norm")
+    assert record.device == "vta"
+    assert record.why.rule == "pattern vta.norm"
+
+
+def convnext(net: Net) -> relax.Expr:
+    """A block as exporters write it: channels last between two permutations."""
+    channels = int(net.data.ty.shape[1])
+    x = net.op(
+        relax.op.nn.conv2d(net.data, net.const(channels, channels, 1, 1, spread=0.4)), "stem"
+    )
+    taps = net.const(channels, 1, 3, 3, spread=0.4)
+    deep = net.op(relax.op.nn.conv2d(x, taps, padding=1, groups=channels), "depthwise")
+    last = net.op(relax.op.permute_dims(deep, [0, 2, 3, 1]), "last")
+    wide = net.dense(net.norm(last, "layer", "norm"), 2 * channels, "wide")
+    wide = net.op(relax.op.add(wide, net.const(2 * channels, spread=0.1)), "bias")
+    halves = net.op(relax.op.divide(wide, relax.const(np.float32(2**0.5))), "halves")
+    share = net.op(relax.op.add(net.op(relax.op.erf(halves), "erf"), relax.const(1.0)), "share")
+    bent = net.op(relax.op.multiply(wide, share), "bent")
+    bent = net.op(relax.op.multiply(bent, relax.const(0.5)), "gelu")
+    back = net.op(relax.op.permute_dims(net.dense(bent, channels, "narrow"), [0, 3, 1, 2]), "back")
+    return net.op(relax.op.add(x, back), "sum")
+
+
+def test_a_block_of_convnext_is_one_region() -> None:
+    """No permutation is left; the sum reads what VTA stored."""
+    rng = np.random.default_rng(4)
+    mod = normalize(Net(rng, (1, 8, 6, 6)).module(convnext))
+    kinds = [op_name(b.value) for b in straight_bindings(mod["main"])]
+    assert "relax.permute_dims" not in kinds
+    assert "relax.matmul" not in kinds
+    samples = [{"data": rng.normal(size=(1, 8, 6, 6)).astype("float32")}]
+    quantized = quantize(mod, calibration=samples, config=SIM)
+    compiled = compile_module(quantized, SIM)
+    assert len(compiled.programs) == 1
+    checks = compare_layers(quantized, compiled, [samples[0]["data"]])
+    assert all(check.equal for check in checks)

@@ -1,0 +1,144 @@
+"""Functions of one operand: from float networks to the simulator, bit for bit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.errors import VTAError
+from vta_byoc.ir.quantization_record import functions, islands
+from vta_byoc.partition import placements
+from vta_byoc.pipeline import compile_module, partition_for_vta
+from vta_byoc.quantize import quantize
+from vta_byoc.runtime.execute import profile
+from vta_byoc.validation.bit_exact import compare_outputs, compare_stored, reference_runner
+
+SIM, PYNQ = VTAConfig.preset("sim"), VTAConfig.preset("pynq")
+Write = Callable[[relax.BlockBuilder, relax.Var], relax.Expr]
+
+
+def number(value: float) -> relax.Expr:
+    return relax.const(np.float32(value))
+
+
+def hard_swish(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    moved = b.emit(relax.op.add(x, number(3.0)))
+    cut = b.emit(relax.op.clip(moved, 0.0, 6.0))
+    return relax.op.divide(b.emit(relax.op.multiply(x, cut)), number(6.0))
+
+
+def silu(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    return relax.op.multiply(x, b.emit(relax.op.sigmoid(x)))
+
+
+def gelu_by_erf(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    inner = b.emit(relax.op.erf(b.emit(relax.op.divide(x, number(math.sqrt(2.0))))))
+    whole = b.emit(relax.op.multiply(x, b.emit(relax.op.add(inner, number(1.0)))))
+    return relax.op.multiply(whole, number(0.5))
+
+
+def elu(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    below = b.emit(relax.op.subtract(number(1.0), b.emit(relax.op.exp(x))))
+    scaled = b.emit(relax.op.multiply(number(-1.0), b.emit(relax.op.nn.relu(below))))
+    return relax.op.add(scaled, b.emit(relax.op.nn.relu(x)))
+
+
+FUNCTIONS: dict[str, Write] = {
+    "hard_swish": hard_swish,
+    "silu": silu,
+    "sigmoid": lambda b, x: relax.op.sigmoid(x),
+    "gelu_by_erf": gelu_by_erf,
+    "elu": elu,
+}
+
+
+def network(write: Write, seed: int = 0, first: bool = True) -> tvm.IRModule:
+    """A function between two convolutions, or before one."""
+    rng = np.random.default_rng(seed)
+    b = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 16, 5, 6), "float32"))
+
+    def conv(data: relax.Expr, size: int) -> relax.Var:
+        weight = rng.normal(size=(16, 16, size, size)).astype("float32") / (2 * size)
+        return b.emit(relax.op.nn.conv2d(data, relax.const(weight), padding=size // 2))
+
+    with b.function("main", [x]):
+        with b.dataflow():
+            data = conv(x, 3) if first else x
+            out = conv(b.emit(write(b, data)), 1)
+            out = b.emit_output(out)
+        b.emit_func_output(out)
+    return b.get()
+
+
+def samples(seed: int = 1, count: int = 3) -> list[dict[str, np.ndarray]]:
+    rng = np.random.default_rng(seed)
+    return [{"x": rng.normal(size=(1, 16, 5, 6)).astype("float32") * 2} for _ in range(count)]
+
+
+def test_the_placement_says_how_near_it_is() -> None:
+    qmod = quantize(network(silu), calibration=samples(), config=SIM, scales="mul")
+    (entry,) = functions(qmod).values()
+    notes = [row.note for row in placements(partition_for_vta(qmod, SIM))]
+    wanted = (
+        f"a program of {entry['cycles']} cycles a vector, {100 * entry['exact']:.0f} % of the 256 "
+        "values exact, others at most 1 off"
+    )
+    assert sum(wanted in note for note in notes) == 1, notes
+
+
+def test_no_tolerance_below_zero() -> None:
+    text = "function_tolerance is -1 steps; 0 or more are taken; 0 asks for exact results"
+    with pytest.raises(VTAError, match=f"^{text}$"):
+        quantize(network(silu), calibration=samples(), config=SIM, function_tolerance=-1)
+
+
+def regions_of(qmod: tvm.IRModule, config: VTAConfig) -> int:
+    """Compile, run, compare every result and stored tensor with llvm; the number of regions."""
+    compiled = compile_module(qmod, config)
+    inputs = list(samples(2, 1)[0].values())
+    run = profile(compiled.exe, inputs, arenas=True)
+    wanted = reference_runner(qmod, compiled.programs)(inputs)
+    checks = compare_outputs(["output0"], run.outputs, wanted)
+    checks += compare_stored(run, compiled.programs, wanted)
+    assert all(check.equal for check in checks), checks
+    return len(compiled.programs)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_between_convolutions_is_one_region_with_one_program(name: str) -> None:
+    qmod = quantize(network(FUNCTIONS[name]), calibration=samples(), config=SIM, scales="mul")
+    (entry,) = functions(qmod).values()
+    assert entry["error"] <= 1 and not islands(qmod)
+    assert regions_of(qmod, SIM) == 1
+
+
+def test_on_its_own_reads_the_input() -> None:
+    mod = network(silu, first=False)
+    qmod = quantize(mod, calibration=samples(), config=SIM, scales="pow2")
+    assert len(functions(qmod)) == 1
+    assert regions_of(qmod, SIM) == 1
+
+
+def test_without_mul_a_curve_stays_float_with_its_reason() -> None:
+    qmod = quantize(network(silu), calibration=samples(), config=PYNQ)
+    (refusal,) = islands(qmod).values()
+    assert refusal.text == (
+        "stays float: its program would multiply, and the machine's ALU has no MUL "
+        "(CAPABILITIES.mul is false) (tolerance 1)"
+    )
+
+
+def test_a_value_that_others_read_ends_the_group() -> None:
+    def shared(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        gate = b.emit(relax.op.sigmoid(x))
+        return relax.op.add(b.emit(relax.op.multiply(x, gate)), b.emit(relax.op.nn.relu(gate)))
+
+    qmod = quantize(network(shared), calibration=samples(), config=SIM, scales="mul")
+    assert len(functions(qmod)) == 1

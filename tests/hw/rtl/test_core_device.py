@@ -1,0 +1,156 @@
+"""The core in Verilator beside the functional simulator; what it says where it cannot be built."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+from core_extra import needs_core
+from core_machines import PLAIN, SMALL
+
+from vta_byoc.hw.cache import CACHE_VARIABLE
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.isa import ISA, MemType, Opcode
+from vta_byoc.hw.rtl import build
+from vta_byoc.hw.rtl.simulation import MemoryModel, run_core
+from vta_byoc.hw.sim.devices import driver
+from vta_byoc.hw.sim.interpreter import call, symbol
+from vta_byoc.hw.sim.simulator import pack_inputs, run, run_stream
+from vta_byoc.hw.testing.random_programs import random_stream
+from vta_byoc.hw.testing.random_safe import random_safe_program
+
+MEMORIES = (
+    MemoryModel(1),
+    MemoryModel(32, 9, 5, 1, 20, 3),
+    MemoryModel(200, 60, 40, 2, 10, 7),
+    MemoryModel(16, 0, 0, 3, 50, 9),
+)
+"""No latency, the usual one, a far memory that answers unevenly, and a slow one that stalls."""
+
+
+@needs_core
+@pytest.mark.parametrize("config", (SMALL, PLAIN), ids=("all", "plain"))
+def test_random_streams_one_instruction_at_a_time(config: VTAConfig) -> None:
+    for seed in range(24):
+        insns, arena = random_stream(config, np.random.default_rng(seed))
+        wanted = run_stream(config, insns, arena)
+        memory = dataclasses.replace(MEMORIES[seed % 4], seed=seed)
+        found = run_core(config, insns, arena, memory, serial=True)
+        assert np.array_equal(found.arena, wanted.arena), seed
+        assert found.counters == wanted.counters, seed
+        for name, value in wanted.sram.items():
+            assert np.array_equal(found.sram[name], value), (seed, name)
+
+
+@needs_core
+@pytest.mark.parametrize("config", (SMALL, PLAIN), ids=("all", "plain"))
+def test_correct_programs_with_queues_side_by_side(config: VTAConfig) -> None:
+    for seed in range(24):
+        program, inputs = random_safe_program(config, np.random.default_rng(seed))
+        wanted, memory = run(program, inputs), MEMORIES[seed % 4]
+        found = run_core(config, program.insns, program.new_arena(inputs), memory)
+        assert np.array_equal(found.arena, wanted.arena), seed
+        assert found.counters == wanted.counters, seed
+        assert (found.spans[:, 1] > found.spans[:, 0]).all()
+        assert found.cycles >= found.spans.max()
+
+
+@needs_core
+def test_the_device_runs_programs_with_the_same_counters() -> None:
+    program, inputs = random_safe_program(SMALL, np.random.default_rng(7))
+    wanted, found = run(program, inputs), run(program, inputs, device="rtl")
+    assert found.counters == wanted.counters
+    assert np.array_equal(found.outputs["y"], wanted.outputs["y"])
+    assert found.cycles is not None and found.cycles > len(program.insns)
+    module = driver("rtl").module(SMALL)
+    assert module[symbol(SMALL)] is not None
+    packed = pack_inputs(program, inputs)
+    arena, _, _ = call(SMALL, module, program.insns, packed, program.image, program.arena_bytes)
+    assert np.array_equal(arena, wanted.arena)
+
+
+@needs_core
+def test_a_memory_that_falls_silent_is_told_with_every_queue() -> None:
+    isa = ISA.of(SMALL)
+    load = {"mem_type": MemType.INP, "y_size": 1, "x_size": 4, "x_stride": 4}
+    insns = [
+        isa.encode(Opcode.LOAD, **load, push_next=1),
+        isa.encode(Opcode.LOAD, mem_type=MemType.UOP, pop_prev=1),
+        isa.encode(Opcode.FINISH),
+    ]
+    silent = MemoryModel(answers=6, idle_limit=500)
+    with pytest.raises(VTAError) as caught:
+        run_core(SMALL, np.array(insns, np.uint64), np.zeros(64, np.int8), silent)
+    text = str(caught.value)
+    assert text.startswith("the core makes no progress in 500 cycles, up to cycle ")
+    assert text.split(": ", 1)[1] == (
+        "fetch handed on 3 of 3 instructions, memory answered 6 beats; load runs instruction 0 "
+        "(LOAD INP sram 0 dram 0x0 y 1 x 4 stride 4 [push_next]), 0 behind it; compute waits for a "
+        "token at instruction 1 (LOAD UOP sram 0 dram 0x0 y 0 x 0 stride 0 [pop_prev]); store is "
+        "empty; tokens load->compute 0, compute->load 0, compute->store 0, store->compute 0; let "
+        "memory answer, or check the tokens with vta-byoc verify"
+    )
+
+
+@needs_core
+def test_reads_beyond_the_arena_are_refused() -> None:
+    isa = ISA.of(SMALL)
+    load = {"mem_type": MemType.INP, "dram_base": 1 << 20, "y_size": 1, "x_size": 4}
+    insns = [isa.encode(Opcode.LOAD, **load), isa.encode(Opcode.FINISH)]
+    with pytest.raises(VTAError) as caught:
+        run_core(SMALL, np.array(insns, np.uint64), np.zeros(64, np.int8))
+    assert str(caught.value) == (
+        "the core reads or writes byte 0x400000 of DRAM; the arena has 0x40 bytes; check the "
+        "program with vta-byoc verify"
+    )
+
+
+def test_without_the_extra_the_device_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "PACKAGES", ("amaranth_that_is_nowhere",))
+    with pytest.raises(VTAError) as caught:
+        build.need_tools()
+    assert str(caught.value) == (
+        "device rtl needs amaranth_that_is_nowhere, not installed; it has the packages of the "
+        "extra rtl; pip install vta_byoc[rtl]"
+    )
+
+
+@needs_core
+def test_without_a_compiler_the_device_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(VTAError) as caught:
+        build.need_tools()
+    assert str(caught.value) == (
+        "device rtl needs a C++ compiler; 'no-such-compiler' is not found; install g++, or name "
+        "one in CXX"
+    )
+
+
+@needs_core
+def test_a_full_folder_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> Path:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(build, "_build", full)
+    other = dataclasses.replace(SMALL, log_uop_buff_size=8)
+    with pytest.raises(VTAError) as caught:
+        build.core_library(other)
+    assert str(caught.value) == (
+        f"the core of 1x4 cannot be built in {str(tmp_path)!r}: No space left on device; make room "
+        "there, or name another folder with VTA_BYOC_CACHE"
+    )
+
+
+@needs_core
+def test_a_damaged_library_is_no_library(tmp_path: Path) -> None:
+    built, kept = tmp_path / "core.so", tmp_path / "kept.rtl.so"
+    built.write_bytes(b"library")
+    build._keep(built, kept)
+    assert build._whole(kept)
+    kept.write_bytes(b"librarY")
+    assert not build._whole(kept)
+    assert not build._whole(tmp_path / "absent.rtl.so")

@@ -1,0 +1,88 @@
+"""Normalizations on VTA: what the simulator computes is what the definition computes on llvm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.ir.norms import Instruction, normalized, run, statistics
+from vta_byoc.ir.norms import Norm as Numbers
+from vta_byoc.strategies.norms.norm import NORM
+from vta_byoc.strategies.norms.registers import allocated
+from vta_byoc.testing.strategies import check_strategy
+from vta_byoc.workload.workloads import NormWorkload
+
+MACHINES = tuple(VTAConfig.preset(name) for name in ("sim", "2x16", "1x32"))
+
+
+def drawn(
+    rng: np.random.Generator, config: VTAConfig
+) -> tuple[NormWorkload, Mapping[str, np.ndarray]]:
+    """Any width, plane and number of images; factors of channels where lanes stay idle."""
+    channels = int(rng.integers(1, 6 * config.block))
+    images, rows, columns = (int(rng.integers(1, high)) for high in (3, 3, 24))
+    own = bool(rng.integers(2)) or channels % config.block != 0
+    work = NormWorkload(
+        images,
+        channels,
+        rows,
+        columns,
+        channels,
+        bool(rng.integers(2)),
+        int(rng.integers(2) * rng.integers(1, 1000)),
+        None if own else int(rng.integers(-32767, 32768)),
+        None if own else int(rng.integers(-32768, 32768)),
+        int(rng.integers(14, 24)),
+        int(rng.integers(-128, 0)),
+        127,
+    )
+    if not own:
+        return work, {}
+    factor = rng.integers(-32767, 32768, channels)
+    return work, {"operand0": factor, "operand1": rng.integers(-(2**28), 2**28, channels)}
+
+
+def test_drawn_norms() -> None:
+    """Bit for bit, verified, and the estimate within twice of the timing model."""
+    check_strategy(NORM, drawn, machines=MACHINES, cases=9, factor=2.2)
+
+
+def test_a_chunk_of_channels_at_a_time() -> None:
+    """More channels than the accumulators hold: the data is loaded again for the result."""
+    config = VTAConfig(log_acc_buff_size=13, log_inp_buff_size=10)
+
+    def wide(
+        rng: np.random.Generator, _config: VTAConfig
+    ) -> tuple[NormWorkload, Mapping[str, np.ndarray]]:
+        work = NormWorkload(1, 900, 1, 5, 900, True, 3, None, None, 20, -128, 127)
+        given = {"operand0": rng.integers(-9999, 9999, 900), "operand1": np.zeros(900, np.int64)}
+        return work, given
+
+    check_strategy(NORM, wide, machines=(config,), cases=1)
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_registers_hold_every_value_until_it_is_read(centred: bool) -> None:
+    """The program in registers computes what the program computes."""
+    program = statistics(48, 5, centred=centred)
+    sums = {"sum": np.array([77]), "squares": np.array([9000])}
+    wanted = run(program, sums)
+    ends = ["rate", *(["mean"] if centred else [])]
+    made = allocated(program, sums, ends)
+    registers: list[np.ndarray] = [sums["sum"], sums["squares"], *[np.array([0])] * made.count]
+    for move in made.moves:
+        right = registers[move.right] if move.is_register else np.array([move.right])
+        step = Instruction("to", move.op, "left", "right")
+        given = {"left": registers[move.left], "right": right}
+        registers[move.to] = run((step,), given)["to"]
+    assert all(registers[made.places[name]] == wanted[name] for name in ends)
+    assert made.count <= 8
+
+
+def test_numbers_of_a_norm() -> None:
+    """A token of one channel is its bias; a tail of lanes belongs to no token."""
+    one = Numbers(1, True, 0, np.array(5), np.array(1 << 9), 8, -128, 127)
+    assert (normalized(np.arange(-128, 128)[:, None], one)["element_result"] == 2).all()

@@ -1,0 +1,13 @@
+"""The names that options of quantization take, for those who list them without the quantizer."""
+
+from __future__ import annotations
+
+MINMAX, PERCENTILE, MSE, KL = "minmax", "percentile", "mse", "kl"
+METHODS = (MINMAX, PERCENTILE, MSE, KL)
+"""Methods of calibration; plug-ins add others (`vta_byoc.extend.register_calibrator`)."""
+POW2, MUL = "pow2", "mul"
+SCALES = (POW2, MUL)
+"""What the factor between two steps may be: a power of two, or any."""
+MULTIPLY, DIGITS, SHIFTS, APPROXIMATE = "multiply", "digits", "shifts", "approximate"
+RESCALES = (MULTIPLY, DIGITS, SHIFTS, APPROXIMATE)
+"""Forms in which a layer has its factor."""

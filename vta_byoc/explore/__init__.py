@@ -1,0 +1,1 @@
+"""Machines by models: what each machine costs, and which of them no other one beats."""

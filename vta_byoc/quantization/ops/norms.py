@@ -1,0 +1,229 @@
+"""Layer and root-mean-square normalization over one axis as steps on integers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from tvm import relax
+
+from vta_byoc.hw.errors import Refusal
+from vta_byoc.hw.isa import IMMEDIATE_HIGH
+from vta_byoc.ir.bindings import (
+    SEPARATOR,
+    is_constant,
+    is_float32,
+    op_name,
+    source_name,
+    static_shape,
+)
+from vta_byoc.ir.norms import (
+    FACTOR,
+    MEAN,
+    MOST_CHANNELS,
+    OFFSET,
+    PEAK,
+    RATE,
+    SQUARES,
+    SUM,
+    UNIT_BITS,
+    Instructions,
+    Norm,
+    X,
+    elements,
+    statistics,
+)
+from vta_byoc.quantization.dialect_builder import const
+from vta_byoc.quantization.fused_ops import follow
+from vta_byoc.quantization.quantizer import Quantizer, integer_op
+from vta_byoc.quantization.scales import INT32_HIGH, Accumulator, Scale, Unscalable
+
+LAYER_NORM, RMS_NORM = "relax.nn.layer_norm", "relax.nn.rms_norm"
+MOST_SHIFT, ONE_SHIFT = 30, 15
+"""A result is shifted by no more; of so many bits the ALU's shift is one instruction."""
+ENOUGH = 384
+"""The largest factor is rounded by no more than a part of twice this, int32 permitting."""
+FIX = "scale the normalization's weight down"
+OPS: Mapping[str, Callable[[relax.Expr, relax.Expr], relax.Expr]] = {
+    "add": relax.op.add,
+    "mul": relax.op.multiply,
+    "shr": relax.op.right_shift,
+    "shl": relax.op.left_shift,
+    "max": relax.op.maximum,
+    "min": relax.op.minimum,
+}
+NO_MUL = Refusal(
+    "its squares and its reciprocal root would multiply",
+    "and the machine's ALU has no MUL (CAPABILITIES.mul is false)",
+)
+
+
+def axis_of(call: relax.Call) -> int | None:
+    """The only axis that is normalized, from the front; None where there are several."""
+    axes = [int(axis) % call.ty.ndim for axis in call.attrs.axes]
+    return axes[0] if len(axes) == 1 else None
+
+
+def takes_norm(q: Quantizer, binding: relax.VarBinding) -> bool:
+    """Whether a normalization of one axis, by constants, is computed on integers."""
+    call = binding.value
+    return (
+        q.policy.multiplies
+        and is_float32(call.args[0])
+        and axis_of(call) is not None
+        and all(is_constant(arg) for arg in call.args[1:])
+    )
+
+
+@integer_op(LAYER_NORM, RMS_NORM, asks=takes_norm)
+def convert_norm(q: Quantizer, binding: relax.VarBinding) -> bool:
+    """A normalization of tokens, its weight and bias included.
+
+    Raises:
+        Unscalable: the machine has no MUL, or the numbers do not fit int32.
+    """
+    call, name = binding.value, source_name(binding.var)
+    if not q.policy.multiplies:
+        raise Unscalable(name, NO_MUL)
+    axis = axis_of(call)
+    if axis is None or not takes_norm(q, binding):
+        return False
+    data = q.value(call.args[0])
+    scale, centred = q.scale(data), op_name(call) == LAYER_NORM
+    if scale.zero and not centred:
+        raise Unscalable(name, _zero_point(scale))
+    end = follow(q, binding.var)
+    target = end.scale or q.policy.scale(q.ranges[end.last], name)
+    channels = static_shape(call.args[0])[axis]
+    epsilon = epsilon_of(float(call.attrs.epsilon), channels, scale, name)
+    weight, bias = _constants(call)
+    norm = norm_of(channels, centred, epsilon, weight, bias, target, end.limits(target), name)
+    out = write_norm(q, q.int8(data), norm, axis, name)
+    proof = Accumulator(name, norm.bound, norm.shift, FIX).checked()
+    q.close_group(binding.var, end.absorbed, out, target, proof)
+    return True
+
+
+def _zero_point(scale: Scale) -> Refusal:
+    return Refusal(
+        "its operand has the zero point",
+        f"{scale.zero}",
+        "a root-mean-square normalization takes 0",
+        "quantize the operand symmetrically",
+    )
+
+
+def epsilon_of(epsilon: float, channels: int, scale: Scale, name: str) -> int:
+    """Epsilon in squared steps of `scale`, summed over the channels.
+
+    Raises:
+        Unscalable: too many channels, or no immediate holds it.
+    """
+    if channels > MOST_CHANNELS:
+        refusal = Refusal(
+            "a token has",
+            f"{channels} channels",
+            f"sums of squares of {MOST_CHANNELS} fit int32",
+            "normalize fewer at a time",
+        )
+        raise Unscalable(name, refusal)
+    found = round(epsilon * channels / scale.step**2)
+    if found > IMMEDIATE_HIGH:
+        refusal = Refusal(
+            "epsilon is, in steps of the operand and summed over the channels,",
+            f"{found}",
+            f"an immediate holds {IMMEDIATE_HIGH}",
+            "scale the operand up",
+        )
+        raise Unscalable(name, refusal)
+    return found
+
+
+def _constants(call: relax.Call) -> tuple[np.ndarray, np.ndarray]:
+    """Weight and bias, float64 [channels]; the bias of a root-mean-square one is 0."""
+    weight, *bias = (np.float64(arg.value.numpy()).reshape(-1) for arg in call.args[1:])
+    if op_name(call) == RMS_NORM:
+        return weight, np.zeros_like(weight)
+    weight = weight if call.attrs.scale else np.ones_like(weight)
+    return weight, bias[0] if call.attrs.center else np.zeros_like(weight)
+
+
+def norm_of(
+    channels: int,
+    centred: bool,
+    epsilon: int,
+    weight: np.ndarray,
+    bias: np.ndarray,
+    target: Scale,
+    limits: tuple[int, int],
+    name: str,
+) -> Norm:
+    """The normalization in integers, as exact as one shift of 15 bits or `ENOUGH` lets it be.
+
+    Args:
+        channels: of a token.
+        centred: whether the mean is taken off.
+        epsilon: as `epsilon_of` gives it.
+        weight: float64 [channels].
+        bias: float64 [channels].
+        target: the scale of the result.
+        limits: the least and the largest result.
+        name: of the operator, for errors.
+
+    Raises:
+        Unscalable: no right shift brings the factors into an immediate.
+    """
+    ratio = weight * math.sqrt(channels) / (target.step * (1 << UNIT_BITS))
+    level = bias / target.step + target.zero + 0.5
+    largest = float(np.abs(ratio).max(initial=0))
+    enough = math.ceil(math.log2(ENOUGH / largest)) if largest else 0
+    for shift in range(min(MOST_SHIFT, max(enough, ONE_SHIFT)), -1, -1):
+        factor, offset = np.rint(np.ldexp(ratio, shift)), np.floor(np.ldexp(level, shift))
+        most = float(np.abs(factor).max(initial=0))
+        reach = most * PEAK + float(np.abs(offset).max(initial=0))
+        if most <= IMMEDIATE_HIGH and reach <= INT32_HIGH:
+            one = [_alike(values.astype(np.int64)) for values in (factor, offset)]
+            return Norm(channels, centred, epsilon, one[0], one[1], shift, *limits)
+    refusal = Refusal(
+        "its results reach",
+        f"{largest * PEAK:.3g} steps",
+        "factors of 15 bits are taken",
+        "calibrate it on inputs like those of the model",
+    )
+    raise Unscalable(name, refusal)
+
+
+def _alike(values: np.ndarray) -> np.ndarray:
+    """One number, where all are the same."""
+    return values[0] if (values == values[:1]).all() else values
+
+
+def write_norm(q: Quantizer, x: relax.Expr, norm: Norm, axis: int, name: str) -> relax.Var:
+    """The steps of `norm` on int8 `x`, normalized along `axis`; gives the int8 result."""
+
+    def emit(call: relax.Expr, part: str) -> relax.Var:
+        return q.write.emit(call, f"{name}{SEPARATOR}{part}")
+
+    shape = tuple(-1 if i == axis else 1 for i in range(x.ty.ndim))
+    wide = emit(relax.op.astype(x, "int32"), "wide")
+    values: dict[str, relax.Expr] = {X: wide}
+    if norm.centred:
+        values[SUM] = emit(relax.op.sum(wide, axis, True), SUM)
+    squared = emit(relax.op.multiply(wide, wide), "squared")
+    values[SQUARES] = emit(relax.op.sum(squared, axis, True), SQUARES)
+    for kind, number in ((FACTOR, norm.factor), (OFFSET, norm.offset)):
+        values[kind] = const(number.reshape(shape) if number.ndim else number, "int32")
+
+    def steps(program: Instructions, prefix: str) -> relax.Expr:
+        for each in program:
+            right = (
+                values[each.right] if isinstance(each.right, str) else const(each.right, "int32")
+            )
+            part = each.name if each.name in (MEAN, RATE) else f"{prefix}_{each.op}"
+            values[each.name] = emit(OPS[each.op](values[each.left], right), part)
+        return values[program[-1].name]
+
+    steps(statistics(norm.channels, norm.epsilon, centred=norm.centred), "token")
+    result = steps(elements(norm.shift, norm.low, norm.high, centred=norm.centred), "element")
+    return q.write.emit(relax.op.astype(result, "int8"), name)

@@ -1,0 +1,231 @@
+"""Functions of one operand: whatever groups of operators compute from a single int8 tensor.
+
+A group reads one tensor and numbers, and only its last operator is read outside of it: `silu`, or
+the sigmoid and the product that it is made of.  What it computes of each of the 256 int8 values is
+evaluated once; a program that is near enough to these results (`vta_byoc.unary`) stands for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from tvm import relax
+
+from vta_byoc.ir.bindings import (
+    is_constant,
+    is_float32,
+    known_shape,
+    op_name,
+    source_name,
+)
+from vta_byoc.quantization.fused_ops import follow
+from vta_byoc.quantization.groups import moves_as_int8
+from vta_byoc.quantization.quantizer import OPERATORS, Quantizer, integer_op
+from vta_byoc.quantization.scales import Accumulator, Unscalable
+from vta_byoc.unary.functions import ERF, FUNCTIONS, table_of
+from vta_byoc.unary.search import found_for
+
+Evaluate = Callable[..., np.ndarray]
+CURVES: Mapping[str, Evaluate] = {
+    "relax.sigmoid": FUNCTIONS["sigmoid"],
+    "relax.tanh": np.tanh,
+    "relax.exp": np.exp,
+    "relax.erf": ERF,
+    "relax.nn.silu": FUNCTIONS["silu"],
+    "relax.nn.gelu": FUNCTIONS["gelu"],
+    "relax.nn.gelu_tanh": FUNCTIONS["gelu_tanh"],
+    "relax.nn.softplus": FUNCTIONS["softplus"],
+}
+"""Operators that nothing else here makes integer."""
+SIMPLE: Mapping[str, Evaluate] = {
+    "relax.add": np.add,
+    "relax.subtract": np.subtract,
+    "relax.multiply": np.multiply,
+    "relax.divide": np.divide,
+    "relax.maximum": np.maximum,
+    "relax.minimum": np.minimum,
+    "relax.power": np.power,
+    "relax.negative": np.negative,
+    "relax.abs": np.abs,
+    "relax.square": np.square,
+    "relax.log": np.log,
+    "relax.nn.relu": lambda x: np.maximum(x, 0.0),
+    "relax.nn.relu6": FUNCTIONS["relu6"],
+}
+"""Operators that belong to a group beside a curve or a product of two values of it."""
+MOST_OPERATORS = 24
+TOO_FAR = "no program of the ALU was found for it within so many steps of its exact results"
+NEEDS_MUL = (
+    "its program would multiply, and the machine's ALU has no MUL (CAPABILITIES.mul is false)"
+)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Operators that compute a function of `data`, in order; the last one's result is read."""
+
+    data: relax.Var
+    bindings: tuple[relax.VarBinding, ...]
+
+    @property
+    def last(self) -> relax.Var:
+        """The result."""
+        return self.bindings[-1].var
+
+    def of(self, values: np.ndarray) -> np.ndarray:
+        """What the group computes of real `values`, float64."""
+        known = {self.data: values}
+        for binding in self.bindings:
+            args = [
+                known[a] if isinstance(a, relax.Var) else _number(a) for a in _operands(binding)
+            ]
+            known[binding.var] = np.broadcast_to(_evaluate(binding.value, args), values.shape)
+        return known[self.last]
+
+
+def _evaluate(call: relax.Call, args: list[np.ndarray]) -> np.ndarray:
+    if op_name(call) == "relax.clip":
+        return np.clip(args[0], float(call.args[1].value), float(call.args[2].value))
+    if op_name(call) == "relax.nn.leakyrelu":
+        return np.where(args[0] > 0, args[0], args[0] * float(call.attrs.alpha))
+    return (CURVES.get(op_name(call)) or SIMPLE[op_name(call)])(*args)
+
+
+def _operands(binding: relax.VarBinding) -> list[relax.Expr]:
+    """The tensors that an operator reads."""
+    return [a for a in binding.value.args if isinstance(a, relax.Var) or is_constant(a)]
+
+
+def _number(constant: relax.Expr) -> np.ndarray:
+    return np.asarray(constant.value.numpy(), np.float64).reshape(())
+
+
+def _belongs(binding: relax.VarBinding, known: set[relax.Var], shape: tuple[int, ...]) -> bool:
+    """Whether an operator reads nothing but numbers and what is known, element by element."""
+    name = op_name(binding.value)
+    taken = name in CURVES or name in SIMPLE or name in ("relax.clip", "relax.nn.leakyrelu")
+    if name in OPERATORS and not OPERATORS.is_built_in(name):
+        return False  # a plug-in has a rule of its own for it
+    if not taken or not is_float32(binding.var) or known_shape(binding.var.ty) != shape:
+        return False
+    operands = _operands(binding)
+    numbers = [a for a in operands if not isinstance(a, relax.Var)]
+    reads = [a for a in operands if isinstance(a, relax.Var)]
+    return (
+        bool(reads)
+        and all(a in known for a in reads)
+        and all(np.prod(a.value.shape, dtype=int) == 1 for a in numbers)
+    )
+
+
+def group_of(q: Quantizer, binding: relax.VarBinding) -> Group | None:
+    """The largest group that begins with `binding`; None where it is none or holds no curve."""
+    if not isinstance(binding.value, relax.Call):
+        return None
+    data = next((a for a in binding.value.args if isinstance(a, relax.Var)), None)
+    shape = None if data is None else known_shape(data.ty)
+    if (
+        data is None
+        or shape is None
+        or not is_float32(data)
+        or not _belongs(binding, {data}, shape)
+    ):
+        return None
+    found = _closure(q, binding, data, shape)
+    for last in reversed(found):
+        group = _up_to(q, found, last, data)
+        if group is not None and group.bindings[0] is binding and _is_curve(group):
+            return group
+    return None
+
+
+def _closure(
+    q: Quantizer, first: relax.VarBinding, data: relax.Var, shape: tuple[int, ...]
+) -> list[relax.VarBinding]:
+    """All operators from `first` on that compute something of `data` alone, in order."""
+    found: dict[relax.Var, relax.VarBinding] = {}
+    waiting = _readers(q, data, q.places[first.var])
+    while waiting and len(found) < MOST_OPERATORS:
+        binding = q.bindings[waiting.pop(0)]
+        is_free = binding.var not in q.keep_float and binding.var not in q.absorbed
+        if is_free and binding.var not in found and _belongs(binding, {data, *found}, shape):
+            found[binding.var] = binding
+            waiting = sorted({*waiting, *_readers(q, binding.var, 0)})
+    return sorted(found.values(), key=lambda binding: q.places[binding.var])
+
+
+def _readers(q: Quantizer, var: relax.Var, since: int) -> list[int]:
+    """The places of the operators that read `var`, from place `since` on."""
+    places = {q.places[user.var] for user in q.users.get(var, []) if user is not None}
+    return sorted(place for place in places if place >= since)
+
+
+def _up_to(
+    q: Quantizer, found: list[relax.VarBinding], last: relax.VarBinding, data: relax.Var
+) -> Group | None:
+    """The operators that `last` needs; None where one of the others is read elsewhere."""
+    needed, inside = {last.var}, [last]
+    for binding in reversed(found[: found.index(last)]):
+        users = q.users.get(binding.var, [])
+        if any(u is not None and u.var in needed for u in users):
+            if any(u is None or u.var not in needed for u in users):
+                return None
+            needed.add(binding.var)
+            inside.append(binding)
+    reads = {a for b in inside for a in _operands(b) if isinstance(a, relax.Var)}
+    return Group(data, tuple(inside[::-1])) if reads <= needed | {data} else None
+
+
+def _is_curve(group: Group) -> bool:
+    """Whether it holds a curve, or a product of two of its values."""
+
+    def bends(binding: relax.VarBinding) -> bool:
+        reads = [a for a in _operands(binding) if isinstance(a, relax.Var)]
+        name = op_name(binding.value)
+        return name in CURVES or (name == "relax.multiply" and len(reads) == 2)
+
+    return any(bends(binding) for binding in group.bindings)
+
+
+@integer_op(*(name for name in CURVES if name not in ("relax.exp", "relax.erf")), if_read=True)
+def convert_curve(q: Quantizer, binding: relax.VarBinding) -> bool:
+    """A curve that begins a group was converted with it; any other stays float."""
+    return False
+
+
+def convert_group(q: Quantizer, binding: relax.VarBinding) -> bool:
+    """The group that begins with `binding`, as a program of the ALU.
+
+    Raises:
+        Unscalable: no program is near enough, or the machine cannot multiply.
+    """
+    group = group_of(q, binding)
+    if group is None or group.data not in q.values:
+        return False
+    value = q.value(group.data)
+    if value.fields is not None or not moves_as_int8(q, group.bindings[-1], value):
+        return False
+    end = follow(q, group.last)
+    if end.scale is None and q.leaves_as_float(end.last):
+        return False
+    scale, name = q.scale(value), source_name(binding.var)
+    target = end.scale or q.policy.scale(q.ranges[end.last], source_name(end.last))
+    limits = end.limits(target)
+    table = table_of(group.of, scale.step, scale.zero, target.step, target.zero, *limits)
+    found = found_for(table, q.policy.tolerance, q.policy.multiplies)
+    if found is None:
+        reason = TOO_FAR if q.policy.multiplies else NEEDS_MUL
+        raise Unscalable(name, f"{reason} (tolerance {q.policy.tolerance})")
+    out = q.write.program(q.int8(value), found.program, name)
+    absorbed = (*(b.var for b in group.bindings[1:]), *end.absorbed)
+    proof = Accumulator(name, found.program.bound, 0, "use other scales").checked()
+    q.close_group(binding.var, absorbed, out, target, proof)
+    q.record.functions[out.name] = {
+        "error": found.error,
+        "exact": found.exact,
+        "cycles": found.program.cycles(),
+        "program": str(found.program),
+    }
+    return True
