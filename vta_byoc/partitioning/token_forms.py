@@ -14,7 +14,7 @@ from vta_byoc.ir.bindings import op_name, static_shape
 from vta_byoc.partitioning.entry import Match, Parsed
 from vta_byoc.workload.layout import NCHW, canonical, is_tokens, token_places, tokens
 from vta_byoc.workload.products import ProductWorkload
-from vta_byoc.workload.workloads import ElementwiseWorkload
+from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, ElementwiseWorkload, Step
 
 PERMUTE = "relax.permute_dims"
 
@@ -50,25 +50,69 @@ def _axes(call: relax.Call) -> list[int]:
 def with_tokens(match: Match, shape: Sequence[int], config: VTAConfig) -> Match | None:
     """An elementwise operator on a tensor of ``shape`` whose tokens are columns.
 
-    None where the operator is another one, operands of it broadcast, or a constant of it differs
-    between the elements.
+    None where the operator is another one, or operands of it broadcast.
     """
     parsed, layout = match.parsed, tokens(config.block)
     view = canonical(shape, layout)
     if not isinstance(parsed.work, ElementwiseWorkload) or parsed.layout != NCHW or view is None:
         return None
-    if parsed.work.shapes or any(c.min() != c.max() for c in parsed.constants.values()):
+    if parsed.work.shapes:
         return None
+    moved = _Constants(parsed, shape, layout)
+    sides = tuple(
+        dataclasses.replace(side, steps=moved.steps(side.steps)) for side in parsed.work.prologues
+    )
+    epilogue = dataclasses.replace(
+        parsed.work.epilogue, steps=moved.steps(parsed.work.epilogue.steps)
+    )
     batch, channels, height, width = view
     work = dataclasses.replace(
-        parsed.work, batch=batch, channels=channels, height=height, width=width
+        parsed.work,
+        batch=batch,
+        channels=channels,
+        height=height,
+        width=width,
+        prologues=sides,
+        epilogue=epilogue,
     )
-    constants = {
-        name: np.full(channels, values.flat[0], values.dtype)
-        for name, values in parsed.constants.items()
-    }
-    changed = Parsed(work, parsed.operands, constants, layout)
+    changed = Parsed(work, parsed.operands, moved.constants, layout)
     return Match(match.entry, changed, match.entry.plan(changed, config))
+
+
+class _Constants:
+    """The constants of steps on a tensor, as its tokens have them.
+
+    What differs between channels there may differ between positions here, and the other way round.
+    """
+
+    def __init__(self, parsed: Parsed, shape: Sequence[int], layout: str) -> None:
+        work = parsed.work
+        self._shape, self._layout = tuple(shape), layout
+        self._nchw = work.batch, work.channels, work.height, work.width
+        self._given = iter(parsed.constants.items())
+        self.constants: dict[str, np.ndarray] = {}
+
+    def steps(self, steps: Sequence[Step]) -> tuple[Step, ...]:
+        """`steps`, whose tensor operands are the next constants."""
+        return tuple(self._step(step) if step.is_tensor else step for step in steps)
+
+    def _step(self, step: Step) -> Step:
+        name, values = next(self._given)
+        if step.operand == CHANNEL:
+            values = values.reshape(-1, 1, 1)
+        places = token_places(np.arange(math.prod(self._shape)).reshape(self._shape), self._layout)
+        whole = np.broadcast_to(values, self._nchw).reshape(-1)
+        # Lanes that do not exist have a value that others have, so that bounds hold.
+        groups, blocks, columns, lanes = places.shape
+        packed = whole[np.maximum(places, 0)].transpose(0, 1, 3, 2)
+        packed = packed.reshape(groups * blocks * lanes, 1, columns)
+        kind = FULL
+        if (packed == packed[:, :, :1]).all():
+            kind, packed = CHANNEL, packed[:, 0, 0]
+        elif (packed == packed[:1]).all():
+            kind, packed = MAP, packed[0]
+        self.constants[name] = np.ascontiguousarray(packed)
+        return dataclasses.replace(step, operand=kind)
 
 
 def wants_zero_lanes(parsed: Parsed, config: VTAConfig) -> bool:
