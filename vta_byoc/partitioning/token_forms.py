@@ -12,9 +12,17 @@ from tvm import relax
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.ir.bindings import op_name, static_shape
 from vta_byoc.partitioning.entry import Match, Parsed
-from vta_byoc.workload.layout import NCHW, canonical, is_tokens, token_places, tokens
+from vta_byoc.strategies.movement.gather import gathered_by
+from vta_byoc.workload.layout import NCHW, by_channel, canonical, is_tokens, token_places, tokens
 from vta_byoc.workload.products import ProductWorkload
-from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, ElementwiseWorkload, Step
+from vta_byoc.workload.workloads import (
+    CHANNEL,
+    FULL,
+    MAP,
+    ElementwiseWorkload,
+    MoveWorkload,
+    Step,
+)
 
 PERMUTE = "relax.permute_dims"
 
@@ -32,12 +40,49 @@ def is_view(shape: Sequence[int], packed: str, moves: Sequence[relax.Call], layo
         return False
     elements = np.arange(math.prod(shape)).reshape(tuple(shape))
     places = token_places(elements, packed)
+    found = token_places(_moved(elements, moves), layout)
+    return np.array_equal(found.reshape(-1), places.reshape(-1))
+
+
+def token_copy(
+    shape: Sequence[int],
+    packed: str,
+    moves: Sequence[relax.Call],
+    layout: str,
+    config: VTAConfig,
+) -> MoveWorkload:
+    """The copy from one tensor whose tokens are columns to what moves make of it.
+
+    A copy that leaves all vectors where they are, as heads that are joined in groups may, is none.
+
+    Args:
+        shape: of the tensor before it was packed.
+        packed: its layout.
+        moves: the operators on it, first to last.
+        layout: of their result.
+        config: the machine.
+
+    Raises:
+        VTAError: it is no small number of boxes.
+    """
+    elements = np.arange(math.prod(shape)).reshape(tuple(shape))
+    moved = _moved(elements, moves)
+    before, after = canonical(shape, packed), canonical(moved.shape, layout)
+    assert before is not None and after is not None, "both are layouts of tokens"
+    place = np.full(elements.size + 1, -1)  # the last is of lanes that do not exist
+    channels = by_channel(token_places(elements, packed))
+    place[channels[channels >= 0]] = np.flatnonzero(channels >= 0)
+    found = place[by_channel(token_places(moved, layout))]
+    return gathered_by([before], found.reshape(after), config)
+
+
+def _moved(elements: np.ndarray, moves: Sequence[relax.Call]) -> np.ndarray:
     for call in moves:
         if op_name(call) == PERMUTE:
             elements = elements.transpose(_axes(call))
         else:
             elements = elements.reshape(static_shape(call))
-    return np.array_equal(token_places(elements, layout).reshape(-1), places.reshape(-1))
+    return elements
 
 
 def _axes(call: relax.Call) -> list[int]:
@@ -103,9 +148,7 @@ class _Constants:
         places = token_places(np.arange(math.prod(self._shape)).reshape(self._shape), self._layout)
         whole = np.broadcast_to(values, self._nchw).reshape(-1)
         # Lanes that do not exist have a value that others have, so that bounds hold.
-        groups, blocks, columns, lanes = places.shape
-        packed = whole[np.maximum(places, 0)].transpose(0, 1, 3, 2)
-        packed = packed.reshape(groups * blocks * lanes, 1, columns)
+        packed = whole[np.maximum(by_channel(places), 0)].reshape(-1, 1, places.shape[2])
         kind = FULL
         if (packed == packed[:, :, :1]).all():
             kind, packed = CHANNEL, packed[:, 0, 0]

@@ -26,7 +26,7 @@ _TILE = re.compile(r"tile\d*")
 
 
 def rows_of_groups(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
-    """x @ repeat(y) is one product of each matrix of y with all rows that read it."""
+    """X @ repeat(y) is one product of each matrix of y with all rows that read it."""
     left, right = call.args
     found, shape, result = _repeated(rewriter, right), shape_of(left), shape_of(call)
     if found is None or shape is None or result is None or shape[:-2] != result[:-2]:
@@ -58,9 +58,7 @@ def _batches(shape: Sequence[int], times: int) -> tuple[int, ...] | None:
     return (*shape[:-1], shape[-1] // times) if shape and shape[-1] % times == 0 else None
 
 
-def _parted(
-    digits: Sequence[Digit], batches: Sequence[int]
-) -> list[tuple[Digit, ...]] | None:
+def _parted(digits: Sequence[Digit], batches: Sequence[int]) -> list[tuple[Digit, ...]] | None:
     """The digits of each leading axis; None where one belongs to two."""
     rest, axes = list(digits), []
     for size in batches:

@@ -1,7 +1,8 @@
 """Slices of one layer that are joined again: a layer whose columns have another order.
 
-Rotary positions multiply one half of each head, turned, by a sine: concat(-x[..., D/2:], x[..., :D/2]).
-Both halves are layers of some columns; so is what they are joined to, with signs in the weights.
+Rotary positions multiply the halves of each head, exchanged, by a sine: concat(-x[..., D/2:],
+x[..., :D/2]). Both halves are layers of some columns; so is what they are joined to, with signs in
+the weights.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ NEGATIVE = "relax.negative"
 
 
 def joined_layers(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
-    """concat of moved layers of the same rows, along their columns, is one of them."""
+    """Concat of moved layers of the same rows, along their columns, is one of them."""
     if not isinstance(call.args[0], Tuple) or len(call.args[0].fields) < 2:
         return None
     axis = int(call.attrs.axis) % call.ty.ndim

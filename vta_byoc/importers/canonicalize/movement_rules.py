@@ -192,9 +192,11 @@ def rows_as_tokens(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     if len(old) != 2 or len(new) < 3 or new[-2:] != old:
         return None
     value, steps = call.args[0], []
-    while _bias(step := rewriter.producer(value)) is not None and static_shape(step.args[0]) == old:
+    while (step := rewriter.producer_of(value, *SUMS)) is not None and _bias(step) is not None:
         steps.append((value, step))
         value = step.args[0]
+        if static_shape(value) != old:
+            return None
     layer = rewriter.producer_of(value, "relax.matmul")
     if any(rewriter.is_shared(var) for var in (value, *(var for var, _ in steps))):
         return None

@@ -1,8 +1,8 @@
 """What exporters write around the two products of an attention: batches, factors, hidden rows.
 
-The scores of all heads are one product of tensors `[..., T, D]`. Exporters join the leading axes for it
-and part them behind it, multiply both operands by a root of the scale, and guard softmax against
-rows of which every place is hidden.
+The scores of all heads are one product of tensors `[..., T, D]`. Exporters join the leading axes
+for it and part them behind it, multiply both operands by a root of the scale, and guard softmax
+against rows of which every place is hidden.
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ FINITE = (MATMUL, "relax.nn.conv2d")
 def batches_behind(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     """matmul(reshape(x), y) is reshape(matmul(x, reshape(y))) of leading axes."""
     left, right = call.args
-    inner = _batched(rewriter, left)
-    shapes = shape_of(right), shape_of(call)
-    if inner is None or shapes[0] is None or shapes[1] is None or is_constant(right):
+    inner, other, result = _batched(rewriter, left), shape_of(right), shape_of(call)
+    if inner is None or other is None or result is None or is_constant(right):
         return None
-    own, (other, result) = shape_of(inner.args[0]), shapes
+    own = shape_of(inner.args[0])
     if own is None or len(other) < 3 or math.prod(other[:-2]) != math.prod(own[:-2]):
         return None
     whole = relax.op.reshape(right, [*own[:-2], *other[-2:]])
@@ -87,9 +86,9 @@ def steps_of_rows(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
 def _is_product(rewriter: Rewriter, value: relax.Expr) -> bool:
     """Whether `value` is a product of two computed tensors, and constants behind it."""
     call = rewriter.producer(value)
-    while op_name(call) in WITH_CONSTANT and is_constant(call.args[1]):
+    while call is not None and op_name(call) in WITH_CONSTANT and is_constant(call.args[1]):
         call = rewriter.producer(call.args[0])
-    return op_name(call) == MATMUL and not is_constant(call.args[1])
+    return call is not None and op_name(call) == MATMUL and not is_constant(call.args[1])
 
 
 def _reshaped(constant: np.ndarray, old: Sequence[int], new: Sequence[int]) -> np.ndarray:
@@ -111,11 +110,13 @@ def factors_behind(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     """(x · a) @ (y · b) is (x @ y) · ab for numbers a and b, moved tensors included."""
     if any(is_constant(arg) for arg in call.args) or not is_float32(call):
         return None
-    factor, args = np.float32(1), []
+    factor = np.float32(1)
+    args: list[relax.Expr] = []
     for number, arg in enumerate(call.args):
         name = f"{rewriter.name}{SEPARATOR}operand{number}"
         by, value = _without_factor(rewriter, arg, name)
-        factor, args = factor * by, [*args, value]
+        factor = np.float32(factor * by)
+        args.append(value)
     if all(new.same_as(old) for new, old in zip(args, call.args, strict=True)):
         return None
     product = relax.Call(call.op, args, call.attrs, call.ty_args)
@@ -203,6 +204,8 @@ def _has_finite_rows(rewriter: Rewriter, scores: relax.Expr) -> bool:
     while True:
         value, _ = chain_of_views(rewriter, value)
         call = rewriter.producer(value)
+        if call is None:
+            return False
         if op_name(call) in FINITE:
             return not hidden.all(axis=-1).any() if hidden.ndim else not hidden
         if op_name(call) not in WITH_CONSTANT or not is_constant(call.args[1]):

@@ -1,8 +1,8 @@
 """What a chain of reshapes and permutations does, as digits of the places of elements.
 
-The place of an element in a tensor is a number of several digits, one an axis. A reshape parts digits
-or joins them, a permutation changes their order. Whatever a chain has done, it is one reshape, one
-permutation and one reshape, and mostly fewer.
+The place of an element in a tensor is a number of several digits, one an axis. A reshape parts
+digits or joins them, a permutation changes their order. Whatever a chain has done, it is one
+reshape, one permutation and one reshape, and mostly fewer.
 """
 
 from __future__ import annotations
@@ -48,9 +48,7 @@ class View:
     def of(shape: Sequence[int]) -> View:
         """The tensor itself."""
         strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-        axes = (
-            (Digit(n, s),) if n != 1 else () for n, s in zip(shape, strides, strict=True)
-        )
+        axes = ((Digit(n, s),) if n != 1 else () for n, s in zip(shape, strides, strict=True))
         return View(tuple(shape), tuple(shape), tuple(axes))
 
     def permuted(self, order: Sequence[int]) -> View:
@@ -85,7 +83,9 @@ class View:
     def moves(self) -> list[Move]:
         """The least operators that do it; a reshape rather than a permutation."""
         found = [self._through(_joined(self.digits)), *self._to_shape(), *self._from_source()]
-        return min(found, key=lambda moves: (len(moves), [kind for kind, _ in moves].count(PERMUTE)))
+        return min(
+            found, key=lambda moves: (len(moves), [kind for kind, _ in moves].count(PERMUTE))
+        )
 
     def _through(self, digits: Sequence[Digit]) -> list[Move]:
         """A reshape to the digits in the order of the source, a permutation, a reshape."""
@@ -110,7 +110,7 @@ class View:
         """A permutation of the source's axes, where every digit is whole axes."""
         own = [axis[0] if axis else None for axis in View.of(self.source).axes]
         order = [i for i, digit in enumerate(own) if digit is None]
-        for digit in self.digits:
+        for digit in _joined(self.digits):
             inside = [i for i, d in enumerate(own) if d is not None and digit.holds(d)]
             if math.prod(self.source[i] for i in inside) != digit.size:
                 return []
