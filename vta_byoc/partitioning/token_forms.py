@@ -14,7 +14,7 @@ from vta_byoc.ir.bindings import op_name, static_shape
 from vta_byoc.partitioning.entry import Match, Parsed
 from vta_byoc.workload.layout import NCHW, canonical, is_tokens, token_places, tokens
 from vta_byoc.workload.products import ProductWorkload
-from vta_byoc.workload.workloads import ElementwiseWorkload
+from vta_byoc.workload.workloads import AttentionWorkload, ElementwiseWorkload
 
 PERMUTE = "relax.permute_dims"
 
@@ -76,6 +76,6 @@ def wants_zero_lanes(parsed: Parsed, config: VTAConfig) -> bool:
 
     Tensors that VTA stored have any value there.
     """
-    if not isinstance(parsed.work, ProductWorkload):
+    if not isinstance(parsed.work, ProductWorkload | AttentionWorkload):
         return False
     return bool(static_shape(parsed.operands[0])[-1] % config.block)
