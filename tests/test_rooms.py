@@ -93,6 +93,7 @@ STRATEGIES = {
     "pooling": "te base",
     "movement": "te base elementwise",
     "norms": "te base",
+    "attention": "te base",
 }
 """The same for `vta_byoc/strategies/`: tools, fused consumers, the base of all, and the kinds."""
 

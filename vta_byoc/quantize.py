@@ -19,10 +19,11 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.plugins import load_installed
 from vta_byoc.hw.sim.target import scope_config
-from vta_byoc.ir.bindings import with_main
+from vta_byoc.ir.bindings import op_name, straight_bindings, with_main
 from vta_byoc.ir.quantization_record import CAME_INTEGER, EMPTY_RECORD, QUANTIZATION
 from vta_byoc.ir.records import as_record
 from vta_byoc.ir.selection import Selectors, as_selectors
+from vta_byoc.partitioning.attention import attention_refusal
 from vta_byoc.partitioning.matcher import estimated_cycles
 from vta_byoc.quantization import equalize as equalization
 from vta_byoc.quantization import keep_float as float_names
@@ -32,6 +33,7 @@ from vta_byoc.quantization.calibration.samples import Sample, default_calibratio
 from vta_byoc.quantization.calibration.statistics import tensor_ranges
 from vta_byoc.quantization.channels_first import channels_first
 from vta_byoc.quantization.dialect import DialectWriter
+from vta_byoc.quantization.ops.attention import SOFTMAX
 from vta_byoc.quantization.policy import POLICIES, Policy
 from vta_byoc.quantization.quantizer import Quantizer
 from vta_byoc.quantization.resizing import resizes_as_layers
@@ -106,7 +108,13 @@ def quantize(
     machine = config or scope_config()
     _check_tolerance(function_tolerance)
     policy = _policy(scales, per_channel, rescale, machine, qdq.is_quantized(mod))
-    policy = dataclasses.replace(policy, tolerance=function_tolerance)
+    policy = dataclasses.replace(
+        policy,
+        tolerance=function_tolerance,
+        attention=lambda shape, numbers: attention_refusal(
+            dataclasses.astuple(shape), numbers, machine
+        ),
+    )
     beside = (calibration_workers, calibration_scheduler)
     options = _Options(policy, method, percentile, as_selectors(keep_float), *beside)
     if not qdq.is_quantized(mod):
@@ -119,10 +127,12 @@ def quantize(
 def quantized_alike(mod: tvm.IRModule, config: VTAConfig) -> Hashable:
     """Equal for two machines for which `quantize`, without options, gives the same module.
 
-    A float model is told apart by MUL alone; of one that came quantized a layer may take the form
-    that costs the machine least.
+    A float model is told apart by MUL alone, one with a softmax also by what fits the machine; of
+    one that came quantized a layer may take the form that costs the machine least.
     """
-    return config if qdq.is_quantized(mod) else config.capabilities.mul
+    kinds = {op_name(binding.value) for binding in straight_bindings(mod["main"])}
+    whole = qdq.is_quantized(mod) or (config.capabilities.mul and SOFTMAX in kinds)
+    return config if whole else config.capabilities.mul
 
 
 def _quantized(

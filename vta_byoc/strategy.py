@@ -14,6 +14,7 @@ from tvm import tirx
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import Refusal, VTAError
 from vta_byoc.hw.registry import Registry
+from vta_byoc.strategies.attention.attention import ATTENTION
 from vta_byoc.strategies.base import (
     STRATEGY_ATTR,
     WORKLOAD_ATTR,
@@ -71,7 +72,7 @@ STRATEGIES: Registry[Strategy] = Registry("strategy")
 """Name -> strategy."""
 for _strategy in (
     *(CONV2D, CONV2D_TRANSPOSE, DEPTHWISE, MATMUL2, TRANSPOSE),
-    *(ELEMENTWISE, POOL, NORM, CONCAT, MOVE),
+    *(ELEMENTWISE, POOL, NORM, ATTENTION, CONCAT, MOVE),
 ):
     STRATEGIES.add(_strategy.name, _strategy)
 

@@ -7,50 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import tvm
+from attention_cases import attention, checked, devices
 from tvm import relax
 
-from vta_byoc import quantize
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.pipeline import Compiled, compile_module
-from vta_byoc.runtime.execute import profile
-from vta_byoc.validation.bit_exact import compare_outputs, compare_stored, reference_runner
 
 MACHINES = ("pynq", "sim", "chisel", "1x32")
-
-
-def attention(
-    tokens: int, heads: int, width: int, keys: int | None = None, seed: int = 0
-) -> tvm.IRModule:
-    """Attention on (1, tokens, heads * width); with `keys`, to another input of so many tokens."""
-    rng, channels = np.random.default_rng(seed), heads * width
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((1, tokens, channels), "float32"))
-    other = relax.Var("y", relax.TensorType((1, keys or tokens, channels), "float32"))
-
-    def dense(value: relax.Expr, outputs: int = channels) -> relax.Expr:
-        weight = rng.standard_normal((channels, outputs)).astype("float32") / np.sqrt(channels)
-        bias = 0.1 * rng.standard_normal(outputs).astype("float32")
-        product = builder.emit(relax.op.matmul(value, relax.const(weight)))
-        return builder.emit(relax.op.add(product, relax.const(bias)))
-
-    def split(value: relax.Expr, axes: Sequence[int]) -> relax.Expr:
-        rows = int(value.ty.shape[1])
-        apart = builder.emit(relax.op.reshape(value, (1, rows, heads, width)))
-        return builder.emit(relax.op.permute_dims(apart, list(axes)))
-
-    with builder.function("main", [x, other] if keys else [x]):
-        with builder.dataflow():
-            source = other if keys else x
-            query, key, value = dense(x), dense(source), dense(source)
-            scores = relax.op.matmul(split(query, (0, 2, 1, 3)), split(key, (0, 2, 3, 1)))
-            scaled = relax.op.multiply(builder.emit(scores), relax.const(np.float32(width**-0.5)))
-            shares = builder.emit(relax.op.nn.softmax(builder.emit(scaled), -1))
-            mixed = builder.emit(relax.op.matmul(shares, split(value, (0, 2, 1, 3))))
-            merged = builder.emit(relax.op.permute_dims(mixed, [0, 2, 1, 3]))
-            joined = builder.emit(relax.op.reshape(merged, (1, tokens, channels)))
-            result = builder.emit_output(relax.op.add(x, dense(joined)))
-        builder.emit_func_output(result)
-    return builder.get()
 
 
 def product(left: Sequence[int], right: Sequence[int]) -> tvm.IRModule:
@@ -67,43 +29,20 @@ def product(left: Sequence[int], right: Sequence[int]) -> tvm.IRModule:
     return builder.get()
 
 
-def samples(mod: tvm.IRModule, count: int = 2) -> list[list[np.ndarray]]:
-    """Noise for the inputs of a module."""
-    rng = np.random.default_rng(1)
-    shapes = [[int(d) for d in param.ty.shape] for param in mod["main"].params]
-    return [[rng.standard_normal(s).astype("float32") for s in shapes] for _ in range(count)]
-
-
-def checked(mod: tvm.IRModule, config: VTAConfig, scales: str = "pow2") -> Compiled:
-    """`mod` compiled, every tensor that it stores compared with the reference."""
-    inputs = samples(mod)
-    names = [str(param.name) for param in mod["main"].params]
-    calibration = [dict(zip(names, each, strict=True)) for each in inputs]
-    quantized = quantize(mod, calibration=calibration, config=config, scales=scales)
-    compiled = compile_module(quantized, config)
-    reference = reference_runner(quantized, compiled.programs)
-    for each in inputs:
-        run, wanted = profile(compiled.exe, each, arenas=True), reference(each)
-        checks = compare_outputs(["out"], run.outputs, wanted)
-        checks += compare_stored(run, compiled.programs, wanted)
-        assert [check.name for check in checks if not check.equal] == []
-    return compiled
-
-
-def devices(compiled: Compiled, kind: str) -> list[str]:
-    """Where the operators of one kind run."""
-    return [op.device for op in compiled.placement if op.op == kind]
-
-
 @pytest.mark.parametrize(
     ("machine", "scales"), zip(MACHINES, ("pow2", "mul", "mul", "pow2"), strict=True)
 )
-def test_attention_takes_two_regions(machine: str, scales: str) -> None:
-    """From the input to the scores, and from their softmax to the result: heads are views."""
+def test_heads_are_views(machine: str, scales: str) -> None:
+    """One region; without MUL two: up to the scores, and from their softmax to the result."""
     config = VTAConfig.preset(machine)
     compiled = checked(attention(32, 2, config.block), config, scales)
-    assert devices(compiled, "relax.matmul") == ["vta"] * 6
-    assert len(compiled.programs) == 2
+    assert devices(compiled, "relax.matmul") == ["vta"] * products(config)
+    assert len(compiled.programs) == (1 if config.capabilities.mul else 2)
+
+
+def products(config: VTAConfig) -> int:
+    """Records of the products of an attention: with MUL its two are one."""
+    return 5 if config.capabilities.mul else 6
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -115,7 +54,7 @@ def test_drawn_attention(seed: int) -> None:
     width = int(rng.choice([5, 8, config.block, config.block + 4]))
     mod = attention(tokens, int(rng.integers(1, 4)), width, keys if seed % 2 else None, seed)
     compiled = checked(mod, config, "mul" if seed % 3 else "pow2")
-    assert devices(compiled, "relax.matmul") == ["vta"] * 6
+    assert devices(compiled, "relax.matmul") == ["vta"] * products(config)
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.ir.norms import Instruction, normalized, run, statistics
 from vta_byoc.ir.norms import Norm as Numbers
+from vta_byoc.ir.norms import normalized, statistics
+from vta_byoc.ir.programs import Instruction, run
 from vta_byoc.strategies.norms.norm import NORM
-from vta_byoc.strategies.norms.registers import allocated
+from vta_byoc.strategies.te.registers import allocated
 from vta_byoc.testing.strategies import check_strategy
 from vta_byoc.workload.workloads import NormWorkload
 

@@ -24,13 +24,15 @@ from dataclasses import dataclass
 
 from vta_byoc.base.int8_digits import join_cycles
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.ir.norms import Instructions
+from vta_byoc.ir.attention import result_steps, score_steps, share_steps
+from vta_byoc.ir.programs import Instructions
 from vta_byoc.workload.norms import element_steps, token_steps
 from vta_byoc.workload.packing import PLANES, blocks, packed_shape
 from vta_byoc.workload.products import ProductWorkload
 from vta_byoc.workload.receptive import products_inside
 from vta_byoc.workload.workloads import (
     CHANNEL,
+    AttentionWorkload,
     ConcatWorkload,
     Conv2dWorkload,
     ConvTransposeWorkload,
@@ -274,6 +276,19 @@ def _norm(work: NormWorkload, config: VTAConfig, _reader: Reader) -> tuple[int, 
     return cycles + spots * _program(token_steps(work), {}, config), nbytes
 
 
+def _attention(work: AttentionWorkload, config: VTAConfig, _reader: Reader) -> tuple[int, int]:
+    """Both products, the steps of every score and result, and each operand once."""
+    time, k, numbers = config.timing, work.block, work.attention
+    scores = work.groups * work.query_blocks * work.keys
+    mixed = work.groups * work.query_blocks * work.width
+    each = RESET_CYCLES + GEMM_CYCLES * (work.depth // k) + time.alu_tensor_cycles
+    each += _program((*score_steps(numbers), *share_steps(numbers)), {}, config)
+    last = RESET_CYCLES + GEMM_CYCLES * work.key_blocks
+    last += _program(result_steps(numbers), {}, config)
+    nbytes = sum(_nbytes(shape, config) for shape in (*work.in_shapes, work.out_shape))
+    return scores * each + mixed * last, nbytes
+
+
 def _program(steps: Instructions, numbers: Mapping[str, int], config: VTAConfig) -> int:
     """Cycles a vector of a program's instructions; those of `numbers` are immediates."""
     time = config.timing
@@ -288,6 +303,7 @@ _BOUNDS: dict[type[Workload], Callable[..., tuple[int, int]]] = {
     ElementwiseWorkload: _elementwise,
     PoolWorkload: _pool,
     NormWorkload: _norm,
+    AttentionWorkload: _attention,
     ConcatWorkload: _concat,
     MoveWorkload: _move,
 }

@@ -22,16 +22,12 @@ whatever the rate is.  A root-mean-square normalization is the same without a me
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 
 from vta_byoc.hw.isa import IMMEDIATE_HIGH
-
-Operand: TypeAlias = str | int
-"""The name of an earlier value, or an immediate."""
+from vta_byoc.ir.programs import Instructions, Writer, run
 
 MEAN_BITS = 6
 """Fraction bits of the mean."""
@@ -52,31 +48,6 @@ SEED = (13_423, -26_913, 21_879)
 """Of the parabola in d that starts the root."""
 
 
-@dataclass(frozen=True)
-class Instruction:
-    """One step: `name = left op right`; op is add, mul, shr, shl, max or min."""
-
-    name: str
-    op: str
-    left: str
-    right: Operand
-
-
-Instructions: TypeAlias = tuple[Instruction, ...]
-
-
-class _Writer:
-    """Collects instructions; each gives the name of its value."""
-
-    def __init__(self) -> None:
-        self.made: list[Instruction] = []
-
-    def __call__(self, op: str, left: str, right: Operand, name: str = "") -> str:
-        name = name or f"v{len(self.made)}"
-        self.made.append(Instruction(name, op, left, right))
-        return name
-
-
 def statistics(channels: int, epsilon: int, *, centred: bool) -> Instructions:
     """From the sums of a token to MEAN (its opposite) and RATE.
 
@@ -85,7 +56,7 @@ def statistics(channels: int, epsilon: int, *, centred: bool) -> Instructions:
         epsilon: what is added to the squared deviations; 0 makes them 1 at least.
         centred: whether the mean is taken off; else there is no MEAN and no SUM is read.
     """
-    do = _Writer()
+    do = Writer()
     total = _deviations(do, channels) if centred else SQUARES
     total = do("add", total, epsilon) if epsilon else do("max", total, 1)
     gain = ""
@@ -103,7 +74,7 @@ def statistics(channels: int, epsilon: int, *, centred: bool) -> Instructions:
     return tuple(do.made)
 
 
-def _deviations(do: _Writer, channels: int) -> str:
+def _deviations(do: Writer, channels: int) -> str:
     """The sum of the squared deviations from the mean."""
     bits, inverse = inverse_of(channels)
     near = do("shr", do("add", do("shr", do("mul", SUM, inverse), bits - 1), 1), 1)
@@ -118,7 +89,7 @@ def _deviations(do: _Writer, channels: int) -> str:
     return do("add", do("mul", over, -1), about)
 
 
-def _root(do: _Writer, d: str) -> str:
+def _root(do: Writer, d: str) -> str:
     """2**21.5 / sqrt(d), of d in [2**13, 2**15)."""
     square, slope, level = SEED
     y = do("add", do("shr", do("mul", d, square), 15), slope)
@@ -146,32 +117,13 @@ def rest_inverse_of(channels: int) -> tuple[int, int]:
 
 def elements(shift: int, low: int, high: int, *, centred: bool) -> Instructions:
     """From an element X and the statistics of its token to the result, an int8 value."""
-    do = _Writer()
+    do = Writer()
     value = do("add", do("shl", X, MEAN_BITS), MEAN) if centred else X
     value = do("shr", do("mul", value, RATE), 15)
     value = do("add", do("mul", value, FACTOR), OFFSET)
     value = do("max", do("shr", value, shift), low)
     do("min", value, high, "result")
     return tuple(do.made)
-
-
-def run(program: Instructions, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """All values of a program, in integers without limit (int64)."""
-    found = {name: np.asarray(value, np.int64) for name, value in values.items()}
-    for each in program:
-        right = found[each.right] if isinstance(each.right, str) else each.right
-        found[each.name] = _EXACT[each.op](found[each.left], right)
-    return found
-
-
-_EXACT = {
-    "add": np.add,
-    "mul": np.multiply,
-    "shr": np.right_shift,
-    "shl": np.left_shift,
-    "max": np.maximum,
-    "min": np.minimum,
-}
 
 
 @dataclass(frozen=True)

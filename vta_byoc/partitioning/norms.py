@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from tvm import relax
@@ -11,7 +11,7 @@ from tvm import relax
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import Refusal, VTAError
 from vta_byoc.hw.isa import IMMEDIATE_HIGH, IMMEDIATE_LOW
-from vta_byoc.ir.bindings import is_constant, op_name, static_shape
+from vta_byoc.ir.bindings import op_name, static_shape
 from vta_byoc.ir.chains import Binding, Graph, is_narrowing, is_square, is_widening
 from vta_byoc.ir.norms import (
     FACTOR,
@@ -19,76 +19,20 @@ from vta_byoc.ir.norms import (
     OFFSET,
     SQUARES,
     SUM,
-    Instruction,
-    Instructions,
     X,
     elements,
     statistics,
 )
 from vta_byoc.partitioning.entry import Parsed, PatternEntry, Plan
 from vta_byoc.partitioning.layers import check_sizes, simple_plan
+from vta_byoc.partitioning.program_walk import Users, Walk
 from vta_byoc.partitioning.steps import NO_MUL
 from vta_byoc.workload.layout import NCHW, ROWS, canonical, fits_tokens, tokens
 from vta_byoc.workload.workloads import NormWorkload
 
 SUM_OP = "relax.sum"
-OPS: Mapping[str, str] = {
-    "add": "relax.add",
-    "mul": "relax.multiply",
-    "shr": "relax.right_shift",
-    "shl": "relax.left_shift",
-    "max": "relax.maximum",
-    "min": "relax.minimum",
-}
 LAST = 3
 """The last instructions of an element have numbers of their own: a shift and two limits."""
-Users = Mapping[relax.Var, Sequence["Binding | None"]]
-
-
-@dataclass
-class _Walk:
-    """Bindings that follow programs step by step, from values that are known."""
-
-    users: Users
-    values: dict[str, relax.Expr]
-    bindings: list[Binding] = field(default_factory=list)
-
-    def follow(self, program: Instructions, free: Collection[int] = ()) -> list[int] | None:
-        """The numbers of the instructions in `free`; None where the bindings do something else."""
-        numbers = []
-        for place, each in enumerate(program):
-            found = self._next(each, place in free)
-            if found is None:
-                return None
-            self.values[each.name] = found.var
-            self.bindings.append(found)
-            if place in free:
-                numbers.append(int(found.value.args[1].value.numpy()))
-        return numbers
-
-    def _next(self, each: Instruction, is_free: bool) -> Binding | None:
-        """The binding of an instruction, and of equal ones (64 channels have two) each its own."""
-        left, found = self.values[each.left], None
-        for user in self.users.get(left, ()):
-            if user is None or op_name(user.value) != OPS[each.op]:
-                continue
-            first, second = user.value.args
-            if first.same_as(left) and self._is(second, each.right, is_free):
-                found = user
-                if not any(user.var.same_as(walked.var) for walked in self.bindings):
-                    break
-        return found
-
-    def _is(self, value: relax.Expr, wanted: str | int, is_free: bool) -> bool:
-        if isinstance(wanted, str) and wanted in self.values:
-            return bool(value.same_as(self.values[wanted]))
-        if not is_constant(value):
-            return False
-        if isinstance(wanted, str):
-            self.values[wanted] = value
-            return True
-        array = value.value.numpy()
-        return array.ndim == 0 and (is_free or int(array) == wanted)
 
 
 @dataclass(frozen=True)
@@ -133,7 +77,7 @@ def _found(users: Users, defined: Mapping[relax.Var, Binding], anchor: Binding) 
         values: dict[str, relax.Expr] = {X: wide.var, SQUARES: anchor.var}
         sums = [squared, anchor] if total is None else [total, squared, anchor]
         values |= {} if total is None else {SUM: total.var}
-        walk = _Walk(users, values)
+        walk = Walk(users, values)
         found = _walked(walk, channels, total is not None)
         if found is None:
             continue
@@ -152,7 +96,7 @@ def _found(users: Users, defined: Mapping[relax.Var, Binding], anchor: Binding) 
     return None
 
 
-def _walked(walk: _Walk, channels: int, centred: bool) -> tuple[int, tuple[int, int, int]] | None:
+def _walked(walk: Walk, channels: int, centred: bool) -> tuple[int, tuple[int, int, int]] | None:
     """Epsilon, and the shift and limits, of the bindings that compute a token and its elements."""
     forms = [statistics(channels, epsilon, centred=centred) for epsilon in (0, 1)]
     place = next(i for i, (a, b) in enumerate(zip(*forms, strict=True)) if a != b)

@@ -236,9 +236,9 @@ class PackedForms:
         return var
 
     def _needs_zeros(self, parsed: Parsed, operands: Sequence[tuple[relax.Var, str]]) -> bool:
-        """Whether no operand of a product has zeros in the lanes behind its summed channels."""
+        """Whether neither operand of a product has zeros in the lanes behind its channels."""
         wanted = self._keep and wants_zero_lanes(parsed, self._config)
-        return wanted and not self._by_host(operands)
+        return wanted and not self._by_host(operands[:2])
 
 
 def _text(shape: Sequence[int]) -> str:

@@ -111,8 +111,8 @@ def match_transpose(graph: Graph, anchor: Binding) -> list[Binding] | None:
         return None
     if again is None or not _exchanges(again.value):
         return None
-    product = graph.only_user(again.var)
-    if op_name(getattr(product, "value", None)) != MATMUL:
+    products = [op_name(getattr(user, "value", None)) for user in graph.users.get(again.var, [])]
+    if MATMUL not in products:
         return None
     source = graph.defined.get(anchor.value.args[0])
     while source is not None and op_name(source.value) in MOVES:

@@ -19,6 +19,7 @@ from vta_byoc.workload.workloads import (
     CHANNEL,
     FULL,
     MAP,
+    AttentionWorkload,
     ElementwiseWorkload,
     MoveWorkload,
     Step,
@@ -163,6 +164,6 @@ def wants_zero_lanes(parsed: Parsed, config: VTAConfig) -> bool:
 
     Tensors that VTA stored have any value there.
     """
-    if not isinstance(parsed.work, ProductWorkload):
+    if not isinstance(parsed.work, ProductWorkload | AttentionWorkload):
         return False
     return bool(static_shape(parsed.operands[0])[-1] % config.block)

@@ -18,6 +18,7 @@ import numpy as np
 from tvm import relax
 
 from vta_byoc.base.int8_digits import MOST_OF_TWO
+from vta_byoc.hw.errors import Refusal
 from vta_byoc.quantization.dialect import DialectWriter
 from vta_byoc.quantization.linear import Precision
 from vta_byoc.quantization.requantize import FACTOR_BITS, is_power_of_two
@@ -50,6 +51,27 @@ Write = Callable[[DialectWriter, relax.Expr], relax.Var]
 
 
 @dataclass(frozen=True)
+class AttentionShape:
+    """The sizes of an attention.
+
+    Attributes:
+        groups: images times heads.
+        queries: of a group.
+        keys: of a group.
+        depth: channels of a query and a key.
+        width: channels of a value.
+        masks: how many groups have a mask of their own; 0: there is none.
+    """
+
+    groups: int
+    queries: int
+    keys: int
+    depth: int
+    width: int
+    masks: int = 0
+
+
+@dataclass(frozen=True)
 class Policy(ABC):
     """How scales are chosen.
 
@@ -61,6 +83,8 @@ class Policy(ABC):
         estimate: cycles of a layer that a function writes on int8 data of a shape; None where the
             machine does not take it.
         tolerance: the largest error of a function of one operand, in steps of its result.
+        attention: why the machine does not take an attention with the numbers of
+            `ir.attention.Attention` from `shift` on; None where it does.
     """
 
     per_channel: bool = False
@@ -68,6 +92,9 @@ class Policy(ABC):
     rescale: str | None = None
     estimate: Callable[[Write, tuple[int, ...]], float | None] = lambda write, shape: None
     tolerance: int = 1
+    attention: Callable[[AttentionShape, tuple[int, ...]], Refusal | None] = (
+        lambda shape, numbers: None
+    )
 
     name: ClassVar[str]
     """What `quantize(scales=...)` calls it."""

@@ -277,10 +277,14 @@ class Quantizer:
         out: relax.Var,
         scale: Scale,
         accumulator: Accumulator,
+        last: relax.Var | None = None,
     ) -> None:
-        """`out`, int8, is the group that `first` begins and that holds `absorbed`."""
+        """`out`, int8, is the group that `first` begins and that holds `absorbed`.
+
+        It is what `last` has become, the last of them where None is given.
+        """
         self._note_group(first, absorbed, out, accumulator)
-        self.set_int8((first, *absorbed)[-1], out, scale)
+        self.set_int8((first, *absorbed)[-1] if last is None else last, out, scale)
 
     def close_float_group(
         self,

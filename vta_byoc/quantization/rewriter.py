@@ -15,6 +15,7 @@ from tvm.ir import GenericConst, Tuple, TupleGetItem
 from vta_byoc.base.boundary import at
 from vta_byoc.ir.bindings import op_name, sanitized, source_name
 from vta_byoc.quantization import quantizer
+from vta_byoc.quantization.ops.attention import in_order
 from vta_byoc.quantization.ops.table import OPERATORS
 from vta_byoc.quantization.ops.unary import convert_group
 from vta_byoc.quantization.own_ops import converted
@@ -29,7 +30,7 @@ def rewritten(q: Quantizer) -> relax.Function:
     for param in q.main.params:
         q.write.names.fresh(param.name)
         q.values[param] = Value(sanitized(param.name), q.ranges.get(param), param, is_input=True)
-    for binding in q.bindings:
+    for binding in in_order(q):
         if binding.var not in q.absorbed:
             at(f'operator "{source_name(binding.var)}"')
             _convert(q, binding)

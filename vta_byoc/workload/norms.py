@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from vta_byoc.ir.norms import Instructions, elements, statistics
+from vta_byoc.ir.norms import elements, statistics
+from vta_byoc.ir.programs import Instructions
 from vta_byoc.workload.workloads import NormWorkload
 
 

@@ -22,6 +22,7 @@ from vta_byoc.quantization.ops.anchors import (
     int8_weight,
     per_weight,
 )
+from vta_byoc.quantization.ops.attention import attention_at, convert_attention
 from vta_byoc.quantization.ops.borders import border_sums, per_position
 from vta_byoc.quantization.ops.layer_factor import (
     Scaled,
@@ -80,7 +81,9 @@ def convert_layer(q: Quantizer, binding: relax.VarBinding) -> bool:
     """A layer with its bias and clamps; int32 to float where nothing integer reads it."""
     call, var = binding.value, binding.var
     if takes_product(call):
-        return convert_product(q, binding)
+        chain = attention_at(q, binding)
+        done = chain is not None and convert_attention(q, chain)
+        return done or convert_product(q, binding)
     if not takes_layer(call):
         return False
     anchor = ANCHORS[op_name(call)]

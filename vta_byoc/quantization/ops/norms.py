@@ -28,12 +28,12 @@ from vta_byoc.ir.norms import (
     SQUARES,
     SUM,
     UNIT_BITS,
-    Instructions,
     Norm,
     X,
     elements,
     statistics,
 )
+from vta_byoc.ir.programs import Instructions
 from vta_byoc.quantization.dialect_builder import const
 from vta_byoc.quantization.fused_ops import follow
 from vta_byoc.quantization.quantizer import Quantizer, integer_op

@@ -63,13 +63,13 @@ def convert_product(q: Quantizer, binding: relax.VarBinding) -> bool:
     offset = int(np.abs(rescale.offset).max(initial=0))
     rescale = dataclasses.replace(rescale, bound=bound + offset)
     left, right = (q.int8(value) for value in values)
-    if not _is_turned(q, call.args[1]):
+    if not is_turned(q, call.args[1]):
         right = q.write.turned_twice(right, name)
     out = q.write.product_of_two(left, right, rescale, name)
     return close(q, binding, end, out, target, rescale, FIX)
 
 
-def _is_turned(q: Quantizer, right: relax.Expr) -> bool:
+def is_turned(q: Quantizer, right: relax.Expr) -> bool:
     """Whether `right` is a permutation that does not leave the last axis where it is."""
     made = next((b.value for b in q.bindings if b.var.same_as(right)), None)
     if made is None or op_name(made) != "relax.permute_dims":
@@ -92,7 +92,7 @@ def _factor(q: Quantizer, var: relax.Var) -> tuple[float, relax.Var, tuple[relax
     """
     factor, absorbed = 1.0, []
     while (user := q.only_user(var)) is not None:
-        by = _scalar(user, var)
+        by = scalar_factor(user, var)
         if by is None or not q.policy.takes_factor(by):
             break
         factor, var = factor * by, user.var
@@ -100,7 +100,7 @@ def _factor(q: Quantizer, var: relax.Var) -> tuple[float, relax.Var, tuple[relax
     return factor, var, tuple(absorbed)
 
 
-def _scalar(binding: relax.VarBinding, data: relax.Var) -> float | None:
+def scalar_factor(binding: relax.VarBinding, data: relax.Var) -> float | None:
     """What `binding` multiplies `data` by: one positive number, or None."""
     call, kind = binding.value, op_name(binding.value)
     if kind not in ("relax.multiply", "relax.divide") or binding.var.ty.ndim != data.ty.ndim:

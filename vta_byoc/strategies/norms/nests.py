@@ -10,9 +10,10 @@ from vta_byoc.cost.dma import halves
 from vta_byoc.cost.search import Choice
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.ir.norms import FACTOR, OFFSET, SQUARES, SUM
-from vta_byoc.strategies.norms.registers import Move, program_of
+from vta_byoc.strategies.norms.registers import program_of
 from vta_byoc.strategies.norms.usage import DIGIT_BITS, WEIGHTS, digits_of, sizes_of
 from vta_byoc.strategies.te.definition import OPERATORS
+from vta_byoc.strategies.te.registers import Move
 from vta_byoc.strategies.te.tile_grid import Grid
 from vta_byoc.strategies.te.tir_builder import Expr, Load, Nests
 from vta_byoc.workload.memory import ACC, INP, WGT

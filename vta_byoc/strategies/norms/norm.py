@@ -16,7 +16,8 @@ from tvm import te, tirx
 from tvm.tirx import Expr, Var
 
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.ir.norms import MEAN_BITS, SQUARES, SUM, Instruction, X
+from vta_byoc.ir.norms import MEAN_BITS, SQUARES, SUM, X
+from vta_byoc.ir.programs import Instruction
 from vta_byoc.strategies.base import (
     KernelFunction,
     LayerSchedule,

@@ -13,7 +13,8 @@ from vta_byoc.cost.dma import halves, tile_copies
 from vta_byoc.cost.search import Array, Demand, Mask, Space, Staged, by_size, ceil_div, sizes
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.strategies.norms.registers import Allocated, program_of
+from vta_byoc.strategies.norms.registers import program_of
+from vta_byoc.strategies.te.registers import Allocated
 from vta_byoc.workload.alu import is_shift
 from vta_byoc.workload.memory import ACC, INP, WGT
 from vta_byoc.workload.norms import element_steps

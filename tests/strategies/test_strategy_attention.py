@@ -1,0 +1,68 @@
+"""Attention on VTA: what the simulator computes is what the definition computes on llvm."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.quantization.ops.exponential import attention_of, exponential_of
+from vta_byoc.quantization.scales import Scale
+from vta_byoc.strategies.attention.attention import ATTENTION
+from vta_byoc.testing.strategies import check_strategy
+from vta_byoc.workload.attention import AttentionWorkload
+
+MACHINES = tuple(VTAConfig.preset(name) for name in ("sim", "1x32"))
+SIM = MACHINES[0]
+
+
+def work_of(
+    config: VTAConfig,
+    groups: int,
+    queries: int,
+    keys: int,
+    depth: int,
+    width: int,
+    *,
+    unit: float = 1e-3,
+    ratio: float = 2.0,
+    masks: int = 0,
+) -> AttentionWorkload:
+    """Sizes in blocks for `depth` and `width`; scores of `unit`, values `ratio` times as coarse."""
+    k = config.block
+    exponential = exponential_of(unit, depth * k * 128 * 128, "attention")
+    numbers = attention_of(keys, exponential, ratio, Scale(1.0), (-128, 127), "attention")
+    own = dataclasses.astuple(numbers)[1:]
+    return AttentionWorkload(groups, queries, keys, depth * k, width * k, own, masks, k)
+
+
+def drawn(
+    rng: np.random.Generator, config: VTAConfig
+) -> tuple[AttentionWorkload, Mapping[str, np.ndarray]]:
+    """Any number of heads, lengths and head sizes; with a mask or without."""
+    groups, depth, width = (int(rng.integers(1, high)) for high in (4, 4, 4))
+    queries, keys = (int(n) for n in rng.integers(1, 70, 2))
+    masks = int(rng.choice([0, 1, groups]))
+    work = work_of(
+        config,
+        groups,
+        queries,
+        keys,
+        depth,
+        width,
+        unit=float(10.0 ** -rng.uniform(1, 4.5)),
+        ratio=float(2.0 ** rng.uniform(-2, 5)),
+        masks=masks,
+    )
+    if not masks:
+        return work, {}
+    hidden = rng.random((masks, queries, keys)) < 0.3
+    offsets = rng.integers(-3000, 3000, hidden.shape)
+    return work, {"mask": np.where(hidden, -(1 << 24), offsets)}
+
+
+def test_drawn_attention() -> None:
+    """Bit for bit, verified, and the estimate near the timing model."""
+    check_strategy(ATTENTION, drawn, machines=MACHINES, cases=9, factor=2.2)

@@ -1,0 +1,1 @@
+"""Attention of tokens: products by the GEMM core, softmax by the ALU."""

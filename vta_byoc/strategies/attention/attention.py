@@ -1,0 +1,113 @@
+"""attention: scores, softmax and mixed values of groups of tokens.
+
+Four kernels: the shares of every query; the shares turned; the product with the values, divided by
+the sums of the shares; the result turned. See `nests`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from tvm import tirx
+
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.strategies.attention.definition import attention_definition
+from vta_byoc.strategies.attention.mix import mix_nests
+from vta_byoc.strategies.attention.shares import share_nests
+from vta_byoc.strategies.attention.turning import merge_nests, turn_nests
+from vta_byoc.strategies.attention.usage import merge_space, mix_space, share_space, turn_space
+from vta_byoc.strategies.base import (
+    KernelFunction,
+    LayerSchedule,
+    LayerWork,
+    ScratchTensor,
+    Strategy,
+    cheapest_of,
+)
+from vta_byoc.strategies.te.kernel import Kernels, KernelSpace
+from vta_byoc.workload.attention import AttentionWorkload
+from vta_byoc.workload.memory import DRAM_ACC, DRAM_INP, DRAM_WGT
+
+MASK = "mask"
+
+
+class AttentionStrategy(Strategy[AttentionWorkload]):
+    """Four kernels, and between them scratch tensors of shares and of results."""
+
+    name = "attention"
+    workload = AttentionWorkload
+
+    def kernel_spaces(
+        self, layer: LayerWork[AttentionWorkload], config: VTAConfig
+    ) -> tuple[KernelSpace, ...]:
+        """Of each kernel all tilings."""
+        makers = (share_space, turn_space, mix_space, merge_space)
+        return tuple(KernelSpace.of_tiles(make(layer.work, config)) for make in makers)
+
+    def cheapest(self, layer: LayerWork[AttentionWorkload], config: VTAConfig) -> Kernels:
+        """Of each kernel the tiling that costs least."""
+        return tuple(cheapest_of(space, config) for space in self.spaces(layer, config))
+
+    def definition(
+        self, schedule: LayerSchedule[AttentionWorkload], config: VTAConfig
+    ) -> tirx.PrimFunc:
+        """The result of queries, keys, values and the constants."""
+        return attention_definition(schedule.work, config)
+
+    def scopes(self, work: AttentionWorkload) -> tuple[str, ...]:
+        """Queries are weights, all else inputs; a mask goes into accumulators."""
+        mask = (DRAM_ACC,) if work.masks else ()
+        return (DRAM_WGT, DRAM_INP, DRAM_INP, DRAM_INP, DRAM_WGT, *mask)
+
+    def tensors(self, _work: AttentionWorkload) -> tuple[str, ...]:
+        """None."""
+        return ()
+
+    def weights(
+        self,
+        schedule: LayerSchedule[AttentionWorkload],
+        given: Mapping[str, np.ndarray],
+        config: VTAConfig,
+    ) -> list[np.ndarray]:
+        """The identity and a vector of ones; a tile of ones; the mask with queries in lanes."""
+        work, k = schedule.work, config.block
+        units = np.concatenate([np.eye(k, dtype=np.int8), np.ones((1, k), np.int8)])
+        found = [units.reshape(1, k + 1, 1, 1, 1, k), np.ones((1, 1, 1, 1, k, k), np.int8)]
+        if work.masks:
+            behind = work.query_blocks * k - work.queries
+            mask = np.pad(given[MASK].astype(np.int32), ((0, 0), (0, behind), (0, 0)))
+            split = mask.reshape(work.masks, work.query_blocks, k, work.keys)
+            found.append(np.ascontiguousarray(split.transpose(0, 1, 3, 2)[..., None, :]))
+        return found
+
+    def scratch(
+        self, schedule: LayerSchedule[AttentionWorkload], config: VTAConfig
+    ) -> tuple[ScratchTensor, ...]:
+        """The shares, and turned; the result with queries in lanes."""
+        work, k = schedule.work, config.block
+        shares = (work.groups, work.query_blocks, work.key_blocks * k, 1, k)
+        result = (work.groups, work.query_blocks, work.width, 1, k)
+        return tuple(ScratchTensor(shape, scope=DRAM_WGT) for shape in (shares, shares, result))
+
+    def functions(
+        self, schedule: LayerSchedule[AttentionWorkload], config: VTAConfig
+    ) -> list[KernelFunction]:
+        """Shares; shares turned; the product with the values; the result."""
+        work = schedule.work
+        first, second, third, fourth = (kernel.choice for kernel in schedule.kernels)
+        query, key, value, units, ones, mask = range(6)
+        masks = (mask,) if work.masks else ()
+        shares = mask + len(masks)
+        turned, mixed = shares + 1, shares + 2
+        return [
+            KernelFunction(share_nests(work, config, first), (query, key, *masks, shares)),
+            KernelFunction(turn_nests(work, config, second), (units, shares, turned)),
+            KernelFunction(
+                mix_nests(work, config, third), (value, units, ones, turned, mixed)
+            ),
+            KernelFunction(merge_nests(work, config, fourth), (units, mixed, -1)),
+        ]
+
+
+ATTENTION = AttentionStrategy()

@@ -1,0 +1,184 @@
+"""What tilings of an attention's kernels cost."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+import numpy as np
+
+from vta_byoc.cost.dma import tile_copies
+from vta_byoc.cost.search import Array, Demand, Space, Staged, ceil_div, sizes
+from vta_byoc.cost.usage import MOST_SLOTS
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.ir.attention import RATE, TOTAL, rate_steps, result_steps, score_steps, share_steps
+from vta_byoc.ir.programs import Instructions
+from vta_byoc.strategies.te.registers import Allocated, allocated
+from vta_byoc.workload.alu import is_shift
+from vta_byoc.workload.attention import AttentionWorkload
+from vta_byoc.workload.memory import ACC, INP, WGT
+
+LANES_OF_TOP = 2
+"""Maxima of a query that are kept at a time: the ALU reads a vector two steps after it wrote it."""
+ROOM_STEPS = 3
+Tile = Mapping[str, np.ndarray]
+
+
+def rate_program(work: AttentionWorkload) -> Allocated:
+    """From the sum of a query's shares to its rate, in registers."""
+    return allocated(rate_steps(work.attention), (TOTAL,), (RATE,))
+
+
+def share_space(work: AttentionWorkload, config: VTAConfig) -> Space:
+    """All tilings of the scores and shares."""
+    usage = functools.partial(_shares, work, config)
+    return Space("the scores of an attention", _queries(work), ("tiles",), usage)
+
+
+def turn_space(work: AttentionWorkload, config: VTAConfig) -> Space:
+    """All tilings of turning the shares."""
+    usage = functools.partial(_turned, work, config)
+    total = work.groups * work.query_blocks * work.key_blocks
+    return Space("the shares of an attention", {"n": sizes(total)}, ("tiles",), usage)
+
+
+def mix_space(work: AttentionWorkload, config: VTAConfig) -> Space:
+    """All tilings of the product with the values."""
+    usage = functools.partial(_mixed, work, config)
+    return Space("the values of an attention", _queries(work), ("tiles",), usage)
+
+
+def merge_space(work: AttentionWorkload, config: VTAConfig) -> Space:
+    """All tilings of turning the result."""
+    usage = functools.partial(_merged, work, config)
+    return Space("the result of an attention", _queries(work), ("tiles",), usage)
+
+
+def _queries(work: AttentionWorkload) -> dict[str, list[int]]:
+    return {"t": sizes(work.query_blocks)}
+
+
+def steps_cost(program: Instructions, config: VTAConfig) -> tuple[float, int]:
+    """(cycles a vector, instructions) of a program."""
+    cycles, count = 0.0, 0
+    for each in program:
+        if isinstance(each.right, str):
+            cycles, count = cycles + config.timing.alu_tensor_cycles, count + 1
+            continue
+        number = 1
+        if is_shift(each.op):
+            number = -(-abs(each.right) // config.capabilities.max_shift)
+        cycles, count = cycles + number * config.timing.alu_imm_cycles, count + number
+    return cycles, count
+
+
+def _shares(work: AttentionWorkload, config: VTAConfig, tile: Tile, _variant: str) -> Demand:
+    time, k, numbers = config.timing, work.block, work.attention
+    groups, blocks, rows = work.groups, work.query_blocks, work.key_blocks * work.block
+    depth, chunk = work.depth // k, tile["t"]
+    tiles = groups * ceil_div(blocks, chunk)
+    vectors = float(groups * blocks * work.keys)
+    score, share = (steps_cost(p(numbers), config) for p in (score_steps, share_steps))
+    masked = work.masks > 0
+    tensor = time.alu_tensor_cycles
+    each = score[0] + share[0] + tensor * (1 + masked)
+    count = score[1] + share[1] + 3 + masked + ROOM_STEPS
+    staged = [
+        Staged(INP, depth * work.keys, groups, groups * depth * work.keys * _inp(config), groups),
+        Staged(
+            WGT,
+            depth * chunk,
+            tiles,
+            float(groups * depth * blocks * config.wgt_elem_bytes),
+            groups * tile_copies([depth, blocks], [depth, chunk]),
+        ),
+        Staged(ACC, chunk * rows, tiles),
+        Staged(ACC, chunk * LANES_OF_TOP, tiles),
+    ]
+    if masked:
+        nbytes = vectors * config.acc_elem_bytes
+        staged.append(Staged(ACC, chunk * work.keys, tiles, nbytes, tiles))
+    kernels = np.minimum(tiles, MOST_SLOTS) * (count + depth)
+    return Demand(
+        staged=tuple(staged),
+        tiles=tiles,
+        gemm=vectors * (1 + depth) + groups * blocks * (rows - work.keys + LANES_OF_TOP),
+        gemm_starts=tiles * 4,
+        alu=vectors * each + groups * blocks * (ROOM_STEPS + 8),
+        alu_starts=tiles * count,
+        uops=kernels * depth,
+        kernels=kernels,
+        stored=float(groups * blocks * rows * config.out_elem_bytes),
+        stores=tiles,
+    )
+
+
+def _inp(config: VTAConfig) -> float:
+    return float(config.inp_elem_bytes)
+
+
+def _turned(work: AttentionWorkload, config: VTAConfig, tile: Tile, _variant: str) -> Demand:
+    total = work.groups * work.query_blocks * work.key_blocks
+    return _turning(work, config, total, tile["n"], ceil_div(total, tile["n"]), 1)
+
+
+def _merged(work: AttentionWorkload, config: VTAConfig, tile: Tile, _variant: str) -> Demand:
+    each = work.width // work.block
+    tiles = work.groups * ceil_div(work.query_blocks, tile["t"])
+    total = work.groups * work.query_blocks * each
+    return _turning(work, config, total, tile["t"] * each, tiles, each)
+
+
+def _turning(
+    work: AttentionWorkload, config: VTAConfig, total: int, size: Array, tiles: Array, runs: int
+) -> Demand:
+    """Of so many tiles of weights turned, `size` at a time."""
+    k = work.block
+    kernels = 3 * np.minimum(tiles, MOST_SLOTS)
+    return Demand(
+        staged=(
+            Staged(INP, k, 1, k * _inp(config), 1),
+            Staged(WGT, size, tiles, float(total * config.wgt_elem_bytes), tiles),
+            Staged(ACC, size * k, tiles),
+        ),
+        tiles=tiles,
+        gemm=2.0 * total * k,
+        gemm_starts=2 * tiles,
+        uops=kernels,
+        kernels=kernels,
+        stored=float(total * k * config.out_elem_bytes),
+        stores=tiles * runs,
+    )
+
+
+def _mixed(work: AttentionWorkload, config: VTAConfig, tile: Tile, _variant: str) -> Demand:
+    chunk = tile["t"]
+    groups, blocks, keys = work.groups, work.query_blocks, work.key_blocks
+    tiles = groups * ceil_div(blocks, chunk)
+    program, values = rate_program(work), keys * work.width
+    rate = steps_cost(rate_steps(work.attention), config)
+    result = steps_cost(result_steps(work.attention), config)
+    copies = program.copies * (config.timing.alu_tensor_cycles + 1)
+    vectors, spots = float(groups * blocks * work.width), groups * blocks
+    near = chunk < config.capabilities.dst_distance
+    kernels = np.minimum(tiles, MOST_SLOTS) * (rate[1] + 2 * program.copies + result[1] + 4)
+    return Demand(
+        staged=(
+            Staged(INP, 1, 1, _inp(config), 1),
+            Staged(WGT, 1, 1, float(config.wgt_elem_bytes), 1),
+            Staged(INP, values, groups, groups * values * _inp(config), groups),
+            Staged(WGT, chunk * keys, tiles, float(spots * keys * config.wgt_elem_bytes), tiles),
+            Staged(ACC, work.width, groups),
+            Staged(ACC, chunk * work.width, tiles),
+            Staged(ACC, chunk * program.count, tiles),
+        ),
+        tiles=tiles,
+        gemm=vectors * (1 + keys) + spots * keys + groups * work.width * (1 + keys),
+        gemm_starts=tiles * (3 + program.copies + np.where(near, keys, 1)) + 2 * groups,
+        alu=vectors * result[0] + spots * (rate[0] + copies),
+        alu_starts=tiles * (rate[1] + program.copies + result[1]) + groups,
+        uops=kernels * (1 + keys / 4),
+        kernels=kernels,
+        stored=vectors * config.out_elem_bytes,
+        stores=tiles,
+    )
