@@ -127,8 +127,8 @@ def sqnr(spread: float, tokens: int, depth: int, seed: int, *, rounded: bool) ->
 def test_every_spread_of_scores_is_near(spread: float) -> None:
     """197 keys: shares of 8 bits; results of 8 bits that reach as far as the largest."""
     found = [sqnr(spread, 197, 64, seed, rounded=False) for seed in range(3)]
-    assert np.mean(found) >= 33.5
-    assert np.mean([sqnr(spread, 197, 64, seed, rounded=True) for seed in range(3)]) >= 31.5
+    assert np.mean(found) >= 35.5
+    assert np.mean([sqnr(spread, 197, 64, seed, rounded=True) for seed in range(3)]) >= 32
     assert np.mean([sqnr(spread, 64, 32, seed, rounded=True) for seed in range(3)]) >= 34
 
 
