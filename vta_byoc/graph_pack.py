@@ -20,33 +20,29 @@ import tvm
 from tvm import relax, tirx
 
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.ir.bindings import (
-    source_name,
-    static_shape,
-    straight_bindings,
-)
+from vta_byoc.hw.errors import VTAError
+from vta_byoc.ir.bindings import source_name, static_shape, straight_bindings
 from vta_byoc.ir.legality import MARKED, PACKED
 from vta_byoc.ir.records import text_of
 from vta_byoc.ir.stage import Stage
 from vta_byoc.partitioning.composite import RESULT_ATTR, SOURCE_ATTR, composite_source, composites
 from vta_byoc.partitioning.entry import Match, Parsed, Plan
 from vta_byoc.partitioning.kept_match import match_of
+from vta_byoc.partitioning.layers import simple_plan
 from vta_byoc.partitioning.left_out import names_left_out
 from vta_byoc.partitioning.packed_forms import FOLD, PACK, UNPACK, PackedForm, PackedForms
 from vta_byoc.partitioning.placement import with_plans
-from vta_byoc.partitioning.token_forms import with_tokens
+from vta_byoc.partitioning.token_forms import token_copy, with_tokens
 from vta_byoc.strategies.te.kernel import SCHEDULE_ATTR, Chosen
 from vta_byoc.strategy import STRATEGIES, STRATEGY_ATTR, WORKLOAD_ATTR, Computation
 from vta_byoc.tuning.schedules import Schedules, chosen_for
-from vta_byoc.workload.layout import (
-    NCHW,
-    ROWS,
-    tokens,
-)
+from vta_byoc.workload.layout import NCHW, ROWS, is_tokens, tokens
 from vta_byoc.workload.packing import packed_shape
-from vta_byoc.workload.workloads import Conv2dWorkload
+from vta_byoc.workload.workloads import Conv2dWorkload, Shape
 
 LOG = logging.getLogger(__name__)
+MOVED = "vta.move"
+"""The composite of a copy of tokens, as that of other copies."""
 GRAPH_PACK = Stage("GraphPack", MARKED, PACKED, "packs tensors; chooses a strategy for each group")
 
 
@@ -143,7 +139,7 @@ class _Packer(PackedForms):
         plan = match.planned(self._config, hosted)
         source, result_name = composite_source(group), str(group.attrs[RESULT_ATTR])
         computation = self._scheduled(plan, source, result_name)
-        strategy, schedule = computation.strategy, computation.schedule(self._config)
+        schedule = computation.schedule(self._config)
         plan = dataclasses.replace(plan, cycles=self._cycles(plan, computation))
         LOG.debug("%s: %s; %s", result_name, plan.candidate.text, computation.chosen)
         if plan.fold is not None:
@@ -157,27 +153,74 @@ class _Packer(PackedForms):
             if self._needs_zeros(parsed, wanted):
                 packed[0] = self._pack_tokens(*wanted[0])
         args = [*packed, *(relax.const(c) for c in plan.constants(schedule, self._config))]
+        expr = self._emitted(entry.name, computation, args, source, result_name)
         dtype, layout = plan.work.epilogue.dtype, parsed.layout
-        result = PackedForm(var, plan.work.out_shape, dtype, layout)
-        out_type = relax.TensorType(packed_shape(result.shape, self._config, result.dtype), "int8")
+        self._packed[var, layout] = PackedForm(expr, plan.work.out_shape, dtype, layout)
+        host = plan.fold.nbytes(self._config) if plan.fold is not None else 0
+        self.plans.setdefault(source, []).append((plan, host))
+
+    def _emitted(
+        self,
+        composite: str,
+        computation: Computation,
+        args: list[relax.Expr],
+        source: str,
+        result: str,
+    ) -> relax.Var:
+        """The variable ``result`` of a packed composite that computes it from ``args``."""
+        strategy, schedule = computation.strategy, computation.schedule(self._config)
+        work = computation.work
+        shape = packed_shape(work.out_shape, self._config, work.epilogue.dtype)
         groupings = [kernel.grouping for kernel in schedule.kernels]
         compute = strategy.compute(schedule, self._config)
-        prim = self._compute(f"{entry.name} {groupings}", entry.name, compute)
+        prim = self._compute(f"{composite} {groupings}", composite, compute)
         assert computation.chosen is not None
+        out_type = relax.TensorType(shape, "int8")
         function = packed_function(prim, args, out_type, self._builder).with_attrs(
             {
-                "Composite": entry.name,
+                "Composite": composite,
                 "Primitive": True,
                 SOURCE_ATTR: source,
-                RESULT_ATTR: result_name,
+                RESULT_ATTR: result,
                 SCHEDULE_ATTR: computation.chosen.to_text(),
             }
         )
-        name = self._builder.add_func(function, entry.name.replace(".", "_"))
-        expr = self._writer.emit(relax.Call(name, args), result_name)
-        self._packed[var, parsed.layout] = dataclasses.replace(result, expr=expr)
-        host = plan.fold.nbytes(self._config) if plan.fold is not None else 0
-        self.plans.setdefault(source, []).append((plan, host))
+        name = self._builder.add_func(function, composite.replace(".", "_"))
+        return self._writer.emit(relax.Call(name, args), result)
+
+    # ---------------------------------------------------------------- copies of tokens
+    def _as_packed(self, var: relax.Var, layout: str, shape: Shape | None = None) -> relax.Var:
+        """``var`` packed in ``layout``; VTA copies what it holds with other tokens as columns."""
+        if is_tokens(layout) and self._keep and not self._has(var, layout):
+            self._copy_tokens(var, layout)
+        return super()._as_packed(var, layout, shape)
+
+    def _moved_from(self, var: relax.Var) -> PackedForm | None:
+        """The packed form, tokens as columns, on VTA, of what ``var`` is moved from."""
+        if var not in self._reshaped:
+            return None
+        forms = (p for p in self._forms(self._origin(var)) if is_tokens(p.layout))
+        return next((p for p in forms if p.dtype == "int8" and not p.by_host), None)
+
+    def _copy_tokens(self, var: relax.Var, layout: str) -> None:
+        """Let VTA write ``var`` in ``layout`` where it holds what ``var`` is moved from."""
+        form, origin = self._moved_from(var), self._origin(var)
+        if form is None or any(copied.same_as(var) for copied, _ in self._copied):
+            return  # a region stores a tensor of the model once
+        moves = self._moves(var)
+        try:
+            work = token_copy(static_shape(origin), form.layout, moves, layout, self._config)
+            plan = simple_plan("move", work, {}, self._config, "copied by the GEMM core")
+        except VTAError as err:
+            LOG.debug("%s: the host moves it: %s", var.name, err)
+            return
+        source, result = source_name(var), str(var.name)
+        computation = self._scheduled(plan, source, result)
+        schedule = computation.schedule(self._config)
+        args = [form.expr, *(relax.const(c) for c in plan.constants(schedule, self._config))]
+        expr = self._emitted(MOVED, computation, args, source, result)
+        self._copied[var, layout] = PackedForm(expr, work.out_shape, "int8", layout)
+        self.plans.setdefault(source, []).append((plan, 0))
 
     def _scheduled(self, plan: Plan, source: str, result: str) -> Computation:
         """What ``plan`` computes, with the kernels that are given for it or that it has."""
@@ -229,7 +272,8 @@ class _Packer(PackedForms):
     def _following(self, match: Match, operands: list[relax.Var]) -> Match:
         """An elementwise operator in the layout of its operands, where their tokens are columns."""
         layout = tokens(self._config.block)
-        if not any(self._has(x, layout) for x in operands):
+        held = (x for x in operands if self._has(x, layout) or self._moved_from(x) is not None)
+        if next(held, None) is None:
             return match
         return with_tokens(match, static_shape(operands[0]), self._config) or match
 

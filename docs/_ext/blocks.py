@@ -6,6 +6,9 @@ A block is code of a kind, or text (an output, a diagram, a directive):
 - `python` and `shell`: run by `run_blocks.py`, page by page, in a folder of their own;
 - `stated`: not run, for the reason that the comment before it states:
   `<!-- not run: REASON -->`, which no reader of the rendered page sees.
+
+`<!-- beside it: COMMAND -->` before a shell block names a command, such as a server, that runs
+meanwhile: the block begins when the command has printed a line, and its end ends the command.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = ("vta-byoc", "python", "make", "pip", ".venv/bin/python")
 """What a line of a shell block begins with."""
 _REASON = re.compile(r"^<!-- not run: (.+?) -->$", re.DOTALL)
+_BESIDE = re.compile(r"^<!-- beside it: (.+?) -->$", re.DOTALL)
 _FRONT_MATTER = re.compile(r"\A---\n(?:.*\n)*?---\n")
 
 
@@ -31,6 +35,7 @@ class Block:
 
     Attributes:
         reason: why it is not run; "" of blocks that run, and of text.
+        beside: the command that runs while the block does; "" of most blocks.
     """
 
     page: str
@@ -38,6 +43,7 @@ class Block:
     kind: str
     code: str
     reason: str = ""
+    beside: str = ""
 
     @property
     def where(self) -> str:
@@ -56,19 +62,24 @@ def blocks(page: Path) -> list[Block]:
     header = _FRONT_MATTER.match(text)
     # As many lines as before, so that numbers are those of the file.
     body = _FRONT_MATTER.sub("\n" * header[0].count("\n"), text) if header else text
-    name, found, reason = page.relative_to(ROOT).as_posix(), [], ""
+    name, found, reason, beside = page.relative_to(ROOT).as_posix(), [], "", ""
     for token in MarkdownIt("commonmark").parse(body):
         if token.type in ("fence", "code_block"):
             kind = _kind(token)
             if reason and kind != "text":
                 kind = "stated"
             line = (token.map or [0])[0] + (2 if token.type == "fence" else 1)
-            found.append(Block(name, line, kind, token.content, reason))
-            reason = ""
+            found.append(Block(name, line, kind, token.content, reason, beside))
+            reason = beside = ""
         elif token.type == "html_block":
-            stated = _REASON.match(token.content.strip())
-            reason = " ".join(stated[1].split()) if stated else ""
+            reason, beside = _said(_REASON, token), _said(_BESIDE, token)
     return found
+
+
+def _said(pattern: re.Pattern[str], comment: Token) -> str:
+    """What a comment of that pattern says, on one line; "" of other comments."""
+    said = pattern.match(comment.content.strip())
+    return " ".join(said[1].split()) if said else ""
 
 
 def _kind(token: Token) -> str:

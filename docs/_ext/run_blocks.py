@@ -11,12 +11,14 @@ import argparse
 import hashlib
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 from block_files import FILES
@@ -66,11 +68,39 @@ def failures(page: str, found: Sequence[Block]) -> Iterator[str]:
         shell = [block for block in found if block.kind == "shell"]
         _make_files("\n".join(block.code for block in shell), folder)
         for block in shell:
-            for command in commands(block.code):
-                yield from _run(f"{block.where}: {command}", ["bash", "-c", command], folder)
+            with _beside(block, folder):
+                for command in commands(block.code):
+                    yield from _run(f"{block.where}: {command}", ["bash", "-c", command], folder)
         python = [block for block in found if block.kind == "python"]
         if python:
             yield from _run_python(page, python, folder)
+
+
+@contextmanager
+def _beside(block: Block, folder: Path) -> Iterator[None]:
+    """Run what a block needs beside it, from its first line of output until the block is done."""
+    if not block.beside:
+        yield
+        return
+    process = subprocess.Popen(
+        shlex.split(block.beside),
+        cwd=folder,
+        env={**environment(), "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def commands(code: str) -> list[str]:

@@ -44,6 +44,11 @@ Text between:
     1 row
 
     vta-byoc configs
+
+<!-- beside it: vta-byoc device-server
+--port 1 -->
+
+    vta-byoc run
 """
 
 
@@ -82,6 +87,10 @@ def test_blocks_of_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         ("page.md:19", "text", ""),
         ("page.md:25", "python", ""),
         ("page.md:30", "stated", "of the block below"),
+        ("page.md:37", "shell", ""),
+    ]
+    assert [b.beside for b in doc_blocks.blocks(page) if b.beside] == [
+        "vta-byoc device-server --port 1"
     ]
 
 

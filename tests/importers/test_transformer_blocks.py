@@ -12,7 +12,7 @@ import vta_byoc as vta
 
 torch = pytest.importorskip("torch")
 nn, functional = torch.nn, torch.nn.functional
-TOKENS, WIDTH, HEADS = 8, 32, 4
+TOKENS, WIDTH, HEADS = 16, 64, 4
 SIZE = WIDTH // HEADS
 LEAST_SQNR = 24.0
 """dB of the quantized block against the float one."""

@@ -68,6 +68,7 @@ class PackedForms:
         self._plain: dict[relax.Var, relax.Expr] = {}
         self._packed: dict[tuple[relax.Var, str], PackedForm] = {}
         self._reshaped: dict[relax.Var, relax.VarBinding] = {}
+        self._copied: dict[tuple[relax.Var, str], PackedForm] = {}
         self._folded: dict[tuple[relax.Var, Fold], relax.Var] = {}
         self._functions: dict[str, relax.GlobalVar] = {}
 
@@ -140,6 +141,8 @@ class PackedForms:
 
     def _find_packed(self, var: relax.Var, shape: Shape, layout: str) -> PackedForm | None:
         """A form of ``var`` that is packed as ``shape``; remembered under no layout."""
+        if (var, layout) in self._copied:
+            return self._copied[var, layout]
         forms = [p for p in self._forms(var) if p.shape == shape and p.dtype == "int8"]
         if is_tokens(layout):
             return next((p for p in forms if self._is_view(var, layout, p)), None)
@@ -147,12 +150,15 @@ class PackedForms:
 
     def _is_view(self, var: relax.Var, layout: str, packed: PackedForm) -> bool:
         """Whether ``packed``, a form of what ``var`` is a view of, has its bytes in ``layout``."""
+        return is_view(static_shape(self._origin(var)), packed.layout, self._moves(var), layout)
+
+    def _moves(self, var: relax.Var) -> list[relax.Call]:
+        """The pending reshapes and permutations that make `var`, first to last."""
         moves: list[relax.Call] = []
-        origin = var
-        while origin in self._reshaped:
-            moves.insert(0, self._reshaped[origin].value)
-            origin = moves[0].args[0]
-        return is_view(static_shape(origin), packed.layout, moves, layout)
+        while var in self._reshaped:
+            moves.insert(0, self._reshaped[var].value)
+            var = moves[0].args[0]
+        return moves
 
     def _as_packed(self, var: relax.Var, layout: str, shape: Shape | None = None) -> relax.Var:
         """``var`` packed in ``layout``, or as if it had ``shape``."""

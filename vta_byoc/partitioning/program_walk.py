@@ -45,14 +45,17 @@ class Walk:
         return numbers
 
     def _next(self, each: Instruction, is_free: bool) -> Binding | None:
-        left = self.values[each.left]
+        """The binding of an instruction, and of equal ones (64 channels have two) each its own."""
+        left, found = self.values[each.left], None
         for user in self.users.get(left, ()):
             if user is None or op_name(user.value) != OPS[each.op]:
                 continue
             first, second = user.value.args
             if first.same_as(left) and self._is(second, each.right, is_free):
-                return user
-        return None
+                found = user
+                if not any(user.var.same_as(walked.var) for walked in self.bindings):
+                    break
+        return found
 
     def _is(self, value: relax.Expr, wanted: str | int, is_free: bool) -> bool:
         if isinstance(wanted, str) and wanted in self.values:

@@ -12,9 +12,18 @@ from tvm import relax
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.ir.bindings import op_name, static_shape
 from vta_byoc.partitioning.entry import Match, Parsed
-from vta_byoc.workload.layout import NCHW, canonical, is_tokens, token_places, tokens
+from vta_byoc.strategies.movement.gather import gathered_by
+from vta_byoc.workload.layout import NCHW, by_channel, canonical, is_tokens, token_places, tokens
 from vta_byoc.workload.products import ProductWorkload
-from vta_byoc.workload.workloads import AttentionWorkload, ElementwiseWorkload
+from vta_byoc.workload.workloads import (
+    CHANNEL,
+    FULL,
+    MAP,
+    AttentionWorkload,
+    ElementwiseWorkload,
+    MoveWorkload,
+    Step,
+)
 
 PERMUTE = "relax.permute_dims"
 
@@ -32,12 +41,49 @@ def is_view(shape: Sequence[int], packed: str, moves: Sequence[relax.Call], layo
         return False
     elements = np.arange(math.prod(shape)).reshape(tuple(shape))
     places = token_places(elements, packed)
+    found = token_places(_moved(elements, moves), layout)
+    return np.array_equal(found.reshape(-1), places.reshape(-1))
+
+
+def token_copy(
+    shape: Sequence[int],
+    packed: str,
+    moves: Sequence[relax.Call],
+    layout: str,
+    config: VTAConfig,
+) -> MoveWorkload:
+    """The copy from one tensor whose tokens are columns to what moves make of it.
+
+    A copy that leaves all vectors where they are, as heads that are joined in groups may, is none.
+
+    Args:
+        shape: of the tensor before it was packed.
+        packed: its layout.
+        moves: the operators on it, first to last.
+        layout: of their result.
+        config: the machine.
+
+    Raises:
+        VTAError: it is no small number of boxes.
+    """
+    elements = np.arange(math.prod(shape)).reshape(tuple(shape))
+    moved = _moved(elements, moves)
+    before, after = canonical(shape, packed), canonical(moved.shape, layout)
+    assert before is not None and after is not None, "both are layouts of tokens"
+    place = np.full(elements.size + 1, -1)  # the last is of lanes that do not exist
+    channels = by_channel(token_places(elements, packed))
+    place[channels[channels >= 0]] = np.flatnonzero(channels >= 0)
+    found = place[by_channel(token_places(moved, layout))]
+    return gathered_by([before], found.reshape(after), config)
+
+
+def _moved(elements: np.ndarray, moves: Sequence[relax.Call]) -> np.ndarray:
     for call in moves:
         if op_name(call) == PERMUTE:
             elements = elements.transpose(_axes(call))
         else:
             elements = elements.reshape(static_shape(call))
-    return np.array_equal(token_places(elements, layout).reshape(-1), places.reshape(-1))
+    return elements
 
 
 def _axes(call: relax.Call) -> list[int]:
@@ -50,25 +96,67 @@ def _axes(call: relax.Call) -> list[int]:
 def with_tokens(match: Match, shape: Sequence[int], config: VTAConfig) -> Match | None:
     """An elementwise operator on a tensor of ``shape`` whose tokens are columns.
 
-    None where the operator is another one, operands of it broadcast, or a constant of it differs
-    between the elements.
+    None where the operator is another one, or operands of it broadcast.
     """
     parsed, layout = match.parsed, tokens(config.block)
     view = canonical(shape, layout)
     if not isinstance(parsed.work, ElementwiseWorkload) or parsed.layout != NCHW or view is None:
         return None
-    if parsed.work.shapes or any(c.min() != c.max() for c in parsed.constants.values()):
+    if parsed.work.shapes:
         return None
+    moved = _Constants(parsed, shape, layout)
+    sides = tuple(
+        dataclasses.replace(side, steps=moved.steps(side.steps)) for side in parsed.work.prologues
+    )
+    epilogue = dataclasses.replace(
+        parsed.work.epilogue, steps=moved.steps(parsed.work.epilogue.steps)
+    )
     batch, channels, height, width = view
     work = dataclasses.replace(
-        parsed.work, batch=batch, channels=channels, height=height, width=width
+        parsed.work,
+        batch=batch,
+        channels=channels,
+        height=height,
+        width=width,
+        prologues=sides,
+        epilogue=epilogue,
     )
-    constants = {
-        name: np.full(channels, values.flat[0], values.dtype)
-        for name, values in parsed.constants.items()
-    }
-    changed = Parsed(work, parsed.operands, constants, layout)
+    changed = Parsed(work, parsed.operands, moved.constants, layout)
     return Match(match.entry, changed, match.entry.plan(changed, config))
+
+
+class _Constants:
+    """The constants of steps on a tensor, as its tokens have them.
+
+    What differs between channels there may differ between positions here, and the other way round.
+    """
+
+    def __init__(self, parsed: Parsed, shape: Sequence[int], layout: str) -> None:
+        work = parsed.work
+        self._shape, self._layout = tuple(shape), layout
+        self._nchw = work.batch, work.channels, work.height, work.width
+        self._given = iter(parsed.constants.items())
+        self.constants: dict[str, np.ndarray] = {}
+
+    def steps(self, steps: Sequence[Step]) -> tuple[Step, ...]:
+        """`steps`, whose tensor operands are the next constants."""
+        return tuple(self._step(step) if step.is_tensor else step for step in steps)
+
+    def _step(self, step: Step) -> Step:
+        name, values = next(self._given)
+        if step.operand == CHANNEL:
+            values = values.reshape(-1, 1, 1)
+        places = token_places(np.arange(math.prod(self._shape)).reshape(self._shape), self._layout)
+        whole = np.broadcast_to(values, self._nchw).reshape(-1)
+        # Lanes that do not exist have a value that others have, so that bounds hold.
+        packed = whole[np.maximum(by_channel(places), 0)].reshape(-1, 1, places.shape[2])
+        kind = FULL
+        if (packed == packed[:, :, :1]).all():
+            kind, packed = CHANNEL, packed[:, 0, 0]
+        elif (packed == packed[:1]).all():
+            kind, packed = MAP, packed[0]
+        self.constants[name] = np.ascontiguousarray(packed)
+        return dataclasses.replace(step, operand=kind)
 
 
 def wants_zero_lanes(parsed: Parsed, config: VTAConfig) -> bool:

@@ -18,9 +18,6 @@ NCHW, ROWS = "nchw", "rows"
 TOKENS, TURNED = "tokens", "turned"
 """Channels last, tokens before them, and these two the other way round; see `tokens`."""
 
-MOST_FILLED = 1.25
-"""Layers take tokens as columns where whole blocks have at most so many times their number."""
-
 
 def tokens(block: int) -> str:
     """The layout of (..., T, C) whose columns are tokens; T and C fill whole blocks of ``block``.
@@ -31,11 +28,12 @@ def tokens(block: int) -> str:
 
 
 def fits_tokens(shape: Sequence[int], config: VTAConfig) -> bool:
-    """Whether (1, ..., 1, T, C) loses little where its tokens are columns in whole blocks."""
-    if config.batch != 1 or len(shape) < 3 or math.prod(shape[:-2]) != 1:
-        return False
-    whole = blocks(shape[-2], config.block) * config.block
-    return shape[-2] >= config.block and whole <= MOST_FILLED * shape[-2]
+    """Whether the tokens of (1, ..., 1, T, C) are columns: there is a whole block of them.
+
+    Fewer would fill less than half of the columns; rows of such a matrix cost less.
+    """
+    is_one = config.batch == 1 and len(shape) >= 3 and math.prod(shape[:-2]) == 1
+    return is_one and shape[-2] >= config.block
 
 
 def turned(block: int) -> str:
@@ -75,6 +73,11 @@ def token_places(elements: np.ndarray, layout: str) -> np.ndarray:
     return np.ascontiguousarray(split.transpose(0, 2, 1, 3))
 
 
+def by_channel(places: np.ndarray) -> np.ndarray:
+    """(groups, channel blocks, tokens, lanes) in the order of (1, channels, 1, tokens), flat."""
+    return places.transpose(0, 1, 3, 2).reshape(-1)
+
+
 def canonical(shape: Sequence[int], layout: str) -> Shape | None:
     """``shape`` as (N, C, H, W), None where the layout has no such view.
 
@@ -108,14 +111,15 @@ def read_packed(packed: np.ndarray, shape: Sequence[int]) -> Iterator[np.ndarray
             w,
         ):
             yield unpacked(packed, view).reshape(shape)
-    layout = tokens(k)
-    view = canonical(shape, layout)
-    if b == 1 and nb == 1 and view is not None and (view[1] // k, *view[2:]) == (cb, h, w):
-        elements = np.arange(math.prod(shape)).reshape(shape)
-        places = token_places(elements, layout).reshape(-1)
-        found = np.empty(math.prod(shape), packed.dtype)
-        found[places[places >= 0]] = packed.reshape(-1)[places >= 0]
-        yield found.reshape(shape)
+    for layout in (tokens(k), turned(k)):
+        view = canonical(shape, layout)
+        if b == 1 and nb == 1 and view is not None and (view[1] // k, *view[2:]) == (cb, h, w):
+            values = unpacked(packed, view).reshape(-1)
+            elements = np.arange(math.prod(shape)).reshape(shape)
+            places = by_channel(token_places(elements, layout))
+            found = np.empty(math.prod(shape), values.dtype)
+            found[places[places >= 0]] = values[places >= 0]
+            yield found.reshape(shape)
 
 
 def dims(shape: Sequence[int]) -> tuple[tirx.IntImm, ...]:

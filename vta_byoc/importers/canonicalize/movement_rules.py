@@ -16,6 +16,8 @@ from tvm import relax
 
 from vta_byoc.importers.canonicalize.calls import RESHAPES
 from vta_byoc.importers.canonicalize.qdq_rules import DEQUANTIZE, MOVES, QUANTIZE, quantization
+from vta_byoc.importers.canonicalize.view_rules import chain_of_views, view_of
+from vta_byoc.importers.canonicalize.views import RESHAPE
 from vta_byoc.ir.bindings import SEPARATOR, is_constant, op_name, static_shape
 from vta_byoc.ir.clamps import interval_of_call
 from vta_byoc.ir.rewriter import Rewriter, Rule
@@ -167,21 +169,57 @@ def _axis_before(move: relax.Call, axis: int, old: Sequence[int], new: Sequence[
 def product_of_rows(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     """matmul(reshape(x), w) is reshape(matmul(x, w)) for constant w (K, M).
 
-    The reshape may only join or part axes of rows.
+    The reshape, or a permutation of axes of 1, may only join or part axes of rows.
     """
-    inner = rewriter.producer_of(call.args[0], *RESHAPES)
-    if inner is None or not _is_constant(rewriter, call.args[1]) or call.args[1].ty.ndim != 2:
+    source, chain = chain_of_views(rewriter, call.args[0])
+    if not chain or not _is_constant(rewriter, call.args[1]) or call.args[1].ty.ndim != 2:
         return None
-    old, new = static_shape(inner.args[0]), static_shape(call)
-    if len(old) < 2 or len(new) < 2 or old[-1] != static_shape(inner)[-1]:
+    view, new = view_of(source, chain), static_shape(call)
+    if view is None or len(view.source) < max(2, len(new)) or view.source[-1] != view.shape[-1]:
         return None
-    product = relax.Call(call.op, [inner.args[0], call.args[1]], call.attrs, call.ty_args)
+    if [kind for kind, _ in view.moves()] != [RESHAPE]:
+        return None
+    product = relax.Call(call.op, [source, call.args[1]], call.attrs, call.ty_args)
     return relax.op.reshape(rewriter.as_variable(product, rewriter.name), new)
+
+
+def rows_as_tokens(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
+    """reshape(matmul(move(x), w) + bias) to (1, ..., T, M) is that of rows (1, ..., T, K).
+
+    Heads are merged to (T, K) by exporters, whose tensors are (1, T, C) otherwise.
+    """
+    new, old = static_shape(call), static_shape(call.args[0])
+    if len(old) != 2 or len(new) < 3 or new[-2:] != old:
+        return None
+    value, steps = call.args[0], []
+    while (step := rewriter.producer_of(value, *SUMS)) is not None and _bias(step) is not None:
+        steps.append((value, step))
+        value = step.args[0]
+        if static_shape(value) != old:
+            return None
+    layer = rewriter.producer_of(value, "relax.matmul")
+    if any(rewriter.is_shared(var) for var in (value, *(var for var, _ in steps))):
+        return None
+    if layer is None or not _is_constant(rewriter, layer.args[1]):
+        return None
+    if rewriter.producer_of(layer.args[0], *SHUFFLES) is None:
+        return None
+    name = str(value.name)
+    rows = relax.op.reshape(layer.args[0], (*new[:-1], static_shape(layer.args[0])[-1]))
+    rows = rewriter.as_variable(rows, f"{name}{SEPARATOR}rows")
+    made = relax.Call(layer.op, [rows, layer.args[1]], layer.attrs, layer.ty_args)
+    for var, step in reversed(steps):
+        inner = rewriter.as_variable(made, name)
+        made = relax.Call(step.op, [inner, step.args[1]], step.attrs, step.ty_args)
+        name = str(var.name)
+    rewriter.name = name
+    return made
 
 
 MOVE_RULES: dict[str, Sequence[Rule]] = {
     QUANTIZE: (quantize_before_moves,),
     "relax.matmul": (product_of_rows,),
+    **{name: (rows_as_tokens,) for name in RESHAPES},
     **{name: (bias_before_moves,) for name in SUMS},
     **{
         f"relax.{name}": (clamp_before_moves,)

@@ -20,11 +20,15 @@ from vta_byoc.importers.canonicalize.calls import RESHAPES, axes_of, same_type
 from vta_byoc.importers.canonicalize.chain_rules import CHAIN_RULES
 from vta_byoc.importers.canonicalize.channel_rules import CHANNEL_RULES
 from vta_byoc.importers.canonicalize.constants import fold_constant
+from vta_byoc.importers.canonicalize.group_rules import GROUP_RULES
+from vta_byoc.importers.canonicalize.joined_rules import JOINED_RULES
 from vta_byoc.importers.canonicalize.movement_rules import MOVE_RULES
 from vta_byoc.importers.canonicalize.norm_rules import NORM_RULES
 from vta_byoc.importers.canonicalize.plane_rules import PLANE_RULES
 from vta_byoc.importers.canonicalize.qdq_rules import QDQ_RULES, fold_floats, merge_repeated
 from vta_byoc.importers.canonicalize.slice_rules import SLICE_RULES
+from vta_byoc.importers.canonicalize.softmax_rules import SOFTMAX_RULES
+from vta_byoc.importers.canonicalize.view_rules import VIEW_RULES
 from vta_byoc.ir.bindings import (
     SEPARATOR,
     is_constant,
@@ -150,7 +154,8 @@ def _rewritten(mod: tvm.IRModule) -> tvm.IRModule:
 
 def _rules(name: str) -> tuple[Rule, ...]:
     tables = (
-        *(QDQ_RULES, RULES, CHAIN_RULES, PLANE_RULES),
+        *(QDQ_RULES, RULES, CHAIN_RULES, VIEW_RULES, PLANE_RULES),
         *(AXIS_RULES, MOVE_RULES, SLICE_RULES, NORM_RULES, CHANNEL_RULES),
+        *(GROUP_RULES, JOINED_RULES, SOFTMAX_RULES),
     )
     return (fold_constant, *(rule for table in tables for rule in table.get(name, ())))

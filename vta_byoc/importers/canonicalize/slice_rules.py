@@ -6,110 +6,125 @@ product alone has a result, and a scale, of its own, and nothing is copied.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from tvm import relax
 
-from vta_byoc.importers.canonicalize.calls import RESHAPES, axes_of, shape_of
+from vta_byoc.importers.canonicalize.calls import shape_of
+from vta_byoc.importers.canonicalize.view_rules import chain_of_views, moved, view_of
+from vta_byoc.importers.canonicalize.views import Digit, View
 from vta_byoc.ir.bindings import SEPARATOR, is_constant, is_float32, source_name
 from vta_byoc.ir.rewriter import Rewriter, Rule
 
 
 @dataclass(frozen=True)
-class _Sliced:
-    """A product of matrices, its bias, and the moves between it and a slice.
+class MovedLayer:
+    """A product with a constant matrix, its bias, and the moves behind them.
 
     Attributes:
         layer: the variable of the product.
-        call: the product.
-        bias: what is added to its columns, if anything.
-        shape: what it is reshaped to, if it is.
-        order: how that is permuted, if it is.
+        data: its first operand.
+        weight: float32 (inputs, columns).
+        bias: float32 (columns,): what is added to its columns, if anything.
+        view: what becomes of the result, (..., columns).
     """
 
     layer: relax.Var
-    call: relax.Call
+    data: relax.Expr
+    weight: np.ndarray
     bias: np.ndarray | None
-    shape: tuple[int, ...] | None
-    order: list[int] | None
+    view: View
+
+    def of_columns(self, rewriter: Rewriter, columns: np.ndarray, view: View) -> relax.Expr:
+        """The layer of some columns, behind the moves of `view`."""
+        name = f"{source_name(self.layer)}{SEPARATOR}{columns[0]}"
+        narrow = relax.op.matmul(self.data, relax.const(self.weight[:, columns]))
+        value = rewriter.as_variable(narrow, name)
+        if self.bias is not None:
+            sum_ = relax.op.add(value, relax.const(self.bias[columns]))
+            value = rewriter.as_variable(sum_, f"{name}{SEPARATOR}bias")
+        return moved(rewriter, value, view, str(rewriter.name))
+
+
+def moved_layer(rewriter: Rewriter, value: relax.Expr) -> MovedLayer | None:
+    """The layer that `value` is the moved result of; None where it is none."""
+    source, chain = chain_of_views(rewriter, value)
+    view, layer, bias = view_of(source, chain), source, None
+    total = rewriter.producer_of(source, "relax.add")
+    if total is not None and is_constant(total.args[1]):
+        bias, layer = total.args[1].value.numpy(), total.args[0]
+    call = rewriter.producer_of(layer, "relax.matmul")
+    if view is None or call is None or shape_of(call) != shape_of(source):
+        return None
+    if not is_constant(call.args[1]) or not is_float32(call.args[1]):
+        return None
+    weight = call.args[1].value.numpy()
+    if weight.ndim != 2:
+        return None
+    if bias is not None:
+        if bias.size != weight.shape[1] or bias.shape[-1:] != (bias.size,):
+            return None
+        bias = bias.reshape(-1)
+    return MovedLayer(layer, call.args[0], weight, bias, view)
 
 
 def slice_of_layer(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     """slice(move(x · W + b)) is move(x · W' + b') where it takes whole columns of W."""
-    found, part = _sliced(rewriter, call.args[0]), _part(call)
-    if found is None or part is None or len(call.args) > 4:
+    part = _part(call)
+    found = None if part is None else moved_layer(rewriter, call.args[0])
+    if part is None or found is None:
         return None
-    axis, first, last = part
-    columns = _columns(found, axis, first, last)
-    if columns is None:
-        return None
-    weight = found.call.args[1].value.numpy()
-    name = f"{source_name(found.layer)}{SEPARATOR}{columns[0]}"
-    narrow = relax.op.matmul(found.call.args[0], relax.const(weight[:, columns]))
-    value = rewriter.as_variable(narrow, name)
-    if found.bias is not None:
-        bias = relax.const(found.bias[columns])
-        value = rewriter.as_variable(relax.op.add(value, bias), f"{name}{SEPARATOR}bias")
-    if found.shape is not None:
-        shape = list(found.shape)
-        shape[axis if found.order is None else found.order[axis]] = last - first
-        name = f"{rewriter.name}{SEPARATOR}reshape"
-        value = rewriter.as_variable(relax.op.reshape(value, shape), name)
-    return value if found.order is None else relax.op.permute_dims(value, found.order)
-
-
-def _sliced(rewriter: Rewriter, value: relax.Expr) -> _Sliced | None:
-    order = shape = bias = None
-    inner = rewriter.producer_of(value, "relax.permute_dims")
-    if inner is not None:
-        order, value = axes_of(inner), inner.args[0]
-    inner = rewriter.producer_of(value, *RESHAPES)
-    if inner is not None:
-        shape, value = shape_of(inner), inner.args[0]
-    if order is not None and shape is None:
-        return None
-    inner = rewriter.producer_of(value, "relax.add")
-    if inner is not None and is_constant(inner.args[1]):
-        bias, value = inner.args[1].value.numpy(), inner.args[0]
-    layer = rewriter.producer_of(value, "relax.matmul")
-    if layer is None or not is_constant(layer.args[1]) or not is_float32(layer.args[1]):
-        return None
-    if len(layer.args[1].value.shape) != 2 or shape_of(layer) is None:
-        return None
-    if bias is not None and bias.shape != (int(layer.args[1].value.shape[1]),):
-        return None
-    return _Sliced(value, layer, bias, shape, order)
+    narrow = _narrowed(found.view, *part)
+    return None if narrow is None else found.of_columns(rewriter, *narrow)
 
 
 def _part(call: relax.Call) -> tuple[int, int, int] | None:
-    """Axis, begin and end of a slice along one axis; None for any other."""
+    """Axis, begin and end of a slice along one axis in steps of 1; None for any other."""
     shape = shape_of(call.args[0])
-    if shape is None or any(len(arg.fields) != 1 for arg in call.args[1:4]):
+    if shape is None or any(len(arg.fields) != 1 for arg in call.args[1:]):
         return None
-    numbers = [getattr(arg.fields[0], "value", None) for arg in call.args[1:4]]
+    numbers = [getattr(arg.fields[0], "value", None) for arg in call.args[1:]]
     if any(number is None for number in numbers):
         return None
-    axis, begin, end = (int(number) for number in numbers if number is not None)
+    axis, begin, end, *step = (int(number) for number in numbers if number is not None)
     axis %= len(shape)
     first, last, _ = slice(begin, end).indices(shape[axis])
-    return (axis, first, last) if first < last else None
+    return (axis, first, last) if first < last and step in ([], [1]) else None
 
 
-def _columns(found: _Sliced, axis: int, first: int, last: int) -> np.ndarray | None:
-    """The columns of the weights that the slice takes; None where it cuts other axes too."""
-    rows = shape_of(found.call)
-    assert rows is not None
-    shape = rows if found.shape is None else found.shape
-    axis = axis if found.order is None else found.order[axis]
-    prefixes = [p for p in range(axis + 1) if math.prod(shape[:p]) == math.prod(rows[:-1])]
-    if not prefixes:
+def _narrowed(view: View, axis: int, first: int, last: int) -> tuple[np.ndarray, View] | None:
+    """The columns of the layer that the slice takes, and the moves of these alone.
+
+    None where the slice takes rows, or a part of the columns that is no range of one digit.
+    """
+    total = view.source[-1]
+    if len(view.axes[axis]) != 1:
         return None
-    inner = shape[prefixes[-1] :]
-    columns = np.arange(rows[-1]).reshape(inner)
-    return columns.take(range(first, last), axis - prefixes[-1]).reshape(-1)
+    (digit,) = view.axes[axis]
+    if digit.stride * digit.size > total or total % (digit.stride * digit.size):
+        return None
+    places = np.arange(total)
+    values = places // digit.stride % digit.size
+    columns = places[(first <= values) & (values < last)]
+    size = last - first
+
+    def narrowed(other: Digit) -> Digit | None:
+        if other == digit:
+            return Digit(size, digit.stride) if size > 1 else None
+        if other.stride < digit.stride * digit.size:
+            return other if other.stride * other.size <= digit.stride else None
+        return Digit(other.size, other.stride // digit.size * size)
+
+    axes = []
+    for number, digits in enumerate(view.axes):
+        kept = [narrowed(each) for each in digits]
+        if None in kept and number != axis:
+            return None  # a digit of rows and columns at once
+        axes.append(tuple(each for each in kept if each is not None))
+    shape = tuple(size if i == axis else n for i, n in enumerate(view.shape))
+    return columns, View((*view.source[:-1], len(columns)), shape, tuple(axes))
 
 
 SLICE_RULES: dict[str, Sequence[Rule]] = {"relax.strided_slice": (slice_of_layer,)}

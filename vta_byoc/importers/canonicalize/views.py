@@ -1,0 +1,160 @@
+"""What a chain of reshapes and permutations does, as digits of the places of elements.
+
+The place of an element in a tensor is a number of several digits, one an axis. A reshape parts
+digits or joins them, a permutation changes their order. Whatever a chain has done, it is one
+reshape, one permutation and one reshape, and mostly fewer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+Shape: TypeAlias = tuple[int, ...]
+RESHAPE, PERMUTE = "reshape", "permute"
+Move: TypeAlias = tuple[str, Shape]
+"""RESHAPE and the shape of the result, or PERMUTE and the order of the operand's axes."""
+
+
+@dataclass(frozen=True)
+class Digit:
+    """One digit of a place: how many values it has, and how far apart these are."""
+
+    size: int
+    stride: int
+
+    def holds(self, other: Digit) -> bool:
+        """Whether the values of `other` are a part of this digit's."""
+        return self.stride <= other.stride < self.stride * self.size
+
+
+@dataclass(frozen=True)
+class View:
+    """Elements of a tensor of `source`, in the order of their digits, as a tensor of `shape`.
+
+    Attributes:
+        source: the shape of the tensor that the elements are read from.
+        shape: the shape of the result.
+        axes: the digits of each axis of the result, outermost first; an axis of 1 has none.
+    """
+
+    source: Shape
+    shape: Shape
+    axes: tuple[tuple[Digit, ...], ...]
+
+    @staticmethod
+    def of(shape: Sequence[int]) -> View:
+        """The tensor itself."""
+        strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+        axes = ((Digit(n, s),) if n != 1 else () for n, s in zip(shape, strides, strict=True))
+        return View(tuple(shape), tuple(shape), tuple(axes))
+
+    def permuted(self, order: Sequence[int]) -> View:
+        """The axes in another order."""
+        shape = tuple(self.shape[axis] for axis in order)
+        return View(self.source, shape, tuple(self.axes[axis] for axis in order))
+
+    def repeated(self, shape: Sequence[int]) -> View:
+        """Axes of 1 repeated: a digit of stride 0 each."""
+        axes = (
+            digits if old == new else (Digit(new, 0),)
+            for digits, old, new in zip(self.axes, self.shape, shape, strict=True)
+        )
+        return View(self.source, tuple(shape), tuple(axes))
+
+    def reshaped(self, shape: Sequence[int]) -> View | None:
+        """The same elements in another shape; None where an axis cuts a digit unevenly."""
+        rest = [digit for axis in self.axes for digit in axis]
+        axes = []
+        for size in shape:
+            taken = _taken(rest, size)
+            if taken is None:
+                return None
+            axes.append(tuple(_joined(taken)))
+        return View(self.source, tuple(shape), tuple(axes))
+
+    @property
+    def digits(self) -> list[Digit]:
+        """All digits of the result, outermost first."""
+        return [digit for axis in self.axes for digit in axis]
+
+    def moves(self) -> list[Move]:
+        """The least operators that do it; a reshape rather than a permutation."""
+        found = [self._through(_joined(self.digits)), *self._to_shape(), *self._from_source()]
+        return min(
+            found, key=lambda moves: (len(moves), [kind for kind, _ in moves].count(PERMUTE))
+        )
+
+    def _through(self, digits: Sequence[Digit]) -> list[Move]:
+        """A reshape to the digits in the order of the source, a permutation, a reshape."""
+        order = sorted(range(len(digits)), key=lambda i: -digits[i].stride)
+        before = tuple(digits[i].size for i in order)
+        return self._written(before, tuple(order.index(i) for i in range(len(digits))))
+
+    def _to_shape(self) -> list[list[Move]]:
+        """A permutation whose result has the shape, where no axis has two digits."""
+        if any(len(axis) > 1 for axis in self.axes):
+            return []
+        units = [i for i, axis in enumerate(self.axes) if not axis]
+        longer = [i for i, axis in enumerate(self.axes) if axis]
+        longer.sort(key=lambda i: -self.axes[i][0].stride)
+        order = [*units, *longer]
+        if [len(self.source), self.source.count(1)] == [len(self.shape), len(units)]:
+            order = [(units if n == 1 else longer).pop(0) for n in self.source]
+        before = tuple(self.shape[i] for i in order)
+        return [self._written(before, tuple(order.index(i) for i in range(len(order))))]
+
+    def _from_source(self) -> list[list[Move]]:
+        """A permutation of the source's axes, where every digit is whole axes."""
+        own = [axis[0] if axis else None for axis in View.of(self.source).axes]
+        order = [i for i, digit in enumerate(own) if digit is None]
+        for digit in _joined(self.digits):
+            inside = [i for i, d in enumerate(own) if d is not None and digit.holds(d)]
+            if math.prod(self.source[i] for i in inside) != digit.size:
+                return []
+            order += inside
+        return [self._written(self.source, tuple(order))]
+
+    def _written(self, before: Shape, order: Shape) -> list[Move]:
+        """Through the shape `before`; what changes nothing is left out."""
+        if order == tuple(range(len(order))):
+            return [(RESHAPE, self.shape)] if self.source != self.shape else []
+        moves = [(RESHAPE, before)] if before != self.source else []
+        moves.append((PERMUTE, order))
+        if tuple(before[axis] for axis in order) != self.shape:
+            moves.append((RESHAPE, self.shape))
+        return moves
+
+
+def _taken(rest: list[Digit], size: int) -> list[Digit] | None:
+    """Take digits of `size` values from the front of `rest`; None where one is cut unevenly."""
+    taken: list[Digit] = []
+    while size != 1:
+        if not rest:
+            return None
+        digit = rest.pop(0)
+        if size % digit.size == 0:
+            size //= digit.size
+            taken.append(digit)
+        elif digit.size % size == 0:
+            inner = digit.size // size
+            taken.append(Digit(size, digit.stride * inner))
+            rest.insert(0, Digit(inner, digit.stride))
+            size = 1
+        else:
+            return None
+    return taken
+
+
+def _joined(digits: Sequence[Digit]) -> list[Digit]:
+    """Neighbours that count on from each other as one digit."""
+    joined: list[Digit] = []
+    for digit in digits:
+        last = joined[-1] if joined else None
+        if last is not None and last.stride == digit.stride * digit.size:
+            joined[-1] = Digit(last.size * digit.size, digit.stride)
+        else:
+            joined.append(digit)
+    return joined
