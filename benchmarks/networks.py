@@ -60,7 +60,7 @@ NEWER = (
 """Networks with gates, smooth activations, resizing and concatenations, measured on a machine that
 multiplies."""
 TRANSFORMERS = ("vit_tiny",)
-"""With random weights, whose operators beside matrix products run on the CPU."""
+"""With random weights."""
 LIGHT = "light_"
 """What the names of the onnx package's models begin with."""
 LIGHT_FILES = Path(onnx.__file__).parent / "backend/test/data/light"

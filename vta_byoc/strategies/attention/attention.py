@@ -1,7 +1,7 @@
 """attention: scores, softmax and mixed values of groups of tokens.
 
-Four kernels: the shares of every query; the shares turned; the product with the values, divided by
-the sums of the shares; the result turned. See `nests`.
+Three kernels: the shares of every query, turned; the product with the values, divided by the sums
+of the shares; the result turned. See `nests`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.attention.definition import attention_definition
 from vta_byoc.strategies.attention.mix import mix_nests
 from vta_byoc.strategies.attention.shares import share_nests
-from vta_byoc.strategies.attention.turning import merge_nests, turn_nests
-from vta_byoc.strategies.attention.usage import merge_space, mix_space, share_space, turn_space
+from vta_byoc.strategies.attention.turning import merge_nests
+from vta_byoc.strategies.attention.usage import merge_space, mix_space, share_space
 from vta_byoc.strategies.base import (
     KernelFunction,
     LayerSchedule,
@@ -33,7 +33,7 @@ MASK = "mask"
 
 
 class AttentionStrategy(Strategy[AttentionWorkload]):
-    """Four kernels, and between them scratch tensors of shares and of results."""
+    """Three kernels, and between them scratch tensors of shares and of results."""
 
     name = "attention"
     workload = AttentionWorkload
@@ -42,7 +42,7 @@ class AttentionStrategy(Strategy[AttentionWorkload]):
         self, layer: LayerWork[AttentionWorkload], config: VTAConfig
     ) -> tuple[KernelSpace, ...]:
         """Of each kernel all tilings."""
-        makers = (share_space, turn_space, mix_space, merge_space)
+        makers = (share_space, mix_space, merge_space)
         return tuple(KernelSpace.of_tiles(make(layer.work, config)) for make in makers)
 
     def cheapest(self, layer: LayerWork[AttentionWorkload], config: VTAConfig) -> Kernels:
@@ -93,20 +93,22 @@ class AttentionStrategy(Strategy[AttentionWorkload]):
     def functions(
         self, schedule: LayerSchedule[AttentionWorkload], config: VTAConfig
     ) -> list[KernelFunction]:
-        """Shares; shares turned; the product with the values; the result."""
+        """Shares, turned; the product with the values; the result."""
         work = schedule.work
-        first, second, third, fourth = (kernel.choice for kernel in schedule.kernels)
+        first, second, third = (kernel.choice for kernel in schedule.kernels)
         query, key, value, units, ones, mask = range(6)
         masks = (mask,) if work.masks else ()
         shares = mask + len(masks)
         turned, mixed = shares + 1, shares + 2
         return [
-            KernelFunction(share_nests(work, config, first), (query, key, *masks, shares)),
-            KernelFunction(turn_nests(work, config, second), (units, shares, turned)),
             KernelFunction(
-                mix_nests(work, config, third), (value, units, ones, turned, mixed)
+                share_nests(work, config, first),
+                (query, key, units, *masks, shares, shares, turned),
             ),
-            KernelFunction(merge_nests(work, config, fourth), (units, mixed, -1)),
+            KernelFunction(
+                mix_nests(work, config, second), (value, units, ones, turned, mixed)
+            ),
+            KernelFunction(merge_nests(work, config, third), (units, mixed, -1)),
         ]
 
 

@@ -1,4 +1,8 @@
-"""Scores and shares of an attention, with queries in lanes."""
+"""Scores and shares of an attention, with queries in lanes, then turned.
+
+A tile of shares is turned while the next one is computed: it goes through DRAM, out of the
+accumulators into weights.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from vta_byoc.workload.memory import ACC, INP, WGT
 
 
 def share_nests(work: AttentionWorkload, config: VTAConfig, choice: Choice) -> tirx.PrimFunc:
-    """Queries, keys, the mask where there is one; shares with queries in lanes."""
+    """Queries, keys, units, the mask where there is one; shares, and shares with keys in lanes."""
     return _Shares(work, config, choice).func()
 
 
@@ -25,10 +29,13 @@ class _Shares(Kernel):
         count = work.groups * self.depth
         self.query = nests.weights("query", count * self.queries)
         self.key = nests.param("key", (count, self.keys * k))
+        units = nests.param("units", (k + 1,))
         if work.masks:
             self.mask = nests.param("mask", (work.masks, self.queries, work.keys), "int32")
         self.out = nests.param("shares", (work.groups, self.queries, self.keys * k))
-        self.chunk = self.choice.tile["t"]
+        tiles = work.groups * self.queries * self.keys
+        self.tiles, self.turned = nests.weights("tiles", tiles), nests.param("turned", (tiles, k))
+        self.chunk, self.part = self.choice.tile["t"], self.choice.tile["n"]
         self.count = -(-self.queries // self.chunk)
         rows = self.keys * k
         self.key_tile = nests.sram(INP, "key_tile", (self.depth, work.keys))
@@ -37,14 +44,21 @@ class _Shares(Kernel):
         self.top = nests.sram(ACC, "top", (LANES_OF_TOP, self.chunk))
         if work.masks:
             self.mask_tile = nests.sram(ACC, "mask_tile", (self.chunk, work.keys))
-        with nests.loop("go", work.groups) as self.group:
+        self.unit = nests.sram(INP, "unit", (k,))
+        self.tile = nests.sram(WGT, "tile", (self.chunk, self.keys))
+        self.acc = nests.sram(ACC, "acc", (self.chunk, self.part, k))
+        nests.load("load_units", (k,), lambda i: (self.unit[i], units[i]))
+        with nests.loop("go", work.groups + 1) as self.group:
             nests.load(
                 "load_key",
                 (self.depth, work.keys),
                 lambda c, s: (self.key_tile[c, s], self.key[self.group * self.depth + c, s]),
+                lambda c, s: [self.group < work.groups],
             )
             with nests.loop("to", self.count) as self.outer:
                 self._tile()
+                with nests.loop("no", -(-self.keys // self.part)) as self.piece:
+                    self._turn()
         return self.finish()
 
     def at(self, t: Expr) -> Expr:
@@ -52,8 +66,9 @@ class _Shares(Kernel):
         return self.outer * self.chunk + t
 
     def inside(self, t: Expr) -> list[Expr]:
-        """Conditions of a smaller last tile."""
-        return [self.at(t) < self.queries] if self.queries % self.chunk else []
+        """Conditions of a smaller last tile, and of there being one."""
+        short = [self.at(t) < self.queries] if self.queries % self.chunk else []
+        return [self.group < self.work.groups, *short]
 
     def _tile(self) -> None:
         nests, work, k = self.nests, self.work, self.k
@@ -80,7 +95,12 @@ class _Shares(Kernel):
         behind = self.keys * k - work.keys
         if behind:
             rest = (self.chunk, behind)
-            nests.reset("behind", rest, lambda t, s: self.scores[t, work.keys + s])
+            nests.reset(
+                "behind",
+                rest,
+                lambda t, s: self.scores[t, work.keys + s],
+                lambda t, s: self.inside(t),
+            )
             nests.alu(
                 "behind_share",
                 rest,
@@ -88,6 +108,7 @@ class _Shares(Kernel):
                     self.scores[t, work.keys + s],
                     self.scores[t, work.keys + s] + tirx.const(-HALF, "int32"),
                 ),
+                lambda t, s: self.inside(t),
             )
         nests.store(
             "store",
@@ -98,13 +119,14 @@ class _Shares(Kernel):
 
     def _scores(self, each: tuple[int, int]) -> None:
         nests, work = self.nests, self.work
-        nests.reset("clear", each, lambda t, s: self.scores[t, s])
+        nests.reset("clear", each, lambda t, s: self.scores[t, s], lambda t, s: self.inside(t))
         nests.gemm(
             "score",
             (self.depth, *each),
             lambda c, t, s: (self.scores[t, s], self.key_tile[c, s], self.query_tile[c, t]),
             lambda c, t, s: self.inside(t),
         )
+        self._load_before()  # here: its store is over, and what follows hides it
         if work.masks:
             nests.load(
                 "load_mask",
@@ -134,7 +156,12 @@ class _Shares(Kernel):
         """The largest score of each query; several at a time, which the ALU's pipeline asks for."""
         nests, work = self.nests, self.work
         lanes = min(LANES_OF_TOP, work.keys)
-        nests.reset("clear_top", (lanes, self.chunk), lambda r, t: self.top[r, t])
+        nests.reset(
+            "clear_top",
+            (lanes, self.chunk),
+            lambda r, t: self.top[r, t],
+            lambda r, t: self.inside(t),
+        )
         nests.alu(
             "first",
             (lanes, self.chunk),
@@ -158,6 +185,11 @@ class _Shares(Kernel):
                 lambda j, r, t: larger(further, r, t),
                 lambda j, r, t: self.inside(t),
             )
+        self._joined(lanes)
+
+    def _joined(self, lanes: int) -> None:
+        """The maxima of a query become one, and what its shares begin with."""
+        nests, work = self.nests, self.work
         while lanes > 1:
             lanes //= 2
             nests.alu(
@@ -177,3 +209,66 @@ class _Shares(Kernel):
             {},
             lambda t: self.inside(t),
         )
+
+    # ---------------------------------------------------------------- the tile before
+    def _turn(self) -> None:
+        """The tile of shares before, of this group or, in the first turn, of the group before."""
+        nests, k = self.nests, self.k
+        each = (self.chunk, self.part)
+        turn = self.group * self.count + self.outer
+        some = [turn >= 1, turn <= self.work.groups * self.count]
+        nests.reset(
+            "clear_acc",
+            (*each, k),
+            lambda t, n, i: self.acc[t, n, i],
+            lambda t, n, i: [*some, *self._there(t, n)],
+        )
+        nests.gemm(
+            "turn",
+            (*each, k),
+            lambda t, n, i: (
+                self.acc[t, n, i],
+                self.unit[i],
+                self.tile[t, self.piece * self.part + n],
+            ),
+            lambda t, n, i: [*some, *self._there(t, n)],
+        )
+        for suffix, first, when in self._before():
+            nests.store(
+                f"store_turned{suffix}",
+                (*each, k),
+                lambda t, n, i, f=first: (
+                    self.turned[(f + t) * self.keys + self.piece * self.part + n, i],
+                    self.acc[t, n, i],
+                ),
+                lambda t, n, i, w=when: [*w, *self._there(t, n)],
+            )
+
+    def _load_before(self) -> None:
+        """The tile of shares before, as weights."""
+        for suffix, first, when in self._before():
+            self.nests.load(
+                f"load_tile{suffix}",
+                (self.chunk, self.keys),
+                lambda t, n, f=first: (self.tile[t, n], self.tiles[(f + t) * self.keys + n]),
+                lambda t, n, w=when: [*w, *self._short(t)],
+            )
+
+    def _before(self) -> list[tuple[str, Expr, list[Expr]]]:
+        """The first block of queries before: in this group, in the one before; and when."""
+        here = self.group * self.queries + (self.outer - 1) * self.chunk
+        before = (self.group - 1) * self.queries + (self.count - 1) * self.chunk
+        return [
+            ("", here, [self.outer >= 1, self.group < self.work.groups]),
+            ("_before", before, [self.outer < 1, self.group >= 1]),
+        ]
+
+    def _short(self, t: Expr) -> list[Expr]:
+        """Conditions of a smaller tile before, which was its group's last."""
+        rest = self.queries - (self.count - 1) * self.chunk
+        return [t < self.outer * self.chunk + rest] if rest < self.chunk else []
+
+    def _there(self, t: Expr, n: Expr) -> list[Expr]:
+        """The same, and of a smaller last part."""
+        cut = [self.piece * self.part + n < self.keys] if self.keys % self.part else []
+        return [*self._short(t), *cut]

@@ -12,44 +12,6 @@ from vta_byoc.workload.attention import AttentionWorkload
 from vta_byoc.workload.memory import ACC, INP, WGT
 
 
-def turn_nests(work: AttentionWorkload, config: VTAConfig, choice: Choice) -> tirx.PrimFunc:
-    """The units, shares; shares with keys in lanes: every tile by itself."""
-    return _Turn(work, config, choice).func()
-
-
-class _Turn(Kernel):
-    def func(self) -> tirx.PrimFunc:
-        nests, work, k = self.nests, self.work, self.k
-        total = work.groups * self.queries * self.keys
-        units, tiles = nests.param("units", (k + 1,)), nests.weights("tiles", total)
-        out = nests.param("out", (total, k))
-        chunk = self.choice.tile["n"]
-        unit = nests.sram(INP, "unit", (k,))
-        tile = nests.sram(WGT, "tile", (chunk,))
-        acc = nests.sram(ACC, "turned", (chunk, k))
-        nests.load("load_units", (k,), lambda i: (unit[i], units[i]))
-        with nests.loop("no", -(-total // chunk)) as outer:
-
-            def inside(n: Expr) -> list[Expr]:
-                return [outer * chunk + n < total] if total % chunk else []
-
-            nests.load("load", (chunk,), lambda n: (tile[n], tiles[outer * chunk + n]), inside)
-            nests.reset("clear", (chunk, k), lambda n, i: acc[n, i])
-            nests.gemm(
-                "turn",
-                (chunk, k),
-                lambda n, i: (acc[n, i], unit[i], tile[n]),
-                lambda n, i: inside(n),
-            )
-            nests.store(
-                "store",
-                (chunk, k),
-                lambda n, i: (out[outer * chunk + n, i], acc[n, i]),
-                lambda n, i: inside(n),
-            )
-        return self.finish()
-
-
 def merge_nests(work: AttentionWorkload, config: VTAConfig, choice: Choice) -> tirx.PrimFunc:
     """The units, the result with queries in lanes; the result."""
     return _Merge(work, config, choice).func()

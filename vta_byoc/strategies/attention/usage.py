@@ -32,14 +32,8 @@ def rate_program(work: AttentionWorkload) -> Allocated:
 def share_space(work: AttentionWorkload, config: VTAConfig) -> Space:
     """All tilings of the scores and shares."""
     usage = functools.partial(_shares, work, config)
-    return Space("the scores of an attention", _queries(work), ("tiles",), usage)
-
-
-def turn_space(work: AttentionWorkload, config: VTAConfig) -> Space:
-    """All tilings of turning the shares."""
-    usage = functools.partial(_turned, work, config)
-    total = work.groups * work.query_blocks * work.key_blocks
-    return Space("the shares of an attention", {"n": sizes(total)}, ("tiles",), usage)
+    axes = {**_queries(work), "n": sizes(work.key_blocks)}
+    return Space("the scores of an attention", axes, ("tiles",), usage)
 
 
 def mix_space(work: AttentionWorkload, config: VTAConfig) -> Space:
@@ -77,7 +71,8 @@ def _shares(work: AttentionWorkload, config: VTAConfig, tile: Tile, _variant: st
     groups, blocks, rows = work.groups, work.query_blocks, work.key_blocks * work.block
     depth, chunk = work.depth // k, tile["t"]
     tiles = groups * ceil_div(blocks, chunk)
-    vectors = float(groups * blocks * work.keys)
+    vectors, turned = float(groups * blocks * work.keys), float(groups * blocks * rows)
+    pieces = tiles * ceil_div(work.key_blocks, tile["n"])
     score, share = (steps_cost(p(numbers), config) for p in (score_steps, share_steps))
     masked = work.masks > 0
     tensor = time.alu_tensor_cycles
@@ -94,6 +89,9 @@ def _shares(work: AttentionWorkload, config: VTAConfig, tile: Tile, _variant: st
         ),
         Staged(ACC, chunk * rows, tiles),
         Staged(ACC, chunk * LANES_OF_TOP, tiles),
+        Staged(INP, k, 1, k * _inp(config), 1),
+        Staged(WGT, chunk * work.key_blocks, tiles, turned * _inp(config), tiles),
+        Staged(ACC, chunk * tile["n"] * k, pieces),
     ]
     if masked:
         nbytes = vectors * config.acc_elem_bytes
@@ -102,24 +100,19 @@ def _shares(work: AttentionWorkload, config: VTAConfig, tile: Tile, _variant: st
     return Demand(
         staged=tuple(staged),
         tiles=tiles,
-        gemm=vectors * (1 + depth) + groups * blocks * (rows - work.keys + LANES_OF_TOP),
-        gemm_starts=tiles * 4,
+        gemm=vectors * (1 + depth) + 2 * turned + groups * blocks * (rows - work.keys + 2),
+        gemm_starts=tiles * 4 + 2 * pieces,
         alu=vectors * each + groups * blocks * (ROOM_STEPS + 8),
         alu_starts=tiles * count,
         uops=kernels * depth,
         kernels=kernels,
-        stored=float(groups * blocks * rows * config.out_elem_bytes),
-        stores=tiles,
+        stored=2 * turned * config.out_elem_bytes,
+        stores=tiles + pieces,
     )
 
 
 def _inp(config: VTAConfig) -> float:
     return float(config.inp_elem_bytes)
-
-
-def _turned(work: AttentionWorkload, config: VTAConfig, tile: Tile, _variant: str) -> Demand:
-    total = work.groups * work.query_blocks * work.key_blocks
-    return _turning(work, config, total, tile["n"], ceil_div(total, tile["n"]), 1)
 
 
 def _merged(work: AttentionWorkload, config: VTAConfig, tile: Tile, _variant: str) -> Demand:
