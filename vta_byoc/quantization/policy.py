@@ -21,6 +21,7 @@ from vta_byoc.base.int8_digits import MOST_OF_TWO
 from vta_byoc.quantization.dialect import DialectWriter
 from vta_byoc.quantization.linear import Precision
 from vta_byoc.quantization.requantize import FACTOR_BITS, is_power_of_two
+from vta_byoc.quantization.runtime_arithmetic import Arithmetic
 from vta_byoc.quantization.scales import (
     ALIGN_BITS,
     EXPONENT_LOW,
@@ -61,6 +62,7 @@ class Policy(ABC):
         estimate: cycles of a layer that a function writes on int8 data of a shape; None where the
             machine does not take it.
         tolerance: the largest error of a function of one operand, in steps of its result.
+        arithmetic: of the runtime whose results are reproduced to the bit; None: none.
     """
 
     per_channel: bool = False
@@ -68,6 +70,7 @@ class Policy(ABC):
     rescale: str | None = None
     estimate: Callable[[Write, tuple[int, ...]], float | None] = lambda write, shape: None
     tolerance: int = 1
+    arithmetic: Arithmetic | None = None
 
     name: ClassVar[str]
     """What `quantize(scales=...)` calls it."""
