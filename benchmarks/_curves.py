@@ -25,26 +25,37 @@ DEPTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Of the first and the last tensor, and three in between."""
 
 
-def curve(mod: tvm.IRModule, model: Any, feeds: Sequence[Sequence[np.ndarray]]) -> list[Compared]:
+def curve(
+    mod: tvm.IRModule,
+    model: Any,
+    feeds: Sequence[Sequence[np.ndarray]],
+    integer: tvm.IRModule | None = None,
+    *,
+    reference: bool = False,
+) -> list[Compared]:
     """Every 8-bit tensor of `mod`, quantized, against the source runtime, in order.
 
     Args:
         mod: what `load_model` made of `model`.
         model: a file, or a PyTorch program.
         feeds: inputs in order, one or more times.
+        integer: what `quantize` made of `mod`; by default with its own options.
+        reference: whether TFLite's reference kernels are meant.
     """
-    integer = quantize(mod)
-    other = _runtime(mod, model, tensor_pairs(mod, integer))
+    integer = quantize(mod) if integer is None else integer
+    other = _runtime(mod, model, tensor_pairs(mod, integer), reference)
     found = compare(mod, integer, [tuple(feed) for feed in feeds], other, bound_for(mod))
     return [tensor for tensor in found.tensors if tensor.equal is not None]
 
 
-def _runtime(mod: tvm.IRModule, model: Any, pairs: Sequence[Pair]) -> Runtime:
+def _runtime(mod: tvm.IRModule, model: Any, pairs: Sequence[Pair], reference: bool) -> Runtime:
     """PyTorch computes pt2e programs in floats, as the imported module does."""
     suffix = Path(model).suffix if isinstance(model, str | Path) else ""
     if suffix == ".onnx":
         return _fused_onnxruntime(Path(model))
-    return tflite_runtime(str(model)) if suffix == ".tflite" else float_runtime(mod, pairs)
+    if suffix == ".tflite":
+        return tflite_runtime(str(model), reference=reference)
+    return float_runtime(mod, pairs)
 
 
 def _fused_onnxruntime(path: Path) -> Runtime:
@@ -60,6 +71,8 @@ def _fused_onnxruntime(path: Path) -> Runtime:
     model.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in wanted)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
+    # on x86 tensors of int8 are otherwise multiplied as floats wherever they are read twice
+    options.add_session_config_entry("session.qdqisint8allowed", "1")
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )

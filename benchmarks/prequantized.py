@@ -16,6 +16,9 @@ source runtime's.
 Curves: of the same networks every 8-bit tensor, in order: the share of values that are equal to the
 source runtime's, both computing on their own results, and the signal over the noise of the rest.
 
+Exact: the networks as TFLite and as QDQ with `exact_rescale` on `sim`: the share of all stored
+integers that are the runtime's, and the cycles beside those of the default.
+
 Transformers: `models/quantized_transformers.py` by pt2e, with the share of the linear layers'
 multiply-accumulates that runs on VTA.
 
@@ -44,6 +47,7 @@ from tvm import relax
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks._curves import DEPTHS, at_depths, curve
+from benchmarks._exact import exact_figures, exact_rows
 from benchmarks._figures import Figure, arguments, report
 from models import quantized_transformers as transformers
 from models.quantized_networks import NETWORKS, Network, quantized_onnx, quantized_torch
@@ -446,7 +450,7 @@ def _print(operators: Sequence[dict[str, Any]]) -> None:
     Console(width=120).print(table)
 
 
-PARTS = ("operators", "networks", "curves", "transformers")
+PARTS = ("operators", "networks", "curves", "transformers", "exact")
 
 
 def main() -> int:
@@ -473,6 +477,8 @@ def main() -> int:
                     continue
                 rows["networks"] += [network_row(case)] if "networks" in parts else []
                 rows["curves"] += [curve_row(case)] if "curves" in parts else []
+        if "exact" in parts:
+            rows["exact"] = exact_rows(FIXTURES, _onnx_options(), options.network)
         if "transformers" in parts and with_torch:
             wanted = (name for name in transformers.MODELS if options.network in name)
             rows["transformers"] = [transformer_row(name) for name in wanted]
@@ -480,6 +486,7 @@ def main() -> int:
         _print(rows["operators"])
     figures = figures_of(rows["operators"], rows["networks"])
     figures += curve_figures(rows["curves"]) + transformer_figures(rows["transformers"])
+    figures += exact_figures(rows["exact"])
     return report("prequantized", figures, options.json, **rows)
 
 

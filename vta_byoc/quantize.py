@@ -20,7 +20,12 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.plugins import load_installed
 from vta_byoc.hw.sim.target import scope_config
 from vta_byoc.ir.bindings import op_name, straight_bindings, with_main
-from vta_byoc.ir.quantization_record import CAME_INTEGER, EMPTY_RECORD, QUANTIZATION
+from vta_byoc.ir.quantization_record import (
+    CAME_FROM,
+    CAME_INTEGER,
+    EMPTY_RECORD,
+    QUANTIZATION,
+)
 from vta_byoc.ir.records import as_record
 from vta_byoc.ir.selection import Selectors, as_selectors
 from vta_byoc.partitioning.attention import attention_refusal
@@ -38,6 +43,7 @@ from vta_byoc.quantization.policy import POLICIES, Policy
 from vta_byoc.quantization.quantizer import Quantizer
 from vta_byoc.quantization.resizing import resizes_as_layers
 from vta_byoc.quantization.rewriter import rewritten
+from vta_byoc.quantization.runtime_arithmetic import ARITHMETICS, Arithmetic
 
 LOG = logging.getLogger(__name__)
 __all__ = ["QUANTIZATION", "SCALES", "default_calibration", "load_calibration", "quantize"]
@@ -61,6 +67,7 @@ def quantize(
     keep_float: Selectors = (),
     rescale: str | None = None,
     function_tolerance: int = 1,
+    exact_rescale: bool = False,
     calibration_workers: int | None = None,
     calibration_scheduler: str | None = None,
 ) -> tvm.IRModule:
@@ -87,6 +94,9 @@ def quantize(
             a layer can have it; None: the exact one that costs least.
         function_tolerance: the largest error of a function of one operand (sigmoid, SiLU, GELU),
             in steps of its result; 0: exact.
+        exact_rescale: whether the integers of a quantized TFLite or ONNX model are its runtime's
+            to the bit, where the machine has MUL and int32 holds it; `vta.quantization` says of
+            each layer why not ("exact").
         calibration_workers: processes of this computer that run the samples in parts; the module
             is the same, bit for bit. All samples are in memory then.
         calibration_scheduler: the address of a Dask scheduler whose workers do.
@@ -102,15 +112,17 @@ def quantize(
     if mod.get_attr(CAME_INTEGER) is not None:
         chosen: dict[str, object] = {"scales": scales, "per_channel": per_channel}
         chosen |= {"equalize": equalize, "bias_correction": bias_correction}
-        chosen |= {"keep_float": keep_float, "rescale": rescale}
+        chosen |= {"keep_float": keep_float, "rescale": rescale, "exact_rescale": exact_rescale}
         _check_nothing_chosen(chosen)
         return mod.with_attr(QUANTIZATION, as_record(EMPTY_RECORD))
     machine = config or scope_config()
     _check_tolerance(function_tolerance)
     policy = _policy(scales, per_channel, rescale, machine, qdq.is_quantized(mod))
+    arithmetic = _arithmetic(mod, policy) if exact_rescale else None
     policy = dataclasses.replace(
         policy,
         tolerance=function_tolerance,
+        arithmetic=arithmetic,
         attention=lambda shape, numbers: attention_refusal(
             dataclasses.astuple(shape), numbers, machine
         ),
@@ -214,6 +226,20 @@ def _policy(
         rescale,
         lambda write, shape: estimate(write, shape, config),
     )
+
+
+def _arithmetic(mod: tvm.IRModule, policy: Policy) -> Arithmetic:
+    """The arithmetic of the runtime that a module came from."""
+    attribute = mod.attrs.get(CAME_FROM) if mod.attrs is not None else None
+    source = None if attribute is None else str(attribute)
+    if source is None or not policy.keeps_stated:
+        raise VTAError(
+            f'exact_rescale reproduces the integers of {" and ".join(ARITHMETICS)}, at the scales '
+            'that a file states; this module came from no quantized .tflite or .onnx file, or '
+            f'scales are "{policy.name}"; load such a file and leave scales out, or leave '
+            "exact_rescale out"
+        )
+    return ARITHMETICS[source]
 
 
 def _check_tolerance(tolerance: int) -> None:

@@ -49,6 +49,7 @@ class QuantizeArguments(TypedDict, total=False):
     keep_float: tuple[str, ...]
     rescale: str
     function_tolerance: int
+    exact_rescale: bool
     calibration_workers: int
     calibration_scheduler: str
 
@@ -66,6 +67,7 @@ class QuantizationOptions:
     keep_float: tuple[str, ...] = ()
     rescale: str | None = None
     function_tolerance: int | None = None
+    exact_rescale: bool = False
     calibration_workers: int | None = None
     calibration_scheduler: str | None = None
 
@@ -204,6 +206,12 @@ _OPTIONS: tuple[_Decorator, ...] = (
         metavar="STEPS",
         help="The largest error of a function of one tensor (sigmoid, SiLU, GELU) as a program of "
         "the ALU, in steps of its result; 0: exact. Default: 1.",
+    ),
+    _option(
+        "--exact-rescale",
+        is_flag=True,
+        help="Of a quantized TFLite or ONNX model: its runtime's integers to the bit, where the "
+        "machine has MUL; costs cycles.",
     ),
     _option(
         "--calibration-workers",

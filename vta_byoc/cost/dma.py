@@ -30,6 +30,11 @@ def alu_cost(steps: Sequence[Step], config: VTAConfig) -> tuple[float, int]:
     return float(cycles), count
 
 
+def copies_of(steps: Sequence[Step]) -> int:
+    """How many copies of its values a row of ``steps`` keeps on chip."""
+    return sum(step.op == "keep" for step in steps)
+
+
 def _shifts(step: Step, config: VTAConfig) -> int:
     """Instructions of a shift by an immediate."""
     return -(-abs(int(step.operand)) // config.capabilities.max_shift)

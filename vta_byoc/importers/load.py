@@ -23,7 +23,8 @@ from vta_byoc.importers.imported import check_imported
 from vta_byoc.importers.quantized_tensor import check_module
 from vta_byoc.importers.torch.importer import import_program, is_program
 from vta_byoc.ir.bindings import source_name
-from vta_byoc.ir.quantization_record import CAME_INTEGER
+from vta_byoc.ir.quantization_record import CAME_FROM, CAME_INTEGER, ONNXRUNTIME, TFLITE
+from vta_byoc.quantization.qdq import is_quantized
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -87,6 +88,8 @@ for _format in (
     Format("TFLite", ".tflite", "vta_byoc.importers.tflite.importer"),
 ):
     FORMATS.add(_format.suffix, _format)
+RUNTIMES = {".onnx": ONNXRUNTIME, ".tflite": TFLITE}
+"""Extension -> the runtime whose arithmetic a quantized model of it means."""
 
 
 def load_model(
@@ -112,7 +115,8 @@ def load_model(
         `main` carry the model's input names; every variable carries its node's name
         (`source_name`); weights are constants; batch normalization is folded into layers and what
         else exporters write around them is rewritten (`normalize`). The attribute
-        `vta.output_names` lists the outputs.
+        `vta.output_names` lists the outputs; `vta.came_from` names the runtime of a quantized ONNX
+        or TFLite file.
 
     Raises:
         VTAError: the file cannot be read, is broken, or holds something not supported; or its
@@ -139,7 +143,13 @@ def load_model(
             "export the model to one of them"
         )
     with boundary("imported", f'model file "{path}"'):
-        return _finished(*_imported(FORMATS[suffix], path, bound))
+        return _came_from(_finished(*_imported(FORMATS[suffix], path, bound)), suffix)
+
+
+def _came_from(mod: tvm.IRModule, suffix: str) -> tvm.IRModule:
+    """The module, marked with the runtime of its file where it came quantized."""
+    runtime = RUNTIMES.get(suffix)
+    return mod.with_attr(CAME_FROM, runtime) if runtime and is_quantized(mod) else mod
 
 
 def _imported(

@@ -23,6 +23,9 @@ QUANTIZATION = "vta.quantization"
 """Module attribute: the `ir.records.as_record` of a `QuantizationRecord`."""
 
 
+TFLITE, ONNXRUNTIME = "tflite", "onnxruntime"
+CAME_FROM = "vta.came_from"
+"""Module attribute: the runtime whose file the model came in, `TFLITE` or `ONNXRUNTIME`."""
 CAME_INTEGER = "vta.came_integer"
 """Module attribute: what wrote the integers that the model came in, which are the dialect's."""
 EMPTY_RECORD = json.dumps({"tensors": {}, "accumulators": {}, "sources": {}})
@@ -92,6 +95,16 @@ def factor_forms(mod: tvm.IRModule) -> dict[str, str]:
 def functions(mod: tvm.IRModule) -> dict[str, FunctionEntry]:
     """Functions of one operand that are programs of the ALU, by the name of their result."""
     return dict(_part(mod, "functions"))
+
+
+def exact_reasons(mod: tvm.IRModule) -> dict[str, str]:
+    """Layers of a module with an exact rescale: why each is not its runtime's to the bit, or ""."""
+    return dict(_part(mod, "exact"))
+
+
+def exact_text(reason: str) -> str:
+    """What placement and reports say of a layer of such a module."""
+    return f"not its runtime's to the bit: {reason}" if reason else "its runtime's to the bit"
 
 
 def function_text(entry: FunctionEntry) -> str:

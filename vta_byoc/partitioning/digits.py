@@ -1,7 +1,7 @@
-"""Layers whose factor is in their weights, or in a sum of shifts of their accumulator.
+"""Layers whose factor is in their weights, or in a sum of parts of their accumulator.
 
-Weights of two digits are two products of the same data; a sum of shifts reads one value again and
-again (`vta_byoc.quantization.dialect` has both forms).
+Weights of two digits are two products of the same data; a sum of shifts, and a multiplication in
+two parts, read one value again and again (`vta_byoc.quantization.dialect` has all forms).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _alike(first: relax.Expr, second: relax.Expr) -> bool:
 
 
 def chain(graph: Graph, var: relax.Var) -> list[Binding]:
-    """As :meth:`Graph.chain`, with sums of shifts of one value."""
+    """As :meth:`Graph.chain`, with sums of what steps make of one value."""
     found = graph.chain(var)
     if found and is_narrowing(found[-1].value):
         return found
@@ -72,24 +72,24 @@ def chain(graph: Graph, var: relax.Var) -> list[Binding]:
 
 
 def _sums(graph: Graph, kept: relax.Var) -> list[Binding]:
-    """``kept`` shifted right, ``kept`` added, again and again, while that is what reads it."""
+    """Steps on ``kept`` and ``kept`` added to what they make, again until nothing else reads it."""
     readers = [user for user in graph.users.get(kept, []) if user is not None]
-    shifts = [user for user in readers if (s := as_step(user.value)) and s[0] == "shr"]
-    if len(shifts) != 1 or len(readers) != len(graph.users.get(kept, [])):
+    steps = [user for user in readers if as_step(user.value) is not None]
+    if len(steps) != 1 or len(readers) != len(graph.users.get(kept, [])):
         return []
-    found, at = [], shifts[0]
-    while True:
-        total = graph.only_user(at.var)
-        if total is None or not _adds(total.value, at.var, kept):
+    found: list[Binding] = []
+    at: Binding | None = steps[0]
+    adds = 0
+    while at is not None:
+        if found and _adds(at.value, found[-1].var, kept):
+            adds += 1
+        elif as_step(at.value) is None:
             return []
-        found += [at, total]
-        if len(found) == 2 * len(readers) - 2:
+        found.append(at)
+        if adds == len(readers) - 1:
             return found
-        following = graph.only_user(total.var)
-        step = None if following is None else as_step(following.value)
-        if following is None or step is None or step[0] != "shr":
-            return []
-        at = following
+        at = graph.only_user(at.var)
+    return []
 
 
 def _adds(call: relax.Expr, value: relax.Var, kept: relax.Var) -> bool:
@@ -108,7 +108,7 @@ def digit_shift(bindings: Sequence[Binding]) -> int:
 
 
 def steps_of(bindings: Sequence[Binding]) -> Iterator[tuple[str, np.ndarray | str]]:
-    """As `chains.steps_of`; a value that is read again is KEPT before its first shift."""
+    """As `chains.steps_of`; a value that is read again is KEPT before its first step."""
     kept: relax.Expr | None = None
     sums = {b.value.args[1] for b in bindings if _is_sum(b.value)}
     for binding in bindings:

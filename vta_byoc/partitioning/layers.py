@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from tvm import relax
+from tvm.ir import Attrs
 
 from vta_byoc.base.int8_digits import split
 from vta_byoc.hw.config import VTAConfig
@@ -54,14 +55,14 @@ def weight_of(bindings: Sequence[Binding]) -> np.ndarray:
 
 
 def _epilogue(
-    bindings: Sequence[Binding], layout: str, products: np.ndarray, config: VTAConfig
+    bindings: Sequence[Binding], layout: str, products: Sequence[np.ndarray], config: VTAConfig
 ) -> tuple[Epilogue, list[np.ndarray]]:
-    """The epilogue after the anchor; ``products`` (O, n) are the weights that meet in one sum."""
+    """The epilogue after the anchor; each of ``products`` (O, n) are weights that meet in a sum."""
     shape = static_shape(bindings[0].var)
     axes = axes_of(layout, len(shape))
     shift = digits.digit_shift(bindings)
     if shift:
-        upper = split(products, shift)[0] << shift
+        upper = [split(each, shift)[0] << shift for each in products]
         StepReader(shape, axes, _reach(upper), config, "the accumulator of the upper digits")
     reader = StepReader(shape, axes, _reach(products), config, "the accumulator")
     reader.read(digits.steps_of(bindings[digits.JOIN if shift else 1 :]))
@@ -69,11 +70,34 @@ def _epilogue(
     return Epilogue(tuple(reader.steps), dtype), reader.operands
 
 
-def _reach(products: np.ndarray) -> Range:
-    """What sums of int8 data times the rows of ``products`` can be."""
-    positive = np.maximum(products, 0).sum(axis=1, dtype=np.int64)
-    negative = np.minimum(products, 0).sum(axis=1, dtype=np.int64)
-    return Range(127 * negative - 128 * positive, 127 * positive - 128 * negative)
+def _reach(products: Sequence[np.ndarray]) -> Range:
+    """What sums of int8 data times the rows of any of ``products`` can be."""
+    ends = []
+    for each in products:
+        positive = np.maximum(each, 0).sum(axis=1, dtype=np.int64)
+        negative = np.minimum(each, 0).sum(axis=1, dtype=np.int64)
+        ends.append((127 * negative - 128 * positive, 127 * positive - 128 * negative))
+    lows, highs = zip(*ends, strict=True)
+    return Range(np.minimum.reduce(lows), np.maximum.reduce(highs))
+
+
+def _phases(products: np.ndarray, attrs: Attrs) -> list[np.ndarray]:
+    """Of (O, I, KH, KW) those that a transposed convolution adds up for one result, (O, n) each.
+
+    They are the taps whose places are congruent modulo the strides.
+    """
+    rows, cols = (
+        np.arange(size) * int(dilation) % int(stride)
+        for size, dilation, stride in zip(
+            products.shape[2:], attrs.dilation, attrs.strides, strict=True
+        )
+    )
+    found = [
+        products[:, :, rows == row][..., cols == col]
+        for row in np.unique(rows)
+        for col in np.unique(cols)
+    ]
+    return [each.reshape(len(products), -1) for each in found]
 
 
 def _constants(weight: np.ndarray, operands: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
@@ -87,7 +111,7 @@ def read_conv(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     flat = op_name(call) == CONV1D
     check_layout(call, ("NCW", "OIW") if flat else ("NCHW", "OIHW"))
     weight = weight_of(bindings)
-    epilogue, operands = _epilogue(bindings, NCHW, weight.reshape(len(weight), -1), config)
+    epilogue, operands = _epilogue(bindings, NCHW, [weight.reshape(len(weight), -1)], config)
     shape = static_shape(call.args[0])
     n, ci, *space = shape
     attrs = call.attrs
@@ -126,7 +150,7 @@ def read_matmul(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
                 "reshape them",
             )
         )
-    epilogue, operands = _epilogue(bindings, ROWS, weight.T, config)
+    epilogue, operands = _epilogue(bindings, ROWS, [weight.T], config)
     layout = tokens(config.block) if fits_tokens(shape, config) else ROWS
     view = canonical(shape, layout)
     assert view is not None
@@ -152,8 +176,9 @@ def read_transpose(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     attrs, weight = call.attrs, weight_of(bindings)
     groups = int(attrs.groups)
     per_group = weight.reshape(groups, -1, *weight.shape[1:])
-    products = np.moveaxis(per_group, 2, 1).reshape(groups * weight.shape[1], -1)
-    epilogue, operands = _epilogue(bindings, NCHW, products, config)
+    products = np.moveaxis(per_group, 2, 1)
+    products = products.reshape(groups * weight.shape[1], -1, *weight.shape[2:])
+    epilogue, operands = _epilogue(bindings, NCHW, _phases(products, attrs), config)
     n, ci, height, width = static_shape(call.args[0])
     work = ConvTransposeWorkload(
         batch=n,
@@ -321,7 +346,8 @@ def _factor(work: Conv2dWorkload | ConvTransposeWorkload) -> str:
         words = "weights of two digits, two passes"
         return f", {words}" if ends_apart else ", factor in weights of two digits"
     if any(step.is_kept for step in work.epilogue.steps):
-        return ", factor as shifts and sums"
+        multiplies = any(step.op == "mul" for step in work.epilogue.steps)
+        return ", factor in two parts" if multiplies else ", factor as shifts and sums"
     return ""
 
 

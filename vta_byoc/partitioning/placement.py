@@ -18,6 +18,8 @@ from vta_byoc.ir.operator_work import Work
 from vta_byoc.ir.quantization_record import (
     WORDS,
     computed_in,
+    exact_reasons,
+    exact_text,
     factor_forms,
     function_text,
     functions,
@@ -196,6 +198,7 @@ def with_plans(
     ``views`` are sources that turned out to cost nothing.
     """
     records, factors, found = [], factor_forms(mod), functions(mod)
+    exact = exact_reasons(mod)
     for record in placements(mod):
         if record.name in views and record.device == CPU:
             record = dataclasses.replace(record, device=VTA, why=Taken())
@@ -206,6 +209,8 @@ def with_plans(
                 by.append(Candidate(WORDS[APPROXIMATE]))
             if record.name in found:
                 by.append(Candidate(function_text(found[record.name])))
+            if record.name in exact:
+                by.append(Candidate(exact_text(exact[record.name])))
             record = dataclasses.replace(
                 record,
                 computed_by=tuple({candidate.text: candidate for candidate in by}.values()),

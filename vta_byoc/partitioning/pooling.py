@@ -12,7 +12,8 @@ from tvm import relax
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import Refusal, VTAError
 from vta_byoc.ir.bindings import is_constant, static_shape
-from vta_byoc.ir.chains import Binding, Graph, dtype_of, is_narrowing, is_widening, steps_of
+from vta_byoc.ir.chains import KEPT, Binding, Graph, dtype_of, is_narrowing, is_widening
+from vta_byoc.partitioning import digits
 from vta_byoc.partitioning.entry import Parsed, PatternEntry, Plan
 from vta_byoc.partitioning.layers import check_layout, match_layer, simple_plan, weight_of
 from vta_byoc.partitioning.steps import Range, StepReader, axes_of
@@ -66,7 +67,7 @@ def match_mean(graph: Graph, anchor: Binding) -> list[Binding] | None:
     widened = graph.defined.get(anchor.value.args[0])
     if widened is None or not is_widening(widened.value):
         return None
-    after = graph.chain(anchor.var)
+    after = digits.chain(graph, anchor.var)
     return [widened, anchor, *after]
 
 
@@ -132,7 +133,7 @@ def _summed(
 
     Without MUL the first step, where it multiplies all sums by one number, is the GEMM core's.
     """
-    steps = [(op, np.asarray(by)) for op, by in steps_of(bindings[1:])]
+    steps = list(digits.steps_of(bindings[1:]))
     factor = 1 if config.capabilities.mul else _factor(steps)
     result, reach = static_shape(bindings[0].var), math.prod(work.kernel) * factor
     shape = (work.channels,)
@@ -143,11 +144,12 @@ def _summed(
     return Parsed(work, (source,), {f"operand{i}": x for i, x in enumerate(reader.operands)})
 
 
-def _factor(steps: Sequence[tuple[str, np.ndarray]]) -> int:
+def _factor(steps: Sequence[tuple[str, np.ndarray | str]]) -> int:
     """What all sums are multiplied by before anything else, 1 where that is not one number."""
-    if not steps or steps[0][0] != "mul" or np.ptp(steps[0][1]) != 0:
+    op, by = steps[0] if steps else ("", KEPT)
+    if op != "mul" or isinstance(by, str) or np.ptp(by) != 0:
         return 1
-    factor = int(steps[0][1].reshape(-1)[0])
+    factor = int(by.reshape(-1)[0])
     return factor if 1 <= factor <= MOST_FACTOR else 1
 
 

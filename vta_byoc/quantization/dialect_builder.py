@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from tvm import relax
 
 from vta_byoc.ir.bindings import SEPARATOR, FunctionWriter
+from vta_byoc.quantization.exact_sum import ExactSum
 from vta_byoc.quantization.linear import Linear
 from vta_byoc.quantization.requantize import FixedPoint, is_power_of_two
 from vta_byoc.quantization.scales import UINT8_ZERO, Rescale, Scale
@@ -139,6 +140,22 @@ class StepWriter(FunctionWriter):
             part = "square" if isinstance(by, str) else STEP_NAMES[call.op.name.split(".")[-1]]
             value = self.emit(call, f"{name}{SEPARATOR}{part}")
         return value
+
+    def changed(self, value: relax.Expr, rescale: FixedPoint, name: str) -> relax.Var:
+        """int8 at another scale, as a rescale of its int32 value."""
+        return self.fixed_point(self._wide(value, f"{name}{SEPARATOR}wide"), rescale, (), name)
+
+    def exact_sum(self, operands: Sequence[relax.Expr], found: ExactSum, name: str) -> relax.Var:
+        """The sum of two int8 tensors as `found` says."""
+        terms = []
+        for value, factor, side in zip(operands, found.factors, SIDES, strict=True):
+            side = f"{name}{SEPARATOR}{side}"
+            wide = self._term(self._wide(value, side), np.array(factor), np.array(0), side)
+            terms.append(self._shifted(wide, found.cut, f"{side}{SEPARATOR}cut"))
+        total = self.emit(relax.op.add(*terms), f"{name}{SEPARATOR}acc")
+        moved = relax.op.add(total, const(found.offset, "int32"))
+        total = self._shifted(self.emit(moved, f"{name}{SEPARATOR}bias"), found.shift, name)
+        return self._saturated(total, found, name)
 
     def scaled_sums(self, total: relax.Var, scale: Linear, name: str) -> relax.Var:
         """int32 sums times a factor, plus an offset, shifted and saturated."""

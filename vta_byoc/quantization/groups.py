@@ -6,6 +6,8 @@ import numpy as np
 from tvm import relax
 
 from vta_byoc.ir.bindings import source_name
+from vta_byoc.quantization.exact_groups import exact_change
+from vta_byoc.quantization.exact_sum import ExactSum
 from vta_byoc.quantization.fused_ops import Epilogue
 from vta_byoc.quantization.linear import Linear, Operand, linear
 from vta_byoc.quantization.quantizer import Quantizer
@@ -45,7 +47,7 @@ def close(
     end: Epilogue,
     out: relax.Var,
     target: Scale,
-    found: Linear | FixedPoint,
+    found: Linear | FixedPoint | ExactSum,
     fix: str,
 ) -> bool:
     """Store the result of the group that `binding` begins, with its proof; True.
@@ -65,8 +67,11 @@ def requantized(
     target: Scale,
     limits: tuple[int, int],
     name: str,
-) -> tuple[relax.Var, Linear]:
+) -> tuple[relax.Var, Linear | FixedPoint]:
     """int8 at `scale` as int8 at `target`, saturated to `limits`."""
+    exact = exact_change(q, name, scale, target, limits)
+    if exact is not None:
+        return q.write.changed(x, exact.plus(-scale.zero), name), exact
     ratio = Operand(np.array(scale.step / target.step), scale.zero)
     found = linear([ratio], 0.0, target.zero, *limits, q.policy.terms)
     return q.write.linear(None, [x], found, name), found

@@ -22,6 +22,7 @@ from vta_byoc.hw.errors import Refusal
 from vta_byoc.quantization.dialect import DialectWriter
 from vta_byoc.quantization.linear import Precision
 from vta_byoc.quantization.requantize import FACTOR_BITS, is_power_of_two
+from vta_byoc.quantization.runtime_arithmetic import Arithmetic
 from vta_byoc.quantization.scales import (
     ALIGN_BITS,
     EXPONENT_LOW,
@@ -85,6 +86,7 @@ class Policy(ABC):
         tolerance: the largest error of a function of one operand, in steps of its result.
         attention: why the machine does not take an attention with the numbers of
             `ir.attention.Attention` from `shift` on; None where it does.
+        arithmetic: of the runtime whose results are reproduced to the bit; None: none.
     """
 
     per_channel: bool = False
@@ -95,6 +97,7 @@ class Policy(ABC):
     attention: Callable[[AttentionShape, tuple[int, ...]], Refusal | None] = (
         lambda shape, numbers: None
     )
+    arithmetic: Arithmetic | None = None
 
     name: ClassVar[str]
     """What `quantize(scales=...)` calls it."""

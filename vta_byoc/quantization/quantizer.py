@@ -87,6 +87,10 @@ def integer_op(
     return register
 
 
+NOT_REPRODUCED = "the runtime's arithmetic of this operator is not reproduced"
+"""What the record says of a group that has no exact form."""
+
+
 # ---------------------------------------------------------------- the quantizer
 class Quantizer:
     """The float `main`, what its variables have become so far, and the writer of the result."""
@@ -310,6 +314,8 @@ class Quantizer:
         self.record.accumulators[out.name] = proof
         names = dict.fromkeys(source_name(var) for var in (first, *absorbed))
         self.record.sources[out.name] = list(names)
+        if self.policy.arithmetic is not None:
+            self.record.exact.setdefault(out.name, NOT_REPRODUCED)
         for var in absorbed:
             if source_name(var) != source_name(first):
                 self.record.absorbed[source_name(var)] = [source_name(out), self._kinds[var]]

@@ -26,6 +26,8 @@ class Record:
             of the result; left out if empty.
         functions: layer -> the program of a function of one operand: its operators, its largest
             error in steps, the share of exact results, cycles a vector; left out if empty.
+        exact: layer -> why its results are not its runtime's to the bit; "" where they are. Left
+            out without `exact_rescale`.
         absorbed: source name -> the layer whose group computes it, and its kind; left out if empty.
     """
 
@@ -35,11 +37,12 @@ class Record:
     islands: dict[str, dict[str, str]] = field(default_factory=dict)
     factors: dict[str, FactorEntry] = field(default_factory=dict)
     functions: dict[str, FunctionEntry] = field(default_factory=dict)
+    exact: dict[str, str] = field(default_factory=dict)
     absorbed: dict[str, list[str]] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """The record as `quantization_record.QuantizationRecord` describes it."""
-        optional = ("islands", "factors", "functions", "absorbed")
+        optional = ("islands", "factors", "functions", "exact", "absorbed")
         return json.dumps({k: v for k, v in self.__dict__.items() if v or k not in optional})
 
     def note_tensor(self, name: str, scale: Scale, amax: float | None) -> None:

@@ -108,19 +108,21 @@ def onnxruntime_runtime(path: str) -> Runtime:
     return run
 
 
-def tflite_runtime(path: str) -> Runtime:
+def tflite_runtime(path: str, *, reference: bool = False) -> Runtime:
     """A TFLite file in the LiteRT interpreter without delegates, with every tensor preserved.
 
-    Tensors of four axes are in the order NCHW.
+    Tensors of four axes are in the order NCHW. `reference` asks for its reference kernels.
     """
     try:
         from ai_edge_litert import interpreter as litert
     except ImportError as error:
         raise _missing("ai-edge-litert", "the TFLite interpreter") from error
     try:
+        kinds = litert.OpResolverType
+        kernels = kinds.BUILTIN_REF if reference else kinds.BUILTIN_WITHOUT_DEFAULT_DELEGATES
         machine = litert.Interpreter(
             model_path=path,
-            experimental_op_resolver_type=litert.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
+            experimental_op_resolver_type=kernels,
             experimental_preserve_all_tensors=True,
         )
         machine.allocate_tensors()

@@ -11,6 +11,7 @@ from tvm import relax
 
 from vta_byoc.ir.bindings import is_constant, is_float32, op_name, source_name, static_shape
 from vta_byoc.ir.clamps import interval_of
+from vta_byoc.quantization.exact_groups import exact_addition
 from vta_byoc.quantization.fused_ops import Epilogue, follow
 from vta_byoc.quantization.groups import close, moves_as_int8, requantized, result_scale
 from vta_byoc.quantization.linear import Operand, linear
@@ -99,6 +100,10 @@ def _joined(
     bounds = [int(-INT8_LOW * max(step / unit, 1)) for step in steps]
     bound = sum(bounds) if name in SUMS else max(bounds)
     target = result_scale(q, end, unit, bound)
+    if name == "relax.add" and (exact := exact_addition(q, source_name(binding.var), end, scales)):
+        values = [q.int8(operand) for operand in operands]
+        out = q.write.exact_sum(values, exact, source_name(binding.var))
+        return close(q, binding, end, out, target, exact, FIX)
     terms = [Operand(np.array(scale.step / target.step), scale.zero) for scale in scales]
     if name == "relax.subtract":
         terms[1] = dataclasses.replace(terms[1], ratio=-terms[1].ratio)

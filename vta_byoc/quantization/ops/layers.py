@@ -13,6 +13,7 @@ from vta_byoc.base.choices import MULTIPLY
 from vta_byoc.base.int8_digits import MOST_OF_TWO, is_int8, magnitude
 from vta_byoc.hw.errors import Refusal
 from vta_byoc.ir.bindings import op_name, source_name, static_shape
+from vta_byoc.quantization.exact_groups import exact_layer
 from vta_byoc.quantization.fused_ops import Epilogue, follow
 from vta_byoc.quantization.groups import result_scale
 from vta_byoc.quantization.ops.anchors import (
@@ -34,7 +35,7 @@ from vta_byoc.quantization.ops.layer_factor import (
 from vta_byoc.quantization.ops.products import convert_product, takes_product
 from vta_byoc.quantization.qdq import ConstantScale
 from vta_byoc.quantization.quantizer import Quantizer, integer_op
-from vta_byoc.quantization.requantize import requantizer
+from vta_byoc.quantization.requantize import FixedPoint, requantizer
 from vta_byoc.quantization.scales import INT8_LOW, Accumulator, Scale, Unscalable
 
 MARGIN = 0.8
@@ -53,6 +54,9 @@ class _Layer:
         sums: int64 [channels]: largest magnitude of the products' sum, any input.
         unit: real value of one in the accumulator, like `steps`.
         rest: float64 [channels]: what rounding took from a stated bias.
+        real_bias: float64 [channels], in units of the accumulator.
+        data: scale of the data.
+        is_stated: whether the model states the integers of its weights.
     """
 
     name: str
@@ -62,6 +66,9 @@ class _Layer:
     sums: np.ndarray
     unit: np.ndarray
     rest: np.ndarray
+    real_bias: np.ndarray
+    data: Scale
+    is_stated: bool
 
     def bounds(self, offset: np.ndarray | int = 0) -> np.ndarray:
         """int64 [channels]: the largest magnitude of the sum, the bias and `offset`."""
@@ -129,6 +136,9 @@ def _scaled(
             raise
         return _in_another_form(q, anchor, binding, end, error)
     target = result_scale(q, end, layer.unit, int(layer.bounds().max()))
+    exact = _exact(q, anchor, layer, end)
+    if exact is not None:
+        return exact, target
     product = _multiplied(layer, end, target)
     multiplies = wanted == MULTIPLY or (wanted is None and q.policy.multiplies)
     if multiplies or not product.rescale.multiplies:
@@ -165,9 +175,29 @@ def _multiplied(layer: _Layer, end: Epilogue, target: Scale) -> Scaled:
     low, high = end.limits(target)
     ratio = layer.unit / target.step
     rescale = requantizer(ratio, layer.bounds(), target.zero, low, high, layer.rest)
+    return _with_offset(layer, rescale)
+
+
+def _with_offset(layer: _Layer, rescale: FixedPoint) -> Scaled:
+    """The layer with the offset of its rescale in its bias."""
     offset = per_position(rescale.offset, layer.bias.ndim)
     rescale = dataclasses.replace(rescale, bound=int(layer.bounds(offset).max()))
     return Scaled(MULTIPLY, layer.weight, layer.bias + offset, rescale, 0.0)
+
+
+def _exact(q: Quantizer, anchor: Anchor, layer: _Layer, end: Epilogue) -> Scaled | None:
+    """The layer with its runtime's results to the bit, where that is asked for and possible."""
+    found = exact_layer(
+        q,
+        layer.name,
+        end,
+        layer.data,
+        layer.steps if layer.is_stated else None,
+        layer.bounds(),
+        layer.real_bias,
+        is_dense=anchor is ANCHORS["relax.matmul"],
+    )
+    return None if found is None else _with_offset(layer, found)
 
 
 def _cheapest(
@@ -288,7 +318,8 @@ def _layer(
     # only of a model that came so is it known what its runtime adds
     rest = np.zeros(len(bias)) if stated is None else bias / unit - whole
     taps = anchor.taps(magnitude(ints), call.attrs) * -INT8_LOW
-    return _Layer(name, ints, steps, moved, taps, unit, rest)
+    real = bias / unit
+    return _Layer(name, ints, steps, moved, taps, unit, rest, real, scale, stated is not None)
 
 
 def _stated_weights(

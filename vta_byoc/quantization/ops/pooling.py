@@ -10,6 +10,7 @@ from tvm import relax
 from tvm.ir import Attrs
 
 from vta_byoc.ir.bindings import is_float32, op_name, source_name, static_shape
+from vta_byoc.quantization.exact_groups import exact_mean
 from vta_byoc.quantization.fused_ops import follow
 from vta_byoc.quantization.groups import close, result_scale
 from vta_byoc.quantization.linear import Linear, Operand, linear
@@ -37,6 +38,11 @@ def convert_mean(q: Quantizer, binding: relax.VarBinding) -> bool:
     ratio = np.array(scale.step / target.step / count)
     keepdims = bool(getattr(call.attrs, "keepdims", True))
     name = source_name(binding.var)
+    exact = exact_mean(q, name, end, scale, count)
+    if exact is not None:
+        total = q.write.sum(q.int8(data), axes, keepdims, name)
+        out = q.write.fixed_point(total, exact.plus(-scale.zero * count), (), name)
+        return close(q, binding, end, out, target, exact, FIX)
     if q.policy.cuts_sums:
         bound = np.array((abs(scale.zero) - INT8_LOW) * count)
         rescale = requantizer(ratio, bound, target.zero, *end.limits(target))

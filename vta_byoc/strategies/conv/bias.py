@@ -163,7 +163,7 @@ def continued(func: tirx.PrimFunc, first: str, then: str) -> tirx.PrimFunc:
     is not cleared, and has no accumulators of its own.
     """
     found: dict[str, tirx.Buffer] = {}
-    for name, buffer in _written(func.body):
+    for name, buffer in written_by(func.body):
         found[name] = buffer
     kept, gone = found[f"{first}_update"], found[f"{then}_update"]
 
@@ -179,18 +179,7 @@ def continued(func: tirx.PrimFunc, first: str, then: str) -> tirx.PrimFunc:
         return sequence([part for part in stmt.seq if _block_of(part) != f"{then}_init"])
 
     def one_buffer(block: SBlock) -> SBlock:
-        buffers = [each for each in block.alloc_buffers if not each.same_as(gone)]
-        return SBlock(
-            block.iter_vars,
-            block.reads,
-            block.writes,
-            block.name_hint,
-            block.body,
-            block.init,
-            buffers,
-            block.match_buffers,
-            block.annotations,
-        )
+        return without_buffer(block, gone)
 
     body = structural_map(func.body, (tirx.Add, summed))
     body = structural_map(body, (tirx.SeqStmt, without_clear))
@@ -199,7 +188,23 @@ def continued(func: tirx.PrimFunc, first: str, then: str) -> tirx.PrimFunc:
     return func.with_body(body)
 
 
-def _written(stmt: tirx.Stmt) -> list[tuple[str, tirx.Buffer]]:
+def without_buffer(block: SBlock, gone: tirx.Buffer) -> SBlock:
+    """``block`` without the allocation of ``gone``."""
+    buffers = [each for each in block.alloc_buffers if not each.same_as(gone)]
+    return SBlock(
+        block.iter_vars,
+        block.reads,
+        block.writes,
+        block.name_hint,
+        block.body,
+        block.init,
+        buffers,
+        block.match_buffers,
+        block.annotations,
+    )
+
+
+def written_by(stmt: tirx.Stmt) -> list[tuple[str, tirx.Buffer]]:
     """Block and buffer of every store."""
     found: list[tuple[str, tirx.Buffer]] = []
 

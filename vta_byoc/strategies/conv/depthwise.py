@@ -18,7 +18,7 @@ import numpy as np
 from tvm import te, tirx
 from tvm.tirx import Var
 
-from vta_byoc.cost.dma import alu_cost, halves, kernel_size
+from vta_byoc.cost.dma import alu_cost, copies_of, halves, kernel_size
 from vta_byoc.cost.search import Choice, Demand, Space, Staged, ceil_div
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
@@ -163,7 +163,7 @@ def _usage(
         sliding.staged(tile, config),
         Staged(INP, tile["c"] * taps, groups, factors * config.inp_elem_bytes, groups),
         Staged(ACC, tile["c"] * taps, groups),
-        Staged(ACC, pixels * taps, tiles),
+        Staged(ACC, pixels * (taps + copies_of(work.epilogue.steps)), tiles),
         Staged(WGT, 1, 1, float(config.wgt_elem_bytes), 1),
         *operands,
     )
@@ -173,7 +173,7 @@ def _usage(
     return Demand(
         staged=staged,
         tiles=tiles,
-        gemm=2 * (vectors * taps + factors),
+        gemm=2 * (vectors * taps + factors) + vectors * copies_of(work.epilogue.steps),
         gemm_starts=2 * (tiles + groups),
         alu=vectors * (cycles + (2 * taps - 1) * tensor),
         alu_starts=tiles * (1 + halvings + count),
@@ -243,15 +243,12 @@ class _Nests(SlidingNests):
                 ),
                 self.where,
             )
-        nests.store("out", self.extents, self._result, self.where)
+        self.store(lambda *i: product[(0, *i)])
 
     def _gathered(self, i: Expr, j: Expr, c: Expr, h: Expr, w: Expr) -> tuple[Load, Load, Load]:
         rows, cols = self.sliding.rows, self.sliding.cols
         y, x = h * rows.step + i * rows.dilation, w * cols.step + j * cols.dilation
         return self.product[i * cols.taps + j, c, h, w], self.input[c, y, x], self.unit[0]
-
-    def _result(self, *i: Expr) -> tuple[Load, Expr]:
-        return self.stored(self.product[(0, *i)], *i)
 
 
 def pack_channels(weight: np.ndarray, config: VTAConfig) -> np.ndarray:

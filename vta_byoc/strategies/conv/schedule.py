@@ -10,10 +10,19 @@ from tvm import s_tir, te, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import Expr, Var
 
-from vta_byoc.codegen import PRAGMA_KEY, SLOTS_ATTR
+from vta_byoc.codegen import SLOTS_ATTR
+from vta_byoc.cost.dma import copies_of
 from vta_byoc.cost.search import Array, Choice
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.conv.bias import BIAS, BIASED, bias_operands, bias_stage, continued
+from vta_byoc.strategies.conv.copies import (
+    KEEP,
+    annotate,
+    in_place,
+    stage_before_copy,
+    stage_copies,
+    step_name,
+)
 from vta_byoc.strategies.te.definition import OPERATORS, elementwise, stored
 from vta_byoc.strategies.te.kernel import Grouping
 from vta_byoc.workload.memory import ACC, INP, WGT
@@ -178,8 +187,8 @@ def _input_stage(data: te.Tensor, rows: Window, cols: Window) -> te.Tensor:
     return te.compute((n, g, c, rows.staged, cols.staged, b, k), stage, name="inp")
 
 
-JOINED, KEEP = "joined", "kept"
-"""Stages: the sums of both digits as one, the copy that is added again."""
+JOINED = "joined"
+"""The stage of the sums of both digits as one."""
 
 
 def _joined(acc: te.Tensor, shift: int) -> te.Tensor:
@@ -229,11 +238,6 @@ def _apply(value: te.Tensor, steps: Sequence[Step], operands: Sequence[te.Tensor
     return value
 
 
-def step_name(number: int) -> str:
-    """Name of the stage of step ``number`` of the epilogue."""
-    return f"step{number}"
-
-
 def _step(
     value: te.Tensor,
     function: Callable[[Expr, Expr], Expr],
@@ -270,18 +274,19 @@ def conv_schedule(
     weight = sch.cache_read(sch.get_sblock(sums), 1, WGT) if has_taps(work) else None
     joins = bool(work.digit_shift) and weight is not None
     _inline(sch, [JOINED] * joins)
+    before = stage_before_copy(work.epilogue)
     operands = _stage_operands(sch, work.epilogue)
     _inline(sch, [BIASED] * (work.bias and weight is not None))
     loops = _tile_output(sch, choice.tile, variant.order)
+    if copies_of(work.epilogue.steps):
+        stage_copies(sch, [KEEP] if before is None else [KEEP, before], loops["last"])
     weight_stationary = variant.order == WEIGHT_STATIONARY
     for kind, operand in operands:
         by_channel = loops["co" if weight_stationary or not operands_at_groups else "g"]
         at = {CHANNEL: by_channel, MAP: loops["ow"], FULL: loops["last"]}
         sch.compute_at(operand, at[kind])
-        _annotate(sch, operand, "dma_copy")
+        annotate(sch, operand, "dma_copy")
 
-    if any(step.op == "keep" for step in work.epilogue.steps):
-        _stage_copy(sch, loops["last"])
     if work.bias:
         by_group = bias_at_groups and not weight_stationary
         _stage_bias(sch, loops["g" if by_group else "co"], loops["last"])
@@ -291,10 +296,12 @@ def conv_schedule(
     if weight is not None:
         acc = _stage_products(sch, acc, weight, choice, loops, digits=joins)
     if sums != BIAS:
-        _annotate(sch, acc, "gemm")
+        annotate(sch, acc, "gemm")
     computes = joins or work.epilogue.steps or work.epilogue.dtype != "int8"
-    _annotate(sch, sch.get_sblock("out"), "alu,dma_copy" if computes else "dma_copy")
+    annotate(sch, sch.get_sblock("out"), "alu,dma_copy" if computes else "dma_copy")
     done = sch.mod["main"]
+    if before is not None:
+        done = in_place(done, before, sums if sums == BIAS else "acc")
     if work.bias and sums != BIAS:
         done = continued(done, BIAS, sums)
     return done.with_attr(SLOTS_ATTR, choice.slots_attr())
@@ -319,18 +326,10 @@ def _stage_products(
     sch.compute_at(weight, loops["co"] if variant.resident and weight_stationary else innermost)
     sch.compute_at(inp, loops["ow"] if variant.resident and not weight_stationary else innermost)
     clear = sch.decompose_reduction(acc, first)
-    _annotate(sch, inp, "dma_copy")
-    _annotate(sch, weight, "dma_copy")
-    _annotate(sch, sch.get_sblock("acc_update"), "gemm")
+    annotate(sch, inp, "dma_copy")
+    annotate(sch, weight, "dma_copy")
+    annotate(sch, sch.get_sblock("acc_update"), "gemm")
     return clear
-
-
-def _stage_copy(sch: s_tir.Schedule, last: LoopRV) -> None:
-    """Keep the copy that is added again on chip."""
-    copy = sch.get_sblock(KEEP)
-    sch.set_scope(copy, 0, ACC)
-    sch.compute_at(copy, last, preserve_unit_loops=True)
-    _annotate(sch, copy, "alu")
 
 
 def _stage_bias(sch: s_tir.Schedule, by_channel: LoopRV, last: LoopRV) -> None:
@@ -342,15 +341,17 @@ def _stage_bias(sch: s_tir.Schedule, by_channel: LoopRV, last: LoopRV) -> None:
     sch.compute_at(weight, by_channel)
     clear = sch.decompose_reduction(start, sch.get_loops(start)[-BIAS_DIMS])
     for block, pragma in ((constant, "dma_copy"), (weight, "dma_copy"), (clear, "gemm")):
-        _annotate(sch, block, pragma)
-    _annotate(sch, sch.get_sblock(f"{BIAS}_update"), "gemm")
+        annotate(sch, block, pragma)
+    annotate(sch, sch.get_sblock(f"{BIAS}_update"), "gemm")
 
 
 def _stage_operands(sch: s_tir.Schedule, epilogue: Epilogue) -> list[tuple[str, SBlockRV]]:
     """Kinds and staged blocks of the tensor operands; the steps become part of the store."""
     tensors = [(i, str(s.operand)) for i, s in enumerate(epilogue.steps) if s.is_tensor]
     staged = [(kind, sch.cache_read(sch.get_sblock(step_name(i)), 1, ACC)) for i, kind in tensors]
-    _inline(sch, (step_name(i) for i, s in enumerate(epilogue.steps) if s.op != "keep"))
+    stays = stage_before_copy(epilogue)
+    names = [step_name(i) for i, s in enumerate(epilogue.steps) if s.op != "keep"]
+    _inline(sch, (name for name in names if name != stays))
     return staged
 
 
@@ -386,8 +387,3 @@ def _inline(sch: s_tir.Schedule, names: Iterable[str]) -> None:
     """Inline the stages of ``names`` into what reads them."""
     for name in names:
         sch.compute_inline(sch.get_sblock(name))
-
-
-def _annotate(sch: s_tir.Schedule, block: SBlockRV, pragma: str) -> None:
-    """State on the innermost loop of ``block`` what its nest is."""
-    sch.annotate(sch.get_loops(block)[-1], PRAGMA_KEY, pragma)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from vta_byoc.base.int8_digits import join_cycles
-from vta_byoc.cost.dma import Axis, alu_cost, transfers
+from vta_byoc.cost.dma import Axis, alu_cost, copies_of, transfers
 from vta_byoc.cost.search import (
     Array,
     Demand,
@@ -148,7 +148,7 @@ class _ConvUsage(GemmUsage):
         tile, config = self.tile, self.config
         pixels = self.digits * tile["n"] * tile["g"] * tile["co"] * tile["oh"] * tile["ow"]
         steps_of_alu = self.work.epilogue.steps
-        copies = sum(step.op == "keep" for step in steps_of_alu)
+        copies = copies_of(self.work.epilogue.steps)
         result = Staged(ACC, pixels + copies * pixels // self.digits, self.tiles)
         operands = [self.operand(kind) for kind in self.work.epilogue.tensors]
         products, shapes = self.products(pixels), self.shapes(NONE)

@@ -91,10 +91,7 @@ class _MaxNests(SlidingNests):
             for phase, offsets in self.second.phases(self.second.every).items():
                 self._line(phase, offsets)
             self._join()
-        nests.store("out", self.extents, self._stored, self.where)
-
-    def _stored(self, *i: Expr) -> tuple[Load, Expr]:
-        return self.stored(self.result[i], *i)
+        self.store(lambda *i: self.result[i])
 
     # ---------------------------------------------------------------- the first axis
     def _line(self, phase: int, offsets: tuple[int, int]) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 import numpy as np
 from tvm import tirx
 
-from vta_byoc.cost.dma import alu_cost, halves, kernel_size
+from vta_byoc.cost.dma import alu_cost, copies_of, halves, kernel_size
 from vta_byoc.cost.search import Array, Choice, Demand, Mask, Space, Staged, ceil_div
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
@@ -84,7 +84,7 @@ def _usage(
     operands = sliding.operands(work.epilogue, tile, config)
     staged = (
         _passed(sliding.staged(tile, config), passes),
-        Staged(ACC, pixels * columns, tiles),
+        Staged(ACC, pixels * (columns + copies_of(work.epilogue.steps)), tiles),
         Staged(WGT, passes, 1, float(passes * config.wgt_elem_bytes), 1),
         *operands,
     )
@@ -99,7 +99,7 @@ def _usage(
     return Demand(
         staged=staged,
         tiles=tiles,
-        gemm=vectors * (taps + columns),
+        gemm=vectors * (taps + columns + copies_of(work.epilogue.steps)),
         gemm_starts=tiles * (1 + passes * steps * sums),
         alu=vectors * (cycles + (columns - 1) * tensor + shifts * columns),
         alu_starts=tiles * (count + halvings + passes - 1),
@@ -156,7 +156,7 @@ class _SumNests(SlidingNests):
                 self._shift(shift)
             self._sum(number)
         self._halve()
-        self.nests.store("out", self.extents, self._result, self.where)
+        self.store(lambda c, h, w: self.acc[c, h, w, 0])
 
     def _shift(self, by: int) -> None:
         """Make room for a digit."""
@@ -207,6 +207,3 @@ class _SumNests(SlidingNests):
                 ),
                 lambda c, h, w, _q: self.where(c, h, w),
             )
-
-    def _result(self, *i: Expr) -> tuple[Load, Expr]:
-        return self.stored(self.acc[(*i, 0)], *i)

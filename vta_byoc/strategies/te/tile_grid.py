@@ -109,13 +109,24 @@ class Operands:
         )
 
     def applied(
-        self, value: Expr, steps: Sequence[Step], index: Mapping[str, Expr], first: int = 0
+        self,
+        value: Expr,
+        steps: Sequence[Step],
+        index: Mapping[str, Expr],
+        first: int = 0,
+        kept: Expr | None = None,
     ) -> Expr:
-        """``value`` at ``index`` of the tile after ``steps``; their tensors from ``first`` on."""
+        """``value`` at ``index`` of the tile after ``steps``; their tensors from ``first`` on.
+
+        ``kept`` is the copy that steps of KEPT add.
+        """
         for step in steps:
             operand: tirx.Expr
             if step.is_square:
                 operand = value
+            elif step.is_kept:
+                assert kept is not None, f"nothing is kept before {steps}"
+                operand = kept
             elif step.is_tensor:
                 operand = self._tiles[first][tuple(index[axis] for axis in self._moved[first])]
                 first += 1

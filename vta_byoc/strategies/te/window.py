@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import te, tirx
 
-from vta_byoc.cost.dma import Run, copy_count, tile_copies
+from vta_byoc.cost.dma import Run, copies_of, copy_count, tile_copies
 from vta_byoc.cost.search import Array, Choice, Staged, ceil_div, sizes
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.te.tile_grid import Grid, Operands, staged_operand
 from vta_byoc.strategies.te.tir_builder import Expr, Load, Nests
-from vta_byoc.workload.memory import INP
+from vta_byoc.workload.memory import ACC, INP
 from vta_byoc.workload.packing import blocks
 from vta_byoc.workload.receptive import products_inside
 from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, Conv2dWorkload, Epilogue
@@ -314,6 +314,8 @@ class SlidingNests:
     def declare_rest(self) -> None:
         """The tensor operands of the epilogue and the result."""
         self.operands = Operands(self.nests, self._epilogue.tensors, self.grid, SPACE)
+        keeps = copies_of(self._epilogue.steps)
+        self._copy = self.nests.sram(ACC, "kept", self.extents) if keeps else None
         self.out = self.nests.param("out", tuple(self.sliding.sizes.values()))
 
     def tiled(self, tile: Callable[[], None], channels: Callable[[], None] | None = None) -> None:
@@ -339,11 +341,32 @@ class SlidingNests:
         """Conditions that keep an index (..., c, h, w) inside a smaller last tile."""
         return self.grid.inside(dict(zip(SPACE, index[-len(SPACE) :], strict=True)))
 
-    def stored(self, value: Expr, *index: Expr) -> tuple[Load, Expr]:
-        """The result at an index (c, h, w), and ``value`` after the steps of the epilogue."""
-        at = dict(zip(SPACE, index, strict=True))
-        after = self.operands.applied(value, self._epilogue.steps, at)
-        return self.out[self.grid.positions(0, *index)], after
+    def store(self, sums: Callable[..., Load]) -> None:
+        """The nests of the epilogue, which end in the result; ``sums`` at an index (c, h, w).
+
+        A value that is added again is copied, once the steps before are done in place.
+        """
+        steps, copy = self._epilogue.steps, self._copy
+        start = next((i for i, step in enumerate(steps) if step.op == "keep"), 0)
+        before, rest = steps[:start], steps[start + 1 if copy is not None else 0 :]
+        first = sum(step.is_tensor for step in before)
+
+        def at(index: Sequence[Expr]) -> dict[str, Expr]:
+            return dict(zip(SPACE, index, strict=True))
+
+        def done(*i: Expr) -> tuple[Load, Expr]:
+            return sums(*i), self.operands.applied(sums(*i), before, at(i))
+
+        def result(*i: Expr) -> tuple[Load, Expr]:
+            kept = None if copy is None else copy[i]
+            after = self.operands.applied(sums(*i), rest, at(i), first, kept)
+            return self.out[self.grid.positions(0, *i)], after
+
+        if before:
+            self.nests.alu("before", self.extents, done, self.where)
+        if copy is not None:
+            self.nests.alu("keep", self.extents, lambda *i: (copy[i], sums(*i)), self.where)
+        self.nests.store("out", self.extents, result, self.where)
 
 
 def per_channel(kinds: Sequence[str]) -> bool:
