@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.rtl.build import need_packages
-from vta_byoc.hw.rtl.parameters import BURST_BEATS, CoreParameters
+from vta_byoc.hw.rtl.parameters import BURST_BEATS, TOP, CoreParameters
 from vta_byoc.hw.rtl.parts import Part
 
 HEADER = """\
@@ -35,7 +35,7 @@ def core_files(config: VTAConfig, part: Part) -> dict[str, str]:
         VTAError: Amaranth is not installed, or the core cannot be built for the machine.
     """
     need_packages(("amaranth",), "the core in Verilog")
-    from vta_byoc.hw.rtl.verilog import TOP, core_verilog
+    from vta_byoc.hw.rtl.verilog import core_verilog
 
     core = CoreParameters.of(config)
     clock = config.timing.clock_mhz

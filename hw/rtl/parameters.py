@@ -12,6 +12,8 @@ from vta_byoc.hw.timing_parameters import CORE_BURST
 
 VERSION = 1
 """The version that the core reports; it counts changes of registers and ports."""
+TOP = "vta_core"
+"""The name of the Verilog module."""
 ADDRESS_BITS = 32
 """Bits of a byte address in DRAM: the published registers hold 32."""
 BURST_BEATS = CORE_BURST

@@ -8,12 +8,9 @@ from amaranth.back import verilog
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.rtl.core import Core
+from vta_byoc.hw.rtl.parameters import TOP
 
-TOP = "vta_core"
-"""The name of the Verilog module."""
 _INITIAL = re.compile(r"  initial begin\n((?:    (\w+)\[\d+\] = (\d+)'[dh]0+;\n)+)  end\n")
-
-
 _NUMBERED = re.compile(r"(dump_module\$)\d+")
 _MODULE = re.compile(
     r"^(?:\(\*.*?\*\)\n)*module (\S+?) ?\(.*?^endmodule\n", re.MULTILINE | re.DOTALL
