@@ -266,9 +266,7 @@ def _names(page: str) -> list[str]:
 
 
 @needs_core
-def test_the_command_reports_resources(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_reports_resources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Counted(monkeypatch)
     files = {"good.json": SMALL, "wide.json": WIDE}
     for name, config in files.items():
@@ -293,7 +291,7 @@ def test_the_command_reports_resources(
     assert (tmp_path / "t.csv").read_text().count("\n") == 3
     assert (tmp_path / "p.html").stat().st_size > 1000
     shown = cli(*call)
-    assert "xc7z020 has" in shown.stdout and "53,200" in shown.stdout
+    assert "the part has" in shown.stdout and "53,200" in shown.stdout
     assert f"{names[1]}, m.onnx: {NO_CORE}" in shown.stdout
     assert refused(*call[:-4], "--resources", "xc7z021") == (
         f"unknown part 'xc7z021'; known: {', '.join(PARTS)}; choose one"

@@ -16,6 +16,8 @@ from vta_byoc.cli.jobs import job_options
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rich.console import Console
+
     from vta_byoc.cli.progress import Steps
     from vta_byoc.explore.point import Point
     from vta_byoc.explore.space import Space
@@ -172,17 +174,15 @@ def _write(
             temporary.write_text(csv_text(points, front), encoding="utf-8")
 
 
-def _print(points: Sequence[Point], front: Sequence[Point], space: Space, console: object) -> None:
-    from rich.console import Console
+def _print(points: Sequence[Point], front: Sequence[Point], space: Space, console: Console) -> None:
     from rich.text import Text
 
-    from vta_byoc.reports.explore_table import columns_of, has_row
+    from vta_byoc.reports.explore_table import cost_columns
     from vta_byoc.reports.tables import plain_table
 
-    assert isinstance(console, Console)
     best = {point.key for point in front}
     for model in dict.fromkeys(point.model for point in points):
-        table, columns = plain_table(), columns_of(points)
+        table, columns = plain_table(), cost_columns()
         table.add_column(model, overflow="fold")
         for title in (*columns, ""):
             table.add_column(title, justify="right")
@@ -190,12 +190,8 @@ def _print(points: Sequence[Point], front: Sequence[Point], space: Space, consol
         for p in sorted(mine, key=lambda p: p.cycles):
             values = [show(p) for show in columns.values()]
             table.add_row(Text(p.machine), *values, "not beaten" if p.key in best else "")
-        has = has_row(points)
-        if has:
-            part = next(p.hardware.part for p in points if p.hardware is not None)
-            empty = [""] * (len(columns) - len(has) - 1)
-            table.add_row(Text(f"{part} has"), *empty, *has, "", "")
         console.print(table)
+    _print_hardware(points, console)
     for point in points:
         why = point.error or (point.hardware.error if point.hardware is not None else "")
         if why:
@@ -203,3 +199,24 @@ def _print(points: Sequence[Point], front: Sequence[Point], space: Space, consol
             console.print(Text(line), soft_wrap=True)
     for name, why in space.refused.items():
         console.print(Text(f"{name}: {why}"), soft_wrap=True)
+
+
+def _print_hardware(points: Sequence[Point], console: Console) -> None:
+    """What the machines take, each once, and what the part has."""
+    from rich.text import Text
+
+    from vta_byoc.reports.explore_table import hardware_columns, has_row
+    from vta_byoc.reports.tables import plain_table
+
+    machines = {p.machine: p for p in points if p.hardware is not None}
+    part = next((p.hardware.part for p in machines.values() if p.hardware is not None), None)
+    if part is None:
+        return
+    table, columns = plain_table(), hardware_columns()
+    table.add_column(part, overflow="fold")
+    for title in columns:
+        table.add_column(title, justify="right")
+    for name, point in machines.items():
+        table.add_row(Text(name), *(show(point) for show in columns.values()))
+    table.add_row("the part has", *has_row(part), "")
+    console.print(table)

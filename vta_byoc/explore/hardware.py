@@ -90,7 +90,9 @@ def synthesized(task: Task) -> Answer:
 
 def _taken(cells: Cells, part: Part) -> Hardware:
     report = report_of(cells, TOP, part)
-    total = {name: getattr(report.total, name) for name in NAMES}
+    counts = ((name, getattr(report.total, name)) for name in NAMES)
+    # Half a BRAM is a number of its own.
+    total: dict[str, Any] = {name: int(n) if n == int(n) else n for name, n in counts}
     return Hardware(part.name, **total, fits=report.fits)
 
 

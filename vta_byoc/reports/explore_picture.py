@@ -10,7 +10,7 @@ from plotly.subplots import make_subplots  # type: ignore[import-untyped]
 
 from vta_byoc.explore.explore import COSTS
 from vta_byoc.explore.point import Point
-from vta_byoc.reports.explore_table import TIMES, TITLES, columns_of
+from vta_byoc.reports.explore_table import TIMES, TITLES, cost_columns, hardware_columns
 
 ROW_PIXELS = 480
 BEATEN, UNBEATEN = "#b0b0b0", "#1f5fa8"
@@ -111,7 +111,9 @@ def _charts(models: Sequence[str], points: Sequence[Point], best: set[str], over
 
 def _table(model: str, points: Sequence[Point], best: set[str]) -> str:
     """The numbers of a model's machines, fastest first: what paper and a screen reader have."""
-    columns = columns_of(points)
+    columns = cost_columns()
+    if any(point.hardware is not None for point in points):
+        columns |= hardware_columns()
     head = "".join(f"<th>{title}</th>" for title in columns)
     rows = []
     for p in sorted(points, key=lambda p: p.cycles):
@@ -124,6 +126,8 @@ def _table(model: str, points: Sequence[Point], best: set[str]) -> str:
 
 def _label(point: Point) -> str:
     """The numbers of one machine as lines."""
-    columns = columns_of([point])
+    columns = cost_columns()
+    if point.hardware is not None:
+        columns |= hardware_columns()
     shown = [f"{show(point)} {title}" for title, show in columns.items() if title != "fits"]
     return "<br>".join([html.escape(point.machine), *shown])

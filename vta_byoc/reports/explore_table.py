@@ -33,24 +33,27 @@ CSV_COLUMNS = (
 """The columns of the CSV file; those of `hardware` are empty where it was not asked."""
 
 
-def columns_of(points: Sequence[Point]) -> dict[str, Show]:
-    """Titles of columns, and what a point shows there; hardware where a point has it."""
+def cost_columns() -> dict[str, Show]:
+    """Titles of columns, and what a point shows there."""
     columns: dict[str, Show] = {
         TITLES[axis]: functools.partial(_cost, axis)
         for axis in ("cycles", "milliseconds", "dram_bytes", "sram_bytes", "macs")
     }
     columns[TITLES["milliseconds"]] = lambda p: f"{p.milliseconds:,.3f}"
     columns["used"] = lambda p: f"{p.utilisation:.1f} %"
-    if any(point.hardware is not None for point in points):
-        columns |= {TITLES[name]: functools.partial(_taken, name) for name in NAMES}
-        columns["fits"] = lambda p: "yes" if p.hardware is not None and p.hardware.fits else "no"
     return columns
 
 
-def has_row(points: Sequence[Point]) -> list[str]:
-    """What the part of the points has, as text in the order of NAMES; empty without a part."""
-    part = next((p.hardware.part for p in points if p.hardware is not None), None)
-    return [] if part is None else [_number(getattr(PARTS[part].has, name)) for name in NAMES]
+def hardware_columns() -> dict[str, Show]:
+    """Titles of columns, and what a point that has `hardware` shows there."""
+    columns: dict[str, Show] = {TITLES[n]: functools.partial(_taken, n) for n in NAMES}
+    columns["fits"] = lambda p: "yes" if p.hardware is not None and p.hardware.fits else "no"
+    return columns
+
+
+def has_row(part: str) -> list[str]:
+    """What a part has, as text in the order of NAMES."""
+    return [_number(getattr(PARTS[part].has, name)) for name in NAMES]
 
 
 def csv_text(points: Sequence[Point], front: Sequence[Point]) -> str:
