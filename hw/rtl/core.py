@@ -23,6 +23,47 @@ from vta_byoc.hw.rtl.tokens import TokenCounter
 
 LOADED = [m for m in MemType if MEMORY_TYPES[m].queue == Queue.LOAD]
 """Memory types that the load queue loads."""
+_SHOWN = ("busy", "waits", "done", "start")
+"""What each queue shows beside its level."""
+
+
+def core_ports(core: CoreParameters) -> dict[str, In | Out]:
+    """The ports of a core: registers, memory, and what shows its state."""
+    depth = core.config.timing.queue_depth
+    names = [queue.name.lower() for queue in Queue]
+    return {
+        "reg_address": In(8),
+        "reg_write": In(1),
+        "reg_write_data": In(32),
+        "reg_read_data": Out(32),
+        "ar_valid": Out(1),
+        "ar_ready": In(1),
+        "ar_address": Out(ADDRESS_BITS),
+        "ar_beats": Out(BEATS_BITS),
+        "r_valid": In(1),
+        "r_ready": Out(1),
+        "r_data": In(core.port_bits),
+        "r_resp": In(2),
+        "aw_valid": Out(1),
+        "aw_ready": In(1),
+        "aw_address": Out(ADDRESS_BITS),
+        "aw_beats": Out(BEATS_BITS),
+        "w_valid": Out(1),
+        "w_ready": In(1),
+        "w_data": Out(core.port_bits),
+        "w_strobe": Out(core.port_bytes),
+        "w_last": Out(1),
+        "b_valid": In(1),
+        "b_ready": Out(1),
+        "b_resp": In(2),
+        "running": Out(1),
+        "stepping": Out(1),
+        "handed": Out(32),
+        "overflow": Out(len(TOKEN_PAIRS)),
+        **{f"tokens_{n}": Out(core.token_bits) for n in range(len(TOKEN_PAIRS))},
+        **{f"level_{name}": Out(range(depth + 1)) for name in names},
+        **{f"{what}_{name}": Out(1) for what in _SHOWN for name in names},
+    }
 
 
 class Core(wiring.Component):
@@ -34,51 +75,9 @@ class Core(wiring.Component):
     """
 
     def __init__(self, config: VTAConfig, *, packed: bool = True) -> None:
-        self.core = core = CoreParameters.of(config)
+        self.core = CoreParameters.of(config)
         self.packed = packed
-        depth = config.timing.queue_depth
-        tokens = {f"tokens_{n}": Out(core.token_bits) for n in range(len(TOKEN_PAIRS))}
-        levels = {f"level_{q.name.lower()}": Out(range(depth + 1)) for q in Queue}
-        busies = {f"busy_{q.name.lower()}": Out(1) for q in Queue}
-        waits = {f"waits_{q.name.lower()}": Out(1) for q in Queue}
-        dones = {f"done_{q.name.lower()}": Out(1) for q in Queue}
-        starts = {f"start_{q.name.lower()}": Out(1) for q in Queue}
-        super().__init__(
-            {
-                "reg_address": In(8),
-                "reg_write": In(1),
-                "reg_write_data": In(32),
-                "reg_read_data": Out(32),
-                "ar_valid": Out(1),
-                "ar_ready": In(1),
-                "ar_address": Out(ADDRESS_BITS),
-                "ar_beats": Out(BEATS_BITS),
-                "r_valid": In(1),
-                "r_ready": Out(1),
-                "r_data": In(core.port_bits),
-                "aw_valid": Out(1),
-                "aw_ready": In(1),
-                "aw_address": Out(ADDRESS_BITS),
-                "aw_beats": Out(BEATS_BITS),
-                "w_valid": Out(1),
-                "w_ready": In(1),
-                "w_data": Out(core.port_bits),
-                "w_strobe": Out(core.port_bytes),
-                "w_last": Out(1),
-                "b_valid": In(1),
-                "b_ready": Out(1),
-                "running": Out(1),
-                "stepping": Out(1),
-                "handed": Out(32),
-                "overflow": Out(len(TOKEN_PAIRS)),
-                **tokens,
-                **levels,
-                **busies,
-                **waits,
-                **dones,
-                **starts,
-            }
-        )
+        super().__init__(core_ports(self.core))
 
     def elaborate(self, platform: object) -> Module:
         """The units, and the wires between them."""
@@ -116,6 +115,8 @@ class Core(wiring.Component):
                 unit.start.eq(sequencer.start),
                 unit.insn.eq(sequencer.insn),
                 sequencer.done.eq(unit.done),
+                sequencer.stop.eq(self.registers.failed),
+                sequencer.flush.eq(self.registers.launch),
                 getattr(self, f"level_{name}").eq(sequencer.level),
                 getattr(self, f"busy_{name}").eq(sequencer.busy),
                 getattr(self, f"waits_{name}").eq(sequencer.waits),
@@ -138,6 +139,7 @@ class Core(wiring.Component):
             m.d.comb += [
                 counter.push.eq(push),
                 counter.pop.eq(pop),
+                counter.flush.eq(self.registers.launch),
                 ready.eq(counter.ready),
                 getattr(self, f"tokens_{number}").eq(counter.level),
                 self.overflow[number].eq(counter.overflow),
@@ -233,7 +235,12 @@ class Core(wiring.Component):
             self.handed.eq(self.fetch.handed),
             self.running.eq(registers.running),
             self.stepping.eq(compute.steps.valid),
-            self.fetch.hold.eq(registers.serial & Cat(*busy, *level).any()),
+            self.fetch.hold.eq(registers.failed | (registers.serial & Cat(*busy, *level).any())),
+            self.fetch.stop.eq(registers.failed),
+            # SLVERR and DECERR have the upper bit.
+            registers.read_error.eq(self.r_valid & self.r_ready & self.r_resp[1]),
+            registers.write_error.eq(self.b_valid & self.b_ready & self.b_resp[1]),
+            registers.halted.eq(~Cat(*busy).any() & self.fetch.quiet),
             self.loader.base.eq(Mux(loader_mem == MemType.INP, registers.inp, registers.wgt)),
             compute.uop_base.eq(registers.uop),
             compute.acc_base.eq(registers.acc),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.rtl.build import need_packages
-from vta_byoc.hw.rtl.parameters import BURST_BEATS, CoreParameters
+from vta_byoc.hw.rtl.parameters import AXI_TOP, BURST_BEATS, TOP, CoreParameters
 from vta_byoc.hw.rtl.parts import Part
 
 HEADER = """\
@@ -35,7 +35,7 @@ def core_files(config: VTAConfig, part: Part) -> dict[str, str]:
         VTAError: Amaranth is not installed, or the core cannot be built for the machine.
     """
     need_packages(("amaranth",), "the core in Verilog")
-    from vta_byoc.hw.rtl.verilog import TOP, core_verilog
+    from vta_byoc.hw.rtl.verilog import axi_verilog, core_verilog
 
     core = CoreParameters.of(config)
     clock = config.timing.clock_mhz
@@ -44,6 +44,7 @@ def core_files(config: VTAConfig, part: Part) -> dict[str, str]:
     suffix = ".lpf" if constraints is LPF else ".xdc"
     return {
         f"{TOP}.v": core_verilog(config, packed=part.packed),
+        f"{AXI_TOP}.v": axi_verilog(config),
         f"{TOP}.h": c_header(core),
         f"{TOP}{suffix}": constraints.format(**facts),
     }
@@ -51,13 +52,23 @@ def core_files(config: VTAConfig, part: Part) -> dict[str, str]:
 
 def c_header(core: CoreParameters) -> str:
     """The registers as macros of C: offsets, bits, and what the registers of this core hold."""
-    from vta_byoc.hw.rtl.registers import FINISH, LAUNCH, MAGIC, OFFSETS, SERIAL
+    from vta_byoc.hw.rtl.registers import (
+        FINISH,
+        LAUNCH,
+        MAGIC,
+        OFFSETS,
+        READ_FAILED,
+        SERIAL,
+        WRITE_FAILED,
+    )
 
     values = {f"VTA_REG_{name.upper()}": f"0x{at:02X}u" for name, at in OFFSETS.items()}
     values |= {
         "VTA_CONTROL_LAUNCH": f"0x{LAUNCH:X}u",
         "VTA_CONTROL_RUNNING": "0x1u",
         "VTA_CONTROL_FINISHED": f"0x{FINISH:X}u",
+        "VTA_CONTROL_READ_FAILED": f"0x{READ_FAILED:X}u",
+        "VTA_CONTROL_WRITE_FAILED": f"0x{WRITE_FAILED:X}u",
         "VTA_MODE_SERIAL": f"0x{SERIAL:X}u",
         "VTA_IDENTITY": f"0x{MAGIC:08X}u",
         "VTA_GEOMETRY": f"0x{core.geometry_word:04X}u",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Mux, ResetInserter, Signal
 from amaranth.lib import wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
@@ -18,7 +18,8 @@ class Fetch(wiring.Component):
 
     A burst is asked for when all instructions of the one before it have left, so that what comes
     always finds room: a queue that is full never blocks the memory port. A burst ends at a
-    multiple of its length. While `hold` is set no instruction is handed on.
+    multiple of its length. While `hold` is set no instruction is handed on. While `stop` is set no
+    burst is asked for, and none is under way when `quiet` is set.
     """
 
     def __init__(self, core: CoreParameters) -> None:
@@ -33,7 +34,9 @@ class Fetch(wiring.Component):
                 "address": In(ADDRESS_BITS),
                 "count": In(32),
                 "hold": In(1),
+                "stop": In(1),
                 "busy": Out(1),
+                "quiet": Out(1),
                 "handed": Out(32),
                 "request_valid": Out(1),
                 "request_ready": In(1),
@@ -53,7 +56,8 @@ class Fetch(wiring.Component):
         m = Module()
         log_insn = INSN_BYTES.bit_length() - 1
         m.submodules.assembler = assembler = Assembler(self.core.port_bytes, [log_insn])
-        m.submodules.fifo = fifo = SyncFIFOBuffered(width=INSN_BITS, depth=max(self.burst, 2))
+        fifo = SyncFIFOBuffered(width=INSN_BITS, depth=max(self.burst, 2))
+        m.submodules.fifo = ResetInserter(self.launch)(fifo)
         left, expected = Signal(32), Signal(range(self.burst + 1))
         place = Signal(ADDRESS_BITS - log_insn)
         self._ask(m, left, expected, place)
@@ -74,7 +78,7 @@ class Fetch(wiring.Component):
         ]
         # A burst that ends inside of a beat leaves the rest of it.
         arrived = Signal(range(self.burst + 1))
-        m.d.comb += assembler.row_last.eq(arrived == 1)
+        m.d.comb += [assembler.row_last.eq(arrived == 1), self.quiet.eq(~arrived.any())]
         with m.If(self.request_valid & self.request_ready):
             m.d.sync += arrived.eq(self._next(left, place))
         with m.Elif(assembler.valid & fifo.w_rdy):
@@ -105,7 +109,7 @@ class Fetch(wiring.Component):
         nbytes = (size << log_insn) + offset
         m.d.comb += [
             size.eq(self._next(left, place)),
-            self.request_valid.eq(left.any() & ~expected.any()),
+            self.request_valid.eq(left.any() & ~expected.any() & ~self.stop),
             self.request_address.eq(
                 (place << log_insn)[self.core.log_port :] << self.core.log_port
             ),

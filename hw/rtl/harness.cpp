@@ -18,6 +18,27 @@ namespace {
 // What hw/rtl/simulation.py sets, in its order.
 struct Memory {
   int64_t read_latency, write_latency, jitter, beat_cycles, stall_percent, seed, answers, idle_limit;
+  int64_t read_fails, write_fails, data_first;
+};
+
+// A beat that came before the address of its burst.
+struct Beat {
+  uint8_t data[PORT_BYTES];
+  uint64_t strobe;
+  bool last;
+};
+
+struct Answer {
+  uint64_t ready;
+  bool fails;
+};
+
+// What the core shows on the channels that it drives, as of the edge before.
+struct Driven {
+  bool ar, aw, w;
+  uint32_t ar_address, ar_beats, aw_address, aw_beats, w_last;
+  uint64_t strobe;
+  uint8_t data[PORT_BYTES];
 };
 
 struct Burst {
@@ -35,11 +56,14 @@ struct Random {
   }
 };
 
-enum Outcome { DONE = 0, IDLE = 1, OUTSIDE = 2 };
+enum Outcome { DONE = 0, IDLE = 1, OUTSIDE = 2, BROKEN = 3 };
+// Rules of AXI that the core keeps; hw/rtl/simulation.py has their texts.
+enum Rule { NONE, HOLD_READ, HOLD_WRITE, HOLD_DATA, PAGE, ALIGNED, LENGTH, LAST };
 constexpr int PORT = PORT_BYTES;
+constexpr int OKAY = 0, SLVERR = 2;
 constexpr int QUEUES = 3;
 // Slots of the report; hw/rtl/simulation.py has their names.
-enum Report { CYCLES, HANDED, FAULT_ADDRESS, READS, WRITES, STATE = 8 };
+enum Report { CYCLES, HANDED, FAULT_ADDRESS, READS, WRITES, RULE, ERROR_ADDRESS, STATE = 8 };
 
 // Called behind the end of each instruction with its queue and its number there.
 using Committed = void (*)(int queue, uint64_t number);
@@ -121,6 +145,7 @@ class Run {
       commit();
       note(times, count, seen, ended, moved);
       if (outside_) return OUTSIDE;
+      if (rule_ != NONE) return BROKEN;
       if (moved) active = now_;
       if (now_ - active > uint64_t(memory_.idle_limit) || now_ > most) return IDLE;
     }
@@ -133,6 +158,8 @@ class Run {
   uint64_t reads() const { return reads_; }
   uint64_t writes() const { return writes_; }
   uint32_t fault_address() const { return fault_address_; }
+  Rule rule() const { return rule_; }
+  uint32_t error_address() const { return error_address_; }
   void finish() {
 #if VM_TRACE
     if (wave_) wave_->close();
@@ -176,13 +203,15 @@ class Run {
     const bool ar = top_->ar_valid && top_->ar_ready, r = top_->r_valid && top_->r_ready;
     const bool aw = top_->aw_valid && top_->aw_ready, w = top_->w_valid && top_->w_ready;
     const bool b = top_->b_valid && top_->b_ready;
+    check();
     if (ar) {
       uint64_t jitter = random_.below(memory_.jitter + 1);
       uint64_t ready = now_ + memory_.read_latency + jitter;
       reads_queue_.push_back({top_->ar_address, top_->ar_beats, std::max(ready, now_ + 1)});
     }
     if (aw) writes_queue_.push_back({top_->aw_address, top_->aw_beats, 0});
-    if (w) write_beat();
+    if (w) take_beat();
+    if (memory_.data_first ? aw : w) write_beats();
     if (r) read_beat();
     if (b) answers_.pop_front();
     top_->clk = 1;
@@ -198,19 +227,64 @@ class Run {
     return ar || r || aw || w || b;
   }
 
+  // What was offered and not taken must stay; a burst must lie in a page.
+  void check() {
+    Driven now{};
+    if ((now.ar = top_->ar_valid)) {
+      now.ar_address = top_->ar_address;
+      now.ar_beats = top_->ar_beats;
+      if (driven_.ar && (now.ar_address != driven_.ar_address || now.ar_beats != driven_.ar_beats))
+        rule_ = HOLD_READ;
+      check_burst(now.ar_address, now.ar_beats);
+    }
+    if ((now.aw = top_->aw_valid)) {
+      now.aw_address = top_->aw_address;
+      now.aw_beats = top_->aw_beats;
+      if (driven_.aw && (now.aw_address != driven_.aw_address || now.aw_beats != driven_.aw_beats))
+        rule_ = HOLD_WRITE;
+      check_burst(now.aw_address, now.aw_beats);
+    }
+    if ((now.w = top_->w_valid)) {
+      now.w_last = top_->w_last;
+      now.strobe = top_->w_strobe;
+      std::memcpy(now.data, &top_->w_data, PORT);
+      if (driven_.w && (now.w_last != driven_.w_last || now.strobe != driven_.strobe ||
+                        std::memcmp(now.data, driven_.data, PORT)))
+        rule_ = HOLD_DATA;
+    }
+    if (driven_.ar && !now.ar) rule_ = HOLD_READ;
+    if (driven_.aw && !now.aw) rule_ = HOLD_WRITE;
+    if (driven_.w && !now.w) rule_ = HOLD_DATA;
+    driven_ = now;
+    driven_.ar = now.ar && !top_->ar_ready;
+    driven_.aw = now.aw && !top_->aw_ready;
+    driven_.w = now.w && !top_->w_ready;
+  }
+
+  void check_burst(uint32_t address, uint32_t beats) {
+    if (address % PORT) rule_ = ALIGNED;
+    if (beats < 1 || beats > 256) rule_ = LENGTH;
+    if (address / 4096 != (address + beats * PORT - 1) / 4096) rule_ = PAGE;
+  }
+
   // What memory offers in the next cycle; what was offered and not taken stays.
   void offer(bool answers, bool r, bool b) {
     top_->ar_ready = reads_queue_.size() < 64 && !stalls();
-    top_->aw_ready = writes_queue_.size() < 8 && !stalls();
-    const uint64_t owed = std::min<uint64_t>(writes_queue_.size(), 8);
-    top_->w_ready = owed > 0 && !stalls();
+    const bool takes = memory_.data_first ? whole_ > 0 : writes_queue_.size() < 8;
+    top_->aw_ready = takes && !stalls();
+    top_->w_ready = (memory_.data_first || !writes_queue_.empty()) && !stalls();
     if (r || !top_->r_valid) {
       top_->r_valid = answers && !reads_queue_.empty() && reads_queue_.front().ready <= now_ &&
                       next_beat_ <= now_ && !stalls();
+      top_->r_resp = reads_ == uint64_t(memory_.read_fails) ? SLVERR : OKAY;
+      if (top_->r_valid && top_->r_resp) error_address_ = reads_queue_.front().address;
       if (top_->r_valid && within(reads_queue_.front().address, PORT))
         std::memcpy(&top_->r_data, dram_ + reads_queue_.front().address, PORT);
     }
-    if (b || !top_->b_valid) top_->b_valid = !answers_.empty() && answers_.front() <= now_;
+    if (b || !top_->b_valid) {
+      top_->b_valid = !answers_.empty() && answers_.front().ready <= now_;
+      if (top_->b_valid) top_->b_resp = answers_.front().fails ? SLVERR : OKAY;
+    }
   }
 
   void read_beat() {
@@ -221,18 +295,38 @@ class Run {
     if (--burst.left == 0) reads_queue_.pop_front();
   }
 
-  void write_beat() {
+  void take_beat() {
+    Beat beat{};
+    std::memcpy(beat.data, &top_->w_data, PORT);
+    beat.strobe = top_->w_strobe;
+    beat.last = top_->w_last;
+    whole_ += beat.last;
+    beats_.push_back(beat);
+  }
+
+  // Writes the beats that have come of bursts whose addresses have.
+  void write_beats() {
+    while (!writes_queue_.empty() && !beats_.empty()) {
+      write_beat(beats_.front());
+      beats_.pop_front();
+    }
+  }
+
+  void write_beat(const Beat& beat) {
     Burst& burst = writes_queue_.front();
-    const uint8_t* data = reinterpret_cast<const uint8_t*>(&top_->w_data);
-    const uint64_t strobe = top_->w_strobe;
     if (within(burst.address, PORT))
       for (int i = 0; i < PORT; ++i)
-        if (strobe >> i & 1) dram_[burst.address + i] = data[i];
+        if (beat.strobe >> i & 1) dram_[burst.address + i] = beat.data[i];
     burst.address += PORT;
     ++writes_;
+    whole_ -= beat.last;
+    if (beat.last != (burst.left == 1)) rule_ = LAST;
     if (--burst.left == 0) {
+      const bool fails = bursts_++ == uint64_t(memory_.write_fails);
+      if (fails) error_address_ = burst.address - PORT;
+      const uint64_t ready = now_ + 1 + memory_.write_latency + random_.below(memory_.jitter + 1);
+      answers_.push_back({ready, fails});
       writes_queue_.pop_front();
-      answers_.push_back(now_ + 1 + memory_.write_latency + random_.below(memory_.jitter + 1));
     }
   }
 
@@ -255,7 +349,12 @@ class Run {
   uint32_t fault_address_ = 0;
   bool outside_ = false;
   std::deque<Burst> reads_queue_, writes_queue_;
-  std::deque<uint64_t> answers_;
+  std::deque<Beat> beats_;
+  std::deque<Answer> answers_;
+  uint64_t whole_ = 0, bursts_ = 0;
+  uint32_t error_address_ = 0;
+  Driven driven_{};
+  Rule rule_ = NONE;
   Srams srams_{};
   Committed committed_ = nullptr;
   uint64_t committed_count_[QUEUES] = {};
@@ -288,6 +387,8 @@ int vta_run(uint8_t* dram, uint64_t size, const int64_t* memory, const uint32_t*
   report[FAULT_ADDRESS] = run.fault_address();
   report[READS] = run.reads();
   report[WRITES] = run.writes();
+  report[RULE] = run.rule();
+  report[ERROR_ADDRESS] = run.error_address();
   const int64_t state[] = {top.level_load, top.busy_load, top.waits_load,
                            top.level_compute, top.busy_compute, top.waits_compute,
                            top.level_store, top.busy_store, top.waits_store,

@@ -10,8 +10,12 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.isa import MemType
 from vta_byoc.hw.timing_parameters import CORE_BURST
 
-VERSION = 1
+VERSION = 2
 """The version that the core reports; it counts changes of registers and ports."""
+TOP = "vta_core"
+"""The name of the Verilog module."""
+AXI_TOP = "vta_axi"
+"""The name of the Verilog module around it, which has the buses of a board."""
 ADDRESS_BITS = 32
 """Bits of a byte address in DRAM: the published registers hold 32."""
 BURST_BEATS = CORE_BURST

@@ -8,8 +8,9 @@ from amaranth.lib.wiring import In, Out
 
 from vta_byoc.hw.rtl.parameters import VERSION, CoreParameters
 
-LAUNCH, FINISH = 1, 2
-"""Bits of the control register: a write of LAUNCH starts a run, FINISH says that it is over."""
+LAUNCH, FINISH, READ_FAILED, WRITE_FAILED = 1, 2, 4, 8
+"""Bits of the control register: a write of LAUNCH starts a run, FINISH says that it is over, the
+others that memory answered a read or a write of the run with an error, which ended it."""
 MAGIC = 0x56544100 | VERSION
 """The identity register: "VTA" and the version."""
 PUBLISHED = ("control", "cycles", "count", "insn", "uop", "inp", "wgt", "acc", "out")
@@ -34,8 +35,9 @@ class Registers(wiring.Component):
     """Registers of 32 bits, one access a cycle: `address` in bytes, reads in the same cycle.
 
     A write of LAUNCH while nothing runs gives one cycle of `launch`; counters start at 0. After
-    `finished`, `idle` ends the run: FINISH is not to be read before. The other registers keep what
-    is written whatever runs.
+    `finished`, `idle` ends the run: FINISH is not to be read before. An error of memory sets
+    `failed`, behind which `halted` ends the run. The other registers keep what is written whatever
+    runs.
     """
 
     def __init__(self, core: CoreParameters) -> None:
@@ -49,6 +51,10 @@ class Registers(wiring.Component):
                 "launch": Out(1),
                 "finished": In(1),
                 "idle": In(1),
+                "read_error": In(1),
+                "write_error": In(1),
+                "halted": In(1),
+                "failed": Out(1),
                 "events": In(len(EVENTS)),
                 "running": Out(1),
                 "serial": Out(1),
@@ -60,9 +66,10 @@ class Registers(wiring.Component):
         """What is written, what is counted, and the choice of what is read."""
         m = Module()
         finish_seen, over, cycles = Signal(), Signal(), Signal(32)
+        errors = Signal(2)
         counters = [Signal(32, name=f"count_{name}") for name in EVENTS]
         values = {
-            "control": Cat(self.running, over),
+            "control": Cat(self.running, over, errors),
             "cycles": cycles,
             "mode": self.serial,
             "identity": MAGIC,
@@ -82,16 +89,18 @@ class Registers(wiring.Component):
         with m.If(self.write & (self.address == OFFSETS["mode"])):
             m.d.sync += self.serial.eq(self.write_data[0])
         asked = self.write & (self.address == OFFSETS["control"]) & self.write_data[0]
-        m.d.comb += self.launch.eq(asked & ~self.running)
+        m.d.comb += [self.launch.eq(asked & ~self.running), self.failed.eq(errors.any())]
         with m.If(self.launch):
             m.d.sync += [self.running.eq(1), finish_seen.eq(0), over.eq(0), cycles.eq(0)]
+            m.d.sync += errors.eq(0)
             m.d.sync += [counter.eq(0) for counter in counters]
         with m.Elif(self.running):
             m.d.sync += cycles.eq(cycles + 1)
+            m.d.sync += errors.eq(errors | Cat(self.read_error, self.write_error))
             for event, counter in enumerate(counters):
                 m.d.sync += counter.eq(counter + self.events[event])
             with m.If(self.finished):
                 m.d.sync += finish_seen.eq(1)
-            with m.If((self.finished | finish_seen) & self.idle):
+            with m.If(((self.finished | finish_seen) & self.idle) | (self.failed & self.halted)):
                 m.d.sync += [over.eq(1), self.running.eq(0)]
         return m

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, ResetInserter, Signal
 from amaranth.lib import wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
@@ -18,6 +18,7 @@ class Sequencer(wiring.Component):
     An instruction is `start`ed in the cycle behind the one in which its tokens are taken; `insn`
     stays until `done`, in which cycle its tokens are pushed and the next one's may be taken.
     `push_<side>` and `pop_<side>` go to the token counters, whose `ready` comes as `<side>_ready`.
+    While `stop` is set none is started; `flush` drops those that wait.
     """
 
     def __init__(self, core: CoreParameters) -> None:
@@ -29,6 +30,8 @@ class Sequencer(wiring.Component):
                 "enter_ready": Out(1),
                 "prev_ready": In(1),
                 "next_ready": In(1),
+                "stop": In(1),
+                "flush": In(1),
                 "start": Out(1),
                 "insn": Out(INSN_BITS),
                 "done": In(1),
@@ -42,7 +45,8 @@ class Sequencer(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """A FIFO, the instruction that runs, and whether one does."""
         m = Module()
-        m.submodules.queue = queue = SyncFIFOBuffered(width=INSN_BITS, depth=self.depth)
+        queue = SyncFIFOBuffered(width=INSN_BITS, depth=self.depth)
+        m.submodules.queue = ResetInserter(self.flush)(queue)
         here = {n: field(self.core.config, queue.r_data, Opcode.FINISH, n) for n in DEP_FIELDS}
         running = {n: field(self.core.config, self.insn, Opcode.FINISH, n) for n in DEP_FIELDS}
         ready = (~here["pop_prev"] | self.prev_ready) & (~here["pop_next"] | self.next_ready)
@@ -51,7 +55,7 @@ class Sequencer(wiring.Component):
             queue.w_data.eq(self.enter),
             queue.w_en.eq(self.enter_valid),
             self.enter_ready.eq(queue.w_rdy),
-            issue.eq(queue.r_rdy & ready & (~self.busy | self.done)),
+            issue.eq(queue.r_rdy & ready & (~self.busy | self.done) & ~self.stop),
             queue.r_en.eq(issue),
             self.pop_prev.eq(issue & here["pop_prev"]),
             self.pop_next.eq(issue & here["pop_next"]),

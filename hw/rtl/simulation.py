@@ -20,9 +20,22 @@ from vta_byoc.hw.rtl.build import core_library
 
 _MOST_CYCLES = 1 << 62
 _PAGE = 4096
-_IDLE, _OUTSIDE = 1, 2
+_IDLE, _OUTSIDE, _BROKEN = 1, 2, 3
+_RULES = (
+    "",
+    "a read request changed before memory took it",
+    "a write request changed before memory took it",
+    "data changed before memory took them",
+    "a burst crosses a multiple of 4 KiB",
+    "an address is no multiple of the port's width",
+    "a burst has no beat, or more than 256",
+    "the last beat of a burst is not the one that is marked",
+)
+"""Rules of AXI that the harness looks after, by their number there."""
 _STATE = 8
 """The first slot of the report that says what the queues do."""
+_READ = _STATE + 3 * len(Queue) + len(TOKEN_PAIRS) + 1
+"""The first slot of the values of registers: the control register, then the counters."""
 _SLOTS = 64
 _CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_uint64)
 Committed = Callable[[int, np.ndarray, Mapping[str, np.ndarray]], None]
@@ -43,6 +56,9 @@ class MemoryModel:
         seed: of what is drawn.
         answers: beats that are read before memory falls silent; -1: it never does.
         idle_limit: cycles without any progress after which a run is given up.
+        read_fails: the number of the beat that is answered with an error; -1: none.
+        write_fails: the number of the written burst that is; -1: none.
+        data_first: whether memory takes the address of a written burst behind its last beat only.
     """
 
     read_latency: int = 32
@@ -53,6 +69,9 @@ class MemoryModel:
     seed: int = 0
     answers: int = -1
     idle_limit: int = 100_000
+    read_fails: int = -1
+    write_fails: int = -1
+    data_first: bool = False
 
     def __post_init__(self) -> None:
         for name in ("read_latency", "write_latency", "jitter"):
@@ -114,7 +133,7 @@ def run_core(
 
     Raises:
         VTAError: the library cannot be built; the core makes no progress, with the state of every
-            queue; or it reaches beyond the arena.
+            queue; it reaches beyond the arena; or memory answers with an error.
     """
     memory = memory or MemoryModel.of(config)
     library = core_library(config, waves=wave is not None)
@@ -127,6 +146,12 @@ def run_core(
         )
     if outcome == _IDLE:
         raise _stuck(config, insns, call.report, memory)
+    if outcome == _BROKEN:
+        raise VTAError(
+            f"the core breaks a rule of AXI in cycle {call.report[0]:,}: {_RULES[call.report[5]]}; "
+            "report it with the program and the machine"
+        )
+    call.refuse_failed()
     return call.result()
 
 
@@ -163,7 +188,8 @@ class _Call:
         values |= dict.fromkeys(("uop", "inp", "wgt", "acc", "out"), 0)
         values |= {"mode": SERIAL if serial else 0, "control": 1}
         written = np.array([(OFFSETS[n], v) for n, v in values.items()], np.uint32)
-        read = np.array([OFFSETS[f"counted_{event}"] for event in EVENTS], np.uint32)
+        names = ("control", *(f"counted_{event}" for event in EVENTS))
+        read = np.array([OFFSETS[name] for name in names], np.uint32)
         model = np.array(dataclasses.astuple(memory), np.int64)
         path, begin, end = (wave.path, wave.begin, wave.end) if wave else ("", 0, 0)
         self.events = EVENTS
@@ -201,9 +227,26 @@ class _Call:
         queues = [isa.decode(*words).queue for words in self.insns.tolist()]
         return {queue: [i for i, q in enumerate(queues) if q == queue] for queue in Queue}
 
+    def refuse_failed(self) -> None:
+        """Refuse a run that memory ended.
+
+        Raises:
+            VTAError: it answered with an error.
+        """
+        from vta_byoc.hw.rtl.registers import READ_FAILED, WRITE_FAILED
+
+        control = int(self.report[_READ])
+        if control & (READ_FAILED | WRITE_FAILED):
+            what = "a read" if control & READ_FAILED else "a write"
+            raise VTAError(
+                f"memory answered {what} of the core at byte {self.report[6]:#x} with an error, "
+                f"which ended the run in cycle {self.report[0]:,}: fetch had handed on "
+                f"{self.report[1]} of {len(self.insns)} instructions; let memory serve all "
+                "addresses of the program"
+            )
+
     def result(self) -> CoreRun:
-        first = _STATE + 3 * len(Queue) + len(TOKEN_PAIRS) + 1
-        found = self.report[first : first + len(self.events)].tolist()
+        found = self.report[_READ + 1 :][: len(self.events)].tolist()
         counted = dict(zip(self.events, found, strict=True))
         arena = self.dram[: self.arena.size].view(np.int8).copy()
         counters = _published(self.config, counted)

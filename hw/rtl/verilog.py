@@ -7,13 +7,11 @@ import re
 from amaranth.back import verilog
 
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.rtl.axi_core import AxiTop
 from vta_byoc.hw.rtl.core import Core
+from vta_byoc.hw.rtl.parameters import AXI_TOP, TOP
 
-TOP = "vta_core"
-"""The name of the Verilog module."""
 _INITIAL = re.compile(r"  initial begin\n((?:    (\w+)\[\d+\] = (\d+)'[dh]0+;\n)+)  end\n")
-
-
 _NUMBERED = re.compile(r"(dump_module\$)\d+")
 _MODULE = re.compile(
     r"^(?:\(\*.*?\*\)\n)*module (\S+?) ?\(.*?^endmodule\n", re.MULTILINE | re.DOTALL
@@ -31,6 +29,13 @@ def core_verilog(
     core = Core(config, packed=packed)
     text: str = verilog.convert(core, name=name, emit_src=False, strip_internal_attrs=True)
     return _merged(_INITIAL.sub(_loop if cleared else "", text))
+
+
+def axi_verilog(config: VTAConfig) -> str:
+    """The module AXI_TOP around that of `core_verilog`: AXI4, AXI4-Lite, `aclk` and `aresetn`."""
+    top = AxiTop(config)
+    text: str = verilog.convert(top, name=AXI_TOP, emit_src=False, strip_internal_attrs=True)
+    return text
 
 
 def _merged(text: str) -> str:

@@ -13,7 +13,6 @@ from vta_byoc.cli.consoles import say
 from vta_byoc.hw.errors import VTAError
 
 if TYPE_CHECKING:
-    from vta_byoc.hw.config import VTAConfig
     from vta_byoc.hw.rtl.synthesis import Report
 
 
@@ -52,6 +51,7 @@ def rtl(
     from vta_byoc.cli.progress import Steps
     from vta_byoc.hw.rtl.delivery import core_files
     from vta_byoc.hw.rtl.parts import BOARDS, part_named
+    from vta_byoc.hw.rtl.resources import core_report
 
     machine, folder, steps = read_config(config), Path(output), Steps()
     chosen = part_named(part or BOARDS.get(machine.target, "xc7z020"))
@@ -62,23 +62,13 @@ def rtl(
     found = None
     if report:
         with steps.step("report", f"mapping the core to {chosen.name} with yosys"):
-            found = _reported(machine, chosen.name)
+            found = core_report(machine, chosen)
         text = json.dumps(found.to_json(), indent=2) + "\n"
         files |= {"resources.txt": found.to_text(), "resources.json": text}
         _write(folder, files)
     _print(folder, list(files), found, as_json)
     if found is not None and not found.fits:
         ctx.exit(commands.CHECK_FAILED)
-
-
-def _reported(machine: VTAConfig, part: str) -> Report:
-    from vta_byoc.hw.rtl.parts import part_named
-    from vta_byoc.hw.rtl.synthesis import synthesize
-    from vta_byoc.hw.rtl.verilog import TOP, core_verilog
-
-    chosen = part_named(part)
-    verilog = core_verilog(machine, packed=chosen.packed, cleared=False)
-    return synthesize(verilog, TOP, chosen)
 
 
 def _make(folder: Path) -> None:

@@ -11,9 +11,14 @@ from vta_byoc.explore.point import Job, Point, measure
 from vta_byoc.explore.result_log import ResultLog
 from vta_byoc.explore.space import Space
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.rtl.mapping import NAMES
 
 COSTS = ("cycles", "dram_bytes", "sram_bytes", "macs")
 """What is to be small."""
+HARDWARE_COSTS = ("cycles", "dram_bytes", "lut", "dsp", "bram")
+"""What is to be small where points say what machines take of an FPGA."""
+AXES = (*COSTS, "milliseconds", *NAMES)
+"""What can be asked to be small."""
 
 
 def jobs_of(space: Space, models: Sequence[str]) -> list[Job]:
@@ -68,12 +73,50 @@ def explore(
     return [log.points[job.key] for job in jobs]
 
 
-def pareto(points: Iterable[Point]) -> list[Point]:
-    """The points of which no other one of the same model is as good in COSTS and better in one."""
-    valid = [point for point in points if not point.error]
-    return [a for a in valid if not any(_beats(b, a) for b in valid if b.model == a.model)]
+def costs_of(named: str | None, *, hardware: bool) -> tuple[str, ...]:
+    """The axes of a comma-separated list, COSTS or HARDWARE_COSTS where None.
+
+    Raises:
+        VTAError: one is unknown or there twice, or needs what machines take of an FPGA.
+    """
+    if named is None:
+        return HARDWARE_COSTS if hardware else COSTS
+    axes = tuple(axis.strip() for axis in named.split(","))
+    for axis in axes:
+        if axis not in AXES:
+            raise VTAError(f"unknown axis {axis!r}; known: {', '.join(AXES)}; choose of them")
+        if axis in NAMES and not hardware:
+            raise VTAError(
+                f"axis {axis!r} is what a machine takes of an FPGA, which was not asked; name the "
+                "part with --resources"
+            )
+        if axes.count(axis) > 1:
+            raise VTAError(f"axis {axis!r} is there {axes.count(axis)} times; name it once")
+    return axes
 
 
-def _beats(a: Point, b: Point) -> bool:
-    pairs = [(getattr(a, cost), getattr(b, cost)) for cost in COSTS]
-    return all(x <= y for x, y in pairs) and any(x < y for x, y in pairs)
+def pareto(points: Iterable[Point], axes: Sequence[str] | None = None) -> list[Point]:
+    """The points of which no other one of the same model is as good in all axes and better in one.
+
+    Points with `hardware` are among them where the machine fits the part.
+
+    Args:
+        points: of any models.
+        axes: names of AXES; COSTS where None, HARDWARE_COSTS where points have `hardware`.
+    """
+    valid = [p for p in points if not p.error and (p.hardware is None or p.hardware.fits)]
+    if axes is None:
+        axes = costs_of(None, hardware=any(point.hardware for point in valid))
+    costs = [[point.cost(axis) for axis in axes] for point in valid]
+    return [
+        a
+        for a, mine in zip(valid, costs, strict=True)
+        if not any(
+            b.model == a.model and _beats(other, mine)
+            for b, other in zip(valid, costs, strict=True)
+        )
+    ]
+
+
+def _beats(a: Sequence[float], b: Sequence[float]) -> bool:
+    return a != b and all(x <= y for x, y in zip(a, b, strict=True))

@@ -50,6 +50,29 @@ class Job:
 
 
 @dataclass(frozen=True)
+class Hardware:
+    """What the core of a machine takes of an FPGA, as yosys counts it before placement.
+
+    Attributes:
+        part: the name of the FPGA.
+        lut: look-up tables.
+        ff: flip-flops.
+        dsp: multipliers.
+        bram: block memories, of 36 kbit on parts of Xilinx and of 18 kbit on ECP5.
+        fits: whether the part has as many of all of them.
+        error: why there is no such core; "" where there is.
+    """
+
+    part: str
+    lut: float = 0
+    ff: float = 0
+    dsp: float = 0
+    bram: float = 0
+    fits: bool = False
+    error: str = ""
+
+
+@dataclass(frozen=True)
 class Point:
     """What one machine costs for one model.
 
@@ -64,6 +87,7 @@ class Point:
         macs: multiply-accumulates that it makes a cycle.
         utilisation: share of them that was used, of all cycles, in percent.
         error: why the model does not compile for it; "" where it does.
+        hardware: what its core takes of an FPGA, where that was asked; it is not in the log.
     """
 
     key: str
@@ -76,10 +100,20 @@ class Point:
     macs: int = 0
     utilisation: float = 0.0
     error: str = ""
+    hardware: Hardware | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Every attribute by its name."""
-        return asdict(self)
+        """Every attribute by its name; `hardware` where there is one."""
+        found = asdict(self)
+        if self.hardware is None:
+            del found["hardware"]
+        return found
+
+    def cost(self, axis: str) -> float:
+        """What it costs on an axis: an attribute of its own, or one of `hardware`."""
+        own = hasattr(self, axis)
+        value: float = getattr(self if own else self.hardware, axis)
+        return value
 
 
 def measure(job: Job) -> Point:

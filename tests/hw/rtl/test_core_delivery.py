@@ -42,10 +42,11 @@ def test_the_folder_has_verilog_the_registers_and_constraints(
 ) -> None:
     done = cli("rtl", "-o", tmp_path / "core", "--config", machine, "--json")
     assert done.exit_code == 0, done.output
-    names = ["vta_core.v", "vta_core.h", "vta_core.xdc"]
+    names = ["vta_core.v", "vta_axi.v", "vta_core.h", "vta_core.xdc"]
     wanted = {"folder": str(tmp_path / "core"), "files": names, "resources": None}
     assert json.loads(done.stdout) == wanted
-    verilog, header, constraints = ((tmp_path / "core" / n).read_text() for n in names)
+    verilog, wrapper, header, constraints = ((tmp_path / "core" / n).read_text() for n in names)
+    assert wrapper.count("\nmodule vta_axi(") == wrapper.count("  vta_core core (") == 1
     assert verilog.count("\nmodule vta_core(") == 1
     # Four lanes are two pairs of one module, and one module of the ALU.
     assert verilog.count(".compute.dot.lanes_0_0 ") == 1 + 2
@@ -114,10 +115,10 @@ def test_missing_tools_are_told(
 # ---------------------------------------------------------------- resources
 def test_a_report_counts_modules_in_all_their_places() -> None:
     found = {
-        "\\top": {"num_cells_by_type": {"mid": 2, "LUT6": 5, "BUFG": 1}},
-        "\\mid": {"num_cells_by_type": {"leaf": 3, "FDRE": 7, "RAM32M": 1, "RAMB36E1": 2}},
-        "\\leaf": {"num_cells_by_type": {"DSP48E1": 1, "LUT2": 2, "RAMB18E1": 1, "CARRY4": 9}},
-        "\\nowhere": {"num_cells_by_type": {"LUT1": 1000}},
+        "top": {"mid": 2, "LUT6": 5, "BUFG": 1},
+        "mid": {"leaf": 3, "FDRE": 7, "RAM32M": 1, "RAMB36E1": 2},
+        "leaf": {"DSP48E1": 1, "LUT2": 2, "RAMB18E1": 1, "CARRY4": 9},
+        "nowhere": {"LUT1": 1000},
     }
     report = report_of(found, "top", PYNQ)
     assert report.modules == (
@@ -166,8 +167,7 @@ def test_the_command_says_whether_the_core_fits(
     machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few = Report(PYNQ, (ModuleResources("dot", 221, Resources(dsp=1)),))
-    monkeypatch.setattr("vta_byoc.hw.rtl.verilog.core_verilog", lambda *_, **__: "")
-    monkeypatch.setattr("vta_byoc.hw.rtl.synthesis.synthesize", lambda *_: few)
+    monkeypatch.setattr("vta_byoc.hw.rtl.resources.core_report", lambda *_: few)
     done = cli("rtl", "-o", tmp_path, "--config", machine, "--report")
     assert done.exit_code == 1, done.output
     assert (tmp_path / "resources.txt").read_text() == few.to_text()

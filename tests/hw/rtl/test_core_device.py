@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import numpy as np
@@ -27,8 +28,10 @@ MEMORIES = (
     MemoryModel(32, 9, 5, 1, 20, 3),
     MemoryModel(200, 60, 40, 2, 10, 7),
     MemoryModel(16, 0, 0, 3, 50, 9),
+    MemoryModel(8, 4, 6, 1, 30, 11, data_first=True),
 )
-"""No latency, the usual one, a far memory that answers unevenly, and a slow one that stalls."""
+"""No latency, the usual one, a far memory that answers unevenly, a slow one that stalls, and one
+that takes data before their address."""
 
 
 @needs_core
@@ -37,7 +40,7 @@ def test_random_streams_one_instruction_at_a_time(config: VTAConfig) -> None:
     for seed in range(24):
         insns, arena = random_stream(config, np.random.default_rng(seed))
         wanted = run_stream(config, insns, arena)
-        memory = dataclasses.replace(MEMORIES[seed % 4], seed=seed)
+        memory = dataclasses.replace(MEMORIES[seed % len(MEMORIES)], seed=seed)
         found = run_core(config, insns, arena, memory, serial=True)
         assert np.array_equal(found.arena, wanted.arena), seed
         assert found.counters == wanted.counters, seed
@@ -50,7 +53,7 @@ def test_random_streams_one_instruction_at_a_time(config: VTAConfig) -> None:
 def test_correct_programs_with_queues_side_by_side(config: VTAConfig) -> None:
     for seed in range(24):
         program, inputs = random_safe_program(config, np.random.default_rng(seed))
-        wanted, memory = run(program, inputs), MEMORIES[seed % 4]
+        wanted, memory = run(program, inputs), MEMORIES[seed % len(MEMORIES)]
         found = run_core(config, program.insns, program.new_arena(inputs), memory)
         assert np.array_equal(found.arena, wanted.arena), seed
         assert found.counters == wanted.counters, seed
@@ -93,6 +96,34 @@ def test_a_memory_that_falls_silent_is_told_with_every_queue() -> None:
         "empty; tokens load->compute 0, compute->load 0, compute->store 0, store->compute 0; let "
         "memory answer, or check the tokens with vta-byoc verify"
     )
+
+
+@needs_core
+def test_an_error_of_memory_ends_a_run_wherever_it_comes() -> None:
+    program, inputs = random_safe_program(SMALL, np.random.default_rng(3))
+    arena, reads, writes = program.new_arena(inputs), 0, 0
+    text = re.compile(
+        r"memory answered a (read|write) of the core at byte 0x[0-9a-f]+ with an error, which "
+        rf"ended the run in cycle \d+: fetch had handed on \d+ of {len(program.insns)} "
+        "instructions; let memory serve all addresses of the program"
+    )
+    for number in range(10_000):
+        try:
+            run_core(SMALL, program.insns, arena, MemoryModel(8, read_fails=number))
+            break
+        except VTAError as err:
+            found = text.fullmatch(str(err))
+            assert found is not None and found[1] == "read", err
+            reads += 1
+    for number in range(10_000):
+        try:
+            run_core(SMALL, program.insns, arena, MemoryModel(8, write_fails=number))
+            break
+        except VTAError as err:
+            found = text.fullmatch(str(err))
+            assert found is not None and found[1] == "write", err
+            writes += 1
+    assert reads > 50 and writes > 3
 
 
 @needs_core

@@ -268,8 +268,8 @@ def test_registers_launch_once_count_and_say_what_the_core_is() -> None:
 
         await write("insn", 0x1000)
         assert (read("insn"), read("control")) == (0x1000, 0)
-        assert read("identity") == 0x56544101
-        assert read("geometry") == 0x1321  # version, 8-byte port, block 4, batch 2
+        assert read("identity") == 0x56544102
+        assert read("geometry") == 0x2321  # version, 8-byte port, block 4, batch 2
         assert read("depths") == 0x05050607
         assert read("capabilities") == 15 << 8 | 0b11100
         await write("control", 1)
