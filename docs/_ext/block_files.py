@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from collections.abc import Callable, Mapping
@@ -80,6 +81,24 @@ def tokens(path: Path) -> None:
     _save(path, nodes, inputs, (1, 8, 16), weights)
 
 
+def gelu(path: Path) -> None:
+    """A convolution, GELU as PyTorch's exporter wrote it until opset 19, and a convolution."""
+    half, one, root = (np.float32(value) for value in (0.5, 1, 2**0.5))
+    nodes = [
+        helper.make_node("Conv", ["x", "w0"], ["first"], "first", pads=[1] * 4),
+        helper.make_node("Div", ["first", "root"], ["scaled"], "act_scaled"),
+        helper.make_node("Erf", ["scaled"], ["erf"], "act_erf"),
+        helper.make_node("Add", ["erf", "one"], ["share"], "act_share"),
+        helper.make_node("Mul", ["first", "share"], ["twice"], "act_twice"),
+        helper.make_node("Mul", ["twice", "half"], ["act"], "act"),
+        helper.make_node("Conv", ["act", "w1"], ["result"], "last", pads=[1] * 4),
+    ]
+    shape = (1, 16, 8, 8)
+    weights = {"w0": _noise(16, 16, 3, 3), "w1": _noise(16, 16, 3, 3)}
+    scalars = {name: np.array(v) for name, v in (("half", half), ("one", one), ("root", root))}
+    _save(path, nodes, {"x": (TensorProto.FLOAT, shape)}, shape, weights | scalars)
+
+
 def _trained(path: Path) -> None:
     shutil.copyfile(ROOT / "models" / "trained" / "resnet8_fold0.onnx", path)
 
@@ -121,6 +140,12 @@ def _space(path: Path) -> None:
     path.write_text('{"base": "sim", "vary": {"LOG_ACC_BUFF_SIZE": [16, 17]}}')
 
 
+def _small_machine(path: Path) -> None:
+    sizes = {"UOP": 10, "INP": 10, "WGT": 12, "ACC": 12}
+    given = {f"LOG_{memory}_BUFF_SIZE": bits for memory, bits in sizes.items()}
+    path.write_text(json.dumps({"LOG_BLOCK": 2, **given}))
+
+
 def _parameters(path: Path) -> None:
     sys.path.append(str(ROOT / "tests" / "support"))
     import relay_files
@@ -154,6 +179,7 @@ FILES: Mapping[str, Callable[[Path], object]] = {
     "resnet18.onnx": residual_network,
     "two_inputs.onnx": two_inputs,
     "bert.onnx": tokens,
+    "gelu.onnx": gelu,
     "resnet8.onnx": _trained,
     "resnet8_qdq.onnx": _quantized,
     "net.relay": lambda path: path.write_text(_RELAY),
@@ -161,12 +187,14 @@ FILES: Mapping[str, Callable[[Path], object]] = {
     "mine.vta": _program,
     "region0.vta": _program,
     "resnet18-bundle": _bundle,
+    "small.json": _small_machine,
     "space.json": _space,
     "one.vta": _program,
     "two.vta": _program,
     "image.npy": lambda path: np.save(path, _noise(*SHAPE)),
     "a.npy": lambda path: np.save(path, _noise(1, 16, 8, 8)),
     "b.npy": lambda path: np.save(path, _noise(1, 16, 8, 8)),
+    "input.bin": lambda path: _noise(*SHAPE).tofile(path),
     "ids.npy": lambda path: np.save(path, np.arange(8)[None]),
     "mask.npy": lambda path: np.save(path, np.ones((1, 8, 1), "int64")),
     "images.npz": _calibration,

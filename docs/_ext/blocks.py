@@ -4,11 +4,17 @@ A block is code of a kind, or text (an output, a diagram, a directive):
 
 - `cells`: run when the site is built, by MyST-NB;
 - `python` and `shell`: run by `run_blocks.py`, page by page, in a folder of their own;
-- `stated`: not run, for the reason that the comment before it states:
-  `<!-- not run: REASON -->`, which no reader of the rendered page sees.
+- `stated`: not run, for the reason that the comment before it states: `<!-- not run: REASON -->`.
 
-`<!-- beside it: COMMAND -->` before a shell block names a command, such as a server, that runs
-meanwhile: the block begins when the command has printed a line, and its end ends the command.
+Comments before a block say what it needs, and no reader of the rendered page sees them:
+
+- `<!-- beside it: COMMAND -->` before a shell block: a command, such as a server, that runs
+  meanwhile. The block begins when the command has printed a line, and its end ends the command.
+- `<!-- where there is: NAME ... -->`: the block runs where these extras of the package, or
+  programs, are installed.
+- `<!-- printed by: COMMAND -->` before text: an output, compared with what the command prints
+  (`outputs.py`); the command is one of the shell blocks before, or runs for this alone.
+- `<!-- not printed: REASON -->` before text below a shell block: why it is no output of it.
 """
 
 from __future__ import annotations
@@ -22,10 +28,16 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMANDS = ("vta-byoc", "python", "make", "pip", ".venv/bin/python")
+COMMANDS = ("vta-byoc", "python", "make", "pip", "cmake", ".venv/bin/python")
 """What a line of a shell block begins with."""
-_REASON = re.compile(r"^<!-- not run: (.+?) -->$", re.DOTALL)
-_BESIDE = re.compile(r"^<!-- beside it: (.+?) -->$", re.DOTALL)
+_SAYS = {
+    "reason": "not run",
+    "beside": "beside it",
+    "needs": "where there is",
+    "printed_by": "printed by",
+    "not_printed": "not printed",
+}
+"""What comments say: the field of a block, and the words before the colon."""
 _FRONT_MATTER = re.compile(r"\A---\n(?:.*\n)*?---\n")
 
 
@@ -36,6 +48,10 @@ class Block:
     Attributes:
         reason: why it is not run; "" of blocks that run, and of text.
         beside: the command that runs while the block does; "" of most blocks.
+        needs: extras and programs without which it is left out; "" of most blocks.
+        printed_by: the command whose output a text is; "" of other texts.
+        not_printed: why a text below commands is not what they print.
+        info: what stands behind the fence, as `json`; "" of indented blocks.
     """
 
     page: str
@@ -44,6 +60,10 @@ class Block:
     code: str
     reason: str = ""
     beside: str = ""
+    needs: str = ""
+    printed_by: str = ""
+    not_printed: str = ""
+    info: str = ""
 
     @property
     def where(self) -> str:
@@ -62,24 +82,26 @@ def blocks(page: Path) -> list[Block]:
     header = _FRONT_MATTER.match(text)
     # As many lines as before, so that numbers are those of the file.
     body = _FRONT_MATTER.sub("\n" * header[0].count("\n"), text) if header else text
-    name, found, reason, beside = page.relative_to(ROOT).as_posix(), [], "", ""
+    name, found, says = page.relative_to(ROOT).as_posix(), [], dict[str, str]()
     for token in MarkdownIt("commonmark").parse(body):
         if token.type in ("fence", "code_block"):
             kind = _kind(token)
-            if reason and kind != "text":
+            if "reason" in says and kind != "text":
                 kind = "stated"
             line = (token.map or [0])[0] + (2 if token.type == "fence" else 1)
-            found.append(Block(name, line, kind, token.content, reason, beside))
-            reason = beside = ""
+            found.append(Block(name, line, kind, token.content, info=token.info.strip(), **says))
+            says = {}
         elif token.type == "html_block":
-            reason, beside = _said(_REASON, token), _said(_BESIDE, token)
+            says |= _said(token.content.strip())
     return found
 
 
-def _said(pattern: re.Pattern[str], comment: Token) -> str:
-    """What a comment of that pattern says, on one line; "" of other comments."""
-    said = pattern.match(comment.content.strip())
-    return " ".join(said[1].split()) if said else ""
+def _said(comment: str) -> dict[str, str]:
+    """The field that a comment fills, with what it says on one line; none for other comments."""
+    for field, words in _SAYS.items():
+        if said := re.match(rf"^<!-- {words}: (.+?) -->$", comment, re.DOTALL):
+            return {field: " ".join(said[1].split())}
+    return {}
 
 
 def _kind(token: Token) -> str:

@@ -1,19 +1,23 @@
 """Run the Python and shell blocks of README and docs: `run_blocks.py [--jobs N] [PAGE...]`.
 
 Blocks of a page run in order in a folder of their own, against the installed package and outside
-of the repository: each line of the shell blocks, then the Python in one session. A page that passed
-is not run again until it or the sources change. What runs, what does not and why is counted.
+of the repository: each line of the shell blocks, then the Python in one session; `make` alone runs
+in the repository. Outputs that the page shows are compared with those of the commands. A page that
+passed is not run again until it or the sources change. What runs, what does not and why is counted.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib.util
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -24,6 +28,7 @@ from pathlib import Path
 from block_files import FILES
 from blocks import Block, all_blocks
 from installed import BUILD, ROOT, installed, sources_digest
+from outputs import difference
 
 MAY_FIND = re.compile(r"^vta-byoc (compare|diff|place|verify) ")
 """Commands that are checks: exit code 1 says that they found something."""
@@ -49,14 +54,32 @@ qmod = vta.quantize(mod, calibration=[digits.calibration_inputs(0, 1)], config=c
 """What a page's reader is supposed to have: his model and his images."""
 LONGEST = 600.0
 """Seconds that a page's Python, or one command, may take."""
+SOURCES = {
+    "examples": ("examples",),
+    "benchmarks": ("benchmarks", "tests/support", "tests/fixtures"),
+}
+"""Folders of the sources by the name with which commands begin their paths, and what they need."""
+EXTRAS = {"rtl": "amaranth", "tflite": "ai_edge_litert", "torch": "torch"}
+"""A module of each extra."""
+WIDTH = "100"
+"""Columns of the terminal for which tables are laid out."""
 
 
-def environment() -> dict[str, str]:
-    """The caller's, with the installed package and its command first."""
-    folder = installed()
-    path = (str(folder / "bin"), str(Path(sys.executable).parent), os.environ.get("PATH", ""))
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TVM_NUM_THREADS"), "1")
-    return {**os.environ, **threads, "PYTHONPATH": str(folder), "PATH": os.pathsep.join(path)}
+def environment(folder: Path) -> dict[str, str]:
+    """The caller's, with the installed package's command first; pip installs into `folder`."""
+    package, threads = installed(), ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TVM_NUM_THREADS")
+    own = folder / "environment"
+    own_packages = sysconfig.get_path("purelib", "posix_prefix", {"base": str(own)})
+    path = (own / "bin", package / "bin", Path(sys.executable).parent, os.environ.get("PATH", ""))
+    pip = {"PIP_PREFIX": str(own), "PIP_NO_BUILD_ISOLATION": "0"}
+    return {
+        **os.environ,
+        **dict.fromkeys(threads, "1"),
+        **pip,
+        "COLUMNS": WIDTH,
+        "PYTHONPATH": os.pathsep.join((own_packages, str(package))),
+        "PATH": os.pathsep.join(map(str, path)),
+    }
 
 
 def failures(page: str, found: Sequence[Block]) -> Iterator[str]:
@@ -64,16 +87,72 @@ def failures(page: str, found: Sequence[Block]) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "models").symlink_to(installed() / "models")
-        (folder / "examples").symlink_to(ROOT / "examples")
-        shell = [block for block in found if block.kind == "shell"]
-        _make_files("\n".join(block.code for block in shell), folder)
-        for block in shell:
+        of_shell = [block for block in found if block.kind == "shell" or block.printed_by]
+        code = "\n".join(f"{block.code}\n{block.printed_by}" for block in of_shell)
+        _copy_sources(code, folder)
+        _make_files(code, folder)
+        printed: dict[str, str] = {}
+        for block in of_shell:
+            if block.printed_by:
+                yield from _compared(block, printed, folder)
+                continue
             with _beside(block, folder):
                 for command in commands(block.code):
-                    yield from _run(f"{block.where}: {command}", ["bash", "-c", command], folder)
+                    yield from _run_command(block, command, printed, folder)
         python = [block for block in found if block.kind == "python"]
         if python:
             yield from _run_python(page, python, folder)
+
+
+def _run_command(
+    block: Block, command: str, printed: dict[str, str], folder: Path
+) -> Iterator[str]:
+    """Run a command of a page and keep what it prints; a text if it fails."""
+    where = ROOT if command.startswith("make ") else folder
+    given = {**environment(folder), **_make_variables()} if where is ROOT else environment(folder)
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=where,
+        env=given,
+        capture_output=True,
+        text=True,
+        timeout=LONGEST,
+    )
+    printed[" ".join(_uncommented(command).split())] = done.stdout + done.stderr
+    if done.returncode and not (done.returncode == 1 and MAY_FIND.match(command)):
+        said = (done.stdout + done.stderr)[-3000:]
+        yield f"{block.where}: {command}\nexit code {done.returncode}\n{said}"
+
+
+def _compared(block: Block, printed: dict[str, str], folder: Path) -> Iterator[str]:
+    """Compare an output that a page shows; a text where its command prints another."""
+    command = block.printed_by
+    if command not in printed:  # of an error, or of a variant: it may end with any code
+        list(_run_command(block, command, printed, folder))
+    if found := difference(block.code, printed[command]):
+        yield f"{block.where}: output of {command}\n{found}"
+
+
+def _make_variables() -> dict[str, str]:
+    """Variables for `make`: none below the `make` that runs this, else those of this Python."""
+    if "MAKEFLAGS" in os.environ:
+        return {}
+    stamps = sorted(Path(sys.prefix).glob(".ready-*"))
+    extras = stamps[-1].name.removeprefix(".ready-").replace("-", ",") if stamps else "dev"
+    return {"MAKEFLAGS": f"VENV={sys.prefix} EXTRAS={extras}"}
+
+
+def _uncommented(command: str) -> str:
+    return re.sub(r"\s#\s.*$", "", command)
+
+
+def _copy_sources(code: str, folder: Path) -> None:
+    """Copy the folders of the sources that commands name, as a reader has them in a clone."""
+    for name, needed in SOURCES.items():
+        if re.search(rf"(?<![\w-]){name}/", code):
+            for each in needed:
+                ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+                shutil.copytree(ROOT / each, folder / each, ignore=ignored)
 
 
 @contextmanager
@@ -85,7 +164,7 @@ def _beside(block: Block, folder: Path) -> Iterator[None]:
     process = subprocess.Popen(
         shlex.split(block.beside),
         cwd=folder,
-        env={**environment(), "PYTHONUNBUFFERED": "1"},
+        env={**environment(folder), "PYTHONUNBUFFERED": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -136,20 +215,32 @@ def _make_files(code: str, folder: Path) -> None:
 def _run(what: str, command: Sequence[str], folder: Path, *, prints: bool = False) -> Iterator[str]:
     """Run a command; what it said if it failed, or if it printed nothing although it `prints`."""
     done = subprocess.run(
-        command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=LONGEST
+        command,
+        cwd=folder,
+        env=environment(folder),
+        capture_output=True,
+        text=True,
+        timeout=LONGEST,
     )
-    found_something = done.returncode == 1 and MAY_FIND.match(command[-1])
-    if done.returncode and not found_something:
+    if done.returncode:
         yield f"{what}\nexit code {done.returncode}\n{(done.stdout + done.stderr)[-3000:]}"
     elif prints and not done.stdout:
         yield f"{what}\nit prints nothing; show a result, so that readers see one"
 
 
+def there_is(name: str) -> bool:
+    """Whether an extra of the package, or a program that is none of Python's, is installed."""
+    if name in EXTRAS:
+        return importlib.util.find_spec(EXTRAS[name]) is not None
+    return shutil.which(name) is not None
+
+
 def _passed(page: str) -> Path:
     """The file that says that this page passed with these sources."""
     digest = hashlib.sha256((ROOT / page).read_bytes() + sources_digest().encode())
-    for name in ("blocks.py", "block_files.py", "run_blocks.py"):
+    for name in ("blocks.py", "block_files.py", "outputs.py", "run_blocks.py"):
         digest.update(Path(__file__).with_name(name).read_bytes())
+    digest.update(repr([there_is(name) for name in EXTRAS]).encode())
     return BUILD / "passed" / f"{Path(page).stem}-{digest.hexdigest()[:16]}"
 
 
@@ -174,7 +265,8 @@ def main() -> int:
     pages = [page for page in sorted(runs) if not options.pages or page in options.pages]
     installed()
     sys.path.append(str(ROOT))
-    of_page = [[block for block in found if block.page == page] for page in pages]
+    possible = [block for block in found if all(map(there_is, block.needs.split()))]
+    of_page = [[block for block in possible if block.page == page] for page in pages]
     with ThreadPoolExecutor(options.jobs) as pool:
         failed = [text for texts in pool.map(check, pages, of_page) for text in texts]
     for text in failed:
@@ -182,8 +274,9 @@ def main() -> int:
     count = Counter(block.kind for block in found)
     print(
         f"{count['cells']} cells run by the pages, {count['python']} Python and {count['shell']} "
-        f"shell blocks run, {count['stated']} not run as stated, {count['unmarked Python']} "
-        f"unstated; {len(failed)} failed"
+        f"shell blocks run, {sum(bool(b.printed_by) for b in found)} outputs compared, "
+        f"{len(found) - len(possible)} left out for what they need, {count['stated']} not run as "
+        f"stated, {count['unmarked Python']} unstated; {len(failed)} failed"
     )
     return 1 if failed or count["unmarked Python"] else 0
 
