@@ -41,8 +41,9 @@ COMPILER = {
     "passes": "hw base registry tuning runtime ir workload codegen cost strategies strategy "
     "partitioning graph_pack vdevice",
     "tune": "hw base ir cost codegen strategies strategy partitioning tuning passes",
-    "options": "hw base ir tuning passes",
-    "pipeline": "hw options tuning ir partitioning partition graph_pack vdevice passes",
+    "options": "hw base ir cost tuning passes",
+    "pipeline": "hw options cost tuning tune ir partitioning partition graph_pack vdevice "
+    "passes",
     "_autoload": "hw ir pipeline",
     "bundle": "_interrupt hw runtime ir workload options partitioning passes pipeline",
     "quantization": "hw base ir unary",
@@ -62,7 +63,7 @@ COMPILER = {
     "quantization importers schedule",
     "testing": "hw runtime ir codegen strategies pipeline quantization importers quantize "
     "validation schedule extend",
-    "cli": "_interrupt hw base runtime ir tuning options tune pipeline bundle quantization "
+    "cli": "_interrupt hw base runtime ir cost tuning options tune pipeline bundle quantization "
     "importers quantize validation vta_byoc explore reports extend",
     "__main__": "cli",
 }

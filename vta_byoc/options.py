@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import tvm
 
-from vta_byoc.base.rewrites import check_rewrites
+from vta_byoc.base.rewrites import check_rewrites, without
+from vta_byoc.cost.objective import DEFAULT, Objective, aiming, objective_of
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.sim.devices import driver as driver_of
 from vta_byoc.hw.sim.target import scope_config
 from vta_byoc.ir.selection import Selectors, as_selectors
+from vta_byoc.ir.stage import Stage
 from vta_byoc.passes.demands import Demands
+from vta_byoc.passes.lower_regions import LoweredRegions
 from vta_byoc.tuning.schedules import Schedules
 
 ON, DRAM_ONLY, OFF = SCOPE_MODES = ("on", "dram", "off")
 """Where tensors between layers may live: in any scope, tiles on chip too; in the DRAM scopes of
 regions; or in ``global``, plain, each layer a region of its own between host copies."""
+MOST_TIMED = 1000
+"""Tilings of a layer that are timed at the most."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +49,14 @@ class BuildOptions:
             into a file.
         without_rewrites: exact rewrites (`vta_byoc.base.rewrites.REWRITES`) that are not done, to
             find the one that is at fault.
+        objective: what the choice of tiles makes small: "cycles", "dram-bytes" or "both", or an
+            `Objective` with the share of DRAM bytes.
+        exact_choice: so many tilings of each layer, those that cost least by estimate, are timed by
+            the timing simulator, and the best by the objective is taken; 0: estimates choose.
 
     Raises:
-        VTAError: no such device, mode or rewrite, demands in a mode that does not read them, or
-            schedules of another machine.
+        VTAError: no such device, mode, rewrite or objective, demands in a mode that does not read
+            them, a number of tilings that cannot be timed, or schedules of another machine.
     """
 
     config: VTAConfig = field(default_factory=scope_config)
@@ -60,15 +70,33 @@ class BuildOptions:
     check_forms: bool = False
     print_after: tuple[str, ...] = ()
     without_rewrites: tuple[str, ...] = ()
+    objective: Objective | str = DEFAULT
+    exact_choice: int = 0
 
     def __post_init__(self) -> None:
         driver_of(self.device)
         check_scopes(self.scopes, self.demands)
         check_rewrites(self.without_rewrites)
+        object.__setattr__(self, "objective", objective_of(self.objective))
+        check_exact_choice(self.exact_choice)
         for name in ("only", "exclude"):
             object.__setattr__(self, name, as_selectors(getattr(self, name)))
         if self.schedules is not None:
             self.schedules.check(self.config)
+
+    @contextlib.contextmanager
+    def settings(self) -> Iterator[None]:
+        """What stages, strategies and estimates ask without being told: rewrites, objective."""
+        with without(self.without_rewrites), aiming(objective_of(self.objective)):
+            yield
+
+
+def check_exact_choice(count: int) -> None:
+    """Refuse a number of tilings that cannot be timed."""
+    if not 0 <= count <= MOST_TIMED:
+        raise VTAError(
+            f"{count} tilings of a layer to time; 0 to {MOST_TIMED} are taken; give another number"
+        )
 
 
 def check_scopes(scopes: str, demands: Demands | None = None) -> None:
@@ -122,3 +150,20 @@ class When:
 ALWAYS = When("always", lambda _options: True)
 WITH_SCHEDULES = When("with schedules", lambda options: options.schedules is not None)
 SHARING_ON = When('scopes "on"', lambda options: options.scopes == ON)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A stage of the pipeline: how options make its pass, and when it runs.
+
+    What ``make`` compiles goes into the record that it is given.
+    """
+
+    stage: Stage
+    make: Callable[[BuildOptions, LoweredRegions], tvm.transform.Pass]
+    when: When = ALWAYS
+
+    @property
+    def name(self) -> str:
+        """The name of the stage."""
+        return self.stage.name

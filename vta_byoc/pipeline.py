@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import tvm
 from tvm import relax
 
+from vta_byoc.cost.objective import Objective
 from vta_byoc.graph_pack import GRAPH_PACK, graph_pack
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.program.program import Program
@@ -20,9 +20,8 @@ from vta_byoc.ir.host_loops import TIR_PIPELINE
 from vta_byoc.ir.legality import INTEGER, LOWERED, PACKED, REGIONS, VM
 from vta_byoc.ir.printing import check_requests, printers
 from vta_byoc.ir.selection import Selectors
-from vta_byoc.ir.stage import Stage, checked_forms, run_without
+from vta_byoc.ir.stage import Stage, checked_forms, run_inside
 from vta_byoc.options import (
-    ALWAYS,
     DRAM_ONLY,
     OFF,
     ON,
@@ -30,7 +29,7 @@ from vta_byoc.options import (
     SHARING_ON,
     WITH_SCHEDULES,
     BuildOptions,
-    When,
+    Planned,
     build_options,
 )
 from vta_byoc.partition import MARK, mark
@@ -47,6 +46,7 @@ from vta_byoc.passes.lower_regions import (
     lower_regions,
 )
 from vta_byoc.passes.own_kernels import LOWER_KERNELS, PLACE_KERNELS, lower_kernels, place_kernels
+from vta_byoc.tune import exact_choice
 from vta_byoc.tuning.schedules import CHECK_SCHEDULES, Schedules, check_schedules
 from vta_byoc.vdevice import ANNOTATE_SCOPES, annotate_scopes
 
@@ -71,23 +71,6 @@ __all__ = [
 
 
 # ---------------------------------------------------------------- the stages
-@dataclass(frozen=True)
-class Planned:
-    """A stage of the pipeline: how options make its pass, and when it runs.
-
-    What ``make`` compiles goes into the record that it is given.
-    """
-
-    stage: Stage
-    make: Callable[[BuildOptions, LoweredRegions], tvm.transform.Pass]
-    when: When = ALWAYS
-
-    @property
-    def name(self) -> str:
-        """The name of the stage."""
-        return self.stage.name
-
-
 def _of_tvm(stage: Stage, make: Callable[[], tvm.transform.Pass]) -> Planned:
     """A pass or a pipeline of TVM's as a stage."""
 
@@ -170,12 +153,25 @@ def _passes(
 ) -> list[tvm.transform.Pass]:
     """The passes of ``stages`` that run, each followed by what is to be printed after it."""
     made = LoweredRegions() if record is None else record
+    if options.exact_choice and stages[:1] == PARTITION[:1]:
+        return [_timed(options), *_passes(stages[len(PARTITION) :], options, made)]
     passes = []
     for planned in stages:
         if planned.when.holds(options):
-            passes.append(run_without(planned.make(options, made), options.without_rewrites))
+            passes.append(run_inside(planned.make(options, made), options.settings))
             passes += printers(planned.stage, options.print_after)
     return passes
+
+
+def _timed(options: BuildOptions) -> tvm.transform.Pass:
+    """PARTITION with schedules by exact cycles."""
+
+    def partition(schedules: Schedules | None, last: bool) -> list[tvm.transform.Pass]:
+        once = dataclasses.replace(options, schedules=schedules, exact_choice=0)
+        return _passes(PARTITION, once if last else dataclasses.replace(once, print_after=()))
+
+    asked = options.exact_choice, options.config, options.schedules, options.settings
+    return exact_choice(*asked, partition)
 
 
 # ---------------------------------------------------------------- printing
@@ -231,6 +227,7 @@ def partition_for_vta(
     scopes: str = ON,
     demands: Demands | None = None,
     schedules: Schedules | None = None,
+    objective: Objective | str | None = None,
     only: Selectors = (),
     exclude: Selectors = (),
     options: BuildOptions | None = None,
@@ -240,11 +237,11 @@ def partition_for_vta(
     Args:
         mod: the result of :func:`vta_byoc.quantize`.
         config: the machine; the default preset ``sim`` when None.
-        scopes: where tensors between layers may live: "on" (any scope), "dram" (DRAM scopes
-            only) or "off" (``global``: each layer is a region of its own, packed and unpacked by
-            the host).
-        demands: (consumer, tensor) -> scope, besides what strategies demand; with "on" only.
+        scopes: where tensors between layers may live: "on" (any scope), "dram" (DRAM scopes only)
+            or "off" (``global``: each layer is a region that the host packs and unpacks).
+        demands: (consumer, tensor) -> scope, besides those of strategies; with "on" only.
         schedules: a tuning log and pins of layers, besides what strategies choose.
+        objective: what the choice of tiles makes small: "cycles", "dram-bytes" or "both".
         only: selectors (`vta_byoc.ir.selection`) of what VTA may compute; everything when empty.
         exclude: selectors of what it may not compute.
         options: all of these, and more, in one value instead.
@@ -260,8 +257,9 @@ def partition_for_vta(
     Warns:
         VTAWarning: nothing in the module is integer; quantize it first.
     """
-    given = {"scopes": scopes, "demands": demands, "schedules": schedules, "only": only}
-    return _partitioned(mod, _chosen(options, PARTITION, config=config, exclude=exclude, **given))
+    keywords = {"config": config, "only": only, "exclude": exclude, "objective": objective}
+    given = {"scopes": scopes, "demands": demands, "schedules": schedules}
+    return _partitioned(mod, _chosen(options, PARTITION, **keywords, **given))
 
 
 def _chosen(
@@ -299,7 +297,7 @@ def vta_pipeline(
 
     A module that was already partitioned is taken as it is; ``scopes``, ``demands``, ``schedules``
     are those of :func:`partition_for_vta`.  ``simulator`` is the target of the driver; that of the
-    build when None.  ``options`` is all of these but ``record`` in one value.
+    build when None.  ``options`` is all of these, and more, but ``record`` in one value.
     """
     keywords = {"config": config, "device": device, "target": simulator}
     given = {"scopes": scopes, "demands": demands, "schedules": schedules}
@@ -327,11 +325,12 @@ def compile_module(
     scopes: str = ON,
     demands: Demands | None = None,
     schedules: Schedules | None = None,
+    objective: Objective | str | None = None,
     options: BuildOptions | None = None,
 ) -> Compiled:
     """Compile as :func:`build` does, keeping the programs and the placement record."""
     partitioned = is_partitioned(mod)
-    given = {"scopes": scopes, "demands": demands, "schedules": schedules}
+    given = {"scopes": scopes, "demands": demands, "schedules": schedules, "objective": objective}
     machine = {"config": config, "device": device, "target": target}
     chosen = _chosen(options, BUILD if partitioned else STAGES, **machine, **given)
     pmod = mod if partitioned else _partitioned(mod, chosen)
@@ -365,6 +364,7 @@ def build(
     scopes: str = ON,
     demands: Demands | None = None,
     schedules: Schedules | None = None,
+    objective: Objective | str | None = None,
     options: BuildOptions | None = None,
 ) -> Any:
     """Compile a partitioned (or integer-dialect) module to a ``relax.VMExecutable``.
@@ -377,15 +377,15 @@ def build(
             ``{"kind": "llvm", "mcpu": "x86-64-v3"}`` for libraries that run elsewhere.  The host's
             operators do without its fused multiply-add
             (:func:`vta_byoc.hw.sim.target.exact_target`).
-        scopes: as for :func:`partition_for_vta`, like the next two; a module that was already
+        scopes: as for :func:`partition_for_vta`, like the next three; a module that was already
             partitioned is taken as it is.
         demands: what consumers demand.
         schedules: what layers take.
+        objective: what is made small.
         options: all of these, and more, in one value instead.
 
     Raises:
-        VTAError: no such device or mode, demands in a mode that does not read them, options in both
-            ways, or a module of another form.
+        VTAError: no such device or mode, unread demands, options in both ways, or another form.
     """
     return compile_module(
         mod,
@@ -395,5 +395,6 @@ def build(
         scopes=scopes,
         demands=demands,
         schedules=schedules,
+        objective=objective,
         options=options,
     ).exe

@@ -3,14 +3,15 @@
 Each layer that a partitioned network has on VTA is compiled alone, with the schedule it has and
 with the candidates that cost least by estimate; the best is kept.  A kernel of a layer with
 several is chosen while the others stay as they are.  What is best is an
-:class:`~vta_byoc.tuning.objective.Objective`: cycles, unless the user says otherwise.
+:class:`~vta_byoc.cost.objective.Objective`: cycles, unless the user says otherwise.
 The same network, machine and options give the same result.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,7 @@ from vta_byoc.base.jobs import run_in_order
 from vta_byoc.base.progress import Progress, shown
 from vta_byoc.base.rewrites import switched_off, without
 from vta_byoc.codegen import ProgramBuilder
+from vta_byoc.cost.objective import Measured, Objective, aiming, current
 from vta_byoc.cost.search import cheapest
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import dram_bytes
@@ -34,8 +36,8 @@ from vta_byoc.passes.lower_regions import weight_runs_of
 from vta_byoc.strategies.te.kernel import PIN, Kernel
 from vta_byoc.strategy import STRATEGIES, Computation, LayerSchedule
 from vta_byoc.tuning.log import Entry, machine_of
-from vta_byoc.tuning.objective import Measured, Objective
 from vta_byoc.tuning.schedule import Schedule, layer_steps
+from vta_byoc.tuning.schedules import Schedules
 
 CANDIDATES = 8
 """Of a kernel, unless the user says otherwise."""
@@ -306,10 +308,11 @@ class _Job:
     known: Schedule | None
     objective: Objective
     without_rewrites: tuple[str, ...]
+    aim: Objective
 
     def done(self) -> Tuned:
         """The layer tuned."""
-        with without(self.without_rewrites):
+        with without(self.without_rewrites), aiming(self.aim):
             return tune_layer(self.layer, self.config, self.count, self.known, self.objective)
 
 
@@ -337,9 +340,9 @@ def tune(
         scheduler: the address of a Dask scheduler whose workers tune the layers.
         workers: so many processes of this computer do.
     """
-    off = switched_off()
+    off, aim = switched_off(), current()
     jobs = [
-        _Job(layer, config, count, (known or {}).get(layer.schedule.key), objective, off)
+        _Job(layer, config, count, (known or {}).get(layer.schedule.key), objective, off, aim)
         for layer in layers
     ]
     found: Iterator[Tuned] = map(_Job.done, jobs)
@@ -350,3 +353,41 @@ def tune(
             yield tuned
             if told is not None:
                 told(number + 1, len(layers))
+
+
+# ---------------------------------------------------------------- inside of a compilation
+def exact_choice(
+    count: int,
+    config: VTAConfig,
+    given: Schedules | None,
+    settings: Callable[[], AbstractContextManager[None]],
+    partition: Callable[[Schedules | None, bool], Sequence[tvm.transform.Pass]],
+) -> tvm.transform.Pass:
+    """The pass that partitions with the layers' best schedules, by the compilation's objective.
+
+    Args:
+        count: candidates that are timed for each kernel.
+        config: the machine.
+        given: a log and pins, which overrule what is found.
+        settings: what the compilation is done inside of.
+        partition: the passes that partition with schedules, for a first time or for good.
+    """
+
+    def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        first = tvm.transform.Sequential(partition(given, False))(mod)
+        own = given or Schedules()
+        known = {entry.key for entry in own.entries}
+        with settings():
+            layers, _ = tunable_layers(first, config)
+            results = tune(layers, config, count, progress=_silent, objective=current())
+            changed = [each for each in results if each.schedule != each.layer.schedule]
+        lines = [each.entry(config) for each in changed]
+        entries = (*own.entries, *(line for line in lines if line.key not in known))
+        found = dataclasses.replace(own, entries=entries)
+        return tvm.transform.Sequential(partition(found, True))(mod)
+
+    return tvm.transform.module_pass(run, opt_level=0, name="vta.ExactChoice")
+
+
+def _silent(_done: int, _all: int | None) -> None:
+    """Tells nobody how far it is."""

@@ -14,6 +14,7 @@ import pytest
 
 from vta_byoc.codegen.transfer import Dim, plan_transfer
 from vta_byoc.cost.dma import Axis, Run, copy_count, transfers
+from vta_byoc.cost.objective import Objective, aiming
 from vta_byoc.cost.search import (
     MOST_SIZES,
     TOLERANCE,
@@ -29,7 +30,10 @@ from vta_byoc.cost.usage import Demand, Staged, Time, cycle_cost, estimate, fits
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.timing_parameters import Timing
+from vta_byoc.strategies.base import LayerWork
+from vta_byoc.strategies.conv.conv2d import CONV2D
 from vta_byoc.workload.memory import ACC, INP, WGT
+from vta_byoc.workload.workloads import Conv2dWorkload
 
 CONFIG = VTAConfig()
 FREE = VTAConfig(timing=Timing(dma_latency=0, compute_start=0))
@@ -325,6 +329,47 @@ def test_best_is_the_least_traffic_of_the_cheapest(
     assert rows * cols == 1 or choice.variant != "again"
     if calls > 1:
         assert keeps_weights(space, choice)
+
+
+@pytest.mark.parametrize("preset", ["sim", "2x16", "tophub_4x8"])
+@pytest.mark.parametrize(
+    "aim",
+    [
+        Objective(),
+        Objective("dram-bytes"),
+        Objective("dram-bytes", cycles_limit=0.05),
+        Objective("both"),
+        Objective("both", 0.1, 0.01),
+        Objective("both", 0.9, cycles_limit=0.2),
+        Objective("both", 1.0),
+    ],
+)
+def test_best_is_best_by_the_objective(aim: Objective, preset: str) -> None:
+    """By comparison with every choice, whose score is computed one by one."""
+    config = VTAConfig.preset(preset)
+    for space in (toy(9, 30, calls=3), toy(32, 32), toy(250, 3)):
+        with aiming(aim):
+            choice = best(space, config)
+        every = every_choice(space, config)
+        fewest = min(every)
+        allowed = {c: p for c, p in every.items() if c < math.inf and c <= aim.most_cycles(fewest)}
+        scores = {
+            c: (1 - aim.weight) * c / fewest + aim.weight * p / every[fewest]
+            for c, p in allowed.items()
+        }
+        near = [c for c, s in scores.items() if s <= (1 + aim.tolerance) * min(scores.values())]
+        assert choice.cycles in near
+        assert every[choice.cycles] == min(every[c] for c in near)
+
+
+def test_the_objective_is_part_of_what_is_asked_for() -> None:
+    """What is kept for one objective is not taken for another, in a process and beyond it."""
+    work = Conv2dWorkload(1, 64, 64, 28, 28, (3, 3), padding=(1, 1, 1, 1))
+    with aiming(Objective("dram-bytes")):
+        fewest = CONV2D.choose(LayerWork(work), CONFIG).kernels
+    assert CONV2D.choose(LayerWork(work), CONFIG).kernels != fewest
+    with aiming(Objective("dram-bytes")):
+        assert CONV2D.choose(LayerWork(work), CONFIG).kernels == fewest
 
 
 def test_legal_excludes_tiles() -> None:

@@ -33,6 +33,7 @@ from vta_byoc.ir.legality import (
     complaints,
 )
 from vta_byoc.ir.stage import Stage, checked_forms
+from vta_byoc.options import Planned
 from vta_byoc.partition import mark
 from vta_byoc.passes.fuse_tiles import fuse_tiles
 from vta_byoc.passes.lower_regions import LoweredRegions, lower_regions
@@ -414,7 +415,7 @@ def test_users_have_it_checked_on_demand() -> None:
 def test_check_forms_reaches_the_stages(
     call: Callable[..., object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stages = (*pipeline.PARTITION, pipeline.Planned(BAD, lambda _options, _record: unmarked))
+    stages = (*pipeline.PARTITION, Planned(BAD, lambda _options, _record: unmarked))
     monkeypatch.setattr(pipeline, "PARTITION", stages)
     net = cpu_net()
     mod, bare = net.module(net.result), Context()
@@ -425,7 +426,7 @@ def test_check_forms_reaches_the_stages(
 
 
 def test_check_forms_reaches_the_stages_that_build(monkeypatch: pytest.MonkeyPatch) -> None:
-    stages = (pipeline.Planned(BAD, lambda _options, _record: unmarked), *pipeline.BUILD)
+    stages = (Planned(BAD, lambda _options, _record: unmarked), *pipeline.BUILD)
     monkeypatch.setattr(pipeline, "BUILD", stages)
     with pytest.raises(AssertionError, match="^stage Bad gives MARKED"):
         Context().run(

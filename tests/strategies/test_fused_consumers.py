@@ -31,6 +31,7 @@ from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.sim.simulator import run
 from vta_byoc.hw.verify.verifier import check
 from vta_byoc.strategies.fused.consumer import FusedConsumer, fused_plan, keeps_int8, operand_kinds
+from vta_byoc.strategies.te.kernel import Chosen
 from vta_byoc.strategy import STRATEGIES, Computation, LayerSchedule
 from vta_byoc.workload.packing import pack_activation, packed_shape, unpack_activation
 from vta_byoc.workload.workloads import (
@@ -135,11 +136,15 @@ class Case:
 
 
 def case(
-    producer: Head, consumers: Sequence[FusedConsumer], config: VTAConfig, rng: np.random.Generator
+    producer: Head,
+    consumers: Sequence[FusedConsumer],
+    config: VTAConfig,
+    rng: np.random.Generator,
+    chosen: Chosen | None = None,
 ) -> Case:
     """The program of ``producer`` with ``consumers``; their other operands are random."""
     strategy = STRATEGIES[producer.strategy]
-    together = Computation(strategy, producer.work, tuple(consumers))
+    together = Computation(strategy, producer.work, tuple(consumers), chosen=chosen)
     builder, inputs, names = ProgramBuilder(config), {}, []
 
     def given(value: np.ndarray) -> None:
@@ -258,9 +263,10 @@ def test_a_pool_makes_a_smaller_tile(machine: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"strides": (1, 1)}, "need windows that neither overlap nor leave gaps, have windows of "
-         "2x2 every 1x1"),
-        ({"padding": (1, 0, 0, 0)}, "need windows inside of the tensor, have windows of 2x2"),
+        ({"strides": (1, 1), "kind": "sum"}, "need windows that neither overlap nor leave gaps, "
+         "have windows of 2x2 every 1x1"),
+        ({"padding": (1, 0, 0, 0), "kind": "sum"}, "need windows inside of the tensor, have "
+         "windows of 2x2"),
         ({"kernel": (5, 5), "strides": (5, 5)}, "need windows of at most 16 positions"),
         ({"kind": "sum", "factor": 3}, "need a divisor that the ALU multiplies by, have 3"),
     ],

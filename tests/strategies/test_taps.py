@@ -14,8 +14,8 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.sim import simulator
 from vta_byoc.hw.timing.engine import simulate
 from vta_byoc.strategies.conv.gemm_usage import chosen_skips
-from vta_byoc.strategies.conv.schedule import Window, windows
 from vta_byoc.strategies.conv.taps import NONE, all_products, boxes_of, skips_of
+from vta_byoc.strategies.conv.window import Window, windows
 from vta_byoc.workload.receptive import products_inside
 from vta_byoc.workload.workloads import Conv2dWorkload
 

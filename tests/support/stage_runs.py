@@ -7,8 +7,9 @@ from integer_models import IntegerNet
 
 from vta_byoc.hw.sim.target import native_target
 from vta_byoc.ir.legality import FORMS, Form
+from vta_byoc.options import Planned
 from vta_byoc.passes.lower_regions import LoweredRegions
-from vta_byoc.pipeline import STAGES, BuildOptions, Planned
+from vta_byoc.pipeline import STAGES, BuildOptions
 
 DRY = BuildOptions(device="null")
 

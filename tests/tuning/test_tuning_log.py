@@ -43,7 +43,8 @@ def strategies_model(path: Path) -> Path:
     net = Net(data=(1, 16, 12, 12))
     value = net.node("Relu", net.conv("data", 16, 32, name="plain"))
     value = net.conv(value, 32, 32, name="single", group=32)
-    value = net.node("MaxPool", value, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
+    window: dict[str, Any] = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1] * 4}
+    value = net.node("AveragePool", value, count_include_pad=1, **window)
     weight = net.normal(32, 16, 4, 4, scale=0.05)
     value = net.node("ConvTranspose", value, weight, strides=[2, 2], pads=[1] * 4, name="up")
     other = net.conv("data", 16, 16, k=1, name="side")

@@ -8,15 +8,27 @@ from typing import TYPE_CHECKING, TypedDict, TypeVar
 import click
 
 from vta_byoc.base.rewrites import check_rewrites
+from vta_byoc.cost.objective import (
+    BOTH,
+    CYCLES,
+    DEFAULT,
+    OBJECTIVES,
+    TOLERANCE,
+    Objective,
+)
 
 if TYPE_CHECKING:
     from vta_byoc.tuning.schedules import Schedules
 
 MODE, DEMANDS, SCHEDULES = "vta_byoc.scopes", "vta_byoc.demands", "vta_byoc.schedules"
-REWRITES = "vta_byoc.without_rewrites"
+REWRITES, EXACT_CHOICE = "vta_byoc.without_rewrites", "vta_byoc.exact_choice"
+OBJECTIVE, BYTES_WEIGHT = "vta_byoc.objective", "vta_byoc.bytes_weight"
+CYCLES_LIMIT = "vta_byoc.cycles_limit"
 """Keys of the click context's `meta`."""
 ONLY, EXCLUDE = "vta_byoc.only", "vta_byoc.exclude"
 MODES = ("on", "dram", "off")
+MOST_TIMED = 1000
+"""Tilings of a layer for --exact-choice."""
 Command = TypeVar("Command", bound=Callable[..., object])
 
 
@@ -123,6 +135,55 @@ _rewrites = click.option(
 )
 
 
+def _remembered(key: str) -> Callable[..., None]:
+    """A callback that keeps the value of an option."""
+
+    def remember(ctx: click.Context, _param: click.Parameter, value: object) -> None:
+        ctx.meta[key] = value
+
+    return remember
+
+
+_objective = click.option(
+    "--objective",
+    type=click.Choice(OBJECTIVES),
+    expose_value=False,
+    callback=_remembered(OBJECTIVE),
+    default=OBJECTIVES[0],
+    show_default=True,
+    help="What the choice of tiles makes small: cycles (and of tiles within "
+    f"{TOLERANCE:.0%} of the fewest the fewest DRAM bytes), DRAM bytes, or both by --bytes-weight.",
+)
+_bytes_weight = click.option(
+    "--bytes-weight",
+    type=click.FloatRange(0, 1),
+    expose_value=False,
+    callback=_remembered(BYTES_WEIGHT),
+    help=f"The share of DRAM bytes in --objective both; cycles have the rest. "
+    f"[default: {Objective.bytes_weight}]",
+)
+_cycles_limit = click.option(
+    "--cycles-limit",
+    type=click.FloatRange(0, 100),
+    metavar="PERCENT",
+    expose_value=False,
+    callback=_remembered(CYCLES_LIMIT),
+    help="With --objective dram-bytes or both: only tiles that take at most that much more cycles "
+    "than the fewest.",
+)
+_exact_choice = click.option(
+    "--exact-choice",
+    metavar="N",
+    type=click.IntRange(0, MOST_TIMED),
+    default=0,
+    show_default=True,
+    expose_value=False,
+    callback=_remembered(EXACT_CHOICE),
+    help="Time so many tilings of each layer by the timing simulator, cheapest by estimate first, "
+    "and take the best by the objective.",
+)
+
+
 def _selection(option: str, key: str, says: str) -> Callable[[Command], Command]:
     return click.option(
         option,
@@ -139,14 +200,19 @@ _only = _selection("--only", ONLY, "Operators that VTA may compute, instead of a
 _exclude = _selection("--exclude", EXCLUDE, "Operators that the CPU is to compute")
 
 
+def _aimed(command: Command) -> Command:
+    """The options of how tiles are chosen."""
+    return _objective(_bytes_weight(_cycles_limit(_exact_choice(command))))
+
+
 def placement_options(command: Command) -> Command:
     """--scopes, --demand, --only, --exclude and --without-rewrite."""
     return _scopes(_demand(_only(_exclude(_rewrites(command)))))
 
 
 def scopes_option(command: Command) -> Command:
-    """What `placement_options` adds, and --schedules."""
-    return placement_options(_schedules(command))
+    """What `placement_options` adds, --schedules and how tiles are chosen."""
+    return placement_options(_schedules(_aimed(command)))
 
 
 class PlacementOptions(TypedDict):
@@ -158,6 +224,30 @@ class PlacementOptions(TypedDict):
     without_rewrites: tuple[str, ...]
     only: tuple[str, ...]
     exclude: tuple[str, ...]
+    objective: Objective
+    exact_choice: int
+
+
+def _chosen_objective(name: str, weight: float | None, limit: float | None) -> Objective:
+    """The objective of --objective, --bytes-weight and --cycles-limit.
+
+    Raises:
+        click.UsageError: a weight or a limit that the objective does not read.
+    """
+    if weight is not None and name != BOTH:
+        raise click.UsageError(
+            f"--bytes-weight {weight} with --objective {name}; it is read with --objective {BOTH}; "
+            "give that or leave the weight out"
+        )
+    if limit is not None and name == CYCLES:
+        raise click.UsageError(
+            f"--cycles-limit {limit} with --objective {name}; it is read with another one; give "
+            "that or leave the limit out"
+        )
+    if name == CYCLES:
+        return DEFAULT
+    share = Objective.bytes_weight if weight is None else weight
+    return Objective(name, share, cycles_limit=None if limit is None else limit / 100)
 
 
 def chosen() -> PlacementOptions:
@@ -174,4 +264,8 @@ def chosen() -> PlacementOptions:
         "without_rewrites": meta[REWRITES],
         "only": meta[ONLY],
         "exclude": meta[EXCLUDE],
+        "objective": _chosen_objective(
+            meta.get(OBJECTIVE, CYCLES), meta.get(BYTES_WEIGHT), meta.get(CYCLES_LIMIT)
+        ),
+        "exact_choice": meta.get(EXACT_CHOICE, 0),
     }

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vta_byoc.base.json_types import JsonObject
-from vta_byoc.base.rewrites import without
 from vta_byoc.cli import commands, scope_mode
 from vta_byoc.cli.consoles import say
 from vta_byoc.cli.jobs import job_options
-from vta_byoc.tuning.objective import OBJECTIVES, Objective
+from vta_byoc.cost.objective import OBJECTIVES, Objective
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,6 +69,12 @@ TITLES = (
     metavar="PERCENT",
     help="Of schedules at most that much worse than the best, take that of fewest DRAM bytes.",
 )
+@click.option(
+    "--cycles-limit",
+    type=click.FloatRange(0, 100),
+    metavar="PERCENT",
+    help="Only schedules that take at most that much more cycles than the fewest.",
+)
 @job_options("this one alone")
 @commands.config_option
 @scope_mode.placement_options
@@ -84,6 +89,7 @@ def tune(
     objective: str,
     bytes_weight: float,
     tolerance: float,
+    cycles_limit: float | None,
     scheduler: str | None,
     workers: int | None,
     config: str,
@@ -113,7 +119,8 @@ def tune(
     log = Schedules.read(path) if path.exists() else Schedules()
     qmod, machine, steps = commands.quantize_dry(model, config, shapes, calibration, path)
     log.check(machine)
-    aim = Objective(objective, bytes_weight, tolerance / 100)
+    most = None if cycles_limit is None else cycles_limit / 100
+    aim = Objective(objective, bytes_weight, tolerance / 100, most)
     where = {"scheduler": scheduler, "workers": workers}
     found, left = _tuned(qmod, machine, candidates, log, path, steps, aim, where)
     if as_json:
@@ -144,13 +151,12 @@ def _tuned(
     with steps.step("place", f"placing on VTA {machine.name}"):
         options = BuildOptions(machine, **scope_mode.chosen())
         mod = partition_for_vta(qmod, options=options)
-        with without(options.without_rewrites):
+        with options.settings():
             layers, left = tunable_layers(mod, machine)
     known = {entry.schedule.key: entry.schedule for entry in log.entries if not entry.layer}
     found: list[Tuned] = []
     text = f"timing {count} candidates for each of {len(layers)} layers"
-    off = without(options.without_rewrites)
-    with off, steps.counted("tune", text, len(layers)) as progress:
+    with options.settings(), steps.counted("tune", text, len(layers)) as progress:
         results = tune(
             layers, machine, count, known, lambda done, _all: progress(done), aim, **where
         )

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from vta_byoc.cost.objective import TOLERANCE, Objective, current
 from vta_byoc.cost.usage import (
     Array,
     Demand,
@@ -54,13 +55,6 @@ __all__ = [
 
 MOST_SIZES = 20
 """Candidate sizes of an axis, at the most about; it bounds the time of the search."""
-TOLERANCE = 0.01
-"""Of choices that cost at most this much more than the cheapest, the least traffic wins.
-
-All of ResNet-18: at 0 8.787 M cycles and 27.3 MB, at 0.005 8.791 M and 21.7 MB, at 0.01 8.819 M and
-20.3 MB, at 0.02 8.856 M and 19.3 MB.
-"""
-
 SPREAD = 1.25
 """How much more than the best a candidate of :func:`cheapest` may cost by estimate."""
 
@@ -121,21 +115,37 @@ def by_size(axis: np.ndarray, function: Callable[[int], float]) -> np.ndarray:
 
 # ---------------------------------------------------------------- choice
 def best(space: Space, config: VTAConfig) -> Choice:
-    """The legal choice of least traffic among the cheapest by estimate (TOLERANCE).
+    """The legal choice that is best by estimate, as the current objective says.
 
-    The same for the same input.  Nothing fits: VTAError with what the smallest tile needs and the
-    machine has.
+    Of those within its tolerance the one of least traffic.  The same for the same input.  Nothing
+    fits: VTAError with what the smallest tile needs and the machine has.
     """
+    aim = current()
+    # (1 - weight) * cycles / least cycles is at most the score, and that of the cheapest is 1
+    reach = (1 + aim.tolerance) / (1 - aim.weight) if aim.weight < 1 else math.inf
+    reach = min(reach, aim.most_cycles(1.0))
     pools: list[_Pool] = []
     limit = math.inf
     for variant in space.variants:
-        for pool in _Candidates(space, config, variant).pools(limit):
+        for pool in _Candidates(space, config, variant).pools(limit, reach):
             pools.append(pool)
             limit = min(limit, float(pool.cycles.min()))
     if not math.isfinite(limit):
         raise _nothing_fits(space, config)
-    picks = (pool.least_traffic((1 + TOLERANCE) * limit) for pool in pools)
+    scores = _scores(pools, aim, limit)
+    most = (1 + aim.tolerance) * min(float(score.min()) for score in scores)
+    picks = (pool.least_traffic(score, most) for pool, score in zip(pools, scores, strict=True))
     return min((pick for pick in picks if pick), key=lambda pick: pick[:2])[2]
+
+
+def _scores(pools: Sequence[_Pool], aim: Objective, fewest: float) -> list[np.ndarray]:
+    """What ``aim`` makes of each candidate: the best have the least."""
+    most = aim.most_cycles(fewest)
+    if not aim.weight:
+        return [np.where(pool.cycles <= most, pool.cycles, np.inf) for pool in pools]
+    picks = (pool.least_traffic(pool.cycles, fewest) for pool in pools)
+    port = max(min(pick[0] for pick in picks if pick), 1.0)
+    return [pool.scores(aim.weight, fewest, port, most) for pool in pools]
 
 
 def cheapest(space: Space, config: VTAConfig, count: int) -> list[Choice]:
@@ -212,12 +222,12 @@ class _Candidates:
         least, _ = cycle_cost(free, self.config, (2, 2, 2), self.space.calls)
         return np.broadcast_to(least, self.at.shape)
 
-    def pools(self, limit: float) -> Iterator[_Pool]:
-        """Candidates by slots, those left out that cannot be near ``limit``."""
+    def pools(self, limit: float, reach: float) -> Iterator[_Pool]:
+        """Candidates by slots, those left out that take more than ``reach`` times ``limit``."""
         least = self.least()
         first, *others = slot_choices(self.demand)
         for choices in ([first], others):
-            near = np.flatnonzero(least <= (1 + TOLERANCE) * limit)
+            near = np.flatnonzero(least <= reach * limit)
             if not len(near) or not choices:
                 return
             for pool in self._with_slots(choices, near):
@@ -258,9 +268,20 @@ class _Pool:
     cycles: np.ndarray
     port: np.ndarray
 
-    def least_traffic(self, limit: float) -> tuple[float, float, Choice] | None:
-        """(port cycles, cycles, choice) of the least traffic that costs no more than ``limit``."""
-        near = np.flatnonzero(self.cycles <= limit)
+    def scores(self, weight: float, cycles: float, port: float, most: float) -> np.ndarray:
+        """What ``weight`` of the port makes of each, counted in parts of ``cycles`` and ``port``.
+
+        Infinite for those of more than ``most`` cycles.
+        """
+        fit = np.isfinite(self.cycles) & (self.cycles <= most)
+        counted = np.where(fit, self.cycles, 0.0)
+        return np.where(fit, (1 - weight) * counted / cycles + weight * self.port / port, np.inf)
+
+    def least_traffic(
+        self, scores: np.ndarray, limit: float
+    ) -> tuple[float, float, Choice] | None:
+        """(port cycles, cycles, choice) of the least traffic with a score of at most ``limit``."""
+        near = np.flatnonzero(scores <= limit)
         if not len(near):
             return None
         k = int(near[np.lexsort((self.cycles[near], self.port[near]))[0]])

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
 import tvm
 
-from vta_byoc.base.rewrites import without
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.legality import Form, check_form
 
@@ -34,13 +34,13 @@ def checked_forms(wanted: bool = True) -> Iterator[None]:
         _CHECKED.reset(token)
 
 
-def run_without(made: tvm.transform.Pass, rewrites: Collection[str]) -> tvm.transform.Pass:
-    """The pass ``made``, run with exact ``rewrites`` switched off."""
-    if not rewrites:
-        return made
+def run_inside(
+    made: tvm.transform.Pass, settings: Callable[[], AbstractContextManager[None]]
+) -> tvm.transform.Pass:
+    """The pass ``made``, run inside of what ``settings`` gives."""
 
     def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        with without(rewrites):
+        with settings():
             return made(mod)
 
     return tvm.transform.module_pass(run, opt_level=0, name=str(made.info.name))

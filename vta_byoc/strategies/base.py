@@ -24,6 +24,7 @@ from tvm import tirx
 
 from vta_byoc.base.rewrites import switched_off
 from vta_byoc.cost.dma import cost_alike
+from vta_byoc.cost.objective import Objective, current
 from vta_byoc.cost.search import Choice, best
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.fused.consumer import FusedConsumer, refuse_pools
@@ -133,7 +134,7 @@ class Strategy(ABC, Generic[Kind]):
         """
         work = self.costs_like(layer.work, config)
         plain = LayerWork(work, layer.fused, layer.weight_batch)
-        kernels = _cheapest(self, plain, config, switched_off())
+        kernels = _cheapest(self, plain, config, switched_off(), current())
         return LayerSchedule(layer.work, layer.fused, layer.weight_batch, kernels)
 
     def costs_like(self, work: Kind, _config: VTAConfig) -> Kind:
@@ -263,13 +264,17 @@ class SingleKernelStrategy(Strategy[Kind]):
 
 @functools.lru_cache(maxsize=CHOSEN)
 def _cheapest(
-    strategy: Strategy[Any], layer: LayerWork[Any], config: VTAConfig, off: tuple[str, ...]
+    strategy: Strategy[Any],
+    layer: LayerWork[Any],
+    config: VTAConfig,
+    off: tuple[str, ...],
+    aim: Objective,
 ) -> Kernels:
-    """What the strategy chooses; ``off`` are the rewrites that it then does without."""
+    """What the strategy chooses by ``aim``; ``off`` are the rewrites that it then does without."""
     kind = type(strategy)
     if not kind.__module__.startswith(OWN):  # the sources of others are not in the key
         return strategy.cheapest(layer, config)
-    asked = repr((kind.__module__, kind.__qualname__, strategy.name, layer, off))
+    asked = repr((kind.__module__, kind.__qualname__, strategy.name, layer, off, aim))
     return kept_choice(asked, config, functools.partial(strategy.cheapest, layer, config))
 
 

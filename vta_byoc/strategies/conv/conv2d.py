@@ -29,6 +29,7 @@ from vta_byoc.strategies.conv.bias import (
 )
 from vta_byoc.strategies.conv.gemm_usage import chosen_skips
 from vta_byoc.strategies.conv.grouping import groupings, pack_grouped
+from vta_byoc.strategies.conv.pooled import PooledTiles
 from vta_byoc.strategies.conv.schedule import ConvVariant, conv_function, conv_schedule
 from vta_byoc.strategies.conv.taps import without_padding
 from vta_byoc.strategies.conv.tile_space import (
@@ -111,10 +112,15 @@ class Conv2d(SingleKernelStrategy[Conv2dWorkload]):
         """Data, weight, operands, result."""
         work, (kernel,) = schedule.work, schedule.kernels
         grouping, choice = grouping_of(kernel), kernel.choice
-        func = conv_function(work, grouping, config, ConvVariant.parse(choice.variant))
-        at_groups = operands_at_groups(work.epilogue, grouping, config)
-        func = conv_schedule(func, work, choice, at_groups, bias_at_groups(grouping, config))
-        return without_padding(func, work, chosen_skips(work, grouping, config, choice))
+        pool = PooledTiles.of(work, schedule.fused)
+        skips = chosen_skips(work, grouping, config, choice, pool)
+        if pool is not None:
+            work = pool.convolution
+        func = conv_function(work, grouping, config, ConvVariant.parse(choice.variant), pool)
+        groups = operands_at_groups(work.epilogue, grouping, config)
+        at_groups = groups, bias_at_groups(grouping, config)
+        func = conv_schedule(func, work, choice, *at_groups, pooled=pool is not None)
+        return without_padding(func, work, skips)
 
     def with_bias(
         self, work: Conv2dWorkload, given: Mapping[str, np.ndarray], config: VTAConfig

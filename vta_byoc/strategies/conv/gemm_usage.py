@@ -12,14 +12,15 @@ from vta_byoc.cost.search import Array, Choice, ceil_div
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.isa import INSN_BYTES
+from vta_byoc.strategies.conv.pooled import PooledTiles
 from vta_byoc.strategies.conv.schedule import (
     INPUT_STATIONARY,
     WEIGHT_STATIONARY,
     ConvVariant,
     has_taps,
-    windows,
 )
 from vta_byoc.strategies.conv.taps import Boxes, Skips, boxes_by_size, skips_of
+from vta_byoc.strategies.conv.window import windows
 from vta_byoc.strategies.te.kernel import Grouping
 from vta_byoc.workload.packing import blocks
 from vta_byoc.workload.workloads import Conv2dWorkload
@@ -40,16 +41,24 @@ class Products:
 
 
 def chosen_skips(
-    work: Conv2dWorkload, grouping: Grouping, config: VTAConfig, choice: Choice
+    work: Conv2dWorkload,
+    grouping: Grouping,
+    config: VTAConfig,
+    choice: Choice,
+    pool: PooledTiles | None = None,
 ) -> Skips:
     """Which products with padding a tile leaves out: what its estimate counts on."""
     tile = {name: np.int64(size) for name, size in choice.tile.items()}
-    usage = GemmUsage(work, grouping, config, ConvVariant.parse(choice.variant), tile)
-    return skips_of(work)[int(usage.skips())]
+    usage = GemmUsage(work, grouping, config, ConvVariant.parse(choice.variant), tile, pool)
+    return skips_of(usage.work)[int(usage.skips())]
 
 
 class GemmUsage:
-    """Tiles and steps of one variant, and what the GEMM core does, for all tiles at once."""
+    """Tiles and steps of one variant, and what the GEMM core does, for all tiles at once.
+
+    With ``pool`` the tiles are those of what the pool leaves (``out_tile`` of ``out_size``), and
+    ``tile`` has the outputs of the convolution that they see.
+    """
 
     def __init__(
         self,
@@ -58,25 +67,37 @@ class GemmUsage:
         config: VTAConfig,
         variant: ConvVariant,
         tile: Tile,
+        pool: PooledTiles | None = None,
     ):
+        self.out_tile, self.out_size = tile, (work.out_height, work.out_width)
+        self.pool = pool
+        if pool is not None:
+            self.out_size, tile = pool.size, pool.computed(tile)
+            work = pool.convolution
         self.work, self.config, self.variant, self.tile = work, config, variant, tile
         self.sets, self.ci, self.co = grouping.sets, grouping.ci, grouping.co
         self.grouping = grouping
         self.images = blocks(work.batch, config.batch)
         self.rows, self.cols = windows(work, variant.gather)
+        if pool is not None:
+            self.rows, self.cols = pool.with_halos(self.rows, self.cols)
         self.n_g = ceil_div(self.sets, tile["g"])
         self.n_co = ceil_div(self.co, tile["co"])
         self.n_n = ceil_div(self.images, tile["n"])
-        self.n_h = ceil_div(work.out_height, tile["oh"])
-        self.n_w = ceil_div(work.out_width, tile["ow"])
+        self.n_h, self.n_w = self.rows.count(tile["oh"]), self.cols.count(tile["ow"])
         self.positions = self.n_n * self.n_h * self.n_w
         self.tiles = self.n_g * self.n_co * self.positions
         self.taps = work.kernel[0] * work.kernel[1] if has_taps(work) else 0
         taps = (work.kernel[0] // tile["kh"]) * (work.kernel[1] // tile["kw"])
         self.steps = ceil_div(self.ci, tile["ci"]) * taps if self.taps else 1
         self.digits = work.digits if self.taps else 1
-        self.area = work.out_height * work.out_width
-        self.vectors = self.images * self.sets * self.co * self.area
+        self.area = self.out_size[0] * self.out_size[1]
+        self.planes = self.images * self.sets * self.co
+        self.results = float(self.planes * self.area)
+        self.vectors: Array = self.results
+        if pool is not None:
+            area = self.rows.computed(tile["oh"]) * self.cols.computed(tile["ow"])
+            self.vectors = self.planes * area
         self.keeps_wgt = variant.resident and variant.order == WEIGHT_STATIONARY
         self.keeps_inp = variant.resident and variant.order == INPUT_STATIONARY
 
@@ -154,13 +175,13 @@ class GemmUsage:
         tile = self.tile
         boxed = {name for name, skip in zip(("oh", "ow"), skips, strict=True) if skip}
         count: Array = np.float64(1)
-        totals = (self.images, self.sets, self.co, self.work.out_height, self.work.out_width)
+        totals = (self.images, self.sets, self.co, *self.out_size)
         largest = _two_largest([tile[name] for name in DESTINATIONS])[0]
         for name, total in zip(DESTINATIONS, totals, strict=True):
             if name in boxed:
                 continue
             # a partial loop in hardware changes no kernel
-            partial = (total % tile[name] != 0) & (tile[name] < largest)
+            partial = (total % self.out_tile[name] != 0) & (tile[name] < largest)
             count = count * np.where(partial, 2, 1)
         return np.minimum(count, self.tiles)
 

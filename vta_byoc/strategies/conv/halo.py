@@ -6,7 +6,7 @@ import functools
 from dataclasses import dataclass
 
 from vta_byoc.cost.search import Array
-from vta_byoc.strategies.conv.schedule import Window
+from vta_byoc.strategies.conv.window import Window
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ def positions(window: Window, outs: int, taps: int) -> tuple[int, int, int]:
     read = before = total = 0
     for first_tap in range(0, window.taps, taps):
         origin = window.before - first_tap * window.dilation
-        for first in range(0, window.out, outs):
-            staged = int(window.extent(min(outs, window.out - first), taps))
+        for first, count in window.tiles(outs):
+            staged = int(window.extent(count, taps))
             low = first * window.step - origin
             begin = min(staged, max(0, -(low // window.skip)))
             end = min(staged, max(begin, -((low - window.size) // window.skip)))
@@ -36,8 +36,8 @@ def positions(window: Window, outs: int, taps: int) -> tuple[int, int, int]:
 def padded_tiles(window: Window, outs: int) -> int:
     """Tiles of ``outs`` outputs that touch padding, for the whole kernel."""
     extent, count = (window.taps - 1) * window.dilation, 0
-    for first in range(0, window.out, outs):
-        last = min(first + outs, window.out) - 1
+    for first, outputs in window.tiles(outs):
+        last = first + outputs - 1
         low = first * window.step - window.before
         high = last * window.step - window.before + extent
         count += low < 0 or high >= window.size

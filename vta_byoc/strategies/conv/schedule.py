@@ -12,7 +12,7 @@ from tvm.tirx import Expr, Var
 
 from vta_byoc.codegen import SLOTS_ATTR
 from vta_byoc.cost.dma import copies_of
-from vta_byoc.cost.search import Array, Choice
+from vta_byoc.cost.search import Choice
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.conv.bias import BIAS, BIASED, bias_operands, bias_stage, continued
 from vta_byoc.strategies.conv.copies import (
@@ -23,6 +23,8 @@ from vta_byoc.strategies.conv.copies import (
     stage_copies,
     step_name,
 )
+from vta_byoc.strategies.conv.pooled import POOLED, PooledTiles, pooled_stage
+from vta_byoc.strategies.conv.window import Window, windows
 from vta_byoc.strategies.te.definition import OPERATORS, elementwise, stored
 from vta_byoc.strategies.te.kernel import Grouping
 from vta_byoc.workload.memory import ACC, INP, WGT
@@ -63,57 +65,12 @@ class ConvVariant:
         return cls(words[0], "held" in words, "gathered" in words)
 
 
-@dataclass(frozen=True)
-class Window:
-    """How outputs along one axis see the input: output o reads o * step + tap * dilation - before.
-
-    ``gathered``: rows (columns) that the stride skips are left out of the staged tile.
-    """
-
-    out: int
-    size: int
-    taps: int
-    step: int
-    dilation: int
-    before: int
-    gathered: bool = False
-
-    @property
-    def stage(self) -> int:
-        """Distance of neighbouring outputs in the staged tile."""
-        return 1 if self.gathered else self.step
-
-    @property
-    def skip(self) -> int:
-        """Distance in DRAM of neighbours in the staged tile."""
-        return self.step if self.gathered else 1
-
-    def extent(self, outs: Array, taps: Array) -> Array:
-        """Staged positions of a tile: its receptive extent."""
-        return (outs - 1) * self.stage + (taps - 1) * self.dilation + 1
-
-    @property
-    def staged(self) -> int:
-        """Staged positions of all outputs."""
-        return int(self.extent(self.out, self.taps))
-
-    @property
-    def bounds(self) -> tuple[bool, bool]:
-        """Whether staged positions lie before the first and behind the last of the input."""
-        last = (self.staged - 1) * self.skip - self.before
-        return self.before > 0, last >= self.size
-
-
-def windows(work: Conv2dWorkload, gather: bool) -> tuple[Window, Window]:
-    """Rows and columns; rows that the stride skips are never loaded for a kernel of one row."""
-    top, left, _, _ = work.padding
-    (kh, kw), (sh, sw), (dh, dw) = work.kernel, work.strides, work.dilation
-    rows = Window(work.out_height, work.height, kh, sh, dh, top, kh == 1 and sh > 1)
-    return rows, Window(work.out_width, work.width, kw, sw, dw, left, gather)
-
-
 def conv_function(
-    work: Conv2dWorkload, grouping: Grouping, config: VTAConfig, variant: ConvVariant
+    work: Conv2dWorkload,
+    grouping: Grouping,
+    config: VTAConfig,
+    variant: ConvVariant,
+    pool: PooledTiles | None = None,
 ) -> tirx.PrimFunc:
     """The convolution over block-diagonal groups.
 
@@ -123,7 +80,7 @@ def conv_function(
     Weights by input are (sets, ci, co, k, k).  A kernel without taps has neither data nor weight:
     its accumulators are 0.  Weights of two digits are (sets, co, 2, ci, KH, KW, k, k); each digit
     has its own accumulators.  The constant vector (1, b, k) and the weights (sets, co, k, k) of a
-    bias are before the operands.
+    bias are before the operands.  The result of ``pool`` is in the place of the convolution's.
     """
     b, k = config.batch, config.block
     images, sets = blocks(work.batch, b), grouping.sets
@@ -153,7 +110,8 @@ def conv_function(
         acc = elementwise(BIASED, operator.add, acc, start) if acc is not None else start
     if acc is None:
         acc = te.compute(shape, lambda *_: tirx.const(0, "int32"), name="acc")
-    value = _apply(acc, work.epilogue.steps, operands)
+    value = acc if pool is None else pooled_stage(acc, pool)
+    value = _apply(value, work.epilogue.steps, operands)
     return te.create_prim_func([*inputs, *operands, stored(value, work.epilogue)])
 
 
@@ -261,11 +219,14 @@ def conv_schedule(
     choice: Choice,
     operands_at_groups: bool,
     bias_at_groups: bool = False,
+    *,
+    pooled: bool = False,
 ) -> tirx.PrimFunc:
     """``func`` of :func:`conv_function` tiled as ``choice`` says.
 
     ``operands_at_groups``: operands by channel are staged for all output channels of the tile's
-    block-diagonal groups; ``bias_at_groups``: so are the weights of the bias.
+    block-diagonal groups; ``bias_at_groups``: so are the weights of the bias.  ``pooled``: there is
+    a pool.
     """
     variant = ConvVariant.parse(choice.variant)
     sch = s_tir.Schedule(func)
@@ -276,7 +237,7 @@ def conv_schedule(
     _inline(sch, [JOINED] * joins)
     before = stage_before_copy(work.epilogue)
     operands = _stage_operands(sch, work.epilogue)
-    _inline(sch, [BIASED] * (work.bias and weight is not None))
+    _inline(sch, [BIASED] * (work.bias and weight is not None) + [POOLED] * pooled)
     loops = _tile_output(sch, choice.tile, variant.order)
     if copies_of(work.epilogue.steps):
         stage_copies(sch, [KEEP] if before is None else [KEEP, before], loops["last"])

@@ -18,7 +18,7 @@ from tvm_ffi import structural_walk
 from vta_byoc.base.rewrites import is_on
 from vta_byoc.codegen.narrowing import with_where
 from vta_byoc.cost.search import Array
-from vta_byoc.strategies.conv.schedule import Window, windows
+from vta_byoc.strategies.conv.window import Window, windows
 from vta_byoc.workload.receptive import outputs_inside, products_inside
 from vta_byoc.workload.workloads import Conv2dWorkload
 
@@ -54,8 +54,7 @@ def boxes_of(window: Window, outs: int, taps: int) -> tuple[int, int, int, int, 
     """:class:`Boxes` of tiles of ``outs`` outputs in steps of ``taps`` taps."""
     products = total = 0
     kinds: set[tuple[tuple[int, ...], ...]] = set()
-    for first in range(0, window.out, outs):
-        count = min(outs, window.out - first)
+    for first, count in window.tiles(outs):
         for first_tap in range(0, window.taps, taps):
             origin = first * window.step + first_tap * window.dilation - window.before
             seen = [
@@ -89,8 +88,8 @@ def boxes_by_size(window: Window, outs: Array, taps: Array, skip: bool) -> Boxes
     """:class:`Boxes` of an axis for tiles of any sizes; all in one where nothing is skipped."""
     outs, taps = np.asarray(outs), np.asarray(taps)
     if not skip:
-        nests = -(-window.out // outs) * (window.taps // taps)
-        return Boxes(window.out * window.taps, nests, 1, 1, outs)
+        nests = window.count(outs) * (window.taps // taps)
+        return Boxes(window.computed(outs) * window.taps, nests, 1, 1, outs)
     shape = np.broadcast_shapes(outs.shape, taps.shape)
     pairs = zip(*(np.broadcast_to(a, shape).reshape(-1) for a in (outs, taps)), strict=True)
     counts = np.array([boxes_of(window, int(o), int(t)) for o, t in pairs], float)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 
@@ -23,17 +24,15 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.isa import PAD_LIMIT
 from vta_byoc.strategies.conv.gemm_usage import DESTINATIONS, GemmUsage, Tile
 from vta_byoc.strategies.conv.halo import Positions, padded_tiles, positions
+from vta_byoc.strategies.conv.pooled import PooledTiles
 from vta_byoc.strategies.conv.schedule import (
     INPUT_STATIONARY,
     WEIGHT_STATIONARY,
     ConvVariant,
-    Window,
     has_taps,
 )
-from vta_byoc.strategies.conv.taps import (
-    NONE,
-    all_products,
-)
+from vta_byoc.strategies.conv.taps import NONE, all_products
+from vta_byoc.strategies.conv.window import Window
 from vta_byoc.strategies.fused.consumer import FusedConsumer, pooled_by
 from vta_byoc.strategies.fused.implied import without_implied_clamps
 from vta_byoc.strategies.fused.usage import TileSize, fused_usage
@@ -90,12 +89,14 @@ def conv_space(
     """
     kernel = f"{work.kernel[0]}x{work.kernel[1]}"
     work = without_implied_clamps(work, fused)
+    pool = PooledTiles.of(work, fused)
+    height, width = (work.out_height, work.out_width) if pool is None else pool.size
     axes = {
         "n": sizes(blocks(work.batch, config.batch)),
         "g": sizes(grouping.sets),
         "co": sizes(grouping.co),
-        "oh": sizes(work.out_height),
-        "ow": sizes(work.out_width),
+        "oh": sizes(height),
+        "ow": sizes(width),
         "ci": sizes(grouping.ci),
         "kh": divisors(max(1, work.kernel[0])),
         "kw": divisors(max(1, work.kernel[1])),
@@ -109,13 +110,13 @@ def conv_space(
         for order in (WEIGHT_STATIONARY, INPUT_STATIONARY)
         for resident in (True, False)
     ]
-    usage = functools.partial(_usage, work, grouping, config, out_strides, fused)
+    usage = functools.partial(_usage, work, grouping, config, out_strides, fused, pool)
     rows, cols = pooled_by(fused)
 
     def legal(tile: Tile, _variant: str) -> Mask:
         """Tiles are cut between windows of pools."""
-        low = (tile["oh"] % rows == 0) | (tile["oh"] == work.out_height)
-        return low & ((tile["ow"] % cols == 0) | (tile["ow"] == work.out_width))
+        low = (tile["oh"] % rows == 0) | (tile["oh"] == height)
+        return low & ((tile["ow"] % cols == 0) | (tile["ow"] == width))
 
     return Space(f"a {kernel} convolution", axes, variants, usage, legal, calls)
 
@@ -126,10 +127,11 @@ def _usage(
     config: VTAConfig,
     out_strides: tuple[int, int] | None,
     fused: Sequence[FusedConsumer],
+    pool: PooledTiles | None,
     tile: Tile,
     variant: str,
 ) -> Demand:
-    counts = _ConvUsage(work, grouping, config, ConvVariant.parse(variant), tile)
+    counts = _ConvUsage(work, grouping, config, ConvVariant.parse(variant), tile, pool)
     extents = [tile[name] for name in DESTINATIONS]
     size = TileSize(extents, tile["g"] * tile["co"], tile["oh"] * tile["ow"])
     epilogue = None if work.digit_shift else work.epilogue
@@ -163,20 +165,37 @@ class _ConvUsage(GemmUsage):
         loads = (self.inp(), self.wgt()) if self.taps else ()
         bias = self.bias() if self.work.bias else ()
         others += len(bias) > 0
-        return Demand(
+        demand = Demand(
             staged=(*loads, *bias, result, *operands),
             tiles=self.tiles,
-            gemm=float(self.vectors) * (self.digits + copies + self.work.bias) + products.micro_ops,
+            gemm=self.vectors * (self.digits + copies + self.work.bias) + products.micro_ops,
             gemm_starts=products.instructions + self.tiles * (1 + self.work.bias),
-            alu=float(self.vectors) * alu,
+            alu=self.results * alu,
             alu_starts=self.tiles * ops,
             kernels=np.minimum(self.tiles, MOST_SLOTS * shapes) * others,
             uops=np.minimum(self.tiles, MOST_SLOTS * shapes) * others * OTHER_UOPS,
             step_kernels=products.kernels,
             step_uops=products.uops,
-            stored=float(planes * self.vectors) * config.out_elem_bytes,
+            stored=planes * self.results * config.out_elem_bytes,
             stores=planes * self.tiles * self.store_dmas(out_strides),
             waits=1 - 1 / planes,
+        )
+        return demand if self.pool is None else self.with_maxima(demand, self.pool)
+
+    def with_maxima(self, demand: Demand, pool: PooledTiles) -> Demand:
+        """``demand`` and what the maxima of windows that overlap take."""
+        cost = pool.maxima(self.out_tile, float(self.planes), self.config)
+        nests = cost.alu_nests + cost.reset_nests
+        kernels = np.minimum(self.tiles, MOST_SLOTS * self.shapes(NONE)) * nests
+        return dataclasses.replace(
+            demand,
+            staged=(*demand.staged, Staged(ACC, cost.beside, self.tiles)),
+            gemm=demand.gemm + cost.resets,
+            gemm_starts=demand.gemm_starts + self.tiles * cost.reset_nests,
+            alu=demand.alu + cost.alu,
+            alu_starts=demand.alu_starts + self.tiles * cost.alu_nests,
+            kernels=demand.kernels + kernels,
+            uops=demand.uops + kernels * OTHER_UOPS,
         )
 
     # ---------------------------------------------------------------- loads
@@ -229,8 +248,10 @@ class _ConvUsage(GemmUsage):
                     pieces = pieces + ZERO_PIECES * g * ci * tile["n"]
                 count = count + row_share * col_share * pieces
         # zeros fill what a narrower last tile lacks of a row, as far as padding reaches
-        lacking = (tile["ow"] - work.out_width % tile["ow"]) * self.cols.stage
-        torn = (lacking > PAD_LIMIT) * _partial(work.out_width, tile["ow"]) / self.n_w
+        out, total = self.out_tile["ow"], self.out_size[1]
+        stage = self.cols.stage * (self.pool.windows[1].step if self.pool else 1)
+        lacking = (out - total % out) * stage
+        torn = (lacking > PAD_LIMIT) * _partial(total, out) / self.n_w
         rows = np.maximum(count, tile["n"] * g * ci * height)
         return fills * ((1 - torn) * count + torn * rows)
 
@@ -271,13 +292,13 @@ class _ConvUsage(GemmUsage):
 
     def last_step(self) -> Array:
         """How long the last step of the loops is to that of an average one."""
-        tile, work = self.tile, self.work
+        tile, (height, width) = self.out_tile, self.out_size
         size: Array = np.float64(1)
         axes = (
             ("co", self.co, self.n_co),
             ("n", self.images, self.n_n),
-            ("oh", work.out_height, self.n_h),
-            ("ow", work.out_width, self.n_w),
+            ("oh", height, self.n_h),
+            ("ow", width, self.n_w),
         )
         inner = axes[1:] if self.variant.order == WEIGHT_STATIONARY else axes[:1]
         for name, total, count in inner:
@@ -340,9 +361,9 @@ class _ConvUsage(GemmUsage):
         A partial tile is not dense in SRAM: the rows of a narrower one are stored one by one, the
         planes of a lower one too.
         """
-        tile, work = self.tile, self.work
-        row, col = out_strides or (work.out_width, 1)
-        plane = row * work.out_height
+        tile, (height, width) = self.out_tile, self.out_size
+        row, col = out_strides or (width, 1)
+        plane = row * height
         axes = (
             Axis(tile["ow"], col),
             Axis(tile["oh"], row),
@@ -351,8 +372,8 @@ class _ConvUsage(GemmUsage):
             Axis(tile["n"], self.sets * self.co * plane),
         )
         whole, planes = transfers(axes), tile["n"] * tile["g"] * tile["co"]
-        low = _partial(work.out_height, tile["oh"]) / self.n_h
-        narrow = _partial(work.out_width, tile["ow"]) / self.n_w
+        low = _partial(height, tile["oh"]) / self.n_h
+        narrow = _partial(width, tile["ow"]) / self.n_w
         high = (1 - low) * whole + low * np.maximum(whole, planes)
         return (1 - narrow) * high + narrow * np.maximum(whole, planes * tile["oh"])
 

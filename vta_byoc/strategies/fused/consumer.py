@@ -54,8 +54,10 @@ class FusedConsumer:
 
     @property
     def window(self) -> tuple[int, int]:
-        """Rows and columns of the tile that become one."""
-        return self.work.kernel if isinstance(self.work, PoolWorkload) else (1, 1)
+        """Rows and columns of the tile that become one; tiles of pools that overlap are theirs."""
+        if not isinstance(self.work, PoolWorkload) or overlaps(self.work):
+            return (1, 1)
+        return self.work.kernel
 
     @property
     def others(self) -> tuple[int, ...]:
@@ -107,11 +109,23 @@ class FusedPlan:
         return (*scale, *self.other.steps)
 
 
+def overlaps(work: ConsumerWork) -> bool:
+    """Whether a producer's tiles cannot be cut between the windows of a pool."""
+    if not isinstance(work, PoolWorkload):
+        return False
+    return work.kernel != work.strides or any(work.padding) or work.dilation != (1, 1)
+
+
 def check_pool(work: PoolWorkload) -> None:
     """VTAError where a pool cannot be fused into its producer."""
     what = f"windows of {work.kernel[0]}x{work.kernel[1]} every {work.strides[0]}x{work.strides[1]}"
     if work.kernel != work.strides:
         raise VTAError(f"need windows that neither overlap nor leave gaps, have {what}")
+    if work.dilation != (1, 1):
+        raise VTAError(
+            f"need windows of neighbours, have {what}, dilated by "
+            f"{work.dilation[0]}x{work.dilation[1]}"
+        )
     if any(work.padding):
         raise VTAError(f"need windows inside of the tensor, have {what} with padding")
     if math.prod(work.kernel) > MOST_TAPS:

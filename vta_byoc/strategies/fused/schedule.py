@@ -19,9 +19,11 @@ from vta_byoc.strategies.fused.consumer import (
     check_pool,
     fused_plan,
     operand_kinds,
+    overlaps,
     pooled_by,
 )
-from vta_byoc.strategies.fused.tile import LANES, Loop, Roles, Stage, Store, Tile, nest
+from vta_byoc.strategies.fused.nests import LANES, Loop, Store, nest
+from vta_byoc.strategies.fused.tile import Roles, Stage, Tile
 from vta_byoc.strategies.te.tir_builder import sequence, serial_for
 from vta_byoc.workload.memory import WGT
 from vta_byoc.workload.workloads import PoolWorkload
@@ -65,7 +67,8 @@ class _Writer:
         config, prefix = self._config, f"fused{number}_"
         plan, scales = None, 1
         if isinstance(consumer.work, PoolWorkload):
-            check_pool(consumer.work)
+            if not overlaps(consumer.work):
+                check_pool(consumer.work)
             for dim, pooled in zip(self._roles.position, consumer.work.out_shape[2:], strict=True):
                 self._shape[dim] = pooled
         else:

@@ -14,26 +14,34 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias, TypeVar
 
-from tvm import ir, tirx
+from tvm import tirx
 from tvm.ir import TensorLoad
 from tvm.s_tir import SBlock, SBlockRealize
-from tvm_ffi import structural_map, structural_walk
 
 from vta_byoc.base.rewrites import is_on
-from vta_byoc.codegen import PRAGMA_KEY
-from vta_byoc.codegen.alu import loads_of
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.fused.consumer import (
     RISING,
     FusedConsumer,
     FusedPlan,
     computed_order,
+    overlaps,
     pools_first,
 )
+from vta_byoc.strategies.fused.nests import (
+    LANES,
+    Expr,
+    Loop,
+    Store,
+    nest,
+    reads,
+    substituted,
+    with_loads,
+)
+from vta_byoc.strategies.fused.overlapping import overlapping_maxima
 from vta_byoc.strategies.te.definition import OPERATORS
 from vta_byoc.strategies.te.prologue import Term
 from vta_byoc.strategies.te.tir_builder import sequence, serial_for
@@ -43,10 +51,6 @@ from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, PoolWorkload, Step
 
 CHUNK_SHARE = 4
 """A chunk takes at most this part of the input or the accumulator buffer."""
-Expr: TypeAlias = tirx.Expr
-Node = TypeVar("Node", bound=ir.Node)
-LANES = 2
-"""The innermost loops of every nest."""
 
 
 @dataclass(frozen=True)
@@ -77,34 +81,6 @@ class Stage:
     weights: tirx.Buffer
     operands: list[tuple[str, tirx.Buffer]]
     staged: tirx.Buffer | None = None
-
-
-@dataclass(frozen=True)
-class Loop:
-    """A loop from 0 to ``extent``."""
-
-    var: tirx.Var
-    extent: int
-
-
-@dataclass(frozen=True)
-class Store:
-    """The nest that stores a tile, its lanes last; ``value`` is what STORE narrows to int8."""
-
-    name: str
-    loops: Sequence[Loop]
-    predicate: Expr
-    place: Sequence[Expr]
-    value: Expr
-
-    @property
-    def acc(self) -> TensorLoad:
-        """The accumulators that the store reads; the ALU changes them in place."""
-        value = self.value
-        while not isinstance(value, TensorLoad):
-            parts = [value.a, value.b] if hasattr(value, "a") else list(value.args)
-            value = next(part for part in parts if loads_of(part))
-        return value
 
 
 class Tile:
@@ -138,7 +114,9 @@ class Tile:
         """All of them, the store of the result last."""
         for number in computed_order([stage.consumer for stage in self._stages]):
             stage = self._stages[number]
-            if stage.plan is None:
+            if overlaps(stage.consumer.work):
+                self._overlapping(f"fused{number}_", stage)
+            elif stage.plan is None:
                 self._pool(f"fused{number}_", stage)
             else:
                 self._elementwise(f"fused{number}_", stage, stage.plan)
@@ -164,30 +142,40 @@ class Tile:
         place, loops = list(self._store.place), list(self._store.loops)
         taps: list[dict[tirx.Var, Expr]] = [{}]
         for dim, size in zip(self._roles.position, work.kernel, strict=True):
-            at = next(i for i, loop in enumerate(loops) if _reads(place[dim], loop.var))
+            at = next(i for i, loop in enumerate(loops) if reads(place[dim], loop.var))
             whole = loops[at]
             fresh = tirx.Var(f"{whole.var.name}_pooled", "int32")
             loops[at] = part = Loop(fresh, whole.extent // size)
             first = part.var * size
             taps = [{**tap, whole.var: first + d} for tap in taps for d in range(size)]
-            moved = _substituted(place[dim], {whole.var: first})
+            moved = substituted(place[dim], {whole.var: first})
             place[dim] = tirx.floordiv(moved, size)
         join = OPERATORS["max" if work.kind == "max" else "add"]
-        value = functools.reduce(join, (_substituted(self._acc, tap) for tap in taps))
+        value = functools.reduce(join, (substituted(self._acc, tap) for tap in taps))
         tile = tirx.decl_buffer(
             [loop.extent for loop in loops], "int32", f"{prefix}pooled", scope=ACC
         )
         # a window is there if its last row and column are
-        where = _substituted(self._store.predicate, taps[-1])
+        where = substituted(self._store.predicate, taps[-1])
         self._store = dataclasses.replace(self._store, loops=loops, predicate=where, place=place)
         self._tiles.append(tile)
         index = [loop.var for loop in loops]
         store = tirx.BufferStore(tile, value, index)
         self._add(self._nest(f"{prefix}pool", "alu", loops, store))
         self._acc = tile[tuple(index)]
-        self._value = _with_loads(pending, raw, self._acc)
+        self._value = with_loads(pending, raw, self._acc)
         self._cut()
         self._after(prefix, stage, work.epilogue.steps, 0)
+
+    def _overlapping(self, prefix: str, stage: Stage) -> None:
+        """Windows that the tile, which is of the pool's result, sees become one each."""
+        work = stage.consumer.work
+        assert isinstance(work, PoolWorkload)
+        maxima = overlapping_maxima(prefix, self._store, work, self._roles.position)
+        self._tiles += maxima.tiles
+        for each in maxima.nests:
+            self._add(each)
+        self._acc, self._value = maxima.result, maxima.value
 
     def _rises(self, value: Expr) -> bool:
         """Whether ``value`` never falls where its accumulator rises, alike at all positions."""
@@ -200,9 +188,9 @@ class Tile:
         if isinstance(operand, tirx.IntImm):
             return self._rises(value.a) and (row.name != "mul" or int(operand.value) >= 0)
         moved = [self._store.place[dim] for dim in self._roles.position]
-        loops = [x.var for x in self._store.loops if any(_reads(at, x.var) for at in moved)]
+        loops = [x.var for x in self._store.loops if any(reads(at, x.var) for at in moved)]
         is_channel = isinstance(operand, TensorLoad) and row.name in RISING
-        return is_channel and self._rises(value.a) and not any(_reads(operand, v) for v in loops)
+        return is_channel and self._rises(value.a) and not any(reads(operand, v) for v in loops)
 
     def _elementwise(self, prefix: str, stage: Stage, plan: FusedPlan) -> None:
         chunk = _Chunk()
@@ -273,13 +261,13 @@ class Tile:
     def _operand(self, name: str, kind: str, param: tirx.Buffer, chunk: _Chunk) -> Expr:
         """The staged tensor operand at the nest's element."""
         place = [self._store.place[d] for d in self._roles.of(kind)]
-        used = [loop for loop in self._kept[:-LANES] if any(_reads(p, loop.var) for p in place)]
+        used = [loop for loop in self._kept[:-LANES] if any(reads(p, loop.var) for p in place)]
         loops = [*used, *self._kept[-LANES:]]
         tile = tirx.decl_buffer([loop.extent for loop in loops], "int32", name, scope=ACC)
         index = [loop.var for loop in loops]
         store = tirx.BufferStore(tile, param[(*place, *self._lanes)], index)
         idle = {loop.var: tirx.const(0, "int32") for loop in self._kept if loop not in loops}
-        where = _substituted(self._store.predicate, idle)
+        where = substituted(self._store.predicate, idle)
         chunk.tiles.append(tile)
         chunk.body.append(nest(f"load_{name}", "dma_copy", loops, store, where))
         return tile[tuple(index)]
@@ -339,7 +327,7 @@ class Tile:
         block = SBlock([], [], [], "chunk", sequence(chunk.body), alloc_buffers=chunk.tiles)
         stmt: tirx.Stmt = SBlockRealize([], True, block)
         fresh = {loop.var: tirx.Var(loop.var.name, "int32") for loop in self._peeled}
-        stmt = _substituted(stmt, fresh)
+        stmt = substituted(stmt, fresh)
         for loop in reversed(self._peeled):
             stmt = serial_for(fresh[loop.var], loop.extent, stmt)
         self._add(stmt)
@@ -363,36 +351,3 @@ def peeled(extents: Sequence[int], limit: int) -> int:
     while math.prod(extents[count:]) > limit:
         count += 1
     return count
-
-
-def _reads(expr: Expr, var: tirx.Var) -> bool:
-    found: list[tirx.Var] = []
-    structural_walk(expr, (tirx.Var, found.append))
-    return any(node.same_as(var) for node in found)
-
-
-def _with_loads(value: Expr, old: TensorLoad, new: TensorLoad) -> Expr:
-    """``value`` with ``new`` in place of the accumulator ``old``."""
-
-    def load(each: TensorLoad) -> TensorLoad:
-        return new if each.source.same_as(old.source) else each
-
-    return new if value.same_as(old) else structural_map(value, (TensorLoad, load))
-
-
-def _substituted(node: Node, values: Mapping[tirx.Var, Expr]) -> Node:
-    return structural_map(node, (tirx.Var, lambda var: values.get(var, var)))
-
-
-def nest(
-    name: str, pragma: str, loops: Sequence[Loop], store: tirx.BufferStore, where: Expr | bool
-) -> tirx.Stmt:
-    """``store`` in loops of its own, which have the names of ``loops``."""
-    fresh = {loop.var: tirx.Var(loop.var.name, "int32") for loop in loops}
-    block = SBlock([], [], [], name, _substituted(store, fresh))
-    predicate = where if isinstance(where, bool) else _substituted(where, fresh)
-    stmt: tirx.Stmt = SBlockRealize([], predicate, block)
-    notes: Mapping[str, str] = {PRAGMA_KEY: pragma}
-    for loop in reversed(loops):
-        stmt, notes = serial_for(fresh[loop.var], loop.extent, stmt, notes), {}
-    return stmt

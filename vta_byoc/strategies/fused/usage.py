@@ -23,6 +23,7 @@ from vta_byoc.strategies.fused.consumer import (
     computed_order,
     fused_plan,
     operand_kinds,
+    overlaps,
     pools_first,
     rises,
 )
@@ -77,6 +78,8 @@ def fused_usage(
     waiting: Sequence[Step] = own if rises(own) else ()
     for number in computed_order(fused):
         consumer = fused[number]
+        if overlaps(consumer.work):
+            continue  # part of the producer's own usage
         if isinstance(consumer.work, PoolWorkload):
             before = waiting if is_on("pool_first") and pools_first(consumer.work) else ()
             usage = _fewer(usage, before, consumer.work, config)

@@ -1,10 +1,10 @@
-"""The geometry of max pooling: taps by phase of the stride, and what a tiling costs."""
+"""The geometry of max pooling, and what a tiling costs."""
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,8 @@ from vta_byoc.cost.dma import alu_cost, kernel_size
 from vta_byoc.cost.search import Array, Demand, Space, Staged, ceil_div
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.strategies.te.window import SPACE, Sliding, Window, per_channel
+from vta_byoc.strategies.te.phases import Taps
+from vta_byoc.strategies.te.window import SPACE, Sliding, per_channel
 from vta_byoc.workload.memory import ACC, WGT
 from vta_byoc.workload.workloads import PoolWorkload
 
@@ -21,65 +22,6 @@ ROWS_FIRST, COLUMNS_FIRST = "rows first", "columns first"
 KERNEL_COPIES = 1.7
 """How often a kernel is loaded, about: less than once for each slot (MOST_SLOTS), as those that
 work on a line alone, which has one slot, are loaded once."""
-
-
-@dataclass(frozen=True)
-class Taps:
-    """The taps of one axis in a reduction step, by phase of the stride."""
-
-    window: Window
-    count: int
-    home: int
-
-    @classmethod
-    def of(cls, window: Window, count: int) -> Taps:
-        """With the home that leaves the fewest phases to others and is inside the input."""
-        if count < window.taps:
-            return cls(window, count, 0)  # the home of every step
-        choices = [cls(window, count, home) for home in range(count)]
-        return min(choices, key=lambda t: (len(t.phases(t.others)), t.home_pads, t.home))
-
-    @property
-    def home_pads(self) -> bool:
-        """Whether the home may lie in padding."""
-        return self.pads(self.home) != (False, False)
-
-    def pads(self, tap: int) -> tuple[bool, bool]:
-        """Whether ``tap`` of any step may lie before and behind the input."""
-        last = self.window.taps - self.count + tap
-        return self.window.lowest(tap) < 0, self.window.highest(last) >= self.window.size
-
-    @property
-    def others(self) -> list[int]:
-        """All taps but the home."""
-        return [tap for tap in range(self.count) if tap != self.home]
-
-    @property
-    def every(self) -> list[int]:
-        """All taps of a step."""
-        return list(range(self.count))
-
-    def phase(self, tap: int) -> int:
-        """The position within a stride that ``tap`` sees."""
-        return tap * self.window.dilation % self.window.step
-
-    def offset(self, tap: int) -> int:
-        """Whole strides from an output to ``tap``."""
-        return tap * self.window.dilation // self.window.step
-
-    def phases(self, taps: Sequence[int]) -> dict[int, tuple[int, int]]:
-        """First and last offset of each phase of ``taps``."""
-        found: dict[int, tuple[int, int]] = {}
-        for tap in taps:
-            offset = self.offset(tap)
-            low, high = found.get(self.phase(tap), (offset, offset))
-            found[self.phase(tap)] = min(low, offset), max(high, offset)
-        return found
-
-    @property
-    def private(self) -> bool:
-        """Whether no other tap sees the home's phase."""
-        return self.phase(self.home) not in self.phases(self.others)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vta_byoc import hw
+import vta_byoc.hw
 from vta_byoc.hw.cache import cache_folder, digest_of_sources, tell_unusable, usable
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.te.kernel import Kernel, Kernels
@@ -137,7 +137,7 @@ def _digest_of(config: VTAConfig) -> str:
 def _sources() -> list[str]:
     """Digests of the rooms; that of the machine lies apart where nothing is installed."""
     roots = {room: Path(__file__).resolve().parents[2] / room for room in ROOMS}
-    roots["hw"] = Path(str(hw.__file__)).resolve().parent
+    roots["hw"] = Path(str(vta_byoc.hw.__file__)).resolve().parent
     return [digest_of_sources(roots[room]) for room in ROOMS]
 
 

@@ -6,8 +6,17 @@ import re
 
 import pytest
 
+from vta_byoc.cost.objective import (
+    DEFAULT as CHOSEN,
+)
+from vta_byoc.cost.objective import (
+    Measured,
+    Objective,
+    aiming,
+    current,
+    objective_of,
+)
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.tuning.objective import Measured, Objective
 
 DEFAULT = Measured(1000, 4000)
 FOUND = [
@@ -33,6 +42,9 @@ FOUND = [
         (Objective(tolerance=0.01), 4),  # up to 909 cycles
         (Objective(tolerance=0.02), 2),  # up to 918
         (Objective(tolerance=0.7), 3),  # up to 1,530
+        (Objective("dram-bytes", cycles_limit=0.02), 2),  # up to 918 cycles
+        (Objective("dram-bytes", cycles_limit=0.0), 4),
+        (Objective("both", 0.5, cycles_limit=0.01), 4),  # up to 909
     ],
 )
 def test_the_best(objective: Objective, best: int) -> None:
@@ -49,9 +61,29 @@ def test_the_first_of_equal_ones() -> None:
         ({"name": "energy"}, "objective 'energy' is none; known: cycles, dram-bytes, both; "),
         ({"bytes_weight": 1.5}, "bytes weight 1.5; it is a share from 0 to 1; give another"),
         ({"tolerance": -0.1}, "tolerance -0.1; it is a share from 0 to 1; give another"),
+        ({"cycles_limit": -0.5}, "cycles limit -0.5; it is a share from 0 to 1; give another"),
         ({"tolerance": float("nan")}, "tolerance nan; it is a share from 0 to 1; give another"),
     ],
 )
 def test_what_is_no_objective(fields: dict[str, object], message: str) -> None:
     with pytest.raises(VTAError, match=f"^{re.escape(message)}"):
         Objective(**fields)  # type: ignore[arg-type]
+
+
+def test_what_a_compilation_is_given() -> None:
+    assert current() == CHOSEN == objective_of("cycles")
+    with aiming(Objective("both", 0.3)):
+        assert current() == Objective("both", 0.3)
+        with aiming(Objective("dram-bytes")):
+            assert current().weight == 1
+        assert current().weight == 0.3
+    assert current() == CHOSEN
+
+
+def test_a_name_or_a_value() -> None:
+    assert objective_of("both") == Objective("both")
+    assert objective_of(Objective("both", 0.1)).bytes_weight == 0.1
+    with pytest.raises(VTAError, match="^objective 'energy' is none; known: cycles, dram-bytes, "):
+        objective_of("energy")
+    with pytest.raises(VTAError, match="^objective 3 is none; known: cycles, dram-bytes, both; "):
+        objective_of(3)  # type: ignore[arg-type]
