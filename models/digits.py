@@ -33,7 +33,10 @@ from models import _command
 from models._command import ModelError
 from models._exact import F32
 
-NETWORKS = ("resnet8", "mobilenet")
+CONVOLUTIONAL = ("resnet8", "mobilenet")
+VIT = "vit"
+"""A vision transformer of three blocks."""
+NETWORKS = (*CONVOLUTIONAL, VIT)
 FOLDS = 5
 CLASSES = 10
 SIZE = 16

@@ -1,7 +1,8 @@
-"""The two networks for digits as tables of layers, and the ONNX file of a trained one.
+"""The networks for digits, and the ONNX file of a trained one.
 
-`train_digits` makes PyTorch modules of the same tables, so a network is described once. In the
-file BatchNorm is not folded and relu6 is a Clip, as exporters write them.
+The convolutional ones are tables of layers, of which `train_digits` makes PyTorch modules as well,
+so a network is described once. In the file BatchNorm is not folded and relu6 is a Clip, as
+exporters write them. The vision transformer is that of `models._vit`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from models._exact import F32
-from models.digits import CLASSES, INPUT, SIZE
+from models._vit import Sizes, vit
+from models.digits import CLASSES, INPUT, SIZE, VIT
 
 OPSET = 17
 IR_VERSION = 8
@@ -59,6 +61,25 @@ class Add:
 
 
 Layer = Conv | Add
+VIT_SIZES = Sizes(
+    size=SIZE, channels=1, patch=4, width=48, heads=3, hidden=96, depth=3, classes=CLASSES
+)
+"""16 patches of 4x4 pixels and a token for the class."""
+
+
+@dataclass(frozen=True)
+class _Given:
+    """Parameters of `models._vit` by their names in the file."""
+
+    state: Mapping[str, F32]
+
+    def weight(self, name: str, shape: tuple[int, ...], scale: float) -> F32:
+        """The parameter, of that shape."""
+        return self.state[name].reshape(shape)
+
+    def norm(self, name: str, width: int) -> tuple[F32, F32]:
+        """Weight and bias."""
+        return self.state[f"{name}.weight"], self.state[f"{name}.bias"]
 
 
 def layers(network: str) -> list[Layer]:
@@ -110,10 +131,15 @@ def to_onnx(network: str, state: Mapping[str, F32]) -> onnx.ModelProto:
     """The checked model of batch 1.
 
     Args:
-        network: "resnet8" or "mobilenet".
+        network: "resnet8", "mobilenet" or "vit".
         state: `<conv>.weight` OIHW; `<conv>.bn.weight`, `.bias`, `.running_mean`,
-            `.running_var`; `dense.weight` (CLASSES, features), `dense.bias`.
+            `.running_var`; `dense.weight` (CLASSES, features), `dense.bias`. Of "vit" the
+            parameters under the names of `models._vit`.
     """
+    if network == VIT:
+        model = vit(f"digits_{network}", VIT_SIZES, _Given(state), INPUT, OUTPUT)
+        onnx.checker.check_model(model, full_check=True)
+        return model
     table, nodes = layers(network), list[onnx.NodeProto]()
     for layer in table:
         nodes += _conv_nodes(layer) if isinstance(layer, Conv) else _add_nodes(layer)

@@ -29,6 +29,7 @@ if __package__ in (None, ""):  # run as a script: sys.path holds models/, not it
 
 from models import _command
 from models._exact import F32
+from models._vit import Sizes
 from models.digits import (
     CLASSES,
     DEVIATION,
@@ -39,12 +40,23 @@ from models.digits import (
     NETWORKS,
     RECORD,
     SIZE,
+    VIT,
     Indices,
     load,
     raw,
     split,
 )
-from models.digits_networks import EPSILON, RELU, RELU6, Conv, Layer, features, layers, to_onnx
+from models.digits_networks import (
+    EPSILON,
+    RELU,
+    RELU6,
+    VIT_SIZES,
+    Conv,
+    Layer,
+    features,
+    layers,
+    to_onnx,
+)
 
 SPLIT_SEED = 2026
 VERSIONS = ("numpy", "onnx", "onnxruntime", "scikit-learn", "torch")
@@ -52,9 +64,10 @@ VERSIONS = ("numpy", "onnx", "onnxruntime", "scikit-learn", "torch")
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a network is trained: SGD with Nesterov momentum, one cycle of the learning rate.
+    """How a network is trained: one cycle of the learning rate.
 
     Attributes:
+        optimizer: "sgd", with Nesterov momentum, or "adamw".
         epochs, batch, rate, decay: passes, images at a time, largest rate, weight decay.
         turn, scale, shear, shift: largest rotation (degrees), change of size, shear, and shift
             (shares of the width), each uniform.
@@ -62,6 +75,7 @@ class Recipe:
         smoothing: of the labels.
     """
 
+    optimizer: str = "sgd"
     epochs: int = 60
     batch: int = 32
     rate: float = 0.1
@@ -75,7 +89,11 @@ class Recipe:
     smoothing: float = 0.05
 
 
-RECIPES = {"resnet8": Recipe(), "mobilenet": Recipe()}
+RECIPES = {
+    "resnet8": Recipe(),
+    "mobilenet": Recipe(),
+    VIT: Recipe("adamw", epochs=150, batch=48, rate=3e-3, decay=0.05, momentum=0.0),
+}
 
 
 class Network(nn.Module):
@@ -114,6 +132,81 @@ class Network(nn.Module):
             prefix = {"convs": name, "norms": f"{name}.bn", "dense": "dense"}[kind]
             tensors[".".join([prefix, *(part or [name])])] = tensor.numpy()
         return tensors
+
+
+class Block(nn.Module):
+    """Attention and two layers with GELU, each behind a normalization and added."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__()
+        width = sizes.width
+        self.heads = sizes.heads
+        self.norm1, self.norm2 = (nn.LayerNorm(width, eps=1e-6) for _ in range(2))
+        self.q, self.k, self.v, self.proj = (nn.Linear(width, width) for _ in range(4))
+        self.fc1, self.fc2 = nn.Linear(width, sizes.hidden), nn.Linear(sizes.hidden, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Tokens (n, tokens, width)."""
+        y = self.norm1(x)
+        q, k, v = (f(y).unflatten(-1, (self.heads, -1)).transpose(1, 2) for f in self._parts())
+        shares = (q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5).softmax(-1)
+        x = x + self.proj((shares @ v).transpose(1, 2).flatten(2))
+        return x + self.fc2(functional.gelu(self.fc1(self.norm2(x))))
+
+    def _parts(self) -> tuple[nn.Linear, ...]:
+        return self.q, self.k, self.v
+
+
+class VisionTransformer(nn.Module):
+    """`models._vit.vit` as a PyTorch module."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__()
+        width, patch = sizes.width, sizes.patch
+        self.patches = nn.Conv2d(sizes.channels, width, patch, patch, bias=False)
+        self.first = nn.Parameter(torch.randn(1, 1, width) * 0.02)
+        self.positions = nn.Parameter(torch.randn(1, sizes.tokens, width) * 0.02)
+        self.blocks = nn.ModuleList(Block(sizes) for _ in range(sizes.depth))
+        self.norm = nn.LayerNorm(width, eps=1e-6)
+        self.head = nn.Linear(width, sizes.classes)
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        """Logits (n, classes) of inputs (n, channels, size, size)."""
+        x = self.patches(image).flatten(2).transpose(1, 2)
+        x = torch.cat([self.first.expand(len(x), -1, -1), x], 1) + self.positions
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x)[:, 0])
+
+    def state(self) -> dict[str, F32]:
+        """The parameters under the names of `models._vit`; linear weights (inputs, outputs)."""
+        linear = {name for name, part in self.named_modules() if isinstance(part, nn.Linear)}
+        tensors = {}
+        for key, tensor in self.state_dict().items():
+            name, _, part = key.rpartition(".")
+            array = tensor.numpy().T if name in linear and part == "weight" else tensor.numpy()
+            name = {"first": "class"}.get(key, key).replace("blocks.", "block")
+            tensors[name] = np.ascontiguousarray(array)
+        return tensors
+
+
+def network_of(network: str) -> Network | VisionTransformer:
+    """The module of a name."""
+    return VisionTransformer(VIT_SIZES) if network == VIT else Network(network)
+
+
+def optimizer_of(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+    """What a recipe trains with."""
+    parameters = model.parameters()
+    if recipe.optimizer == "adamw":
+        return torch.optim.AdamW(parameters, lr=recipe.rate, weight_decay=recipe.decay)
+    return torch.optim.SGD(
+        parameters,
+        lr=recipe.rate,
+        momentum=recipe.momentum,
+        weight_decay=recipe.decay,
+        nesterov=True,
+    )
 
 
 def _conv(layer: Conv) -> nn.Conv2d:
@@ -158,20 +251,14 @@ def augmented(images: torch.Tensor, recipe: Recipe, rng: torch.Generator) -> tor
     return (pixels - MEAN) / DEVIATION
 
 
-def train(network: str, indices: Indices, seed: int) -> Network:
+def train(network: str, indices: Indices, seed: int) -> Network | VisionTransformer:
     """A network trained on the images `indices`."""
     recipe, images = RECIPES[network], torch.from_numpy(raw()[0] / 16)[:, None]
     labels = torch.from_numpy(raw()[1])
     torch.manual_seed(seed)
     rng = torch.Generator().manual_seed(seed)
-    model = Network(network).to(memory_format=torch.channels_last)
-    optimizer = torch.optim.SGD(
-        model.parameters(),
-        lr=recipe.rate,
-        momentum=recipe.momentum,
-        weight_decay=recipe.decay,
-        nesterov=True,
-    )
+    model = network_of(network).to(memory_format=torch.channels_last)
+    optimizer = optimizer_of(model, recipe)
     batches = len(indices) // recipe.batch
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, recipe.rate, total_steps=recipe.epochs * batches, cycle_momentum=False
