@@ -249,7 +249,7 @@ class _Search:
                 return
             point, wanted = _only(point, left), _chosen(wanted, left)
 
-    def _of_left(self, constants: dict[str, np.ndarray]) -> tuple[ExactPoint, Thresholds]:
+    def _of_left(self, constants: dict[str, Any]) -> tuple[ExactPoint, Thresholds]:
         """The steps of the channels that have no constants yet, and their thresholds."""
         point = replace(self.start, **constants)
         return _only(point, self.left), _chosen(self.form.wanted, self.left)

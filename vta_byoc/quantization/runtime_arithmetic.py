@@ -148,9 +148,9 @@ class TFLite(Arithmetic):
         factor, exponent = quantized_factor(np.asarray(source.step / target.step))
         shift = min(int(count).bit_length() - 1, 32, 31 + int(exponent))
         divided = (factor << shift) // count
-        shift = exponent - shift
-        ratio = factor_of(divided, shift)
-        return Rounding(lambda sums: multiplied(sums, divided, shift) + target.zero, ratio)
+        rest = exponent - shift
+        ratio = factor_of(divided, rest)
+        return Rounding(lambda sums: multiplied(sums, divided, rest) + target.zero, ratio)
 
     def moved(self, source: Scale, target: Scale) -> Rounding:
         """One factor."""
