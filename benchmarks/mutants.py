@@ -1,7 +1,8 @@
-"""Whether a room's own tests notice a wrong token: mutants of the compiler, and which survive.
+"""Whether a room's own tests notice a wrong token: mutants of the compiler and of the core.
 
     python benchmarks/mutants.py                           # 300 mutants of all rooms
     python benchmarks/mutants.py --only codegen --count 50
+    python benchmarks/mutants.py --only rtl --count 100    # the core's control (extra rtl, too)
     python benchmarks/mutants.py --seed 2 --json
 
 The mutants are cosmic-ray's, one token each: an operator, a comparison, a number, a condition.
@@ -43,12 +44,14 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks._figures import Figure, arguments, report  # noqa: E402
+from vta_byoc.hw.cache import CACHE_VARIABLE  # noqa: E402
 
 ROOMS = {
     "codegen": ("vta_byoc/codegen", "tests/codegen"),
     "strategies": ("vta_byoc/strategies", "tests/strategies"),
     "packing": ("vta_byoc/workload", "tests/workload"),
     "quantization": ("vta_byoc/quantization", "tests/quantization"),
+    "rtl": ("vta_byoc/hw/rtl", "tests/hw/rtl"),
 }
 """Room: folder of its modules, folder of its tests."""
 FACADES = {
@@ -56,8 +59,14 @@ FACADES = {
     "strategies": ("vta_byoc/strategy.py",),
     "packing": ("vta_byoc/graph_pack.py",),
     "quantization": ("vta_byoc/quantize.py",),
+    "rtl": (),
 }
 """What stands above a room under its own name."""
+CONTROL = (
+    *("assembler", "axi_core", "axi_lite", "bursts", "compute", "core", "fetch", "fields"),
+    *("loader", "loops", "read_channel", "registers", "sequencer", "storer", "tokens"),
+)
+"""Modules of the room "rtl" that are mutated: the core's control, not what builds and runs it."""
 OPERATORS = (
     "ReplaceBinaryOperator_Add_Sub",
     "ReplaceBinaryOperator_Sub_Add",
@@ -142,7 +151,8 @@ class Baseline:
 def modules(room: str, tree: Path) -> list[Path]:
     """The modules of a room, those that stand above it included."""
     folder, _ = ROOMS[room]
-    return [*sorted((tree / folder).rglob("*.py")), *(tree / name for name in FACADES[room])]
+    found = [*sorted((tree / folder).rglob("*.py")), *(tree / name for name in FACADES[room])]
+    return [path for path in found if room != "rtl" or path.stem in CONTROL]
 
 
 @dataclass(frozen=True)
@@ -388,8 +398,10 @@ def figures_of(room: str, found: Sequence[Verdict]) -> Iterator[Figure]:
 
 
 def main() -> int:
-    parser = arguments("Mutants of the compiler that the tests of their room notice.")
-    parser.add_argument("--only", nargs="+", metavar="ROOM", choices=ROOMS, help="these rooms")
+    parser = arguments("Mutants of the compiler and the core that the tests of their room notice.")
+    parser.add_argument(
+        "--only", nargs="+", metavar="ROOM", choices=ROOMS, help="these rooms (default: all)"
+    )
     parser.add_argument("--count", type=int, default=300, help="mutants in all (default 300)")
     parser.add_argument("--seed", type=int, default=0, help="which are drawn (default 0)")
     parser.add_argument("--minutes", type=float, help="try no more of a room's after so long")
@@ -398,6 +410,8 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory(prefix="vta-mutants-") as folder:
         tree = copied(Path(folder).resolve() / "tree")
+        # Cores of mutants would crowd out those that are kept.
+        os.environ[CACHE_VARIABLE] = str(Path(folder).resolve() / "cache")
         chosen = drawn(args.only or list(ROOMS), args.count, args.seed, tree)
         found = list(verdicts(chosen, tree, args.minutes))
     survivors = [v for v in found if not v.killed]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from axi_memory import DECERR, ORDERS, SLVERR, AxiLiteMaster, AxiMemory
 from core_extra import needs_core
 from core_machines import SMALL
 
+from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.isa import ISA, MemType, Opcode
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.rtl.axi_core import AxiCore
@@ -70,11 +72,11 @@ def test_registers_behind_axi_lite_are_written_once_and_read() -> None:
 
 # ---------------------------------------------------------------- the whole core
 class Board:
-    """The core of SMALL, a memory, and what runs a stream on it."""
+    """The core of a machine, a memory, and what runs a stream on it."""
 
-    def __init__(self, seed: int, order: str, nbytes: int) -> None:
+    def __init__(self, seed: int, order: str, nbytes: int, config: VTAConfig = SMALL) -> None:
         self.rng = np.random.default_rng(seed)
-        self.top = AxiCore(SMALL)
+        self.top = AxiCore(config)
         share = float(self.rng.choice((0.25, 0.6, 1.0)))
         data = np.zeros(nbytes, np.uint8)
         self.memory = AxiMemory(self.top, data, self.rng, order, share)
@@ -103,21 +105,21 @@ class Board:
         raise AssertionError("the run does not end")
 
 
-def small_program(seed: int) -> tuple[Program, np.ndarray]:
+def small_program(seed: int, config: VTAConfig = SMALL) -> tuple[Program, np.ndarray]:
     """The first short program of drawn ones, and its arena."""
     rng = np.random.default_rng(seed)
     while True:
-        program, inputs = random_safe_program(SMALL, rng)
-        stored = sum(ISA.of(SMALL).decode(*w).queue == 2 for w in program.insns.tolist())
+        program, inputs = random_safe_program(config, rng)
+        stored = sum(ISA.of(config).decode(*w).queue == 2 for w in program.insns.tolist())
         if len(program.insns) < 40 and stored:
             return program, program.new_arena(inputs)
 
 
-@pytest.mark.parametrize("order", ORDERS)
-def test_programs_run_on_memories_that_take_address_and_data_in_any_order(order: str) -> None:
-    program, arena = small_program(ORDERS.index(order))
-    wanted = run_stream(SMALL, program.insns, arena)
-    board = Board(7, order, arena.size + (1 << 16))
+def run_program(seed: int, order: str, config: VTAConfig) -> None:
+    """A small program on a board must leave what the functional simulator does."""
+    program, arena = small_program(seed, config)
+    wanted = run_stream(config, program.insns, arena)
+    board = Board(seed, order, arena.size + (1 << 16), config)
 
     async def bench(ctx: Any) -> None:
         assert await board.master.read(ctx, OFFSETS["identity"]) == MAGIC
@@ -127,6 +129,18 @@ def test_programs_run_on_memories_that_take_address_and_data_in_any_order(order:
         assert board.memory.writes and not board.memory.owed
 
     board.run(bench)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_programs_run_on_memories_that_take_address_and_data_in_any_order(order: str) -> None:
+    run_program(ORDERS.index(order), order, SMALL)
+
+
+@pytest.mark.parametrize("port", (4, 16, 32, 64))
+def test_programs_run_with_memory_ports_of_all_widths(port: int) -> None:
+    timing = dataclasses.replace(SMALL.timing, port_bytes=port, fetch_burst=8)
+    for seed, order in enumerate(ORDERS[:3]):
+        run_program(port + seed, order, dataclasses.replace(SMALL, timing=timing))
 
 
 @pytest.mark.parametrize("what, answer", (("read", SLVERR), ("read", DECERR), ("write", SLVERR)))
