@@ -10,11 +10,12 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-ERRORS = re.compile(r"^_?\w*(Error|Refusal|Refused)$")
+ERRORS = re.compile(r"^_?(?!Assertion|Attribute)\w*(Error|Refusal|Refused)$")
+"""What refuses; not our own mistakes, and not Python's text for a name that a module lacks."""
 PARTS = ("what", "value", "limit", "remedy")
 """The fields of `Refusal`, in order."""
 
@@ -54,11 +55,16 @@ ELSEWHERE = ("The package", "Installing and importing it.")
 
 @dataclass(frozen=True)
 class Message:
-    """One text: what is wrong, and the next step ("" where the text has none)."""
+    """One text: what is wrong, and the next step ("" where the text has none).
+
+    Attributes:
+        function: the innermost function that makes it; "" in a class or a module.
+    """
 
     wrong: str
     fix: str
     module: str
+    function: str = field(default="", compare=False)
 
 
 def messages_by_group() -> dict[tuple[str, str], list[Message]]:
@@ -78,16 +84,31 @@ def _group(room: str) -> tuple[str, str]:
     return next(((title, about) for title, about, rooms in GROUPS if room in rooms), ELSEWHERE)
 
 
+def messages_of(module: str) -> list[Message]:
+    """The messages of a module of the package, each once, in the order of the source."""
+    path = ROOT.joinpath(*module.split(".")).with_suffix(".py")
+    return list(dict.fromkeys(_made(ast.parse(path.read_text(encoding="utf-8")), module)))
+
+
+def _calls(node: ast.AST, function: str = "") -> Iterator[tuple[ast.Call, str]]:
+    """The calls below a node, each with the innermost function around it."""
+    for child in ast.iter_child_nodes(node):
+        inside = child.name if isinstance(child, ast.FunctionDef) else function
+        if isinstance(child, ast.Call):
+            yield child, inside
+        yield from _calls(child, inside)
+
+
 def _made(tree: ast.AST, module: str) -> Iterator[Message]:
     """The messages of errors and refusals made in a module."""
-    for node in ast.walk(tree):
-        if not (isinstance(node, ast.Call) and ERRORS.match(_name(node.func))):
+    for node, function in _calls(tree):
+        if not ERRORS.match(_name(node.func)):
             continue
         parts = _parts(node)
         text = " ".join("; ".join(filter(None, parts)).split())
         if len(text.split()) >= 3:
             wrong, _, fix = text.rpartition("; ")
-            yield Message(wrong or fix, fix if wrong else "", module)
+            yield Message(wrong or fix, fix if wrong else "", module, function)
 
 
 def _name(function: ast.expr) -> str:
@@ -124,11 +145,14 @@ def markdown() -> str:
     parts = []
     for (title, about), messages in messages_by_group().items():
         parts.append(f"## {title}\n\n{about} {len(messages)} messages.\n\n")
-        for message in messages:
-            fix = f"\\\n  **Next:** {_escaped(message.fix)}" if message.fix else ""
-            parts.append(f"- {_escaped(message.wrong)}{fix}\n")
-        parts.append("\n")
+        parts += [*map(bullet, messages), "\n"]
     return "".join(parts)
+
+
+def bullet(message: Message) -> str:
+    """A message as a line of a list, its next step below it."""
+    fix = f"\\\n  **Next:** {_escaped(message.fix)}" if message.fix else ""
+    return f"- {_escaped(message.wrong)}{fix}\n"
 
 
 def _escaped(text: str) -> str:

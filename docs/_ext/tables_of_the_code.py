@@ -10,13 +10,15 @@ import json
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
+import legal_nests
 import messages
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """A table in Markdown."""
     cells = [head, tuple("---" for _ in head), *rows]
     return "\n".join("| " + " | ".join(_cell(c) for c in row) + " |" for row in cells) + "\n"
 
@@ -41,7 +43,7 @@ def isa() -> str:
             for f in fields
         ]
         head = ("field", "word", "lowest bit", "bits", "values")
-        found.append(f"## {name}\n\n{_table(head, rows)}\n")
+        found.append(f"## {name}\n\n{table(head, rows)}\n")
     return "".join(found)
 
 
@@ -49,7 +51,7 @@ def verifier() -> str:
     """The verifier's rules."""
     from vta_byoc.hw.verify.rules import RULES
 
-    return _table(("rule", "what holds"), [(f"`{name}`", text) for name, text in RULES.items()])
+    return table(("rule", "what holds"), [(f"`{name}`", text) for name, text in RULES.items()])
 
 
 def configuration() -> str:
@@ -66,7 +68,7 @@ def configuration() -> str:
 
 def _keys(group: Mapping[str, object]) -> str:
     rows = [(f"`{key}`", f"`{json.dumps(value)}`") for key, value in group.items()]
-    return _table(("key", "when left out"), rows)
+    return table(("key", "when left out"), rows)
 
 
 def presets() -> str:
@@ -87,14 +89,14 @@ def presets() -> str:
         )
         has = ", ".join(k for k, v in dataclasses.asdict(c.capabilities).items() if v is True)
         rows.append((f"`{name}`", f"{c.batch}x{c.block}", buffers, has))
-    return _table(("preset", "batch x block", "INP / WGT / ACC / UOP KiB", "capabilities"), rows)
+    return table(("preset", "batch x block", "INP / WGT / ACC / UOP KiB", "capabilities"), rows)
 
 
 def partition_table() -> str:
     """The partition table: what the compiler looks for, in order."""
     from vta_byoc.partitioning.table import entries
 
-    return _table(("pattern", "kind"), [(f"`{e.name}`", e.kind) for e in entries()])
+    return table(("pattern", "kind"), [(f"`{e.name}`", e.kind) for e in entries()])
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
@@ -102,6 +104,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "verifier": verifier,
     "configuration": configuration,
     "presets": presets,
+    "legal-nests": legal_nests.markdown,
     "messages": messages.markdown,
 }
 
@@ -121,4 +124,4 @@ def setup(app: Sphinx) -> dict[str, bool]:
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
-__all__ = ["TABLES", "setup"]
+__all__ = ["TABLES", "setup", "table"]
