@@ -31,6 +31,7 @@ from vta_byoc.strategies.conv.matmul2 import MATMUL2, TRANSPOSE
 from vta_byoc.strategies.elementwise.elementwise import ELEMENTWISE
 from vta_byoc.strategies.fused.consumer import ConsumerWork, FusedConsumer
 from vta_byoc.strategies.movement.concat import CONCAT
+from vta_byoc.strategies.movement.join import JOIN
 from vta_byoc.strategies.movement.move import MOVE
 from vta_byoc.strategies.norms.norm import NORM
 from vta_byoc.strategies.pooling.pool import POOL
@@ -72,7 +73,7 @@ STRATEGIES: Registry[Strategy] = Registry("strategy")
 """Name -> strategy."""
 for _strategy in (
     *(CONV2D, CONV2D_TRANSPOSE, DEPTHWISE, MATMUL2, TRANSPOSE),
-    *(ELEMENTWISE, POOL, NORM, ATTENTION, CONCAT, MOVE),
+    *(ELEMENTWISE, POOL, NORM, ATTENTION, CONCAT, MOVE, JOIN),
 ):
     STRATEGIES.add(_strategy.name, _strategy)
 

@@ -159,13 +159,15 @@ class Matcher:
 
     def _is_between(self, group: Group, found: Mapping[relax.Var, Group]) -> bool:
         """Whether groups read the result, in its layout, and made the operand in that layout."""
-        layout = group.match.parsed.layout
+        parsed = group.match.parsed
         readers = {user.var for user in self._graph.users.get(group.result, []) if user is not None}
         behind = [other for other in found.values() if not readers.isdisjoint(_own(other))]
-        before = [found[x] for x in group.match.parsed.operands if x in found]
-        ends = ((behind, group.result), *((before, x) for x in group.match.parsed.operands))
+        before = [found[x] for x in parsed.operands if x in found]
+        sides = zip(parsed.operands, parsed.operand_layouts, strict=True)
+        ends = ((behind, group.result, parsed.layout), *((before, *side) for side in sides))
         return all(
-            any(_layout(other, value) == layout for other in others) for others, value in ends
+            any(_layout(other, value) == layout for other in others)
+            for others, value, layout in ends
         )
 
     def _group(self, entry: PatternEntry, binding: Binding) -> Group | None:

@@ -13,6 +13,7 @@ from vta_byoc.partitioning import (
     pooling,
     products,
     shuffled,
+    token_moves,
 )
 from vta_byoc.partitioning.entry import PatternEntry
 
@@ -26,6 +27,7 @@ for _entry in (
     *layers.ENTRIES,
     *products.ENTRIES,
     *elementwise.ENTRIES,
+    *token_moves.ENTRIES,  # before those that would leave them to the CPU
     *movement.ENTRIES,
     *moved.ENTRIES,
 ):
