@@ -217,15 +217,18 @@ def test_matrix(machine: str, case: str) -> None:
     assert record.why.rule == f"pattern {CASES[case][0]}"
 
 
-ELSEWHERE = {"vta.matmul2", "vta.transpose", "vta.norm", "vta.attention", "vta.move"}
-"""Drawn on several machines in test_products.py, test_norms.py, test_attention.py and
-test_moves_between_layers.py."""
+ELSEWHERE = {
+    *("vta.matmul2", "vta.transpose", "vta.norm", "vta.attention", "vta.move"),
+    *("vta.token_concat", "vta.token_slice"),
+}
+"""Drawn on several machines in test_products.py, test_norms.py, test_attention.py,
+test_token_moves.py and test_moves_between_layers.py."""
 
 
 def test_the_matrix_has_every_entry_and_every_strategy() -> None:
     assert {entry for entry, _ in CASES.values()} == {entry.name for entry in entries()} - ELSEWHERE
     used = {plan.strategy for case in CASES for plan in run(case, "1x16").plans.values()}
-    assert used == set(STRATEGIES) - {"matmul2", "transpose", "norm", "attention"}
+    assert used == set(STRATEGIES) - {"matmul2", "transpose", "norm", "attention", "join"}
 
 
 # ---------------------------------------------------------------- batch lanes

@@ -28,10 +28,12 @@ LEAST_DEMANDS = {INJECTED: 10, AGAINST_COST: 2, TAKEN_OUT: 2}
 """By what came of them; rarer outcomes are tests of test_random_demands.py."""
 ELSEWHERE = (
     *("vta.matmul2", "vta.transpose", "vta.norm", "vta.attention"),
+    *("vta.token_concat", "vta.token_slice"),
     "vta.conv2d_shuffled",
 )
-"""Entries that are drawn in test_products.py, test_norms.py and test_attention.py, on machines that
-take them; and one that is a choice by cost, whose cases are in test_geometries.py."""
+"""Entries that are drawn in test_products.py, test_norms.py, test_attention.py and
+test_token_moves.py, on machines that take them; and one that is a choice by cost, whose cases are
+in test_geometries.py."""
 SEEDS = range(HALF)
 TALLY = Tally()
 

@@ -59,15 +59,11 @@ def rules(compiled: Compiled) -> set[str]:
 def test_drawn_tokens(seed: int) -> None:
     """One region, bit for bit: any number of constant tokens in front and behind."""
     rng = np.random.default_rng(seed)
-    side, channels = int(rng.integers(4, 8)), int(rng.choice([16, 24, 48]))
+    side, channels = int(rng.integers(4, 8)), int(rng.choice([16, 32, 48]))
     first, last = (1, 0) if seed == 0 else (int(n) for n in rng.integers(1, 3, 2))
     taken = 1 if seed < 2 else int(rng.integers(2, side * side))
     mod = classifier(side, channels, first=first, last=last, taken=taken, seed=seed)
-    tokens = side * side + first + last
     compiled = checked(mod, SIM, "mul" if seed % 2 else "pow2")
-    if -(-tokens // 16) * 16 > 1.25 * tokens:  # rows: the host joins them
-        assert "pattern vta.token_concat" not in rules(compiled)
-        return
     assert len(compiled.programs) == 1
     assert {"pattern vta.token_concat", "pattern vta.token_slice"} <= rules(compiled)
     assert devices(compiled, "relax.concat") == ["vta"]

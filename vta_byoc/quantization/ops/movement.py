@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 from tvm import relax
+from tvm.ir import GenericConst
 
 from vta_byoc.ir.bindings import SEPARATOR, is_float32, op_name, static_shape
 from vta_byoc.quantization.fused_ops import follow
 from vta_byoc.quantization.groups import moves_as_int8, rescaled
 from vta_byoc.quantization.quantizer import Quantizer, integer_op
+from vta_byoc.quantization.scales import Scale, quantized
+from vta_byoc.quantization.value import Value
 
 COPIES = (
     "relax.broadcast_to",
@@ -91,7 +94,7 @@ def convert_concat(q: Quantizer, binding: relax.VarBinding) -> bool:
     scales = [q.scale(item) for item in whole.fields]
     target = end.scale or max(scales, key=lambda scale: scale.step)
     parts = [
-        rescaled(q, item, target, f"{binding.var.name}{SEPARATOR}part{i}")
+        _at_scale(q, item, target, f"{binding.var.name}{SEPARATOR}part{i}")
         for i, item in enumerate(whole.fields)
     ]
     moved = relax.op.concat(parts, axis=call.attrs.axis)
@@ -99,3 +102,10 @@ def convert_concat(q: Quantizer, binding: relax.VarBinding) -> bool:
     q.absorbed.update(end.absorbed)
     q.set_int8(end.last, out, target)
     return True
+
+
+def _at_scale(q: Quantizer, item: Value, target: Scale, name: str) -> relax.Expr:
+    """A value as int8 at `target`; a constant is rounded once."""
+    if item.int8 is None and isinstance(item.plain, GenericConst):
+        return relax.const(quantized(item.plain.value.numpy(), target).astype("int8"))
+    return rescaled(q, item, target, name)
