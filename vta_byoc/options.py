@@ -84,6 +84,11 @@ class BuildOptions:
         if self.schedules is not None:
             self.schedules.check(self.config)
 
+    @property
+    def sets(self) -> bool:
+        """Whether `settings` are others than those of a compilation without options."""
+        return bool(self.without_rewrites) or self.objective != DEFAULT
+
     @contextlib.contextmanager
     def settings(self) -> Iterator[None]:
         """What stages, strategies and estimates ask without being told: rewrites, objective."""

@@ -158,7 +158,8 @@ def _passes(
     passes = []
     for planned in stages:
         if planned.when.holds(options):
-            passes.append(run_inside(planned.make(options, made), options.settings))
+            run = planned.make(options, made)
+            passes.append(run_inside(run, options.settings) if options.sets else run)
             passes += printers(planned.stage, options.print_after)
     return passes
 
@@ -213,8 +214,7 @@ def partition_passes(
         options: all of these, and more, in one value instead.
 
     Raises:
-        VTAError: no such mode, demands in a mode that does not read them, schedules of another
-            machine, or options in both ways.
+        VTAError: no such mode, unread demands, schedules of another machine, options in both ways.
     """
     given = {"scopes": scopes, "demands": demands, "schedules": schedules}
     return _passes(PARTITION, _chosen(options, PARTITION, config=config, **given))

@@ -223,3 +223,30 @@ def test_long_lists_of_consumers_are_counted() -> None:
     assert "inp by b, c and 2 more" in text
     report = report_of(net, *others)
     assert [c.source for c in report.copies if c.kind == "unpack"] == ["b", "c", "d", "e"]
+
+
+class TestObjectives:
+    @pytest.mark.parametrize(
+        "options",
+        [
+            ("--objective", "dram-bytes", "--cycles-limit", "5"),
+            ("--objective", "both", "--bytes-weight", "0.2"),
+            ("--exact-choice", "1"),
+        ],
+    )
+    def test_of_a_compilation(self, model: Path, options: tuple[str, ...]) -> None:
+        result = cli("place", model, *options)
+        assert result.exit_code == 0, result.output
+
+    def test_what_is_refused(self, model: Path) -> None:
+        assert "'energy' is not one of 'cycles', 'dram-bytes', 'both'" in refused(
+            "place", model, "--objective", "energy"
+        )
+        assert refused("place", model, "--bytes-weight", "0.2") == (
+            "--bytes-weight 0.2 with --objective cycles; it is read with --objective both; give "
+            "that or leave the weight out; see vta-byoc place --help"
+        )
+        assert refused("place", model, "--cycles-limit", "2") == (
+            "--cycles-limit 2.0 with --objective cycles; it is read with another one; give that or "
+            "leave the limit out; see vta-byoc place --help"
+        )
