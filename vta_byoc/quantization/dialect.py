@@ -32,6 +32,14 @@ linear    int8 operands become (sum of factor * operand + offset) >> shift with 
           nothing multiplies), so that they are immediates.
 Less than 0.1 % of the results differ from exact rounding, by one.
 
+With `exact_rescale` the results are those of the runtime that a model came from (`exact_point`,
+`exact_sum`):
+
+exact       an accumulator a: add offset (in the bias), [maximum, minimum], multiply, [add], v;
+            [right_shift(v, 31), multiply, add(that, v)]; right_shift, multiply, right_shift,
+            add(that, v), right_shift, [add, right_shift].
+sum         of two tensors: multiply each, [right_shift each], add, add(offset), right_shift.
+
 Without a multiplier `layer_factor` puts the factor of a layer elsewhere (15-bit factors in linear):
 
 digits    into the weights: round(f * w * 2**s) = (high << 8) + low, both int8, one for each product

@@ -34,6 +34,8 @@ ROUNDS = 3
 """How often what is added is moved to the middle of its room."""
 HOPELESS = 0.6
 """Where half of the second factors leave this share of channels, the others are not tried."""
+SLOPES, SLOPE_BITS = 129, 22
+"""Slopes that are tried within one part in 2**22 of the ratio before a longer search."""
 FEW, APART = 16, 0.6
 """So many thresholds on either side tell that they lie so many sums apart."""
 
@@ -67,6 +69,8 @@ def exact_point(
         return None
     wanted = thresholds(rounding, bound, low, high)
     for parts in (PARTS[:1], PARTS[1:]) if most_parts > 1 else ((),):
+        if parts == PARTS[1:] and not _lies_on_lines(wanted, ratio, zero):
+            return None
         for form in _forms(wanted, ratio, zero):
             for shift in form.shifts():
                 found = form.one_part(shift) or form.two_parts(shift, parts)
@@ -90,6 +94,24 @@ def _forms(wanted: Thresholds, ratio: np.ndarray, zero: int) -> Iterator[_Form]:
     if is_split:
         for is_clamped in (False, True):
             yield _Form(wanted, ratio, zero, none, is_clamped, True)
+
+
+def _lies_on_lines(wanted: Thresholds, ratio: np.ndarray, zero: int) -> bool:
+    """Whether every channel's thresholds lie on one line for each sign, as far as slopes tell.
+
+    Slopes near `ratio` are tried; results on a line leave room for what is added to it.
+    """
+    sides = (wanted.results <= zero, wanted.results > zero)
+    widest = np.full(len(ratio), -np.inf)
+    for away in np.linspace(-1, 1, SLOPES) * 2.0**-SLOPE_BITS:
+        slope = (ratio * (1 + away))[:, None]
+        width = np.full(len(ratio), np.inf)
+        for side in sides:
+            least = np.where(wanted.above & side, wanted.results - slope * wanted.at, -np.inf)
+            most = np.where(wanted.below & side, wanted.results - slope * (wanted.at - 1), np.inf)
+            width = np.minimum(width, most.min(axis=1) - least.max(axis=1))
+        widest = np.maximum(widest, width)
+    return bool((widest > 0).all())
 
 
 def _lies_apart(wanted: Thresholds, ratio: np.ndarray, zero: int) -> bool:
