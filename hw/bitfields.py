@@ -87,7 +87,7 @@ def packed(fields: Iterable[BitField], values: Mapping[str, int], what: str) -> 
     fields, words = tuple(fields), [0, 0]
     unknown = set(values) - {f.name for f in fields}
     if unknown:
-        raise TypeError(f"{what} has no field {sorted(unknown)}")
+        raise TypeError(f"{what} has no field {sorted(unknown)}; correct the name")
     for f in fields:
         value = values.get(f.name, 0)
         if not f.low <= value <= f.high:

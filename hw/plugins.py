@@ -99,7 +99,7 @@ def _call(found: object) -> None:
 
 def _import_file(path: Path, shown: str) -> ModuleType:
     if not path.is_file():
-        raise VTAError(f'there is no file "{shown}"')
+        raise VTAError(f'there is no file "{shown}"; correct the path')
     name = path.stem
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None  # its name ends in .py

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from markdown_table import table
 from messages import Message, bullet, messages_of
 
 ROOM = "vta_byoc.codegen"
@@ -125,8 +126,6 @@ def operations() -> list[tuple[str, ...]]:
 
 def markdown() -> str:
     """The page: for each unit what it takes, then what is refused and the next step."""
-    from tables_of_the_code import table
-
     tables = {
         "LOAD": table(("writes", "type in DRAM", "element", "becomes", "on"), loads()),
         "ALU": table(("TIR", "instruction", "on"), operations()),

@@ -10,7 +10,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,6 +52,18 @@ GROUPS: Sequence[tuple[str, str, tuple[str, ...]]] = (
 """Title, what belongs there, and the rooms whose messages they are."""
 ELSEWHERE = ("The package", "Installing and importing it.")
 
+WITHIN = {
+    "vta_byoc.importers.onnx": ("vta_byoc.importers.onnx", "cannot be imported"),
+    "vta_byoc.base.arrays": ("vta_byoc.cli.inputs", "is not a .npy file"),
+    "vta_byoc.tuning.log": ("vta_byoc.tuning.log", "is damaged"),
+    "hw.program.file": ("hw.program.file", "holds no program"),
+    "hw.driver.gaps": ("hw.driver.register_driver", "of contiguous memory"),
+}
+"""Modules whose errors are the reason in a longer message: where that is made, words of it."""
+FRAME = re.compile(r"(?:: |\) |⟩ |has )⟨[^⟩]*⟩$")
+GOES_ON = "what the end of the text says"
+"""The next step of a message that ends with another one."""
+
 
 @dataclass(frozen=True)
 class Message:
@@ -75,9 +87,27 @@ def messages_by_group() -> dict[tuple[str, str], list[Message]]:
         room = module.removeprefix("vta_byoc.").split(".")[0]
         for message in _made(ast.parse(path.read_text(encoding="utf-8")), module):
             found[_group(room)].add(message)
+    every = [message for messages in found.values() for message in messages]
+    found = {
+        group: {_with_next_step(message, every) for message in messages}
+        for group, messages in found.items()
+    }
     order = [(title, about) for title, about, _ in GROUPS] + [ELSEWHERE]
     by_text = lambda message: (message.wrong, message.module)  # noqa: E731
     return {group: sorted(found[group], key=by_text) for group in order if group in found}
+
+
+def _with_next_step(message: Message, every: Sequence[Message]) -> Message:
+    """A message with the step of the longer one in which it stands, or of the one at its end."""
+    if message.fix:
+        return message
+    if FRAME.search(message.wrong) and not message.wrong.startswith("need "):
+        return replace(message, fix=GOES_ON)
+    for module, (maker, words) in WITHIN.items():
+        if message.module.startswith(module):
+            longer = (m for m in every if m.module.startswith(maker) and words in m.wrong and m.fix)
+            return replace(message, fix=next(m.fix for m in longer))
+    return message
 
 
 def _group(room: str) -> tuple[str, str]:

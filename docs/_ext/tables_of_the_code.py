@@ -13,18 +13,9 @@ from typing import ClassVar
 import legal_nests
 import messages
 from docutils import nodes
+from markdown_table import table
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
-
-
-def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    """A table in Markdown."""
-    cells = [head, tuple("---" for _ in head), *rows]
-    return "\n".join("| " + " | ".join(_cell(c) for c in row) + " |" for row in cells) + "\n"
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.replace("|", "\\|").split()) or " "
 
 
 def isa() -> str:
@@ -32,10 +23,10 @@ def isa() -> str:
     from vta_byoc.hw.config import VTAConfig
     from vta_byoc.hw.isa import ISA
 
-    table, found = ISA.of(VTAConfig.preset("pynq")), []
+    known, found = ISA.of(VTAConfig.preset("pynq")), []
     layouts = {
-        **{op.name: fields for op, fields in table.instructions.items()},
-        "micro-op": table.uop,
+        **{op.name: fields for op, fields in known.instructions.items()},
+        "micro-op": known.uop,
     }
     for name, fields in layouts.items():
         rows = [
@@ -124,4 +115,4 @@ def setup(app: Sphinx) -> dict[str, bool]:
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
-__all__ = ["TABLES", "setup", "table"]
+__all__ = ["TABLES", "setup"]

@@ -118,7 +118,7 @@ class _Model:
         self.choose_for_port()
         self.pass_time()
         if not (changed or any(u.running for u in self.units) or self.tokens_under_way()):
-            raise VTAError(f"deadlock in cycle {self.now}")
+            raise VTAError(f"deadlock in cycle {self.now}; vta-byoc verify names the token")
         self.now += 1
 
     def tokens_under_way(self) -> bool:

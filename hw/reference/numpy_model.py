@@ -37,7 +37,7 @@ def run_stream(config: VTAConfig, insns: np.ndarray, arena: np.ndarray) -> RunRe
             _need(index == len(insns) - 1, "FINISH is not last")
             _need(not any(model.tokens.values()), "tokens are left")
             return model.result()
-    raise VTAError("the stream ends without FINISH")
+    raise VTAError("the stream ends without FINISH; add one")
 
 
 def _need(condition: bool, reason: str) -> None:

@@ -22,7 +22,7 @@ class _Inline(TIRInline):
             if parser is not None:
                 return parser
             frame = frame.f_back
-        raise RuntimeError(f"{self.func.__name__} is called outside of a TVMScript function")
+        raise RuntimeError(f"{self.func.__name__} is called outside of TVMScript; call it in there")
 
 
 def inline(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -49,3 +49,13 @@ def test_a_refusal_is_found_on_the_page_under_its_unit(dtype: str, unit: str) ->
         vs.dma_copy(sch, "y" if unit == "STORE" else "wide")
     words = str(caught.value).rpartition("; ")[2]
     assert words in {message.fix for message in refusals()[unit]}, caught.value
+
+
+def test_every_table_of_the_code_is_written() -> None:
+    pytest.importorskip("sphinx")
+    from tables_of_the_code import TABLES
+
+    assert {"isa", "legal-nests", "messages"} <= set(TABLES)
+    for name, written in TABLES.items():
+        text = written()
+        assert "| --- |" in text or text.startswith("## "), name

@@ -110,7 +110,9 @@ def test_messages_are_grouped_with_their_next_steps() -> None:
     assert [title for title, _ in groups] == [title for title, _, _ in GROUPS]
     texts = [message for found in groups.values() for message in found]
     assert len(texts) > 450
-    assert sum(bool(message.fix) for message in texts) > 0.85 * len(texts)
+    # What a tile would need says what to change; `partition.next_step` adds that of the others.
+    silent = [m for m in texts if not m.fix and not m.wrong.startswith("need ")]
+    assert {m.module for m in silent} <= {"vta_byoc.partitioning.placer"} and len(silent) == 2
     (place,) = (m for m in texts if m.module == "vta_byoc.cli.place")
     assert place.wrong == "--fail-under ⟨least⟩; a share is 0 to 100 percent"
     assert place.fix == "for example 99"

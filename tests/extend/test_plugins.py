@@ -130,7 +130,9 @@ def test_asked_for_by_name_it_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     text = "cannot be loaded: {}; nothing of it is registered; repair or uninstall it"
     for place in (["--plugin", path, "plugins"], ["plugins", "--plugin", path]):
-        assert refused(*place) == f"plug-in {path} " + text.format(f'there is no file "{path}"')
+        assert refused(*place) == f"plug-in {path} " + text.format(
+            f'there is no file "{path}"; correct the path'
+        )
     path.write_text("raise OSError('no licence')")
     assert refused("--plugin", path, "plugins") == f"plug-in {path} " + text.format(
         "OSError: no licence"

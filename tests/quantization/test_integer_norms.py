@@ -153,7 +153,7 @@ def test_a_machine_without_mul_leaves_them_to_the_cpu() -> None:
     left = islands(quantize(mod, calibration=samples(mod), config=config))
     assert left["norm"].text == (
         "stays float: its squares and its reciprocal root would multiply and the machine's ALU has "
-        "no MUL (CAPABILITIES.mul is false)"
+        "no MUL (CAPABILITIES.mul is false); choose a machine that has one"
     )
 
 

@@ -161,7 +161,9 @@ class _Importer:
         if isinstance(expr, graph.Projection):
             return self._field(env[id(expr.value)], expr.index)
         if isinstance(expr, graph.Param):
-            raise VTAError(f'the variable "%{expr.name}" is free; it must be a parameter')
+            raise VTAError(
+                f'the variable "%{expr.name}" is free; it must be a parameter; add it to those'
+            )
         assert isinstance(expr, graph.Call)
         args = [env[id(arg)] for arg in expr.args if id(arg) in env]
         if len(args) != len(expr.args):
@@ -184,7 +186,7 @@ class _Importer:
         """A function, written where it is called."""
         if isinstance(op, graph.GlobalName):
             if op.name not in self.module.functions:
-                raise VTAError(f'"@{op.name}" is called and is not in the module')
+                raise VTAError(f'"@{op.name}" is called and is not in the module; add it')
             op = self.module.functions[op.name]
         if len(args) != len(op.params):
             raise VTAError(

@@ -56,6 +56,7 @@ OPS: Mapping[str, Callable[[relax.Expr, relax.Expr], relax.Expr]] = {
 NO_MUL = Refusal(
     "its squares and its reciprocal root would multiply",
     "and the machine's ALU has no MUL (CAPABILITIES.mul is false)",
+    remedy="choose a machine that has one",
 )
 
 

@@ -46,7 +46,7 @@ def new_shape(old: Sequence[int], asked: Sequence[int], zero_is_zero: bool = Fal
     rest = math.prod(size for size in found if size != -1)
     result = [math.prod(old) // max(rest, 1) if size == -1 else size for size in found]
     if math.prod(result) != math.prod(old):
-        raise ValueError(f"{tuple(old)} has another size than {tuple(result)}")
+        raise ValueError(f"{tuple(old)} has another size than {tuple(result)}; correct the shape")
     return result
 
 
