@@ -10,9 +10,9 @@ from vta_byoc.quantization.exact_groups import exact_change
 from vta_byoc.quantization.exact_sum import ExactSum
 from vta_byoc.quantization.fused_ops import Epilogue
 from vta_byoc.quantization.linear import Linear, Operand, linear
-from vta_byoc.quantization.quantizer import Quantizer, is_float32_const
+from vta_byoc.quantization.quantizer import Quantizer
 from vta_byoc.quantization.requantize import FixedPoint
-from vta_byoc.quantization.scales import INT8_HIGH, INT8_LOW, Accumulator, Scale, quantized
+from vta_byoc.quantization.scales import INT8_HIGH, INT8_LOW, Accumulator, Scale
 from vta_byoc.quantization.value import Value
 
 ALL = (INT8_LOW, INT8_HIGH)
@@ -78,8 +78,6 @@ def requantized(
 
 
 def rescaled(q: Quantizer, value: Value, target: Scale, name: str) -> relax.Expr:
-    """A value as int8 at `target`; a constant of floats is rounded once."""
-    if value.int8 is None and is_float32_const(value.plain):
-        return relax.const(quantized(value.plain.value.numpy(), target).astype("int8"))
+    """A value as int8 at `target`."""
     x = q.int8(value)
     return x if value.scale == target else requantized(q, x, value.scale, target, ALL, name)[0]
