@@ -122,6 +122,18 @@ def test_points_are_measured_once_and_survive_an_interruption(
     assert path.read_text().count("\n") == 4
 
 
+def test_a_result_has_the_name_that_its_space_gives_the_machine(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exploring, "run_all", lambda work, jobs, *_: (work(job) for job in jobs))
+    log = ResultLog(tmp_path / "results.jsonl")
+    varied = read_space(space_of(tmp_path, {"base": "pynq", "vary": {"LOG_INP_BUFF_SIZE": [15]}}))
+    (first,) = explore(varied, [model], log)
+    (again,) = explore(read_space(space_of(tmp_path, {"machines": ["pynq"]})), [model], log)
+    assert (first.machine, again.machine) == ("pynq LOG_INP_BUFF_SIZE=15", "pynq")
+    assert first.key == again.key and len(log.points) == 1
+
+
 def test_a_machine_that_a_model_does_not_fit_is_a_result(model: str, tmp_path: Path) -> None:
     space = read_space(space_of(tmp_path, {"machines": ["pynq"]}))
     (job,) = jobs_of(space, [model])

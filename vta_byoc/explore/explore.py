@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -70,7 +71,8 @@ def explore(
             done += 1
             if progress is not None:
                 progress(done)
-    return [log.points[job.key] for job in jobs]
+    # The log may know an equal machine by another space's name of it.
+    return [dataclasses.replace(log.points[job.key], machine=job.machine) for job in jobs]
 
 
 def costs_of(named: str | None, *, hardware: bool) -> tuple[str, ...]:
