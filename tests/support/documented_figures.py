@@ -45,6 +45,7 @@ PREQUANTIZED_FORMATS = {
     "TFLite": "TFLite_int8",
     "PyTorch pt2e": "PyTorch_pt2e",
 }
+EXACT_FORMATS = ("TFLite", "ONNX QDQ, int8 per tensor", "ONNX QDQ, uint8 per channel")
 OPERATOR_FORMATS = {
     "ONNX QDQ, int8 per tensor": "QDQ_int8_per_tensor",
     "ONNX QDQ, uint8 per channel": "QDQ_uint8_per_channel",
@@ -161,6 +162,12 @@ def _prequantized() -> Iterator[tuple[str, str]]:
             yield page, (
                 f"| {title} | {form} | {{{figure}_cycles]:,.0f}} | "
                 f"{{{figure}_no_mul_cycles]:,.0f}} | {{{figure}_approximate_cycles]:,.0f}} |"
+            )
+        for form in EXACT_FORMATS:
+            figure = f"prequantized[{network}_{PREQUANTIZED_FORMATS[form]}_exact"
+            yield page, (
+                f"| {title} | {form} | {{{figure}_equal_share]:.2f}} % | "
+                f"{{{figure}_cycles]:,.0f}} | {{{figure}_cycles.baseline]:,.0f}} |"
             )
     for form, name in OPERATOR_FORMATS.items():
         figure = f"prequantized[{name}_equal_share"
