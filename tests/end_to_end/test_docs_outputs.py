@@ -23,7 +23,7 @@ wrote /tmp/abc/model.so in 3.2 s
     "shown",
     [
         "operator kind cycles\n------------\nconv1 conv2d 1,204",
-        "conv1     conv2d   1,204\n...\nwrote /home/me/model.so in 12.5 s",
+        "conv1     conv2d   1,204\n...\nwrote /srv/model.so in 12.5 s",
         "\x1b[1mpool\x1b[0m\n   max   310",
     ],
 )

@@ -79,8 +79,11 @@ def images() -> Iterator[tuple[str, np.ndarray]]:
 def test_every_tensor_equals_the_reference(
     qmod: tvm.IRModule, compiled: Compiled, program: Program
 ) -> None:
-    """Logits and all 23 tensors that the region stores, over 11 inputs; 8 more stay on chip."""
-    assert len(on_chip(compiled)) == 8
+    """Logits and all 22 tensors that the region stores, over 11 inputs; 9 more stay on chip.
+
+    These are the stem's, which is pooled in its tiles, and those that are added to another.
+    """
+    assert len(on_chip(compiled)) == 9
     reference_of = reference_runner(qmod, compiled.programs)
     seen = set()
     for name, image in images():
@@ -88,7 +91,7 @@ def test_every_tensor_equals_the_reference(
         run = profile(compiled.exe, image, arenas=True)
         checks = compare_outputs(output_names(qmod), run.outputs, reference)
         checks += compare_stored(run, compiled.programs, reference)
-        assert len(checks) == 1 + 31 - 8
+        assert len(checks) == 1 + 31 - 9
         assert all(c.equal for c in checks), f"{name}: {[str(c) for c in checks if not c.equal]}"
         seen.add(run.outputs[0].tobytes())
     assert len(seen) == 11, "different inputs give different logits"
@@ -132,15 +135,17 @@ def test_counters(compiled: Compiled, program: Program) -> None:
         for layer in program.layers
     }
     first = {n: [kinds[op] for op in operators_of(n)] for n in layers}
-    convs = [n for n, ops in first.items() if ops[0] == "relax.nn.conv2d" and n != "conv1"]
+    (stem,) = (n for n in layers if "conv1" in operators_of(n))
+    convs = [n for n, ops in first.items() if ops[0] == "relax.nn.conv2d" and n != stem]
     adds = [n for n, ops in first.items() if ops == ["relax.nn.conv2d", "relax.add"]]
     assert (len(convs), len(adds)) == (19, 8) and set(adds) < set(convs)
-    added = sum(item.nbytes for item in on_chip(compiled)) // CONFIG.out_elem_bytes
+    summed = [item.nbytes for item in on_chip(compiled) if item.tensor != "conv1"]
+    added = sum(summed) // CONFIG.out_elem_bytes
     found = sum(layers[n]["gemm_counter"] for n in convs) - added
     # Taps that read padding are left out where that pays, which is in most of the layers, and most
     # biases are products.
     assert INSIDE + BIASES // 2 < found < INSIDE + BIASES + 0.3 * (6_623_232 - INSIDE)
-    assert layers["conv1"]["gemm_counter"] <= 850_000
+    assert layers[stem]["gemm_counter"] <= 850_000
     assert sum(dram_bytes(layers[n]) for n in convs) <= 18_400_000
 
 
@@ -254,7 +259,9 @@ def dead_fields(fields: dict[str, int], opcode: Opcode) -> set[str]:
     dead: set[str] = set()
     if opcode in (Opcode.LOAD, Opcode.STORE):
         if fields["x_size"] == 0:
-            return {"mem_type", "sram_base", "dram_base", "y_size", "x_stride"}
+            padded = fields["x_pad_0"] + fields["x_pad_1"]
+            rows = set() if padded else {"y_pad_0", "y_pad_1"}
+            return {"mem_type", "sram_base", "dram_base", "y_size", "x_stride"} | rows
         return {"x_stride"} if fields["y_size"] <= 1 else set()
     if opcode == Opcode.FINISH:
         return dead

@@ -46,6 +46,7 @@ FIX = "attend to fewer keys at a time"
 NO_MUL = Refusal(
     "its exponential would multiply",
     "and the machine's ALU has no MUL (CAPABILITIES.mul is false)",
+    remedy="use a machine with MUL, or leave the softmax to the CPU",
 )
 LEAST_FILL = -1e3
 """What replaces a score and is no larger hides it."""
