@@ -16,6 +16,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 ERRORS = re.compile(r"^_?(?!Assertion|Attribute)\w*(Error|Refusal|Refused)$")
 """What refuses; not our own mistakes, and not Python's text for a name that a module lacks."""
+SHOWN_BY = frozenset(
+    {
+        *("join", "sorted", "list", "tuple", "set", "str", "repr", "map", "len"),
+        *("listed", "_listed", "size", "_quoted", "_first_line", "first_line", "count", "percent"),
+    }
+)
+"""Functions that only bring what they are given into words."""
 PARTS = ("what", "value", "limit", "remedy")
 """The fields of `Refusal`, in order."""
 
@@ -164,10 +171,23 @@ def _pieces(node: ast.expr) -> Iterator[str]:
         for value in node.values:
             yield from _pieces(value)
     elif isinstance(node, ast.FormattedValue):
-        yield f"⟨{ast.unparse(node.value)}⟩"
+        yield f"⟨{ast.unparse(_named(node.value))}⟩"
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         yield from _pieces(node.left)
         yield from _pieces(node.right)
+
+
+def _named(node: ast.expr) -> ast.expr:
+    """What an expression that is filled in is about: `', '.join(sorted(names))` is about `names`."""
+    while True:
+        if isinstance(node, ast.Call) and node.args and _name(node.func) in SHOWN_BY:
+            node = node.args[-1]  # that of a map is the second
+        elif isinstance(node, ast.BoolOp):
+            node = node.values[0]
+        elif isinstance(node, ast.GeneratorExp | ast.ListComp):
+            node = node.generators[0].iter
+        else:
+            return node
 
 
 def markdown() -> str:

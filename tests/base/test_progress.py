@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.machinery
+import importlib.util
 import io
+import warnings
 
+import pytest
 from rich.console import Console
 
 from vta_byoc.base.progress import shown
@@ -31,3 +35,18 @@ def test_a_terminal_shows_a_bar_that_goes_away() -> None:
     text = file.getvalue()
     assert "calibrating" in text and "3/4" in text
     assert text.endswith("\x1b[2K")
+
+
+@pytest.mark.parametrize("has_widgets", [False, True])
+def test_a_notebook_shows_one_where_it_has_widgets(
+    has_widgets: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without ipywidgets Rich would print a warning in place of the bar."""
+    found = importlib.machinery.ModuleSpec("ipywidgets", None) if has_widgets else None
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: found)
+    console = Console(file=io.StringIO(), force_jupyter=True)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        with shown(None, "calibrating", console) as progress:
+            assert (progress is not None) == has_widgets
+    assert has_widgets or not said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,7 @@ def shown(
     from rich.console import Console
 
     place = console or Console(stderr=True)
-    if given is not None or not (place.is_terminal or place.is_jupyter):
+    if given is not None or not (place.is_terminal or _has_widgets(place)):
         yield given
         return
     columns = (
@@ -43,3 +44,8 @@ def shown(
     with rich.Progress(*columns, console=place, transient=True) as bar:
         task = bar.add_task(text, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _has_widgets(place: Console) -> bool:
+    """Whether `place` is a notebook with ipywidgets; Rich warns in every other instead of a bar."""
+    return place.is_jupyter and importlib.util.find_spec("ipywidgets") is not None
