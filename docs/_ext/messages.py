@@ -178,7 +178,7 @@ def _pieces(node: ast.expr) -> Iterator[str]:
 
 
 def _named(node: ast.expr) -> ast.expr:
-    """What an expression that is filled in is about: `', '.join(sorted(names))` is about `names`."""
+    """What an expression that is filled in is about: `len(names)` is about `names`."""
     while True:
         if isinstance(node, ast.Call) and node.args and _name(node.func) in SHOWN_BY:
             node = node.args[-1]  # that of a map is the second
