@@ -15,7 +15,6 @@ from tvm import relax
 from tvm.ir import Tuple
 
 from vta_byoc.importers.canonicalize.slice_rules import MovedLayer, moved_layer
-from vta_byoc.importers.canonicalize.views import Digit, View
 from vta_byoc.ir.rewriter import Rewriter, Rule
 
 NEGATIVE = "relax.negative"
@@ -36,8 +35,8 @@ def joined_layers(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
         return None
     higher, lower = known[0]
     sizes = [part.view.shape[axis] for part in layers]
-    views = [_widened(part.view, axis, sum(sizes)) for part in layers]
-    if any(view != views[0] for view in views[1:]):
+    view, *others = (part.view.resized(axis, sum(sizes)) for part in layers)
+    if view is None or any(other != view for other in others):
         return None
 
     def joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
@@ -55,7 +54,7 @@ def joined_layers(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
         weight=joined([part.weight for part in layers]),
         bias=joined(biases) if biases else None,
     )
-    return whole.of_columns(rewriter, np.arange(whole.weight.shape[1]), views[0])
+    return whole.of_columns(rewriter, np.arange(whole.weight.shape[1]), view)
 
 
 def _part(rewriter: Rewriter, value: relax.Expr) -> MovedLayer | None:
@@ -77,24 +76,6 @@ def _columns(part: MovedLayer, axis: int) -> tuple[int, int] | None:
     if total % (digit.stride * digit.size):
         return None
     return total // (digit.stride * digit.size), digit.stride
-
-
-def _widened(view: View, axis: int, size: int) -> View:
-    """The view of a layer that has `size` places along `axis`."""
-    (digit,) = view.axes[axis]
-    above = digit.stride * digit.size
-
-    def widened(other: Digit) -> Digit:
-        if other == digit:
-            return Digit(size, digit.stride)
-        if other.stride < above:
-            return other
-        return Digit(other.size, other.stride // digit.size * size)
-
-    axes = tuple(tuple(widened(d) for d in digits) for digits in view.axes)
-    shape = tuple(size if i == axis else n for i, n in enumerate(view.shape))
-    source = (*view.source[:-1], view.source[-1] // digit.size * size)
-    return View(source, shape, axes)
 
 
 JOINED_RULES: dict[str, Sequence[Rule]] = {"relax.concat": (joined_layers,)}

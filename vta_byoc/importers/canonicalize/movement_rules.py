@@ -16,7 +16,7 @@ from tvm import relax
 
 from vta_byoc.importers.canonicalize.calls import RESHAPES
 from vta_byoc.importers.canonicalize.qdq_rules import DEQUANTIZE, MOVES, QUANTIZE, quantization
-from vta_byoc.importers.canonicalize.view_rules import chain_of_views, view_of
+from vta_byoc.importers.canonicalize.view_rules import VIEWS, chain_of_views, view_of
 from vta_byoc.importers.canonicalize.views import RESHAPE
 from vta_byoc.ir.bindings import SEPARATOR, is_constant, op_name, static_shape
 from vta_byoc.ir.clamps import interval_of_call
@@ -24,8 +24,6 @@ from vta_byoc.ir.rewriter import Rewriter, Rule
 from vta_byoc.quantization.float_layers import KERNELS
 from vta_byoc.quantization.ops.table import OPERATORS
 
-SHUFFLES = (*RESHAPES, "relax.permute_dims")
-"""Operators that give each element another place, and change nothing else."""
 SUMS = ("relax.add", "relax.subtract")
 
 
@@ -39,9 +37,9 @@ def _before_moves(rewriter: Rewriter, value: relax.Expr, moves: Sequence[str]) -
 
 def _is_layer(rewriter: Rewriter, value: relax.Expr) -> bool:
     """Whether `value` is a layer with constant weights, moved, with biases and clamps."""
-    call: relax.Expr = rewriter.producer(_before_moves(rewriter, value, SHUFFLES))
+    call: relax.Expr = rewriter.producer(_before_moves(rewriter, value, VIEWS))
     while _bias(call) is not None or (call is not None and interval_of_call(call)):
-        call = rewriter.producer(_before_moves(rewriter, call.args[0], SHUFFLES))
+        call = rewriter.producer(_before_moves(rewriter, call.args[0], VIEWS))
     return op_name(call) in KERNELS and _is_constant(rewriter, call.args[1])
 
 
@@ -103,7 +101,7 @@ def _moved(
 
 def clamp_before_moves(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     """clamp(reshape(layer)) is reshape(clamp(layer)); of permutations too."""
-    inner = rewriter.producer_of(call.args[0], *SHUFFLES)
+    inner = rewriter.producer_of(call.args[0], *VIEWS)
     if inner is None or interval_of_call(call) is None or not _is_layer(rewriter, inner.args[0]):
         return None
     bounds = [
@@ -120,7 +118,7 @@ def bias_before_moves(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None
 
     The reshape must keep that axis. The same holds for permutations and for differences.
     """
-    inner, bias = rewriter.producer_of(call.args[0], *SHUFFLES), _bias(call)
+    inner, bias = rewriter.producer_of(call.args[0], *VIEWS), _bias(call)
     if inner is None or bias is None or static_shape(call) != static_shape(inner):
         return None
     moved = _before(bias, inner) if _is_layer(rewriter, inner.args[0]) else None
@@ -202,7 +200,7 @@ def rows_as_tokens(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
         return None
     if layer is None or not _is_constant(rewriter, layer.args[1]):
         return None
-    if rewriter.producer_of(layer.args[0], *SHUFFLES) is None:
+    if rewriter.producer_of(layer.args[0], *VIEWS) is None:
         return None
     name = str(value.name)
     rows = relax.op.reshape(layer.args[0], (*new[:-1], static_shape(layer.args[0])[-1]))

@@ -14,7 +14,7 @@ from tvm import relax
 
 from vta_byoc.importers.canonicalize.calls import shape_of
 from vta_byoc.importers.canonicalize.view_rules import chain_of_views, moved, view_of
-from vta_byoc.importers.canonicalize.views import Digit, View
+from vta_byoc.importers.canonicalize.views import View
 from vta_byoc.ir.bindings import SEPARATOR, is_constant, is_float32, source_name
 from vta_byoc.ir.rewriter import Rewriter, Rule
 
@@ -108,23 +108,8 @@ def _narrowed(view: View, axis: int, first: int, last: int) -> tuple[np.ndarray,
     places = np.arange(total)
     values = places // digit.stride % digit.size
     columns = places[(first <= values) & (values < last)]
-    size = last - first
-
-    def narrowed(other: Digit) -> Digit | None:
-        if other == digit:
-            return Digit(size, digit.stride) if size > 1 else None
-        if other.stride < digit.stride * digit.size:
-            return other if other.stride * other.size <= digit.stride else None
-        return Digit(other.size, other.stride // digit.size * size)
-
-    axes = []
-    for number, digits in enumerate(view.axes):
-        kept = [narrowed(each) for each in digits]
-        if None in kept and number != axis:
-            return None  # a digit of rows and columns at once
-        axes.append(tuple(each for each in kept if each is not None))
-    shape = tuple(size if i == axis else n for i, n in enumerate(view.shape))
-    return columns, View((*view.source[:-1], len(columns)), shape, tuple(axes))
+    narrow = view.resized(axis, last - first)
+    return None if narrow is None else (columns, narrow)
 
 
 SLICE_RULES: dict[str, Sequence[Rule]] = {"relax.strided_slice": (slice_of_layer,)}

@@ -64,6 +64,31 @@ class View:
         )
         return View(self.source, tuple(shape), tuple(axes))
 
+    def resized(self, axis: int, size: int) -> View | None:
+        """The same moves of a source whose last axis has `size` places along the digit of `axis`.
+
+        None where the axis has not one digit, or another digit counts inside and outside of it.
+        """
+        if len(self.axes[axis]) != 1:
+            return None
+        (digit,) = self.axes[axis]
+        above = digit.stride * digit.size
+        axes = []
+        for digits in self.axes:
+            kept = []
+            for other in digits:
+                if other == digit:
+                    kept += [Digit(size, digit.stride)] if size > 1 else []
+                elif other.stride >= above:
+                    kept.append(Digit(other.size, other.stride // digit.size * size))
+                elif other.stride * other.size <= digit.stride:
+                    kept.append(other)
+                else:
+                    return None
+            axes.append(tuple(kept))
+        shape = tuple(size if i == axis else n for i, n in enumerate(self.shape))
+        return View((*self.source[:-1], self.source[-1] // digit.size * size), shape, tuple(axes))
+
     def reshaped(self, shape: Sequence[int]) -> View | None:
         """The same elements in another shape; None where an axis cuts a digit unevenly."""
         rest = [digit for axis in self.axes for digit in axis]
