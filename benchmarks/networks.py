@@ -59,7 +59,7 @@ NEWER = (
 )
 """Networks with gates, smooth activations, resizing and concatenations, measured on a machine that
 multiplies."""
-TRANSFORMERS = ("vit_tiny",)
+TRANSFORMERS = ("vit_tiny", "deit_small", "bert_base_layer")
 """With random weights."""
 LIGHT = "light_"
 """What the names of the onnx package's models begin with."""
@@ -83,6 +83,8 @@ NETWORKS = (
         )
     ),
 )
+LEAST_UTILISATION = {"deit_small": 44.0, "bert_base_layer": 60.0}
+"""Percent of the GEMM core's products a cycle; the rest is softmax, normalizations and GELU."""
 PUBLISHED = {
     "resnet18": 8.96e6,
     "resnet50": 23.6e6,
@@ -169,6 +171,8 @@ def measure(name: str) -> dict[str, Any]:
         "cycles": sum(t.cycles for t in timings.values()),
         "bound": sum(op.bound for op in placement if op.device == "vta"),
         "regions": len(timings),
+        "peak": config.batch * config.block**2,
+        "all_macs": sum(op.on_vta.macs for op in placement),
         "macs": share([(op.on_vta.macs, op.macs) for op in placement]),
         "alu_ops": share([(op.on_vta.alu_ops, op.alu_ops) for op in placement]),
         "cpu_ops": sorted(op.name for op in placement if op.device == "cpu"),
@@ -226,6 +230,7 @@ def figures_of(row: dict[str, Any]) -> list[Figure]:
     ratio = row["cycles"] / row["bound"]
     beside = {"baseline": published, "baseline_name": "published"} if published else {}
     return [
+        *utilisation(row),
         Figure(f"{name}_cycles", row["cycles"], "cycles", bound=row["bound"]),
         over_bound(name, ratio),
         Figure(f"{name}_bound", row["bound"], "cycles", **beside),
@@ -237,6 +242,15 @@ def figures_of(row: dict[str, Any]) -> list[Figure]:
         Figure.at_most(f"{name}_compile", row["seconds"], "s", MOST_SECONDS),
         Figure.at_most(f"{name}_memory", row["gib"], "GiB", MOST_GIB),
     ]
+
+
+def utilisation(row: dict[str, Any]) -> list[Figure]:
+    """How much of the GEMM core's peak a transformer reaches, where there is a target."""
+    least = LEAST_UTILISATION.get(row["name"])
+    if least is None:
+        return []
+    percent = 100 * row["all_macs"] / row["cycles"] / row["peak"]
+    return [at_least(f"{row['name']}_mac_utilisation", percent, "%", least)]
 
 
 def over_bound(name: str, ratio: float) -> Figure:

@@ -139,13 +139,20 @@ def vit(
 
 def _block(w: Writer, x: str, name: str) -> str:
     """Attention and two layers with GELU, each behind a normalization and added to `x`."""
+    mixed = attention(w, w.norm(x, f"{name}.norm1"), name)
+    x = w.emit("Add", [x, mixed], f"{name}.attended")
+    bent = feed_forward(w, w.norm(x, f"{name}.norm2"), name)
+    return w.emit("Add", [x, bent], f"{name}.out")
+
+
+def attention(w: Writer, x: str, name: str) -> str:
+    """Every token of `x` reads all tokens, in heads; then a layer."""
     sizes = w.sizes
-    width, heads, hidden = sizes.width, sizes.heads, sizes.hidden
-    normed = w.norm(x, f"{name}.norm1")
+    width, heads = sizes.width, sizes.heads
     parted = w.shape([1, sizes.tokens, heads, width // heads], f"{name}.heads")
     parts = []
     for part, axes in (("q", [0, 2, 1, 3]), ("k", [0, 2, 3, 1]), ("v", [0, 2, 1, 3])):
-        made = w.dense(normed, f"{name}.{part}", width, width)
+        made = w.dense(x, f"{name}.{part}", width, width)
         made = w.emit("Reshape", [made, parted], f"{name}.{part}.heads")
         parts.append(w.emit("Transpose", [made], f"{name}.{part}.apart", perm=axes))
     scores = w.emit("MatMul", parts[:2], f"{name}.scores")
@@ -156,14 +163,19 @@ def _block(w: Writer, x: str, name: str) -> str:
     mixed = w.emit("Transpose", [mixed], f"{name}.merged", perm=[0, 2, 1, 3])
     flat = w.shape([1, sizes.tokens, width], f"{name}.flat")
     mixed = w.emit("Reshape", [mixed, flat], f"{name}.joined")
-    x = w.emit("Add", [x, w.dense(mixed, f"{name}.proj", width, width)], f"{name}.attended")
-    wide = w.dense(w.norm(x, f"{name}.norm2"), f"{name}.fc1", width, hidden)
+    return w.dense(mixed, f"{name}.proj", width, width)
+
+
+def feed_forward(w: Writer, x: str, name: str) -> str:
+    """Two layers, and GELU between them."""
+    width, hidden = w.sizes.width, w.sizes.hidden
+    wide = w.dense(x, f"{name}.fc1", width, hidden)
     halves = w.emit("Div", [wide, w.number(2**0.5, f"{name}.root")], f"{name}.over_root")
     bent = w.emit("Erf", [halves], f"{name}.erf")
     bent = w.emit("Add", [bent, w.number(1.0, f"{name}.one")], f"{name}.erf_and_one")
     bent = w.emit("Mul", [wide, bent], f"{name}.product")
     bent = w.emit("Mul", [bent, w.number(0.5, f"{name}.half")], f"{name}.gelu")
-    return w.emit("Add", [x, w.dense(bent, f"{name}.fc2", hidden, width)], f"{name}.out")
+    return w.dense(bent, f"{name}.fc2", hidden, width)
 
 
 class Drawn:

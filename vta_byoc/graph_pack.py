@@ -36,9 +36,9 @@ from vta_byoc.partitioning.token_forms import token_copy, with_tokens
 from vta_byoc.strategies.te.kernel import SCHEDULE_ATTR, Chosen
 from vta_byoc.strategy import STRATEGIES, STRATEGY_ATTR, WORKLOAD_ATTR, Computation
 from vta_byoc.tuning.schedules import Schedules, chosen_for
-from vta_byoc.workload.layout import NCHW, ROWS, is_tokens, tokens
+from vta_byoc.workload.layout import NCHW, ROWS, fits_tokens, is_tokens, tokens
 from vta_byoc.workload.packing import packed_shape
-from vta_byoc.workload.workloads import Conv2dWorkload, Shape
+from vta_byoc.workload.workloads import Conv2dWorkload, ElementwiseWorkload, Shape
 
 LOG = logging.getLogger(__name__)
 MOVED = "vta.move"
@@ -103,11 +103,13 @@ class _Packer(PackedForms):
         self._groups = groups
         self.plans: dict[str, list[tuple[Plan, int]]] = {}
         self.no_views: set[str] = set()
+        self._read_as_tokens: set[relax.Expr] = set()
 
     def rewrite(self, main: relax.Function) -> relax.Function:
         """``main`` with packed composites; parameters and results stay as they are."""
         for param in main.params:
             self._plain[param] = param
+        self._note_readers(main)
         for binding in straight_bindings(main):
             var, value = binding.var, binding.value
             group = self._group(value)
@@ -118,6 +120,21 @@ class _Packer(PackedForms):
             else:
                 self._plain[var] = self._writer.emit(self._copy(value), str(var.name))
         return self._writer.finish(main, self._copy(main.body.body))
+
+    def _note_readers(self, main: relax.Function) -> None:
+        """Which values composites read as tokens, themselves or behind elementwise operators."""
+        layout = tokens(self._config.block)
+        for binding in reversed(straight_bindings(main)):
+            group = self._group(binding.value)
+            if group is None:
+                continue
+            parsed = match_of(group).parsed
+            inner = dict(zip(group.params, binding.value.args, strict=True))
+            follows = isinstance(parsed.work, ElementwiseWorkload)
+            follows = follows and binding.var in self._read_as_tokens
+            for operand, wanted in zip(parsed.operands, parsed.operand_layouts, strict=True):
+                if follows or wanted == layout:
+                    self._read_as_tokens.add(inner[operand])
 
     def views(self) -> set[str]:
         """Source names of the reshapes that no instruction and no copy carries out."""
@@ -133,7 +150,7 @@ class _Packer(PackedForms):
         match = match_of(group)
         inner = dict(zip(group.params, call.args, strict=True))
         match, operands = self._unflattened(match, [inner[x] for x in match.parsed.operands])
-        match = self._following(match, operands)
+        match = self._following(match, operands, var)
         hosted = not any(self._forms(x) for x in operands)
         entry, parsed = match.entry, match.parsed
         plan = match.planned(self._config, hosted)
@@ -269,11 +286,15 @@ class _Packer(PackedForms):
                 return Match(match.entry, changed, plan), [self._origin(operands[0])]
         return match, operands
 
-    def _following(self, match: Match, operands: list[relax.Var]) -> Match:
-        """An elementwise operator in the layout of its operands, where their tokens are columns."""
+    def _following(self, match: Match, operands: list[relax.Var], var: relax.Var) -> Match:
+        """An elementwise operator in the layout of its operands, where their tokens are columns.
+
+        Of operands that the host packs it is the layout in which its result is read.
+        """
         layout = tokens(self._config.block)
-        held = (x for x in operands if self._has(x, layout) or self._moved_from(x) is not None)
-        if next(held, None) is None:
+        held = any(self._has(x, layout) or self._moved_from(x) is not None for x in operands)
+        free = var in self._read_as_tokens and not any(self._forms(x) for x in operands)
+        if not held and not (free and fits_tokens(static_shape(operands[0]), self._config)):
             return match
         return with_tokens(match, static_shape(operands[0]), self._config) or match
 

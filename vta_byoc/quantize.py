@@ -124,7 +124,7 @@ def quantize(
         tolerance=function_tolerance,
         arithmetic=arithmetic,
         attention=lambda shape, numbers: attention_refusal(
-            dataclasses.astuple(shape), numbers, machine
+            dataclasses.astuple(shape)[:-1], numbers, machine, shape.hiding
         ),
     )
     beside = (calibration_workers, calibration_scheduler)
@@ -234,8 +234,8 @@ def _arithmetic(mod: tvm.IRModule, policy: Policy) -> Arithmetic:
     source = None if attribute is None else str(attribute)
     if source is None or not policy.keeps_stated:
         raise VTAError(
-            f'exact_rescale reproduces the integers of {" and ".join(ARITHMETICS)}, at the scales '
-            'that a file states; this module came from no quantized .tflite or .onnx file, or '
+            f"exact_rescale reproduces the integers of {' and '.join(ARITHMETICS)}, at the scales "
+            "that a file states; this module came from no quantized .tflite or .onnx file, or "
             f'scales are "{policy.name}"; load such a file and leave scales out, or leave '
             "exact_rescale out"
         )

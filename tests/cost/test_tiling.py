@@ -61,9 +61,7 @@ def test_sizes_are_few_and_reach_from_one_to_all(total: int) -> None:
 def random_copy(rng: np.random.Generator) -> tuple[list[int], list[int], bool]:
     """Extents of a tensor and of a tile of it, innermost first; whether its columns are padded."""
     totals = [int(n) for n in rng.choice([1, 2, 3, 5, 12], 4)]
-    tiles = [
-        total if rng.random() < 0.5 else int(rng.integers(1, total + 1)) for total in totals
-    ]
+    tiles = [total if rng.random() < 0.5 else int(rng.integers(1, total + 1)) for total in totals]
     return totals, tiles, bool(rng.random() < 0.3)
 
 

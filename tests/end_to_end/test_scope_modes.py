@@ -221,9 +221,7 @@ def counters(run: Run) -> Counter[str]:
 def assert_same_instructions(mod: tvm.IRModule, inputs: list[np.ndarray], config: Any) -> None:
     """The modes' layers are computed alike; a region of its own may have to load again what the
     layers of one region share, and nothing else differs."""
-    dram, off = (
-        run_module(mod, config, inputs, planned=False, scopes=m) for m in (DRAM_ONLY, OFF)
-    )
+    dram, off = (run_module(mod, config, inputs, planned=False, scopes=m) for m in (DRAM_ONLY, OFF))
     np.testing.assert_array_equal(dram.outputs[0], off.outputs[0])
     assert computes(dram) == computes(off)
     kept, alone = counters(dram), counters(off)

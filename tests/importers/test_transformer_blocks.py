@@ -101,8 +101,9 @@ class Decoder(nn.Module):
 class Classifier(nn.Module):
     """BERT in small: ids, segments, and a mask that adds the least float32 to the scores."""
 
-    def __init__(self) -> None:
+    def __init__(self, pooled: bool = True) -> None:
         super().__init__()
+        self.pooled = pooled
         self.words, self.segments = nn.Embedding(50, WIDTH), nn.Embedding(2, WIDTH)
         self.places = nn.Parameter(torch.randn(TOKENS, WIDTH))
         self.q, self.k, self.v, self.o = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
@@ -117,7 +118,8 @@ class Classifier(nn.Module):
         hidden = (1.0 - mask[:, None, None, :].float()) * torch.finfo(torch.float32).min
         shares = (q @ k.transpose(-1, -2) / SIZE**0.5 + hidden).softmax(-1)
         y = self.o((shares @ v).permute(0, 2, 1, 3).reshape(x.shape))
-        return self.result(torch.tanh(self.norm(x + y)[:, 0]))
+        x = self.norm(x + y)
+        return self.result(torch.tanh(x[:, 0])) if self.pooled else x
 
 
 def encoder(**given: object) -> nn.Module:
@@ -134,15 +136,16 @@ BLOCKS = {
     "encoder, norms first": lambda: encoder(norm_first=True, activation="gelu"),
     "decoder": Decoder,
     "classifier": Classifier,
+    "ids, segments and a mask": lambda: Classifier(pooled=False),
 }
 FORMATS = ("program", "onnx 14")
-REGIONS = {"classifier": 4}
-"""Its embeddings and the scores behind a mask of run time are floats; the others are one region."""
+REGIONS = {"classifier": 2}
+"""Its tanh is float; the others are one region."""
 SIM = VTAConfig.preset("sim")
 
 
 def sample(name: str) -> tuple[torch.Tensor, ...]:
-    if name != "classifier":
+    if not isinstance(BLOCKS[name](), Classifier):
         return (torch.randn(1, TOKENS, WIDTH),)
     segments, mask = torch.zeros(2, 1, TOKENS, dtype=torch.long)
     segments[:, 4:] = 1

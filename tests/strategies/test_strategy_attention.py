@@ -29,13 +29,16 @@ def work_of(
     unit: float = 1e-3,
     ratio: float = 2.0,
     masks: int = 0,
+    hiding: tuple[int, ...] = (),
 ) -> AttentionWorkload:
     """Sizes in blocks for `depth` and `width`; scores of `unit`, values `ratio` times as coarse."""
     k = config.block
     exponential = exponential_of(unit, depth * k * 128 * 128, "attention")
     numbers = attention_of(keys, exponential, ratio, Scale(1.0), (-128, 127), "attention")
     own = dataclasses.astuple(numbers)[1:]
-    return AttentionWorkload(groups, queries, keys, depth * k, width * k, own, masks, k)
+    return AttentionWorkload(
+        groups, queries, keys, depth * k, width * k, own, masks, k, hiding=hiding
+    )
 
 
 def drawn(
@@ -45,6 +48,7 @@ def drawn(
     groups, depth, width = (int(rng.integers(1, high)) for high in (4, 4, 4))
     queries, keys = (int(n) for n in rng.integers(1, 70, 2))
     masks = int(rng.choice([0, 1, groups]))
+    late = int(rng.choice([0, 1, groups])), int(rng.integers(2)), int(rng.integers(10, 22))
     work = work_of(
         config,
         groups,
@@ -55,6 +59,7 @@ def drawn(
         unit=float(10.0 ** -rng.uniform(1, 4.5)),
         ratio=float(2.0 ** rng.uniform(-2, 5)),
         masks=masks,
+        hiding=late if late[0] else (),
     )
     if not masks:
         return work, {}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import tvm
@@ -15,6 +16,19 @@ from vta_byoc.runtime.execute import profile
 from vta_byoc.validation.bit_exact import compare_outputs, compare_stored, reference_runner
 
 
+@dataclass(frozen=True)
+class Late:
+    """A mask that is an input of the model.
+
+    Attributes:
+        param: the input.
+        hide: (builder, scores) to scores of which it hides some.
+    """
+
+    param: relax.Var
+    hide: Callable[[relax.BlockBuilder, relax.Expr], relax.Expr]
+
+
 def attention(
     tokens: int,
     heads: int,
@@ -25,10 +39,12 @@ def attention(
     mask: np.ndarray | None = None,
     hidden: np.ndarray | None = None,
     axis: int = -1,
+    late: Late | None = None,
 ) -> tvm.IRModule:
     """Attention on (1, tokens, heads * width); with `keys`, to another input of so many tokens.
 
-    `mask` is added to the scores; scores are replaced where `hidden`; softmax is over `axis`.
+    `mask` is added to the scores; scores are replaced where `hidden`; softmax is over `axis`;
+    `late` has a mask of run time.
     """
     rng, channels = np.random.default_rng(seed), heads * width
     builder = relax.BlockBuilder()
@@ -46,7 +62,10 @@ def attention(
         apart = builder.emit(relax.op.reshape(value, (1, rows, heads, width)))
         return builder.emit(relax.op.permute_dims(apart, list(axes)))
 
-    with builder.function("main", [x, other] if keys else [x]):
+    params = [x, other] if keys else [x]
+    if late is not None:
+        params.append(late.param)
+    with builder.function("main", params):
         with builder.dataflow():
             source = other if keys else x
             query, key, value = dense(x), dense(source), dense(source)
@@ -58,6 +77,8 @@ def attention(
             if hidden is not None:
                 least = relax.const(np.float32(-np.inf))
                 scaled = builder.emit(relax.op.where(relax.const(hidden), least, scaled))
+            if late is not None:
+                scaled = late.hide(builder, scaled)
             shares = builder.emit(relax.op.nn.softmax(scaled, axis))
             mixed = builder.emit(relax.op.matmul(shares, split(value, (0, 2, 1, 3))))
             merged = builder.emit(relax.op.permute_dims(mixed, [0, 2, 1, 3]))
@@ -68,10 +89,20 @@ def attention(
 
 
 def samples(mod: tvm.IRModule, count: int = 2) -> list[list[np.ndarray]]:
-    """Noise for the inputs of a module."""
+    """Noise for the inputs of a module; "mask" is 1 or 0, and "far" is what hides scores."""
     rng = np.random.default_rng(1)
-    shapes = [[int(d) for d in param.ty.shape] for param in mod["main"].params]
-    return [[rng.standard_normal(s).astype("float32") for s in shapes] for _ in range(count)]
+
+    def drawn(param: relax.Var) -> np.ndarray:
+        shape, dtype = [int(d) for d in param.ty.shape], str(param.ty.dtype)
+        if dtype == "float32" and param.name not in ("far", "mask"):
+            return rng.standard_normal(shape).astype("float32")
+        kept = rng.random(shape) < 0.6
+        kept[..., 0] = True
+        return (
+            np.where(kept, 0, -3e4).astype("float32") if param.name == "far" else kept.astype(dtype)
+        )
+
+    return [[drawn(param) for param in mod["main"].params] for _ in range(count)]
 
 
 def quantized(mod: tvm.IRModule, config: VTAConfig, scales: str = "pow2") -> tvm.IRModule:

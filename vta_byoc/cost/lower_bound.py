@@ -283,6 +283,7 @@ def _attention(work: AttentionWorkload, config: VTAConfig, _reader: Reader) -> t
     mixed = work.groups * work.query_blocks * work.width
     each = RESET_CYCLES + GEMM_CYCLES * (work.depth // k) + time.alu_tensor_cycles
     each += _program((*score_steps(numbers), *share_steps(numbers)), {}, config)
+    each += (GEMM_CYCLES + time.alu_imm_cycles) * bool(work.hiding)
     last = RESET_CYCLES + GEMM_CYCLES * work.key_blocks
     last += _program(result_steps(numbers), {}, config)
     nbytes = sum(_nbytes(shape, config) for shape in (*work.in_shapes, work.out_shape))

@@ -83,9 +83,7 @@ class Objective:
     def best(self, found: Sequence[Measured], default: Measured) -> int:
         """The number of the first of the best of ``found``, of which there is one at least."""
         most = self.most_cycles(min(each.cycles for each in found))
-        scores = [
-            self.score(each, default) if each.cycles <= most else math.inf for each in found
-        ]
+        scores = [self.score(each, default) if each.cycles <= most else math.inf for each in found]
         limit = (1 + self.tolerance) * min(scores)
         near = [number for number, score in enumerate(scores) if score <= limit]
         first, then = ("dram_bytes", "cycles") if self.tolerance else ("cycles", "dram_bytes")

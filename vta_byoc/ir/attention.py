@@ -19,6 +19,9 @@ between 200 and 255 times the number of keys, so that
 No sum of shares times values is larger than 128 times the sum of shares, so that the product with
 the rate, which is the quotient of a constant and the same sum, has a bound whatever the scores are.
 Shares are stored less 128; 128 times the sums of shares and of values puts that right, exactly.
+
+A mask of run time is int8, HIDDEN or 0; shifted to the left it is added to the scores, so that
+what it hides is farther below the largest score than the exponential reaches.
 """
 
 from __future__ import annotations
@@ -36,6 +39,8 @@ PRODUCT, VALUES, LIFT, RESULT = "product", "values", "lift", "result"
 HALF = 128
 """What a share is stored less."""
 HALF_BITS = 7
+HIDDEN = -128
+"""What a mask of run time holds where it hides a key; 0 elsewhere."""
 LEAST_SHARE = 200
 """The share of a query's largest score is not less than this."""
 MOST_SHARE = 255

@@ -51,12 +51,16 @@ class _Found:
         operands: queries, keys as columns, values.
         numbers: of `ir.attention.Attention`, from `shift` on.
         mask: what is added to the scores, int64 [..., T, S].
+        hidden: a mask of run time, int8 [..., 1 or T, S]; None without one.
+        raised: the left shift of it.
     """
 
     bindings: list[Binding]
     operands: tuple[relax.Expr, ...]
     numbers: tuple[int, ...]
     mask: np.ndarray | None
+    hidden: relax.Expr | None = None
+    raised: int = 0
 
 
 class _Reader:
@@ -70,6 +74,7 @@ class _Reader:
     def found(self) -> _Found | None:
         """All of it; None where the bindings compute something else."""
         value, mask = self._masked(self.scores.var)
+        value, hidden, raised = self._hidden(value)
         value, shift = self._shifted(value)
         top = self._only(value, "relax.max")
         if top is None or not _keeps_last(top.value):
@@ -88,7 +93,8 @@ class _Reader:
         operands, last, mixed = ends
         numbers = (shift, sum(halves), *curve, *last)
         every = self._in_order([*self.walk.bindings, *mixed])
-        return _Found(every, (*self.scores.value.args, operands), numbers, mask)
+        given = (*self.scores.value.args, operands)
+        return _Found(every, given, numbers, mask, hidden, raised)
 
     def _masked(self, var: relax.Var) -> tuple[relax.Var, np.ndarray | None]:
         """Behind the sum with a mask, if there is one."""
@@ -100,6 +106,21 @@ class _Reader:
             return var, None
         self.walk.bindings.append(users[0])
         return users[0].var, np.asarray(right.value.numpy(), np.int64)
+
+    def _hidden(self, var: relax.Var) -> tuple[relax.Var, relax.Expr | None, int]:
+        """Behind the sum with a mask of run time, if there is one: int8, widened and raised."""
+        users = [user for user in self.users.get(var, ()) if user is not None]
+        if len(users) != 1 or op_name(users[0].value) != "relax.add":
+            return var, None, 0
+        left, right = users[0].value.args
+        far = self.defined.get(right)
+        if not left.same_as(var) or far is None or op_name(far.value) != "relax.left_shift":
+            return var, None, 0
+        wide, by = self.defined.get(far.value.args[0]), far.value.args[1]
+        if wide is None or not is_widening(wide.value) or not is_constant(by) or by.ty.ndim:
+            return var, None, 0
+        self.walk.bindings += [wide, far, users[0]]
+        return users[0].var, wide.value.args[0], int(by.value.numpy())
 
     def _shifted(self, var: relax.Var) -> tuple[relax.Var, int]:
         """Behind the shift of the scores, if there is one."""
@@ -221,13 +242,28 @@ def read_attention(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     keys, width = static_shape(value)[-2:]
     masks = 0 if found.mask is None else math.prod(found.mask.shape[:-2])
     groups = math.prod(leading)
-    work = attention_work((groups, queries, keys, depth, width, masks), found.numbers, config)
+    hiding = () if found.hidden is None else _hiding(found.hidden, found.raised, leading)
+    sizes = groups, queries, keys, depth, width, masks
+    work = attention_work(sizes, found.numbers, config, hiding)
     given = {} if found.mask is None else {MASK: found.mask.reshape(masks, queries, keys)}
-    return Parsed(work, (query, key, value), given, tokens(k), (tokens(k), turned(k), turned(k)))
+    operands, layouts = (query, key, value), (tokens(k), turned(k), turned(k))
+    if found.hidden is not None:
+        operands, layouts = (*operands, found.hidden), (*layouts, turned(k))
+    return Parsed(work, operands, given, tokens(k), layouts)
+
+
+def _hiding(hidden: relax.Expr, raised: int, leading: Sequence[int]) -> tuple[int, int, int]:
+    """`AttentionWorkload.hiding`."""
+    *own, rows, _keys = static_shape(hidden)
+    assert math.prod(own) in (1, math.prod(leading)), "a mask is of one group or of all"
+    return math.prod(own), int(rows > 1), raised
 
 
 def attention_work(
-    sizes: tuple[int, int, int, int, int, int], numbers: tuple[int, ...], config: VTAConfig
+    sizes: tuple[int, int, int, int, int, int],
+    numbers: tuple[int, ...],
+    config: VTAConfig,
+    hiding: tuple[int, ...] = (),
 ) -> AttentionWorkload:
     """The workload of an attention.
 
@@ -235,6 +271,7 @@ def attention_work(
         sizes: groups, queries, keys, channels of a query, channels of a value, masks.
         numbers: of `ir.attention.Attention`, from `shift` on.
         config: the machine.
+        hiding: of a mask of run time, see `AttentionWorkload`.
 
     Raises:
         VTAError: why the machine does not compute it.
@@ -243,7 +280,9 @@ def attention_work(
     _check_machine(config)
     k = config.block
     depth, width = (blocks(size, k) * k for size in (depth, width))
-    return AttentionWorkload(groups, queries, keys, depth, width, numbers, masks, k)
+    return AttentionWorkload(
+        *(groups, queries, keys, depth, width), numbers, masks, k, hiding=hiding
+    )
 
 
 def _check_machine(config: VTAConfig) -> None:
@@ -267,14 +306,17 @@ def _check_machine(config: VTAConfig) -> None:
 
 
 def attention_refusal(
-    sizes: tuple[int, int, int, int, int, int], numbers: tuple[int, ...], config: VTAConfig
+    sizes: tuple[int, int, int, int, int, int],
+    numbers: tuple[int, ...],
+    config: VTAConfig,
+    hiding: tuple[int, ...] = (),
 ) -> Refusal | None:
     """Why the machine does not take an attention; None where it does.
 
     Arguments are as of `attention_work`.
     """
     try:
-        work = attention_work(sizes, numbers, config)
+        work = attention_work(sizes, numbers, config, hiding)
         STRATEGIES["attention"].choose(LayerWork(work), config)
     except VTAError as error:
         return error.refusal

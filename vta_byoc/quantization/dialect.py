@@ -79,8 +79,9 @@ avg_pool2d  acc = conv2d(x, ones (C, 1, KH, KW), groups C); linear; end.  Where 
 norm        wide = astype(x); [sum(wide, axis)]; sum(wide * wide, axis), both with keepdims; the
             steps of `ir.norms`: mean and rate of each token from its sums, then the result
             of each element; astype int8. For machines with MUL.
-attention   scores = matmul (int8 [..., T, E], int8 [..., E, S] -> int32), [add(mask)]; max over the
-            last axis; the steps of `ir.attention`: shares, astype int8; their sums and those of the
+attention   scores = matmul (int8 [..., T, E], int8 [..., E, S] -> int32), [add(mask)], [add(int8
+            [..., T or 1, S], HIDDEN or 0, widened and shifted to the left)]; max over the last
+            axis; the steps of `ir.attention`: shares, astype int8; their sums and those of the
             values (widened, keepdims); matmul (shares, int8 [..., S, D] -> int32); the steps of a
             rate and a result; astype int8. For machines with MUL.
 requantize  astype(x), linear, end: before a concat whose inputs have other scales.

@@ -62,6 +62,8 @@ class AttentionShape:
         depth: channels of a query and a key.
         width: channels of a value.
         masks: how many groups have a mask of their own; 0: there is none.
+        hiding: of a mask of run time: how many groups have one of their own, whether queries have,
+            and its left shift; empty: there is none.
     """
 
     groups: int
@@ -70,6 +72,7 @@ class AttentionShape:
     depth: int
     width: int
     masks: int = 0
+    hiding: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -94,9 +97,7 @@ class Policy(ABC):
     rescale: str | None = None
     estimate: Callable[[Write, tuple[int, ...]], float | None] = lambda write, shape: None
     tolerance: int = 1
-    attention: Callable[[AttentionShape, tuple[int, ...]], Refusal | None] = (
-        lambda shape, numbers: None
-    )
+    attention: Callable[[AttentionShape, tuple[int, ...]], Refusal | None] = lambda *_given: None
     arithmetic: Arithmetic | None = None
 
     name: ClassVar[str]

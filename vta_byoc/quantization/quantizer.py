@@ -125,6 +125,7 @@ class Quantizer:
         self.record = Record()
         self.values: dict[relax.Var, Value] = {}
         self.absorbed: set[relax.Var] = set()
+        self.masks: dict[object, relax.Var] = {}
         self._wanted: dict[relax.Var, bool] = {}
         self._readers: dict[relax.Var, frozenset[str]] = {}
 

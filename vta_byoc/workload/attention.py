@@ -26,6 +26,10 @@ class AttentionWorkload:
         masks: 0, or of how many groups the mask has scores of its own: 1 or all.
         block: lanes of a vector.
         epilogue: no steps: they are those of `ir.attention`.
+        hiding: of a mask of run time, a fourth operand of int8: of how many groups it has values
+            of its own (1 or all), whether queries have (1 or 0), and what it is shifted by to the
+            left before it is added to the scores; empty where there is none. It is
+            (1, groups * columns of queries or one block, 1, columns of the keys).
     """
 
     groups: int
@@ -37,6 +41,7 @@ class AttentionWorkload:
     masks: int
     block: int
     epilogue: Epilogue = Epilogue()
+    hiding: tuple[int, ...] = ()
 
     @property
     def attention(self) -> Attention:
@@ -57,11 +62,19 @@ class AttentionWorkload:
     def in_shapes(self) -> tuple[Shape, ...]:
         """The shapes of queries, keys and values."""
         queries, keys = self.query_blocks * self.block, self.key_blocks * self.block
-        return (
+        shapes = (
             (1, self.groups * self.depth, 1, queries),
             (1, self.groups * self.depth, 1, keys),
             (1, self.groups * keys, 1, self.width),
         )
+        if not self.hiding:
+            return shapes
+        return (*shapes, (1, self.hiding[0] * self.hidden_blocks * self.block, 1, keys))
+
+    @property
+    def hidden_blocks(self) -> int:
+        """Blocks of queries for which a mask of run time has values: one for all, or their own."""
+        return self.query_blocks if self.hiding[1] else 1
 
     @property
     def out_shape(self) -> Shape:

@@ -12,6 +12,7 @@ from tvm import relax
 
 from vta_byoc.hw.errors import Refusal
 from vta_byoc.ir.attention import (
+    HALF,
     MOST_KEYS,
     PRODUCT,
     RESULT,
@@ -34,6 +35,15 @@ from vta_byoc.ir.programs import Instructions
 from vta_byoc.quantization.dialect_builder import const
 from vta_byoc.quantization.fused_ops import follow
 from vta_byoc.quantization.ops.exponential import REACH, attention_of, exponential_of
+from vta_byoc.quantization.ops.hiding import (
+    LEAST_FILL,
+    Hiding,
+    hidden_by,
+    mask_shape,
+    raised_by,
+    sources_of,
+    written_mask,
+)
 from vta_byoc.quantization.ops.norms import OPS
 from vta_byoc.quantization.ops.products import is_turned, scalar_factor
 from vta_byoc.quantization.policy import AttentionShape
@@ -42,14 +52,18 @@ from vta_byoc.quantization.scales import INT8_LOW, Accumulator, Scale, Unscalabl
 from vta_byoc.quantization.value import Value
 
 SOFTMAX, MATMUL = "relax.nn.softmax", "relax.matmul"
+MASKING = ("relax.add", "relax.where")
+OTHER_MASK = Refusal(
+    "it adds to its scores what the model computes",
+    "and not as masks are, which are 0 or -1,000 and less",
+    remedy="hide keys by where, or by (1 - mask) times a number of -1,000 or less",
+)
 FIX = "attend to fewer keys at a time"
 NO_MUL = Refusal(
     "its exponential would multiply",
     "and the machine's ALU has no MUL (CAPABILITIES.mul is false)",
     remedy="use a machine with MUL, or leave the softmax to the CPU",
 )
-LEAST_FILL = -1e3
-"""What replaces a score and is no larger hides it."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +76,7 @@ class AttentionChain:
         product: of the shares and the values.
         factor: what scores are multiplied by.
         mask: float64, in the shape of the scores or one that broadcasts to it; None without one.
+        hiding: masks that the model computes while it runs.
     """
 
     scores: relax.VarBinding
@@ -69,6 +84,7 @@ class AttentionChain:
     product: relax.VarBinding
     factor: float
     mask: np.ndarray | None
+    hiding: tuple[Hiding, ...] = ()
 
     @property
     def softmax(self) -> relax.VarBinding:
@@ -80,6 +96,7 @@ def attention_at(q: Quantizer, scores: relax.VarBinding) -> AttentionChain | Non
     """The attention whose scores are the product `scores`; None where something else follows."""
     var, factor, mask = scores.var, 1.0, None
     between: list[relax.VarBinding] = []
+    hiding: list[Hiding] = []
     while (user := q.only_user(var)) is not None:
         kind = op_name(user.value)
         if kind == MATMUL and any(op_name(b.value) == SOFTMAX for b in between):
@@ -88,22 +105,32 @@ def attention_at(q: Quantizer, scores: relax.VarBinding) -> AttentionChain | Non
             fits = static_shape(user.value.args[1])[:-2] == static_shape(scores.var)[:-2]
             if not (is_left and same and fits):
                 return None
-            return AttentionChain(scores, tuple(between), user, factor, mask)
+            return AttentionChain(scores, tuple(between), user, factor, mask, tuple(hiding))
         if _is_view(user, var):
             shape = static_shape(user.var)
             mask = None if mask is None else mask.reshape(shape)
         elif kind == SOFTMAX:
             if int(user.value.attrs.axis) % var.ty.ndim != var.ty.ndim - 1:
                 return None
-        elif (by := scalar_factor(user, var)) is not None and mask is None:
+        elif (by := scalar_factor(user, var)) is not None and mask is None and not hiding:
             factor *= by
         elif (added := _added(user, var)) is not None:
             mask = added if mask is None else mask + added
+        elif (found := hidden_by(q, user, var)) is not None:
+            hiding.append(found)
         else:
+            _note_other_step(q, user)
             return None
         between.append(user)
         var = user.var
     return None
+
+
+def _note_other_step(q: Quantizer, step: relax.VarBinding) -> None:
+    """Say of the softmax behind `step` why it stays float."""
+    user = q.only_user(step.var)
+    if user is not None and op_name(user.value) == SOFTMAX and op_name(step.value) in MASKING:
+        q.record.islands[source_name(user.var)] = dataclasses.asdict(OTHER_MASK)
 
 
 def _is_view(binding: relax.VarBinding, data: relax.Var) -> bool:
@@ -142,12 +169,15 @@ def in_order(q: Quantizer) -> Iterator[relax.VarBinding]:
     """
     later: dict[relax.Var, tuple[relax.VarBinding, ...]] = {}
     moved: set[relax.Var] = set()
+    masks: list[relax.Expr] = []
     for binding in q.bindings:
         if op_name(binding.value) == MATMUL and binding.var not in q.keep_float:
             chain = attention_at(q, binding)
             if chain is not None:
                 later[chain.product.var] = (chain.scores, *chain.between)
                 moved |= {b.var for b in later[chain.product.var]}
+                masks += [each.value for each in chain.hiding]
+    q.keep_float |= sources_of(q, masks, moved)
     for binding in q.bindings:
         if binding.var not in moved:
             yield from later.get(binding.var, ())
@@ -182,10 +212,16 @@ def _convert(q: Quantizer, chain: AttentionChain, name: str) -> None:
     _check_keys(keys, name)
     unit = scales[0].step * scales[1].step * chain.factor
     bound = depth * INT8_LOW**2
-    far = 0 if chain.mask is None else 2 * bound + math.ceil(2 * REACH / unit)
-    exponential = exponential_of(unit, bound + far, name)
+    far = 2 * bound + math.ceil(2 * REACH / unit)
+    raised = raised_by(far)
+    largest = far * (chain.mask is not None) + (HALF << raised) * bool(chain.hiding)
+    exponential = exponential_of(unit, bound + largest, name)
     mask = _integers(chain, unit, far, name)
-    shape = dataclasses.replace(shape, masks=0 if mask is None else math.prod(mask.shape[:-2]))
+    shape = dataclasses.replace(
+        shape,
+        masks=0 if mask is None else math.prod(mask.shape[:-2]),
+        hiding=_hiding(chain, raised),
+    )
     end = follow(q, chain.product.var)
     target = end.scale or q.policy.scale(q.ranges[end.last], source_name(end.last))
     limits = end.limits(target)
@@ -193,17 +229,27 @@ def _convert(q: Quantizer, chain: AttentionChain, name: str) -> None:
     refusal = q.policy.attention(shape, dataclasses.astuple(numbers)[1:])
     if refusal is not None:
         raise Unscalable(name, refusal)
-    largest = 0 if mask is None else int(np.abs(mask).max())
     proof = Accumulator(name, bound_of(numbers, depth, largest), numbers.behind, FIX).checked()
     operands = [q.int8(value) for value in values]
     written = source_name(chain.product.var)
     for place, arg in ((1, call.args[1]), (2, product.args[1])):
         if not is_turned(q, arg):
             operands[place] = q.write.turned_twice(operands[place], f"{written}{place}")
-    out = _Emitter(q, written).written(operands, numbers, mask)
+    hidden = None
+    if chain.hiding:
+        hidden = written_mask(q, chain.hiding, static_shape(chain.scores.var), written)
+    out = _Emitter(q, written).written(operands, numbers, mask, hidden, raised)
     absorbed = (chain.scores.var, *(b.var for b in chain.between), *end.absorbed)
     q.close_group(chain.product.var, absorbed, out, target, proof, end.last)
     q.absorbed.add(chain.product.var)
+
+
+def _hiding(chain: AttentionChain, raised: int) -> tuple[int, ...]:
+    """`AttentionShape.hiding`."""
+    if not chain.hiding:
+        return ()
+    *leading, rows, _ = mask_shape(chain.hiding, static_shape(chain.scores.var))
+    return math.prod(leading), int(rows > 1), raised
 
 
 def _symmetric(q: Quantizer, value: Value, name: str) -> Scale:
@@ -266,15 +312,24 @@ class _Emitter:
             self.values[each.name] = self.emit(call, f"{prefix}_{each.op}")
 
     def written(
-        self, operands: Sequence[relax.Expr], numbers: Attention, mask: np.ndarray | None
+        self,
+        operands: Sequence[relax.Expr],
+        numbers: Attention,
+        mask: np.ndarray | None,
+        hidden: relax.Expr | None,
+        raised: int,
     ) -> relax.Var:
-        """All of them: int8 queries, keys as columns, values."""
+        """All of them: int8 queries, keys as columns, values; `hidden` is raised and added."""
         query, key, value = operands
         values = self.values
         values[SCORE] = self.emit(relax.op.matmul(query, key, "int32"), "scores")
         if mask is not None:
             masked = relax.op.add(values[SCORE], const(mask, "int32"))
             values[SCORE] = self.emit(masked, "masked")
+        if hidden is not None:
+            wide = self.emit(relax.op.astype(hidden, "int32"), "hidden_wide")
+            far = self.emit(relax.op.left_shift(wide, const(raised, "int32")), "hidden_far")
+            values[SCORE] = self.emit(relax.op.add(values[SCORE], far), "hidden")
         self.steps(score_steps(numbers), "score")
         values[TOP] = self.emit(relax.op.max(values[SCORE], -1, True), "top")
         self.steps(room(numbers.width), "room")

@@ -16,7 +16,7 @@ from vta_byoc.strategies.attention.definition import attention_definition
 from vta_byoc.strategies.attention.mix import mix_nests
 from vta_byoc.strategies.attention.shares import share_nests
 from vta_byoc.strategies.attention.turning import merge_nests
-from vta_byoc.strategies.attention.usage import merge_space, mix_space, share_space
+from vta_byoc.strategies.attention.usage import SPREAD_BITS, merge_space, mix_space, share_space
 from vta_byoc.strategies.base import (
     KernelFunction,
     LayerSchedule,
@@ -56,9 +56,11 @@ class AttentionStrategy(Strategy[AttentionWorkload]):
         return attention_definition(schedule.work, config)
 
     def scopes(self, work: AttentionWorkload) -> tuple[str, ...]:
-        """Queries are weights, all else inputs; a mask goes into accumulators."""
+        """Queries are weights, all else inputs; a constant mask goes into accumulators."""
         mask = (DRAM_ACC,) if work.masks else ()
-        return (DRAM_WGT, DRAM_INP, DRAM_INP, DRAM_INP, DRAM_WGT, *mask)
+        operand, spread = ((DRAM_INP,), (DRAM_WGT,)) if work.hiding else ((), ())
+        operands = (DRAM_WGT, DRAM_INP, DRAM_INP, *operand)
+        return (*operands, DRAM_INP, DRAM_WGT, *spread, *mask)
 
     def tensors(self, _work: AttentionWorkload) -> tuple[str, ...]:
         """None."""
@@ -70,10 +72,17 @@ class AttentionStrategy(Strategy[AttentionWorkload]):
         given: Mapping[str, np.ndarray],
         config: VTAConfig,
     ) -> list[np.ndarray]:
-        """The identity and a vector of ones; a tile of ones; the mask with queries in lanes."""
+        """The identity and a vector of ones; a tile of ones; the mask with queries in lanes.
+
+        Behind the ones, where there is a mask of run time, a tile that spreads a vector of it over
+        the queries of a block: each its own lane, or all the first.
+        """
         work, k = schedule.work, config.block
         units = np.concatenate([np.eye(k, dtype=np.int8), np.ones((1, k), np.int8)])
         found = [units.reshape(1, k + 1, 1, 1, 1, k), np.ones((1, 1, 1, 1, k, k), np.int8)]
+        if work.hiding:
+            own = np.eye(k) if work.hiding[1] else np.eye(1, k).repeat(k, 0)
+            found.append((own * (1 << SPREAD_BITS)).astype(np.int8).reshape(1, 1, 1, 1, k, k))
         if work.masks:
             behind = work.query_blocks * k - work.queries
             mask = np.pad(given[MASK].astype(np.int32), ((0, 0), (0, behind), (0, 0)))
@@ -96,18 +105,20 @@ class AttentionStrategy(Strategy[AttentionWorkload]):
         """Shares, turned; the product with the values; the result."""
         work = schedule.work
         first, second, third = (kernel.choice for kernel in schedule.kernels)
-        query, key, value, units, ones, mask = range(6)
-        masks = (mask,) if work.masks else ()
-        shares = mask + len(masks)
+        query, key, value, *hidden = range(len(work.in_shapes))
+        units = len(work.in_shapes)
+        ones, further = units + 1, units + 2
+        if work.hiding:
+            hidden, further = [*hidden, further], further + 1
+        masks = (further,) if work.masks else ()
+        shares = further + len(masks)
         turned, mixed = shares + 1, shares + 2
         return [
             KernelFunction(
                 share_nests(work, config, first),
-                (query, key, units, *masks, shares, shares, turned),
+                (query, key, units, *hidden, *masks, shares, shares, turned),
             ),
-            KernelFunction(
-                mix_nests(work, config, second), (value, units, ones, turned, mixed)
-            ),
+            KernelFunction(mix_nests(work, config, second), (value, units, ones, turned, mixed)),
             KernelFunction(merge_nests(work, config, third), (units, mixed, -1)),
         ]
 

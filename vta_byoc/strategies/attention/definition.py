@@ -36,12 +36,14 @@ AXES |= {VALUES: "gd", LIFT: "gd", PRODUCT: "gdt"}
 
 
 def constant_tensors(work: AttentionWorkload) -> list[te.Tensor]:
-    """Placeholders: the identity and ones as inputs, ones as a weight, the mask."""
+    """Placeholders: the identity and ones as inputs, ones as a weight, what spreads, the mask."""
     k = work.block
     found = [
         te.placeholder((1, k + 1, 1, 1, 1, k), "int8", name="units"),
         te.placeholder((1, 1, 1, 1, k, k), "int8", name="ones"),
     ]
+    if work.hiding:
+        found.append(te.placeholder((1, 1, 1, 1, k, k), "int8", name="spread"))
     if work.masks:
         shape = (work.masks, work.query_blocks, work.keys, 1, k)
         found.append(te.placeholder(shape, "int32", name="mask"))
@@ -90,7 +92,7 @@ class _Definition:
         return te.create_prim_func([*self.operands, *self.constants, out])
 
     def _scores(self) -> te.Tensor:
-        work, (query, key, _value) = self.work, self.operands
+        work, (query, key) = self.work, self.operands[:2]
         each = work.depth // self.k
         c, lane = te.reduce_axis((0, each), "rc"), te.reduce_axis((0, self.k), "rk")
 
@@ -99,6 +101,8 @@ class _Definition:
             return te.sum(left * key[0, g * each + c, 0, s, 0, lane].astype("int32"), [c, lane])
 
         scores = te.compute(self._shape("gts"), product, name="products")
+        if work.hiding:
+            scores = self._hidden(scores)
         if not work.masks:
             return scores
         mask, k = self.constants[-1], self.k
@@ -108,6 +112,18 @@ class _Definition:
             return scores[g, t, s] + mask[which, t // k, s, 0, t % k]
 
         return te.compute(self._shape("gts"), masked, name="masked")
+
+    def _hidden(self, scores: te.Tensor) -> te.Tensor:
+        """Scores and the mask of run time."""
+        work, k, mask = self.work, self.k, self.operands[-1]
+        masks, own, shift = work.hiding
+
+        def at(g: Var, t: Var, s: Var) -> Expr:
+            block = (g * work.hidden_blocks if masks > 1 else 0) + (t // k if own else 0)
+            hidden = mask[0, block, 0, s, 0, t % k if own else 0].astype("int32")
+            return scores[g, t, s] + (hidden << tirx.const(shift, "int32"))
+
+        return te.compute(self._shape("gts"), at, name="hidden")
 
     def _mixed(self) -> None:
         """Sums of values, and of shares times values."""

@@ -12,14 +12,17 @@ from vta_byoc.cost.search import Choice
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.ir.attention import HALF, ROOM, room, score_steps, share_steps
 from vta_byoc.strategies.attention.nests import Kernel
-from vta_byoc.strategies.attention.usage import LANES_OF_TOP
+from vta_byoc.strategies.attention.usage import LANES_OF_TOP, SPREAD_BITS
 from vta_byoc.strategies.te.tir_builder import Expr, Load
 from vta_byoc.workload.attention import AttentionWorkload
 from vta_byoc.workload.memory import ACC, INP, WGT
 
 
 def share_nests(work: AttentionWorkload, config: VTAConfig, choice: Choice) -> tirx.PrimFunc:
-    """Queries, keys, units, the mask where there is one; shares, and shares with keys in lanes."""
+    """Queries, keys, units, masks where there are; shares, and shares with keys in lanes.
+
+    A mask of run time is followed by the tile that spreads it.
+    """
     return _Shares(work, config, choice).func()
 
 
@@ -30,6 +33,10 @@ class _Shares(Kernel):
         self.query = nests.weights("query", count * self.queries)
         self.key = nests.param("key", (count, self.keys * k))
         units = nests.param("units", (k + 1,))
+        if work.hiding:
+            blocks = work.hiding[0] * work.hidden_blocks
+            self.hidden = nests.param("hidden", (blocks, self.keys * k))
+            spread = nests.weights("spread", 1)
         if work.masks:
             self.mask = nests.param("mask", (work.masks, self.queries, work.keys), "int32")
         self.out = nests.param("shares", (work.groups, self.queries, self.keys * k))
@@ -42,6 +49,11 @@ class _Shares(Kernel):
         self.query_tile = nests.sram(WGT, "query_tile", (self.depth, self.chunk))
         self.scores = nests.sram(ACC, "scores", (self.chunk, rows))
         self.top = nests.sram(ACC, "top", (LANES_OF_TOP, self.chunk))
+        if work.hiding:
+            self.spread = nests.sram(WGT, "spread_tile", (1,))
+            rows = self.chunk if work.hiding[1] else 1
+            self.hidden_tile = nests.sram(INP, "hidden_tile", (rows, work.keys))
+            nests.load("load_spread", (1,), lambda i: (self.spread[i], spread[i]))
         if work.masks:
             self.mask_tile = nests.sram(ACC, "mask_tile", (self.chunk, work.keys))
         self.unit = nests.sram(INP, "unit", (k,))
@@ -120,6 +132,8 @@ class _Shares(Kernel):
     def _scores(self, each: tuple[int, int]) -> None:
         nests, work = self.nests, self.work
         nests.reset("clear", each, lambda t, s: self.scores[t, s], lambda t, s: self.inside(t))
+        if work.hiding:
+            self._hide(each)
         nests.gemm(
             "score",
             (self.depth, *each),
@@ -149,6 +163,33 @@ class _Shares(Kernel):
             each,
             lambda t, s: self.scores[t, s],
             {},
+            lambda t, s: self.inside(t),
+        )
+
+    def _hide(self, each: tuple[int, int]) -> None:
+        """Scores begin with the mask of run time."""
+        nests, work = self.nests, self.work
+        masks, own, shift = work.hiding
+        first = self.group * work.hidden_blocks if masks > 1 else 0
+        nests.load(
+            "load_hidden",
+            (self.chunk if own else 1, work.keys),
+            lambda t, s: (
+                self.hidden_tile[t, s],
+                self.hidden[first + (self.at(t) if own else 0), s],
+            ),
+            lambda t, s: self.inside(t) if own else [self.group < work.groups],
+        )
+        nests.gemm(
+            "spread",
+            each,
+            lambda t, s: (self.scores[t, s], self.hidden_tile[t if own else 0, s], self.spread[0]),
+            lambda t, s: self.inside(t),
+        )
+        nests.alu(
+            "raise_hidden",
+            each,
+            lambda t, s: (self.scores[t, s], self.scores[t, s] << (shift - SPREAD_BITS)),
             lambda t, s: self.inside(t),
         )
 

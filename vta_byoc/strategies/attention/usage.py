@@ -21,6 +21,8 @@ from vta_byoc.workload.memory import ACC, INP, WGT
 LANES_OF_TOP = 2
 """Maxima of a query that are kept at a time: the ALU reads a vector two steps after it wrote it."""
 ROOM_STEPS = 3
+SPREAD_BITS = 6
+"""A mask of run time is raised by so much where it is spread over the queries of a block."""
 Tile = Mapping[str, np.ndarray]
 
 
@@ -96,12 +98,21 @@ def _shares(work: AttentionWorkload, config: VTAConfig, tile: Tile, _variant: st
     if masked:
         nbytes = vectors * config.acc_elem_bytes
         staged.append(Staged(ACC, chunk * work.keys, tiles, nbytes, tiles))
-    kernels = np.minimum(tiles, MOST_SLOTS) * (count + depth)
+    spread = 0
+    if work.hiding:
+        own, spread = work.hiding[1], 1
+        raised = -(-(work.hiding[2] - SPREAD_BITS) // config.capabilities.max_shift)
+        each, count = each + raised * time.alu_imm_cycles, count + raised
+        size = work.keys * (chunk if own else 1)
+        nbytes = (groups * blocks if own else tiles) * work.keys * _inp(config)
+        staged.append(Staged(INP, size, tiles, nbytes, tiles))
+        staged.append(Staged(WGT, 1, 1, float(config.wgt_elem_bytes), 1))
+    kernels = np.minimum(tiles, MOST_SLOTS) * (count + depth + spread)
     return Demand(
         staged=tuple(staged),
         tiles=tiles,
-        gemm=vectors * (1 + depth) + 2 * turned + groups * blocks * (rows - work.keys + 2),
-        gemm_starts=tiles * 4 + 2 * pieces,
+        gemm=vectors * (1 + depth + spread) + 2 * turned + groups * blocks * (rows - work.keys + 2),
+        gemm_starts=tiles * (4 + spread) + 2 * pieces,
         alu=vectors * each + groups * blocks * (ROOM_STEPS + 8),
         alu_starts=tiles * count,
         uops=kernels * depth,
