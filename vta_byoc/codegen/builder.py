@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 from tvm import tirx
@@ -253,12 +252,14 @@ class ProgramBuilder:
         """
         insns, last = self._needed(), max(len(self._layers) - 1, 0)
         if self._load_early:
-            early = early_loads([replace(i, fields=i.fields.copy()) for i in insns], self._config)
+            kept = [insn.fields.copy() for insn in insns]
             try:
-                self._assign(early, last)
+                self._assign(early_loads(insns, self._config), last)
                 return
             except VTAError as err:
                 LOG.info("loads keep their order: %s", err)
+                for insn, fields in zip(insns, kept, strict=True):
+                    insn.fields = fields
         self._assign(insns, last)
 
     def _assign(self, insns: Iterable[Insn], last: int) -> None:

@@ -3,9 +3,11 @@
 The load queue is in order.  At the border of two layers its next LOAD is one of inputs that the
 layer before has not stored yet, and the weights behind it wait too, although nothing holds them.
 Here the stream is played through with the cycles of its instructions, and each time the load queue
-is free it takes one of two: the next LOAD of what the stream stores itself, or the next one of
-anything else (constants, the inputs of the program).  Each kind keeps its order, and so do
-computations and stores.  SRAM alone limits how far ahead a LOAD goes.
+is free it takes one of these: the next LOAD of what the stream stores itself, or the next one of
+anything else (constants, the inputs of the program) of a layer or of one of two that follow.  Each
+kind keeps its order, and so do computations and stores.  SRAM alone limits how far ahead a LOAD
+goes.  Large LOADs of weights are played in parts; those that come one after the other are one LOAD
+again.
 
 A new order is as good as the old one for whoever runs it from first to last: no two instructions
 of which one writes what the other touches change places.
@@ -13,11 +15,11 @@ of which one writes what the other touches change places.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
+from vta_byoc.codegen.load_parts import Part, parts
 from vta_byoc.codegen.stream import DRAM, Insn, LastTouch
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.isa import Opcode, Queue
@@ -26,24 +28,36 @@ from vta_byoc.hw.timing.work import cycles_alone
 LATER_SHARE = 4
 """A LOAD goes ahead of one that could start before its end, if it holds that up for no more than
 this part of its own time."""
+PART_CYCLES = 1024
+"""About the cycles of a part of weights."""
+PLACES = ("sram_base", "uop_bgn", "uop_end")
+"""Fields that say where something is, which takes no time."""
 
 
 class Lane(IntEnum):
     """Instructions that keep their order."""
 
     CONSTANT = 0
-    RESULT = 1
-    COMPUTE = 2
-    STORE = 3
+    NEXT_CONSTANT = 1
+    THIRD_CONSTANT = 2
+    RESULT = 3
+    COMPUTE = 4
+    STORE = 5
 
 
-LOADS = (Lane.CONSTANT, Lane.RESULT)
+CONSTANTS = (Lane.CONSTANT, Lane.NEXT_CONSTANT, Lane.THIRD_CONSTANT)
+"""The lanes of constants, which layers take in turn."""
+LOADS = (*CONSTANTS, Lane.RESULT)
 
 
 @dataclass
 class _Item:
-    """An instruction, how long it takes, and the last one of each other lane that it needs."""
+    """An instruction or a part of it, its cycles, and the last one of each lane that it needs.
 
+    ``place`` is the number of a computation or store among these.
+    """
+
+    part: Part
     insn: Insn
     lane: Lane
     number: int
@@ -52,11 +66,18 @@ class _Item:
     start: int = 0
     end: int | None = None
     place: int = -1
-    """Of a computation or store: its number among these."""
+
+    @property
+    def first_place(self) -> int:
+        """The computations and stores that come before a LOAD in any case."""
+        return max((need.place + 1 for need in self.needs), default=0)
 
 
 def early_loads(insns: Sequence[Insn], config: VTAConfig) -> list[Insn]:
-    """The instructions of a program in a better order, each LOAD in the layer that it comes to."""
+    """The instructions of a program in a better order, each LOAD in the layer that it comes to.
+
+    Those given are left as they are.
+    """
     items = _items(insns, config)
     return list(_Player(items, config.timing.token_latency).stream())
 
@@ -64,37 +85,45 @@ def early_loads(insns: Sequence[Insn], config: VTAConfig) -> list[Insn]:
 def _items(insns: Sequence[Insn], config: VTAConfig) -> list[_Item]:
     """The instructions with what they need of each other."""
     stored = {space for insn in insns for space, _, _ in insn.writes if space.startswith(DRAM)}
-    cycles = functools.cache(lambda *key: cycles_alone(config, key[0], dict(key[1])))
+    time = _Cycles(config)
     items: list[_Item] = []
     touched = {lane: LastTouch() for lane in Lane}
     place = 0
-    for number, insn in enumerate(insns):
+    for insn in insns:
         lane = _lane(insn, stored)
-        key = tuple((name, value) for name, value in insn.fields.items() if name not in PLACES)
-        item = _Item(insn, lane, number, cycles(insn.opcode, _relative(insn, key)))
+        for part in parts(insn, time(insn), PART_CYCLES):
+            each, number = part.insn, len(items)
+            needs = [touched[other].conflict(each) for other in Lane if other != lane]
+            item = _Item(part, each, lane, number, time(each), [items[n] for n in needs if n >= 0])
+            touched[lane].touch(each, number)
+            items.append(item)
         if lane not in LOADS:
             item.place, place = place, place + 1
-        for other in Lane:
-            last = touched[other].conflict(insn) if other != lane else -1
-            if last >= 0:
-                item.needs.append(items[last])
-        touched[lane].touch(insn, number)
-        items.append(item)
     return items
 
 
-PLACES = ("sram_base", "uop_bgn", "uop_end")
-"""Fields that say where something is, which takes no time."""
+class _Cycles:
+    """Cycles of instructions by their fields; most are like others."""
 
+    def __init__(self, config: VTAConfig):
+        self._config = config
+        self._known: dict[Hashable, int] = {}
 
-def _relative(insn: Insn, key: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
-    count = insn.fields.get("uop_end", 0) - insn.fields.get("uop_bgn", 0)
-    return (*key, ("uop_end", count)) if count else key
+    def __call__(self, insn: Insn) -> int:
+        fields = {name: value for name, value in insn.fields.items() if name not in PLACES}
+        if insn.kernel is not None:
+            fields["uop_end"] = len(insn.kernel)
+        key = (insn.opcode, *fields.items())
+        if key not in self._known:
+            self._known[key] = cycles_alone(self._config, insn.opcode, fields)
+        return self._known[key]
 
 
 def _lane(insn: Insn, stored: set[str]) -> Lane:
     if insn.queue == Queue.LOAD:
-        return Lane.RESULT if any(s in stored for s, _, _ in insn.reads) else Lane.CONSTANT
+        if any(space in stored for space, _, _ in insn.reads):
+            return Lane.RESULT
+        return CONSTANTS[insn.layer % len(CONSTANTS)]
     return Lane.STORE if insn.opcode == Opcode.STORE else Lane.COMPUTE
 
 
@@ -112,21 +141,40 @@ class _Player:
     def stream(self) -> Iterator[Insn]:
         """The instructions in their new order."""
         at = 0
+        for place, part in self._merged():
+            yield from (item.insn for item in self._rest[at:place])
+            at = place
+            following = self._rest[min(at, len(self._rest) - 1)]
+            yield replace(part.insn, fields=part.insn.fields.copy(), layer=following.insn.layer)
+        yield from (item.insn for item in self._rest[at:])
+
+    def _merged(self) -> Iterator[tuple[int, Part]]:
+        """LOADs, each with how many of the others come before it; parts that follow are one."""
+        last: tuple[int, Part] | None = None
+        for place, item in self._placed():
+            joined = last[1].joined(item.part) if last else None
+            if last and joined and item.first_place <= last[0]:
+                last = last[0], joined
+                continue
+            if last:
+                yield last
+            last = place, item.part
+        if last:
+            yield last
+
+    def _placed(self) -> Iterator[tuple[int, _Item]]:
+        """The LOADs in their order, each behind the others that start before it."""
+        at = 0
         while True:
             self._run()
             load = self._next()
             if load is None:
-                break
+                return
             self._play(load)
-            first = max((n.place + 1 for n in load.needs if n.lane not in LOADS), default=0)
-            begin, at = at, max(at, first)
+            at = max(at, load.first_place)
             while at < self._ran and self._rest[at].start <= load.start:
                 at += 1
-            yield from (item.insn for item in self._rest[begin:at])
-            if at < len(self._rest):
-                load.insn.layer = self._rest[at].insn.layer
-            yield load.insn
-        yield from (item.insn for item in self._rest[at:])
+            yield at, load
 
     def _run(self) -> None:
         """Computations and stores until one needs a LOAD that is not chosen yet."""
@@ -152,19 +200,24 @@ class _Player:
             self._taken[item.lane] += 1
 
     def _next(self) -> _Item | None:
-        """The LOAD to be taken next: the earlier one, unless the other fits before it."""
-        heads = sorted(
-            (loads[self._taken[lane]] for lane, loads in self._loads.items()
-             if self._taken[lane] < len(loads)),
-            key=lambda item: item.number,
-        )
-        if len(heads) < 2:
-            return heads[0] if heads else None
-        first, second = heads
-        mine, other = self._ready(first), self._ready(second)
-        if other is None:
-            return first
-        if mine is None:
-            return second
-        fits = other + second.cycles - second.cycles // LATER_SHARE <= mine
-        return second if fits else first
+        """The LOAD to be taken next: the earliest one, unless another fits before it.
+
+        All that the earliest one needs is known: what comes before it has been played.
+        """
+        heads = [
+            loads[self._taken[lane]]
+            for lane, loads in self._loads.items()
+            if self._taken[lane] < len(loads)
+        ]
+        if not heads:
+            return None
+        first, *others = sorted(heads, key=lambda item: item.number)
+        mine = self._ready(first)
+        assert mine is not None, "the earliest LOAD needs nothing that is later"
+        for other in others:
+            ready = self._ready(other)
+            if ready is None:
+                continue
+            if ready + other.cycles - other.cycles // LATER_SHARE <= mine:
+                return other
+        return first

@@ -26,7 +26,7 @@ from vta_byoc.codegen.uops import (
 )
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import dram_elem_bytes
-from vta_byoc.hw.isa import MEMORY_TYPES, PADS, AluOp, MemType, Opcode, Queue
+from vta_byoc.hw.isa import MEMORY_TYPES, PADS, AluOp, Opcode, Queue
 from vta_byoc.workload.memory import ACC, SPACES
 
 # no tensor can be named so: names of tensors have no dot

@@ -29,8 +29,8 @@ class Insn:
 
     ``reads`` and ``writes`` are (space, low, high): SRAM spaces in elements, DRAM symbols in bytes.
     ``symbol`` and ``addend`` (elements) give the DRAM address.  ``block`` is the block that it
-    executes a part of, "" for one that moves tokens only.  ``kernel`` are the micro-ops of a GEMM or
-    ALU instruction, which have no place in SRAM yet, ``site`` is where in the layer it comes from.
+    executes a part of, "" for one that moves tokens only.  ``kernel`` are the micro-ops of a
+    computation, whose place in SRAM is chosen later, ``site`` is where in the layer it comes from.
     """
 
     opcode: Opcode
