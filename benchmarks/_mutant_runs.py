@@ -14,7 +14,6 @@ import multiprocessing
 import os
 import sqlite3
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -30,6 +29,9 @@ SLACK_SECONDS = 60
 """Beside three times what the tests take unchanged: a mutant may loop for ever."""
 NEW = ("vta_byoc", "benchmarks", "models")
 """Packages that a process imports from the tree, not from where the benchmark stands."""
+BUILT_ONCE = {"rtl": ("test_core_device.py", "test_core_lockstep.py")}
+"""Tests of a room that share what its modules build in the first of them: coverage gives the lines
+to that one, and a wrong one may be noticed by any."""
 FORK = multiprocessing.get_context("fork")
 
 
@@ -55,12 +57,26 @@ class Baseline:
         A line that runs while modules are imported belongs to all of them.
         """
         tests = self.tests_of.get((mutant.module, mutant.line), frozenset())
+        shared = BUILT_ONCE.get(mutant.room, ())
+        if any(name in test for test in tests for name in shared):
+            tests |= {test for test in self.seconds if any(name in test for name in shared)}
         chosen = self.seconds if "" in tests else tests
         return sorted((t for t in chosen if t in self.seconds), key=lambda t: self.seconds[t])
 
     def runs_at_import(self, mutant: Mutant) -> bool:
         """Whether the mutant's line is executed while tests are collected."""
         return "" in self.tests_of.get((mutant.module, mutant.line), frozenset())
+
+    def facts(self) -> dict[str, Any]:
+        """The baseline as values of JSON."""
+        lines = [(*place, sorted(tests)) for place, tests in self.tests_of.items()]
+        return {"seconds": self.seconds, "lines": lines}
+
+    @classmethod
+    def of_facts(cls, facts: dict[str, Any]) -> Baseline:
+        """The baseline of such values."""
+        lines = {(module, line): frozenset(tests) for module, line, tests in facts["lines"]}
+        return cls(facts["seconds"], lines)
 
     def limit(self, tests: list[str]) -> float:
         """Seconds after which a mutant's tests are taken to loop for ever."""
@@ -275,26 +291,23 @@ def _coverage(tree: Path, data: Path) -> Iterator[tuple[tuple[str, int], frozens
 
 
 # ---------------------------------------------------------------- one mutant
-def outcome(
-    mutant: Mutant, tree: Path, known: Baseline, collected: Collected
-) -> tuple[str, str, float]:
-    """What became of a mutant, the test that noticed it, and the seconds that it took."""
+def outcome(mutant: Mutant, tree: Path, known: Baseline, collected: Collected) -> tuple[str, str]:
+    """What became of a mutant, and the test that noticed it."""
     from cosmic_ray.mutating import mutate_code
     from cosmic_ray.plugins import get_operator
 
-    tests, path, start = known.of(mutant), tree / mutant.module, time.monotonic()
+    tests, path = known.of(mutant), tree / mutant.module
     if not tests:
-        return "uncovered", "", 0.0
+        return "uncovered", ""
     source, limit = path.read_text(encoding="utf-8"), known.limit(tests)
     changed = mutate_code(source, get_operator(f"core/{mutant.operator}")(), mutant.occurrence)
     if only_functions_differ(source, changed) and not known.runs_at_import(mutant):
         found = collected.run(path, changed, tests, limit)
     else:
         found = _changed_on_disk(tree, path, (source, changed), tests, limit)
-    seconds = time.monotonic() - start
     if found is None:
-        return "timeout", "", seconds
-    return ("killed" if found.code else "survived"), _killer(found), seconds
+        return "timeout", ""
+    return ("killed" if found.code else "survived"), _killer(found)
 
 
 def _killer(found: Found) -> str:

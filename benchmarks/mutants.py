@@ -4,15 +4,13 @@
     python benchmarks/mutants.py --only codegen --count 50
     python benchmarks/mutants.py --only rtl --count 100    # the core's control (extra rtl, too)
     python benchmarks/mutants.py --seed 2 --json
-    python benchmarks/mutants.py --log build/mutants --minutes 8    # again and again: goes on
-
-With `--log` a run keeps the tree that it changes, what each test executes and every verdict in a
-folder, and a later run with the same arguments goes on where it ended.
+    python benchmarks/mutants.py --only rtl --minutes 8 --log build/mutants   # goes on where it was
 
 The mutants are cosmic-ray's, one token each: an operator, a comparison, a number, a condition.
 They are drawn with a seed from all that a room has, in proportion to its number.  A mutant runs the
 tests that stand beside its room and execute its line (coverage of one clean run tells which), the
-quickest first, until one fails.  A line that no test of the room executes is a survivor too.
+quickest first, until one fails; `_mutant_runs.py` says in which processes.  A line that no test of
+the room executes is a survivor too.
 
 Not among the mutants are tokens that no correct program shows: annotations, which are strings here;
 assertions and the `strict` of a `zip`, which hold for every input and are there to stop a wrong
@@ -28,14 +26,14 @@ A room at a time is recorded by `benchmarks/record.py mutants -- --only ROOM --c
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
-import pickle
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -43,7 +41,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks._figures import Figure, arguments, report  # noqa: E402
-from benchmarks._mutant_places import ROOMS, Mutant, drawn  # noqa: E402
+from benchmarks._kept_verdicts import NOTHING_KEPT, Kept, digest_of  # noqa: E402
+from benchmarks._mutant_places import ROOMS, Mutant, drawn, modules  # noqa: E402
 from benchmarks._mutant_runs import Baseline, Collected, baseline, outcome  # noqa: E402
 from vta_byoc.hw.cache import CACHE_VARIABLE  # noqa: E402
 
@@ -57,50 +56,10 @@ class Verdict:
     mutant: Mutant
     outcome: str
     test: str = ""
-    seconds: float = 0.0
 
     @property
     def killed(self) -> bool:
         return self.outcome in ("killed", "timeout")
-
-
-class Log:
-    """A folder in which a run that ends early leaves what it knows."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder, self.tree = folder, folder / "tree"
-        if not self.tree.exists():
-            copied(self.tree)
-
-    def chosen(self, rooms: Sequence[str], count: int, seed: int) -> list[Mutant]:
-        """The mutants of these arguments, drawn from the tree as it was at first."""
-        path = self._folder / f"drawn-{'-'.join(rooms)}-{count}-{seed}.pickle"
-        if not path.exists():
-            path.write_bytes(pickle.dumps(list(drawn(rooms, count, seed, self.tree))))
-        found: list[Mutant] = pickle.loads(path.read_bytes())
-        return found
-
-    def baseline(self, room: str) -> Baseline:
-        """What the room's tests execute, found out once."""
-        path = self._folder / f"{room}.pickle"
-        if not path.exists():
-            print(f"{room}: its tests, unchanged ...", file=sys.stderr, flush=True)
-            path.write_bytes(pickle.dumps(baseline(room, self.tree)))
-        found: Baseline = pickle.loads(path.read_bytes())
-        return found
-
-    def known(self) -> dict[Mutant, Verdict]:
-        """The verdicts of earlier runs."""
-        path = self._folder / "verdicts.jsonl"
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        read = [{**json.loads(line)} for line in lines]
-        found = [Verdict(**{**given, "mutant": Mutant(**given["mutant"])}) for given in read]
-        return {verdict.mutant: verdict for verdict in found}
-
-    def keep(self, verdict: Verdict) -> None:
-        """Write down a verdict."""
-        with (self._folder / "verdicts.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(verdict)) + "\n")
 
 
 def copied(target: Path) -> Path:
@@ -111,24 +70,55 @@ def copied(target: Path) -> Path:
     return target
 
 
-def verdicts(chosen: Sequence[Mutant], log: Log, minutes: float | None = None) -> Iterator[Verdict]:
-    """Try the mutants, room by room; those of earlier runs first, then as many as fit."""
-    known, end = log.known(), time.monotonic() + 60 * (minutes or float("inf"))
-    yield from (known[mutant] for mutant in chosen if mutant in known)
-    left = [mutant for mutant in chosen if mutant not in known]
-    for room in dict.fromkeys(mutant.room for mutant in left):
-        if time.monotonic() > end:
-            return
-        clean, collected = log.baseline(room), Collected(log.tree, ROOMS[room][1])
-        with contextlib.closing(collected):
-            for mutant in (m for m in left if m.room == room):
-                if time.monotonic() > end:
-                    return
-                verdict = Verdict(mutant, *outcome(mutant, log.tree, clean, collected))
-                log.keep(verdict)
-                said = f"{verdict.outcome} {verdict.seconds:.1f} s {mutant.text} {verdict.test}"
-                print(said, file=sys.stderr, flush=True)
-                yield verdict
+def state_of(room: str, tree: Path) -> str:
+    """A digest of a room's modules and tests."""
+    _, tests = ROOMS[room]
+    return digest_of([*modules(room, tree), *(tree / tests).rglob("*.py")])
+
+
+def verdicts(
+    chosen: Iterable[Mutant], tree: Path, minutes: float | None = None, kept: Kept = NOTHING_KEPT
+) -> Iterator[Verdict]:
+    """Try the mutants, room by room; of each room as many as fit into ``minutes``."""
+    for room, of_room in itertools.groupby(chosen, lambda mutant: mutant.room):
+        yield from _of_room(room, list(of_room), tree, minutes, kept)
+
+
+def _of_room(
+    room: str, chosen: Sequence[Mutant], tree: Path, minutes: float | None, kept: Kept
+) -> Iterator[Verdict]:
+    end, state = time.monotonic() + 60 * (minutes or float("inf")), state_of(room, tree)
+    left = []
+    for mutant in chosen:
+        found = kept.verdict(asdict(mutant), digest_of([tree / mutant.module]), state)
+        if found is None:
+            left.append(mutant)
+        else:
+            yield Verdict(mutant, found["outcome"], found["test"])
+    if not left:
+        return
+    clean = kept_baseline(room, tree, state, kept)
+    with contextlib.closing(Collected(tree, ROOMS[room][1])) as collected:
+        for number, mutant in enumerate(left, len(chosen) - len(left) + 1):
+            if time.monotonic() > end:
+                return
+            verdict = Verdict(mutant, *outcome(mutant, tree, clean, collected))
+            module = digest_of([tree / mutant.module])
+            kept.keep_verdict(asdict(mutant), module, state, verdict.outcome, verdict.test)
+            said = f"{number} {verdict.outcome} {mutant.text} {verdict.test}"
+            print(said, file=sys.stderr, flush=True)
+            yield verdict
+
+
+def kept_baseline(room: str, tree: Path, state: str, kept: Kept) -> Baseline:
+    """The baseline of a room, from an earlier run where its files are as they were."""
+    facts = kept.baseline(room, state)
+    if facts is not None:
+        return Baseline.of_facts(facts)
+    print(f"{room}: its tests, unchanged ...", file=sys.stderr, flush=True)
+    made = baseline(room, tree)
+    kept.keep_baseline(room, state, made.facts())
+    return made
 
 
 def reasons() -> dict[str, str]:
@@ -161,17 +151,19 @@ def main() -> int:
     )
     parser.add_argument("--count", type=int, default=300, help="mutants in all (default 300)")
     parser.add_argument("--seed", type=int, default=0, help="which are drawn (default 0)")
-    parser.add_argument("--minutes", type=float, help="try no more mutants after so long")
-    parser.add_argument("--log", type=Path, help="folder of what is known, to go on later")
+    parser.add_argument("--minutes", type=float, help="try no more of a room's after so long")
+    parser.add_argument(
+        "--log", type=Path, metavar="FOLDER", help="go on from what is kept there, and keep it"
+    )
     args = parser.parse_args()
     import tvm  # noqa: F401  imported once, before the processes fork
 
     with tempfile.TemporaryDirectory(prefix="vta-mutants-") as folder:
-        log = Log((args.log or Path(folder)).resolve())
+        tree = copied(Path(folder).resolve() / "tree")
         # Cores of mutants would crowd out those that are kept.
         os.environ[CACHE_VARIABLE] = str(Path(folder).resolve() / "cache")
-        chosen = log.chosen(args.only or list(ROOMS), args.count, args.seed)
-        found = list(verdicts(chosen, log, args.minutes))
+        chosen = drawn(args.only or list(ROOMS), args.count, args.seed, tree)
+        found = list(verdicts(chosen, tree, args.minutes, Kept(args.log)))
     survivors = [v for v in found if not v.killed]
     known = reasons()
     for verdict in survivors if not args.json else ():
