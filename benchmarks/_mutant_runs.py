@@ -272,7 +272,8 @@ def baseline(room: str, tree: Path) -> Baseline:
     options = ["--cov", f"--cov-config={settings}", "--cov-context=test", "--cov-report=", tests]
     found = answered(None, _anew, tree, options)
     if found is None or found.code:
-        raise SystemExit(f"the tests of {room} fail unchanged: run pytest {tests}")
+        first = found.failed if found is not None else ""
+        raise SystemExit(f"the tests of {room} fail unchanged ({first}): run pytest {tests}")
     return Baseline(found.seconds, dict(_coverage(tree, tree / f"coverage-{room}")))
 
 
