@@ -82,7 +82,7 @@ UNIT = frozenset(
         "test_executable",
         "test_fixed_point",
         "test_float_modules",
-        "test_fold",
+        "test_im2col",
         "test_frontend",
         "test_html_report",
         "test_hunted",
