@@ -20,7 +20,7 @@ from vta_byoc.partitioning.entry import Candidate, Parsed, PatternEntry, Plan, S
 from vta_byoc.partitioning.steps import Range, StepReader, axes_of
 from vta_byoc.strategies.conv.bias import in_idle_lanes
 from vta_byoc.strategy import STRATEGIES, LayerWork, estimated_by
-from vta_byoc.workload.im2col import Fold, folded, folds, host_cycles
+from vta_byoc.workload.im2col import Im2col, folded, folds, host_cycles
 from vta_byoc.workload.layout import NCHW, ROWS, canonical, fits_tokens, tokens
 from vta_byoc.workload.packing import packed_shape
 from vta_byoc.workload.workloads import Conv2dWorkload, ConvTransposeWorkload, Epilogue
@@ -277,7 +277,7 @@ def _cheapest(plans: Sequence[Plan]) -> Plan:
     return dataclasses.replace(best, candidate=dataclasses.replace(best.candidate, others=shown))
 
 
-def _with_host(plan: Plan, cycles: float, fold: Fold | None = None) -> Plan:
+def _with_host(plan: Plan, cycles: float, fold: Im2col | None = None) -> Plan:
     """``plan`` after ``cycles`` of the host, which packs or folds the operand."""
     whole = plan.cycles + cycles
     candidate = dataclasses.replace(plan.candidate, cycles=whole)
