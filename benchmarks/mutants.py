@@ -4,6 +4,7 @@
     python benchmarks/mutants.py --only codegen --count 50
     python benchmarks/mutants.py --only rtl --count 100    # the core's control (extra rtl, too)
     python benchmarks/mutants.py --seed 2 --json
+    python benchmarks/mutants.py --only rtl --minutes 8 --log build/mutants   # goes on where it was
 
 The mutants are cosmic-ray's, one token each: an operator, a comparison, a number, a condition.
 They are drawn with a seed from all that a room has, in proportion to its number.  A mutant runs the
@@ -44,6 +45,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks._figures import Figure, arguments, report  # noqa: E402
+from benchmarks._kept_verdicts import NOTHING_KEPT, Kept, digest_of  # noqa: E402
 from vta_byoc.hw.cache import CACHE_VARIABLE  # noqa: E402
 
 ROOMS = {
@@ -62,6 +64,9 @@ FACADES = {
     "rtl": (),
 }
 """What stands above a room under its own name."""
+BUILT_ONCE = {"rtl": ("test_core_device.py", "test_core_lockstep.py")}
+"""Tests of a room that share what its modules build in the first of them: coverage gives the lines
+to that one, and a wrong one may be noticed by any."""
 CONTROL = (
     *("assembler", "axi_core", "axi_lite", "bursts", "compute", "core", "fetch", "fields"),
     *("loader", "loops", "read_channel", "registers", "sequencer", "storer", "tokens"),
@@ -144,8 +149,22 @@ class Baseline:
         A line that runs while modules are imported belongs to all of them.
         """
         tests = self.tests_of.get((mutant.module, mutant.line), frozenset())
+        shared = BUILT_ONCE.get(mutant.room, ())
+        if any(name in test for test in tests for name in shared):
+            tests |= {test for test in self.seconds if any(name in test for name in shared)}
         chosen = self.seconds if "" in tests else tests
         return sorted((t for t in chosen if t in self.seconds), key=lambda t: self.seconds[t])
+
+    def facts(self) -> dict[str, Any]:
+        """The baseline as values of JSON."""
+        lines = [(*place, sorted(tests)) for place, tests in self.tests_of.items()]
+        return {"seconds": self.seconds, "lines": lines}
+
+    @classmethod
+    def of_facts(cls, facts: dict[str, Any]) -> Baseline:
+        """The baseline of such values."""
+        lines = {(module, line): frozenset(tests) for module, line, tests in facts["lines"]}
+        return cls(facts["seconds"], lines)
 
 
 def modules(room: str, tree: Path) -> list[Path]:
@@ -354,24 +373,49 @@ def copied(target: Path) -> Path:
     return target
 
 
+def state_of(room: str, tree: Path) -> str:
+    """A digest of a room's modules and tests."""
+    _, tests = ROOMS[room]
+    return digest_of([*modules(room, tree), *(tree / tests).rglob("*.py")])
+
+
 def verdicts(
-    chosen: Iterable[Mutant], tree: Path, minutes: float | None = None
+    chosen: Iterable[Mutant], tree: Path, minutes: float | None = None, kept: Kept = NOTHING_KEPT
 ) -> Iterator[Verdict]:
     """Try the mutants, room by room; of each room as many as fit into ``minutes``."""
     known: dict[str, Baseline] = {}
     end: dict[str, float] = {}
+    states: dict[str, str] = {}
     for number, mutant in enumerate(chosen, 1):
-        if mutant.room not in known:
-            print(f"{mutant.room}: its tests, unchanged ...", file=sys.stderr, flush=True)
-            known[mutant.room] = baseline(mutant.room, tree)
-            end[mutant.room] = time.monotonic() + 60 * (minutes or float("inf"))
-        if time.monotonic() > end[mutant.room]:
+        room = mutant.room
+        if room not in known:
+            end[room] = time.monotonic() + 60 * (minutes or float("inf"))
+            states[room] = state_of(room, tree)
+            known[room] = kept_baseline(room, tree, states[room], kept)
+        module = digest_of([tree / mutant.module])
+        found = kept.verdict(asdict(mutant), module, states[room])
+        if found is not None:
+            yield Verdict(mutant, found["outcome"], found["test"])
             continue
-        verdict = tried(mutant, tree, known[mutant.room])
+        if time.monotonic() > end[room]:
+            continue
+        verdict = tried(mutant, tree, known[room])
+        kept.keep_verdict(asdict(mutant), module, states[room], verdict.outcome, verdict.test)
         print(
             f"{number} {verdict.outcome} {mutant.text} {verdict.test}", file=sys.stderr, flush=True
         )
         yield verdict
+
+
+def kept_baseline(room: str, tree: Path, state: str, kept: Kept) -> Baseline:
+    """The baseline of a room, from an earlier run where its files are as they were."""
+    facts = kept.baseline(room, state)
+    if facts is not None:
+        return Baseline.of_facts(facts)
+    print(f"{room}: its tests, unchanged ...", file=sys.stderr, flush=True)
+    made = baseline(room, tree)
+    kept.keep_baseline(room, state, made.facts())
+    return made
 
 
 def reasons() -> dict[str, str]:
@@ -405,6 +449,9 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=300, help="mutants in all (default 300)")
     parser.add_argument("--seed", type=int, default=0, help="which are drawn (default 0)")
     parser.add_argument("--minutes", type=float, help="try no more of a room's after so long")
+    parser.add_argument(
+        "--log", type=Path, metavar="FOLDER", help="go on from what is kept there, and keep it"
+    )
     args = parser.parse_args()
     import tvm  # noqa: F401  imported once, before the processes fork
 
@@ -413,7 +460,7 @@ def main() -> int:
         # Cores of mutants would crowd out those that are kept.
         os.environ[CACHE_VARIABLE] = str(Path(folder).resolve() / "cache")
         chosen = drawn(args.only or list(ROOMS), args.count, args.seed, tree)
-        found = list(verdicts(chosen, tree, args.minutes))
+        found = list(verdicts(chosen, tree, args.minutes, Kept(args.log)))
     survivors = [v for v in found if not v.killed]
     known = reasons()
     for verdict in survivors if not args.json else ():
