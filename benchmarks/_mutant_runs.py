@@ -29,7 +29,7 @@ SLACK_SECONDS = 60
 """Beside three times what the tests take unchanged: a mutant may loop for ever."""
 NEW = ("vta_byoc", "benchmarks", "models")
 """Packages that a process imports from the tree, not from where the benchmark stands."""
-BUILT_ONCE = {"rtl": ("test_core_device.py", "test_core_lockstep.py")}
+BUILT_ONCE = {"rtl": ("test_core_device.py", "test_core_lockstep.py", "test_steps_take_the_")}
 """Tests of a room that share what its modules build in the first of them: coverage gives the lines
 to that one, and a wrong one may be noticed by any."""
 FORK = multiprocessing.get_context("fork")
@@ -272,7 +272,8 @@ def baseline(room: str, tree: Path) -> Baseline:
     options = ["--cov", f"--cov-config={settings}", "--cov-context=test", "--cov-report=", tests]
     found = answered(None, _anew, tree, options)
     if found is None or found.code:
-        raise SystemExit(f"the tests of {room} fail unchanged: run pytest {tests}")
+        first = found.failed if found is not None else ""
+        raise SystemExit(f"the tests of {room} fail unchanged ({first}): run pytest {tests}")
     return Baseline(found.seconds, dict(_coverage(tree, tree / f"coverage-{room}")))
 
 

@@ -13,7 +13,7 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.rtl.axi_core import AxiCore
 from vta_byoc.hw.rtl.registers import FINISH, OFFSETS
 
-MOST_POLLS = 2000
+MOST_POLLS = 600
 """How often a run is asked whether it is over."""
 
 
