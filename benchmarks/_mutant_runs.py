@@ -32,16 +32,12 @@ NEW = ("vta_byoc", "benchmarks", "models")
 BUILT_ONCE = {"rtl": ("test_core_device.py", "test_core_lockstep.py", "test_steps_take_the_")}
 """Tests of a room that share what its modules build in the first of them: coverage gives the lines
 to that one, and a wrong one may be noticed by any."""
+Found = tuple[int, dict[str, float], str]
+"""What a run of tests says: pytest's exit code, the seconds of each test, the first failure.
+
+No class of this module: forks have left its package for the one in the tree.
+"""
 FORK = multiprocessing.get_context("fork")
-
-
-@dataclass(frozen=True)
-class Found:
-    """What a run of tests says: pytest's exit code, the seconds of each test, the first failure."""
-
-    code: int
-    seconds: dict[str, float]
-    failed: str
 
 
 @dataclass(frozen=True)
@@ -115,7 +111,7 @@ def _anew(tree: Path, options: list[str], answer: Connection) -> None:
     """Run pytest and send what it found."""
     recorder = _Recorder()
     code = _pytest(tree, options, recorder)
-    answer.send(Found(code, dict(recorder.seconds), recorder.failed))
+    answer.send((code, dict(recorder.seconds), recorder.failed))
 
 
 def answered(limit: float | None, run: Callable[..., None], *given: Any) -> Found | None:
@@ -130,7 +126,7 @@ def answered(limit: float | None, run: Callable[..., None], *given: Any) -> Foun
         found: Found = receive.recv()
         return found
     except EOFError:  # the process died: a crash inside TVM is noticed as well
-        return Found(1, {}, "(the process died)")
+        return 1, {}, "(the process died)"
     finally:
         process.kill()
         process.join()
@@ -165,7 +161,7 @@ def _changed_run(path: str, changed: str, items: list[Any], answer: Connection) 
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         if recorder.failed:
             break
-    answer.send(Found(int(bool(recorder.failed)), dict(recorder.seconds), recorder.failed))
+    answer.send((int(bool(recorder.failed)), dict(recorder.seconds), recorder.failed))
 
 
 def changed_functions(path: str, changed: str) -> list[tuple[FunctionType, CodeType]]:
@@ -271,10 +267,10 @@ def baseline(room: str, tree: Path) -> Baseline:
     )
     options = ["--cov", f"--cov-config={settings}", "--cov-context=test", "--cov-report=", tests]
     found = answered(None, _anew, tree, options)
-    if found is None or found.code:
-        first = found.failed if found is not None else ""
+    if found is None or found[0]:
+        first = found[2] if found is not None else ""
         raise SystemExit(f"the tests of {room} fail unchanged ({first}): run pytest {tests}")
-    return Baseline(found.seconds, dict(_coverage(tree, tree / f"coverage-{room}")))
+    return Baseline(found[1], dict(_coverage(tree, tree / f"coverage-{room}")))
 
 
 def _coverage(tree: Path, data: Path) -> Iterator[tuple[tuple[str, int], frozenset[str]]]:
@@ -308,11 +304,8 @@ def outcome(mutant: Mutant, tree: Path, known: Baseline, collected: Collected) -
         found = _changed_on_disk(tree, path, (source, changed), tests, limit)
     if found is None:
         return "timeout", ""
-    return ("killed" if found.code else "survived"), _killer(found)
-
-
-def _killer(found: Found) -> str:
-    return (found.failed or "(import)") if found.code else ""
+    code, _, failed = found
+    return ("killed", failed or "(import)") if code else ("survived", "")
 
 
 def _changed_on_disk(
