@@ -29,7 +29,7 @@ SLACK_SECONDS = 60
 """Beside three times what the tests take unchanged: a mutant may loop for ever."""
 NEW = ("vta_byoc", "benchmarks", "models")
 """Packages that a process imports from the tree, not from where the benchmark stands."""
-BUILT_ONCE = {"rtl": ("test_core_device.py", "test_core_lockstep.py")}
+BUILT_ONCE = {"rtl": ("test_core_device.py", "test_core_lockstep.py", "test_steps_take_the_")}
 """Tests of a room that share what its modules build in the first of them: coverage gives the lines
 to that one, and a wrong one may be noticed by any."""
 Found = tuple[int, dict[str, float], str]

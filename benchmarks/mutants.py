@@ -43,8 +43,8 @@ sys.path.insert(0, str(ROOT))
 from benchmarks._figures import Figure, arguments, report  # noqa: E402
 from benchmarks._kept_verdicts import NOTHING_KEPT, Kept, digest_of  # noqa: E402
 from benchmarks._mutant_places import ROOMS, Mutant, drawn, modules  # noqa: E402
-from benchmarks._mutant_runs import Baseline, Collected, baseline, outcome  # noqa: E402
-from vta_byoc.hw.cache import CACHE_VARIABLE  # noqa: E402
+from benchmarks._mutant_runs import BUILT_ONCE, Baseline, Collected, baseline, outcome  # noqa: E402
+from vta_byoc.hw.cache import CACHE_VARIABLE, OFF  # noqa: E402
 
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.json")
 
@@ -87,6 +87,8 @@ def verdicts(
 def _of_room(
     room: str, chosen: Sequence[Mutant], tree: Path, minutes: float | None, kept: Kept
 ) -> Iterator[Verdict]:
+    if room in BUILT_ONCE:  # what was built of the unchanged modules is not to be found
+        os.environ[CACHE_VARIABLE] = OFF
     end, state = time.monotonic() + 60 * (minutes or float("inf")), state_of(room, tree)
     left = []
     for mutant in chosen:
