@@ -21,8 +21,12 @@ NETWORKS = {
     "DCGAN": "dcgan",
 }
 NEWER = {
+    "EfficientNet-B0": "efficientnet_b0",
+    "RegNetY-400MF": "regnet_y_400mf",
+    "ShuffleNetV2": "shufflenet_v2",
     "DS-CNN": "kws_ds_cnn",
     "M5 on waves": "wav_conv1d",
+    "YOLOv8n": "yolov8n",
 }
 LAYERS = {
     "ResNet-18 | 1x16": "resnet18_1x16",
