@@ -15,7 +15,6 @@ from typing import TypeAlias
 
 import numpy as np
 
-from vta_byoc.base.rewrites import is_on
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.isa import INSN_BYTES, UOP_BYTES
 from vta_byoc.hw.timing.work import BURST_START, WRITE_BURST, WRITE_START
@@ -193,8 +192,6 @@ class Time:
                 self.steps = np.maximum(self.steps, item.fills)
         met = self.combinations()
         kernels = demand.kernels + met * demand.step_kernels
-        if is_on("joined_uops"):
-            kernels = np.minimum(kernels, 1)
         uop_bytes = (demand.uops + met * demand.step_uops) * UOP_BYTES
         uops = uop_bytes / time.port_bytes + kernels * time.read_latency
         self.gemm = demand.gemm + demand.gemm_starts * time.compute_start + uops
