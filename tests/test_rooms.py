@@ -42,7 +42,8 @@ COMPILER = {
     "partitioning graph_pack vdevice",
     "tune": "hw base ir cost codegen strategies strategy partitioning tuning passes",
     "options": "hw base ir cost tuning passes",
-    "pipeline": "hw options cost tuning tune ir partitioning partition graph_pack vdevice passes",
+    "pipeline": "hw options cost tuning tune ir partitioning partition graph_pack vdevice "
+    "passes",
     "_autoload": "hw ir pipeline",
     "bundle": "_interrupt hw runtime ir workload options partitioning passes pipeline",
     "quantization": "hw base ir unary",

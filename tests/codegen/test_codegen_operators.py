@@ -44,7 +44,9 @@ def maximum_of_two(rows: int, tile: int) -> tirx.PrimFunc:
     shape = (rows, 1, 16)
     x, y = (te.placeholder(shape, "int8", name=n) for n in ("x", "y"))
     left, right = widened(x, "left"), widened(y, "right")
-    out = te.compute(shape, lambda *i: tirx.Max(left(*i), right(*i)).astype("int8"), name="out")
+    out = te.compute(
+        shape, lambda *i: tirx.Max(left(*i), right(*i)).astype("int8"), name="out"
+    )
     sch = s_tir.Schedule(te.create_prim_func([x, y, out]))
     outer, _ = sch.split(sch.get_loops(sch.get_sblock("out"))[0], [None, tile])
     for name in ("left", "right"):

@@ -192,12 +192,7 @@ def test_one_instruction_a_step() -> None:
     """Channels and pixels are the two loops of one instruction, whatever the operand."""
     built = program(chain(VTAConfig(), RESCALE, (3, 5, 4), 5))
     assert alu(built) == [
-        ("ADD", None),
-        ("MUL", None),
-        ("ADD", None),
-        ("SHR", None),
-        ("MAX", -128),
-        ("MIN", 127),
+        ("ADD", None), ("MUL", None), ("ADD", None), ("SHR", None), ("MAX", -128), ("MIN", 127)
     ]
     assert built.counters()["alu_counter"] == 6 * 3 * 5 * 4
 

@@ -14,6 +14,7 @@ from script_nests import (
     A,
     X,
     Y,
+    assert_refused,
     function,
     load,
     nest,
@@ -147,11 +148,7 @@ CASES: dict[str, tuple[str, str]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_refused(name: str) -> None:
-    func, message = CASES[name]
-    with pytest.raises(CodegenError, match=re.escape(message)) as caught:
-        program(func)
-    assert str(caught.value).startswith("layer layer: "), "the layer is named"
-    assert "\n" not in str(caught.value)
+    assert_refused(*CASES[name])
 
 
 def test_shift_of_the_whole_word() -> None:

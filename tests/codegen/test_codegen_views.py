@@ -134,9 +134,8 @@ def test_elements_of_other_machines(preset: str) -> None:
     )
     unit = b * k
     view = View(2 * unit, (11 * unit, 2 * unit, k, 1))
-    program = built(
-        [(with_views(func, {1: view}), ["x", "y"])], {"x": (3, 4, b, k)}, {"y": (34, b, k)}, config
-    )
+    program = built([(with_views(func, {1: view}), ["x", "y"])], {"x": (3, 4, b, k)},
+                    {"y": (34, b, k)}, config)
     x = random_bytes(3, 4, b, k)
     want = np.zeros((34, b, k), np.int8)
     seen(want, view, (3, 4, b, k))[...] = x + 1
@@ -262,9 +261,7 @@ def test_layers_of_one_name_apart() -> None:
         builder.layer("other" if name == "v" else "layer", copy(shape), ["x", name])
     program = builder.finish()
     assert [(layer.name, layer.output) for layer in program.layers] == [
-        ("layer", "u"),
-        ("other", "v"),
-        ("layer", "w"),
+        ("layer", "u"), ("other", "v"), ("layer", "w")
     ]
 
 

@@ -1,4 +1,5 @@
-"""docs/cost-model.md: the terms add up to what the code returns; numbers are those of the code."""
+"""docs/cost-model.md: the terms add up to what the code returns, the numbers are those of the code.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import pytest
 
 from vta_byoc.codegen.transfer import Dim, plan_transfer
 from vta_byoc.cost.dma import Axis, Run, copy_count, transfers
-from vta_byoc.cost.objective import Objective, aiming
+from vta_byoc.cost.objective import NAMED, Objective, aiming
 from vta_byoc.cost.search import (
     MOST_SIZES,
     TOLERANCE,
@@ -61,7 +61,9 @@ def test_sizes_are_few_and_reach_from_one_to_all(total: int) -> None:
 def random_copy(rng: np.random.Generator) -> tuple[list[int], list[int], bool]:
     """Extents of a tensor and of a tile of it, innermost first; whether its columns are padded."""
     totals = [int(n) for n in rng.choice([1, 2, 3, 5, 12], 4)]
-    tiles = [total if rng.random() < 0.5 else int(rng.integers(1, total + 1)) for total in totals]
+    tiles = [
+        total if rng.random() < 0.5 else int(rng.integers(1, total + 1)) for total in totals
+    ]
     return totals, tiles, bool(rng.random() < 0.3)
 
 
@@ -319,11 +321,13 @@ def test_best_is_the_least_traffic_of_the_cheapest(
     rows: int, cols: int, calls: int, preset: str
 ) -> None:
     config, space = VTAConfig.preset(preset), toy(rows, cols, calls=calls)
-    choice, every = best(space, config), every_choice(space, config)
+    with aiming(NAMED["cycles"]):
+        choice, again = best(space, config), best(space, config)
+    every = every_choice(space, config)
     near = {cost: port for cost, port in every.items() if cost <= (1 + TOLERANCE) * min(every)}
     assert near[choice.cycles] == min(near.values())
     assert cost_of(space, config, choice) == choice.cycles
-    assert best(space, config) == choice
+    assert again == choice
     assert rows * cols == 1 or choice.variant != "again"
     if calls > 1:
         assert keeps_weights(space, choice)

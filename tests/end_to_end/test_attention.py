@@ -36,7 +36,9 @@ def test_drawn_attention(seed: int) -> None:
         mask = rng.normal(size=(1, heads, *shape))
     elif seed % 4 == 3:
         hidden = rng.random(shape) < 0.4
-    mod = attention(tokens, heads, width, keys if other else None, seed, mask=mask, hidden=hidden)
+    mod = attention(
+        tokens, heads, width, keys if other else None, seed, mask=mask, hidden=hidden
+    )
     compiled = checked(mod, config, "mul" if seed % 2 else "pow2")
     assert "pattern vta.attention" in rules(compiled)
     assert set(devices(compiled, "relax.matmul")) == {"vta"}

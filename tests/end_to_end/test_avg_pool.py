@@ -37,10 +37,7 @@ AVERAGES: dict[str, Attributes] = {
     "ceil": {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1},
     "ceil_pads": {"kernel_shape": [2, 3], "strides": [3, 1], "pads": [1] * 4, "ceil_mode": 1},
     "ceil_counted": {
-        "kernel_shape": [3, 3],
-        "strides": [2, 2],
-        "pads": [1] * 4,
-        "ceil_mode": 1,
+        "kernel_shape": [3, 3], "strides": [2, 2], "pads": [1] * 4, "ceil_mode": 1,
         "count_include_pad": 1,
     },
     "column": {"kernel_shape": [5, 1], "strides": [1, 2]},

@@ -209,9 +209,8 @@ def onnx_macs(model: onnx.ModelProto) -> int:
             total += math.prod(shapes[node.output[0]]) * shapes[node.input[0]][-1]
         elif node.op_type == "Gemm":
             attrs = {a.name: a.i for a in node.attribute}
-            total += (
-                math.prod(shapes[node.output[0]])
-                * (shapes[node.input[0]][0 if attrs.get("transA") else -1])
+            total += math.prod(shapes[node.output[0]]) * (
+                shapes[node.input[0]][0 if attrs.get("transA") else -1]
             )
     return total
 

@@ -67,3 +67,4 @@ def test_layers_that_share_a_shape(outputs):
     mod = g.module(g.conv(g.conv(x, outputs, name="c"), 16, name="d"))
     x = g.rng.standard_normal((1, 16, 10, 10)).astype("float32")
     np.testing.assert_allclose(fast(mod, x), call(mod, x)[0], atol=1e-4)
+

@@ -212,5 +212,7 @@ def test_what_cannot_be_exact_says_why() -> None:
     reasons = exact_reasons(found)
     assert reasons and all("no MUL" in why or "not reproduced" in why for why in reasons.values())
     assert not any(exact_reasons(quantize(mod, config=without)))
-    leaky = quantize(load_model(fixtures / "leaky_relu.tflite"), config=SIM, exact_rescale=True)
+    leaky = quantize(
+        load_model(fixtures / "leaky_relu.tflite"), config=SIM, exact_rescale=True
+    )
     assert [why for why in exact_reasons(leaky).values() if "not reproduced" in why]

@@ -182,9 +182,8 @@ def test_only_the_first_pool_of_a_tile_may_overlap() -> None:
     fused = FusedConsumer(first), FusedConsumer(second)
     with pytest.raises(VTAError, match="need windows of 3x3 every 1x1 to be the first"):
         Computation(STRATEGIES["conv2d"], STEM, fused).estimate(SIM)
-    fused = (
-        FusedConsumer(PoolWorkload("max", *STEM.out_shape, (3, 3), (1, 1))),
-        FusedConsumer(PoolWorkload("max", 1, 33, 15, 17, (2, 2), (2, 2))),
+    fused = FusedConsumer(PoolWorkload("max", *STEM.out_shape, (3, 3), (1, 1))), FusedConsumer(
+        PoolWorkload("max", 1, 33, 15, 17, (2, 2), (2, 2))
     )
     rng = np.random.default_rng(5)
     case(head("conv2d", rng, STEM), fused, SIM, rng).check()

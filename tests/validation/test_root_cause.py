@@ -229,18 +229,8 @@ def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Cas
 
 MOST = 2
 """Of each kind of change in a network."""
-EXACT = {
-    "folded stem",
-    "grouped",
-    "depthwise",
-    "conv1d",
-    "transposed",
-    "dense",
-    "int32",
-    "mean",
-    "concat",
-    "copied concat",
-}
+EXACT = {"folded stem", "grouped", "depthwise", "conv1d", "transposed", "dense", "int32", "mean",
+         "concat", "copied concat"}
 """Networks whose steps are those of the machine: a wrong immediate is named exactly."""
 
 
