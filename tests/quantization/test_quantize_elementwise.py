@@ -256,8 +256,8 @@ def test_prelu_with_slopes_on_both_sides_of_one(tmp_path: Path) -> None:
     qmod = check(mod)
     assert ("prelu", "nn.prelu") in ops(qmod)
     assert record(qmod)["islands"]["prelu"]["what"] == (
-        "some of its channels have slopes above 1 and others below, so it is neither the larger nor "
-        "the smaller of x and slope * x"
+        "some of its channels have slopes above 1 and others below, "
+        "so it is neither the larger nor the smaller of x and slope * x"
     )
 
 
