@@ -31,7 +31,7 @@ def with_uop_loads(insns: Iterable[Insn], buffer: UopBuffer, *, joined: bool) ->
             at, load = buffer.place(insn.kernel, (insn.layer, insn.site))
             insn.fields |= {"uop_bgn": at, "uop_end": at + len(insn.kernel)}
             if load is not None and not (joined and last and _joins(last, at, *load)):
-                last = _load(insn.layer, at, *load)
+                last = _load(insn, at, *load)
                 out.append(last)
         out.append(insn)
     return out
@@ -46,7 +46,7 @@ def _joins(last: Insn, at: int, dram: int, count: int) -> bool:
     return True
 
 
-def _load(layer: int, at: int, dram: int, count: int) -> Insn:
+def _load(reader: Insn, at: int, dram: int, count: int) -> Insn:
     fields = {
         "mem_type": int(MemType.UOP),
         "sram_base": at,
@@ -54,4 +54,12 @@ def _load(layer: int, at: int, dram: int, count: int) -> Insn:
         "x_size": count,
         "x_stride": count,
     }
-    return Insn(Opcode.LOAD, Queue.COMPUTE, fields, symbol=UOPS, addend=dram, layer=layer)
+    return Insn(
+        Opcode.LOAD,
+        Queue.COMPUTE,
+        fields,
+        symbol=UOPS,
+        addend=dram,
+        layer=reader.layer,
+        block=reader.block,
+    )
