@@ -96,6 +96,7 @@ def test_a_bias_of_run_time_is_no_mask() -> None:
     assert "relax.nn.softmax" in kinds
     (reason,) = (each.text for each in islands(integers).values())
     assert reason == (
-        "stays float: it adds to its scores what the model computes and not as masks are, which are "
-        "0 or -1,000 and less; hide keys by where, or by (1 - mask) times a number of -1,000 or less"
+        "stays float: it adds to its scores what the model computes and not as masks are, which "
+        "are 0 or -1,000 and less; hide keys by where, or by (1 - mask) times a number of -1,000 "
+        "or less"
     )

@@ -246,10 +246,10 @@ def read_attention(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     sizes = groups, queries, keys, depth, width, masks
     work = attention_work(sizes, found.numbers, config, hiding)
     given = {} if found.mask is None else {MASK: found.mask.reshape(masks, queries, keys)}
-    operands, layouts = (query, key, value), (tokens(k), turned(k), turned(k))
+    operands, layouts = [query, key, value], [tokens(k), turned(k), turned(k)]
     if found.hidden is not None:
-        operands, layouts = (*operands, found.hidden), (*layouts, turned(k))
-    return Parsed(work, operands, given, tokens(k), layouts)
+        operands, layouts = [*operands, found.hidden], [*layouts, turned(k)]
+    return Parsed(work, tuple(operands), given, tokens(k), tuple(layouts))
 
 
 def _hiding(hidden: relax.Expr, raised: int, leading: Sequence[int]) -> tuple[int, int, int]:

@@ -98,15 +98,11 @@ def _shares(work: AttentionWorkload, config: VTAConfig, tile: Tile, _variant: st
     if masked:
         nbytes = vectors * config.acc_elem_bytes
         staged.append(Staged(ACC, chunk * work.keys, tiles, nbytes, tiles))
-    spread = 0
+    spread = int(bool(work.hiding))
     if work.hiding:
-        own, spread = work.hiding[1], 1
         raised = -(-(work.hiding[2] - SPREAD_BITS) // config.capabilities.max_shift)
         each, count = each + raised * time.alu_imm_cycles, count + raised
-        size = work.keys * (chunk if own else 1)
-        nbytes = (groups * blocks if own else tiles) * work.keys * _inp(config)
-        staged.append(Staged(INP, size, tiles, nbytes, tiles))
-        staged.append(Staged(WGT, 1, 1, float(config.wgt_elem_bytes), 1))
+        staged += _hidden(work, config, chunk, tiles)
     kernels = np.minimum(tiles, MOST_SLOTS) * (count + depth + spread)
     return Demand(
         staged=tuple(staged),
@@ -119,6 +115,19 @@ def _shares(work: AttentionWorkload, config: VTAConfig, tile: Tile, _variant: st
         kernels=kernels,
         stored=2 * turned * config.out_elem_bytes,
         stores=tiles + pieces,
+    )
+
+
+def _hidden(
+    work: AttentionWorkload, config: VTAConfig, chunk: Array, tiles: Array
+) -> tuple[Staged, ...]:
+    """What a mask of run time stages: it, and the tile that spreads it over queries."""
+    own = work.hiding[1]
+    size = work.keys * (chunk if own else np.ones_like(chunk))
+    spots = np.full_like(tiles, work.groups * work.query_blocks) if own else tiles
+    return (
+        Staged(INP, size, tiles, spots * work.keys * _inp(config), tiles),
+        Staged(WGT, 1, 1, float(config.wgt_elem_bytes), 1),
     )
 
 
