@@ -62,6 +62,8 @@ class _Decoder:
         self.name, self.sizes = name, sizes
         own = Sizes(0, 0, 1, sizes.width, sizes.heads, sizes.hidden, sizes.depth, 0)
         self.w = Writer(own, parameters)
+        later = np.triu(np.full((sizes.tokens, sizes.tokens), -np.inf, np.float32), 1)
+        self.later = self.w.constant(later, "later")
 
     def model(self) -> onnx.ModelProto:
         w, sizes = self.w, self.sizes
@@ -148,8 +150,7 @@ class _Decoder:
         scores = w.emit("MatMul", [queries, keys], f"{name}.scores")
         scale = w.number(sizes.head**-0.5, f"{name}.scale")
         scores = w.emit("Mul", [scores, scale], f"{name}.scaled")
-        later = np.triu(np.full((sizes.tokens, sizes.tokens), -np.inf, np.float32), 1)
-        scores = w.emit("Add", [scores, w.constant(later, f"{name}.later")], f"{name}.masked")
+        scores = w.emit("Add", [scores, self.later], f"{name}.masked")
         shares = w.emit("Softmax", [scores], f"{name}.shares", axis=-1)
         mixed = w.emit("MatMul", [shares, values], f"{name}.mixed")
         mixed = w.emit("Transpose", [mixed], f"{name}.merged", perm=[0, 2, 1, 3])

@@ -13,7 +13,7 @@ from vta_byoc.decoding.memory import PREFILL, STEP, placed
 from vta_byoc.decoding.programs import DecoderPrograms
 from vta_byoc.hw.driver.addressing import arena_align, moved
 from vta_byoc.hw.driver.execution import PAGE, Limits
-from vta_byoc.hw.driver.protocol import Buffer, Flush
+from vta_byoc.hw.driver.protocol import Buffer, DeviceError, Flush
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.isa import INSN_BYTES
 from vta_byoc.hw.sim.devices import open_device
@@ -34,6 +34,10 @@ class Traffic:
     logits: int = 0
     addresses: int = 0
     caches: int = 0
+
+    def as_dict(self) -> dict[str, int]:
+        """The bytes by name."""
+        return dataclasses.asdict(self)
 
 
 class Session:
@@ -181,10 +185,11 @@ class Session:
     def _row(self, name: str, symbol: str, token: int) -> np.ndarray:
         """The vectors of a token of a packed result (..., tokens, 1, lanes)."""
         held = self._halves[name].program.symbol(symbol)
-        arena = self._driver.map(self._arena)
+        try:
+            arena = self._driver.map(self._arena)
+        except DeviceError:  # another computer's memory
+            first = self._memory.offsets[name, symbol]
+            octets = self._driver.copy_from(self._arena, held.nbytes, first)
+            return octets.view(held.dtype).reshape(held.shape)[..., token, :, :]
         return self._memory.view(arena, (name, symbol))[..., token, :, :].copy()
 
-
-def totals(traffic: Traffic) -> dict[str, int]:
-    """The bytes by name."""
-    return dataclasses.asdict(traffic)
