@@ -16,7 +16,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks._figures import Figure, arguments, report
-from benchmarks.networks import ZOO, images, measured
+from benchmarks.networks import images, measured
+from models import FIRST
 from vta_byoc.hw.config import Capabilities, VTAConfig
 from vta_byoc.hw.isa import ISA, AluOp, MemType, Opcode
 from vta_byoc.hw.program.program import Program
@@ -98,7 +99,7 @@ def figures_of(row: dict[str, Any]) -> list[Figure]:
 
 def main() -> int:
     parser = arguments("Networks on the preset chisel beside the same machine unrestricted.")
-    options, rows = measured(parser, ZOO, NETWORKS, measure, __file__)
+    options, rows = measured(parser, FIRST, NETWORKS, measure, __file__)
     if options.measure:
         return 0
     figures = [figure for row in rows for figure in figures_of(row)]

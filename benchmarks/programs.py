@@ -22,7 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks._figures import Figure, arguments, report
 from benchmarks._layers import compiled
 from benchmarks.layers import PRESETS, table_rows
-from benchmarks.networks import ZOO, images
+from benchmarks.networks import images
+from models import FIRST
 from vta_byoc import load_model, quantize
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
@@ -73,7 +74,7 @@ def sources() -> dict[str, Callable[[], Iterator[tuple[str, Program]]]]:
     """What is compiled, by the name that `--only` takes."""
     found: dict[str, Callable[[], Iterator[tuple[str, Program]]]] = {
         name: lambda name=name: network(name)  # type: ignore[misc]
-        for name in ZOO
+        for name in FIRST
     }
     found["layers"] = layers
     for path in sorted(FIXTURES.glob("*.tflite")):

@@ -5,7 +5,9 @@ with the queues side by side) on four machines and four memory models, layers of
 whole networks: final DRAM, on-chip memories and counters must be the functional simulator's. The
 cycles of layers on all machines, and of networks on the first, are compared with the timing
 simulator's, profile `core`, at the memory latency that it knows; on each other machine networks run
-with another memory model, for their results. Needs the extra `rtl`.
+with another memory model, for their results. `--clocks` places and routes machines on ECP5 instead,
+minutes each: the default geometry has more products than that part has multipliers. Needs the extra
+`rtl`.
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ from vta_byoc.hw.cache import CACHE_VARIABLE
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.rtl.build import core_library
+from vta_byoc.hw.rtl.clock import core_clock
+from vta_byoc.hw.rtl.parts import PARTS
 from vta_byoc.hw.rtl.simulation import CoreRun, MemoryModel, run_core
 from vta_byoc.hw.sim.simulator import run_stream
 from vta_byoc.hw.testing.random_programs import random_stream
@@ -176,6 +180,24 @@ def network_runs(
     return runs
 
 
+def clocked() -> list[VTAConfig]:
+    """The machines whose cores are placed on ECP5: 1x4 and 1x8 with buffers that fit."""
+    small = {"log_uop_buff_size": 12, "log_inp_buff_size": 12, "log_wgt_buff_size": 14}
+    large = {"log_uop_buff_size": 14, "log_inp_buff_size": 14, "log_wgt_buff_size": 16}
+    return [
+        dataclasses.replace(machine("core"), log_block=2, log_acc_buff_size=14, **small),
+        dataclasses.replace(machine("core"), log_block=3, log_acc_buff_size=16, **large),
+    ]
+
+
+def clocks() -> Iterator[Figure]:
+    """The clock that cores reach on ECP5 by nextpnr."""
+    for config in clocked():
+        found = core_clock(config, PARTS["lfe5u-85f"])
+        print(f"{config.name}: {found}", file=sys.stderr)
+        yield Figure(f"{config.name}.clock_mhz", found.mhz, "MHz")
+
+
 def build_seconds(config: VTAConfig) -> float:
     """CPU time of the tools that build a core of which nothing is kept."""
     kept, before = os.environ.get(CACHE_VARIABLE), os.times()
@@ -228,7 +250,10 @@ def main() -> int:
     parser.add_argument(
         "--seconds", type=int, default=1500, help="no network is begun later than this"
     )
+    parser.add_argument("--clocks", action="store_true", help="nothing but clocks on ECP5")
     options = parser.parse_args()
+    if options.clocks:
+        return report("rtl", list(clocks()), options.json)
     seeds = -(-options.programs // (2 * len(PRESETS)))
     figures = list(measured(seeds, tuple(options.networks), options.seconds))
     return report("rtl", figures, options.json)

@@ -4,7 +4,7 @@ Every module in NAMES has `build`, `cached`, `calibration_inputs` and `sample_in
 script.
 """
 
-NAMES = (
+FIRST = (
     "resnet18",
     "resnet50",
     "vgg16",
@@ -13,6 +13,9 @@ NAMES = (
     "squeezenet",
     "yolov3_tiny",
     "dcgan",
+)
+"""Convolutions, poolings, relus and sums: any machine computes them."""
+NEWER = (
     "mobilenet_v3_small",
     "efficientnet_b0",
     "regnet_y_400mf",
@@ -26,3 +29,6 @@ NAMES = (
     "wav_conv1d",
     "super_resolution",
 )
+"""Gates, smooth activations, resizings, norms and shuffles: some need a machine that multiplies."""
+NAMES = (*FIRST, *NEWER)
+"""Every network that the convolutions' tools take by name; transformers stand for themselves."""

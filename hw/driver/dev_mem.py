@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 
 from vta_byoc.hw.driver.gaps import Gaps
-from vta_byoc.hw.driver.transport import Region
+from vta_byoc.hw.driver.transport import MappedRegions, Region
 
 DEV_MEM = Path("/dev/mem")
 UDMABUF = Path("/sys/class/u-dma-buf")
 
 
-class DevMem:
+class DevMem(MappedRegions):
     """Registers at a physical address, one u-dma-buf, and perhaps a UIO interrupt.
 
     Args:
@@ -77,16 +77,6 @@ class DevMem:
     def free(self, region: Region) -> None:
         """The gap is there again."""
         self._gaps.give_back(region.address - self._gaps.address, len(region.memory))
-
-    def write(self, region: Region, offset: int, data: np.ndarray) -> int:
-        """Copy into the mapping."""
-        place = region.memory[offset : offset + len(data)]
-        place[:] = data[: len(place)]
-        return len(place)
-
-    def read(self, region: Region, offset: int, nbytes: int) -> np.ndarray:
-        """Copy out of the mapping."""
-        return region.memory[offset : offset + nbytes].copy()
 
     def flush(self, region: Region, for_device: bool) -> None:
         """Let the kernel write back or invalidate the range."""

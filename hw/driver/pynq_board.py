@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from vta_byoc.hw.driver.transport import Region
+from vta_byoc.hw.driver.transport import MappedRegions, Region
 from vta_byoc.hw.errors import VTAError
 
 
-class PynqBoard:
+class PynqBoard(MappedRegions):
     """Registers by `pynq.MMIO`, memory by `pynq.allocate`.
 
     Args:
@@ -57,16 +57,6 @@ class PynqBoard:
     def free(self, region: Region) -> None:
         """Back to the allocator."""
         self._arrays.pop(region.address).freebuffer()
-
-    def write(self, region: Region, offset: int, data: np.ndarray) -> int:
-        """Copy into the buffer."""
-        place = region.memory[offset : offset + len(data)]
-        place[:] = data[: len(place)]
-        return len(place)
-
-    def read(self, region: Region, offset: int, nbytes: int) -> np.ndarray:
-        """Copy out of the buffer."""
-        return region.memory[offset : offset + nbytes].copy()
 
     def flush(self, region: Region, for_device: bool) -> None:
         """Flush or invalidate the buffer."""

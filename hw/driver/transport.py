@@ -56,3 +56,17 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """Give everything back."""
+
+
+class MappedRegions:
+    """Of a transport whose regions are memory of this process: their bytes are copied."""
+
+    def write(self, region: Region, offset: int, data: np.ndarray) -> int:
+        """Copy uint8 `data` into a region; how many bytes were copied."""
+        place = region.memory[offset : offset + len(data)]
+        place[:] = data[: len(place)]
+        return len(place)
+
+    def read(self, region: Region, offset: int, nbytes: int) -> np.ndarray:
+        """Copy bytes out of a region; as many as could be read, uint8."""
+        return region.memory[offset : offset + nbytes].copy()

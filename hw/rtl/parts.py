@@ -20,6 +20,7 @@ class Part:
         has: its resources.
         cells: what each cell of the family takes.
         packed: whether its multipliers are wide enough for two int8 products.
+        routed: how nextpnr names it; () where nextpnr does not know it.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Part:
     has: Resources
     cells: Mapping[str, Resources]
     packed: bool
+    routed: tuple[str, ...] = ()
 
     def taken(self, cells: Mapping[str, int]) -> Resources:
         """What so many of each cell take."""
@@ -49,6 +51,7 @@ PARTS: Mapping[str, Part] = {
             Resources(83_640, 83_640, 156, 208),
             ECP5,
             False,
+            ("--85k", "--package", "CABGA756"),
         ),
     )
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -88,9 +89,11 @@ class Report:
             )
             for row in rows
         ]
-        return "\n".join([*lines, self._verdict()]) + "\n"
+        return "\n".join([*lines, self.verdict]) + "\n"
 
-    def _verdict(self) -> str:
+    @property
+    def verdict(self) -> str:
+        """Whether the design fits, and what the part lacks."""
         if self.fits:
             return f"fits {self.part.name}"
         missing = ", ".join(f"{_number(n)} {name.upper()}" for name, n in self.lacking.items())
@@ -121,8 +124,12 @@ Cells = Mapping[str, Mapping[str, int]]
 """For each module of a design how many there are in it of each cell and of each other module."""
 
 
-def cells_of(verilog: str, top: str, part: Part) -> dict[str, dict[str, int]]:
+def cells_of(
+    verilog: str, top: str, part: Part, netlist: Path | None = None
+) -> dict[str, dict[str, int]]:
     """What yosys makes of a design for a part: the cells of every module.
+
+    They are also written to the file `netlist`, in one module, where one is named.
 
     Raises:
         VTAError: yosys is not installed, or fails.
@@ -134,6 +141,7 @@ def cells_of(verilog: str, top: str, part: Part) -> dict[str, dict[str, int]]:
         script = (
             f"read_verilog design.v; {part.synthesis} -top {top}; tee -q -o stat.json stat -json"
         )
+        script += "; flatten; write_json netlist.json" if netlist else ""
         done = subprocess.run(
             [sys.executable, "-c", _RUN, "-q", "-p", script],
             cwd=room,
@@ -149,6 +157,8 @@ def cells_of(verilog: str, top: str, part: Part) -> dict[str, dict[str, int]]:
                 "are of other versions than those that are tested: install the extra rtl again"
             )
         found = json.loads((room / "stat.json").read_text(encoding="utf-8"))["modules"]
+        if netlist is not None:
+            shutil.move(room / "netlist.json", netlist)
     return {
         name.lstrip("\\"): dict(module.get("num_cells_by_type", {}))
         for name, module in found.items()

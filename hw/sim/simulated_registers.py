@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import functools
 
-import numpy as np
-
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.driver.register_map import RegisterMap
-from vta_byoc.hw.driver.transport import Region
+from vta_byoc.hw.driver.transport import MappedRegions, Region
 from vta_byoc.hw.faults import Fault
 from vta_byoc.hw.sim.interpreter import build_interpreter
 from vta_byoc.hw.sim.simulated_memory import SimulatedMemory
@@ -17,7 +15,7 @@ POLLS = 2
 """Looks at `done` that a run takes."""
 
 
-class SimulatedRegisters:
+class SimulatedRegisters(MappedRegions):
     """The transport to a simulated board.
 
     Attributes:
@@ -70,16 +68,6 @@ class SimulatedRegisters:
     def free(self, region: Region) -> None:
         """Give memory back."""
         self._memory.free(region)
-
-    def write(self, region: Region, offset: int, data: np.ndarray) -> int:
-        """Copy into the simulated DRAM."""
-        place = region.memory[offset : offset + len(data)]
-        place[:] = data[: len(place)]
-        return len(place)
-
-    def read(self, region: Region, offset: int, nbytes: int) -> np.ndarray:
-        """Copy out of the simulated DRAM."""
-        return region.memory[offset : offset + nbytes].copy()
 
     def flush(self, region: Region, for_device: bool) -> None:
         """Nothing stands between the host and the simulated DRAM."""

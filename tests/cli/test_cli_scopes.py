@@ -230,7 +230,7 @@ class TestObjectives:
         "options",
         [
             ("--objective", "dram-bytes", "--cycles-limit", "5"),
-            ("--objective", "both", "--bytes-weight", "0.2"),
+            ("--bytes-weight", "0.2", "--cycles-limit", "1"),
             ("--exact-choice", "1"),
         ],
     )
@@ -242,11 +242,11 @@ class TestObjectives:
         assert "'energy' is not one of 'cycles', 'dram-bytes', 'both'" in refused(
             "place", model, "--objective", "energy"
         )
-        assert refused("place", model, "--bytes-weight", "0.2") == (
+        assert refused("place", model, "--objective", "cycles", "--bytes-weight", "0.2") == (
             "--bytes-weight 0.2 with --objective cycles; it is read with --objective both; give "
             "that or leave the weight out; see vta-byoc place --help"
         )
-        assert refused("place", model, "--cycles-limit", "2") == (
+        assert refused("place", model, "--objective", "cycles", "--cycles-limit", "2") == (
             "--cycles-limit 2.0 with --objective cycles; it is read with another one; give that or "
             "leave the limit out; see vta-byoc place --help"
         )

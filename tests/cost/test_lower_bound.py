@@ -7,9 +7,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from integer_models import IntegerNet
+from integer_models import IntegerNet, Rescale
+from tvm import relax
 
-from vta_byoc.cost.lower_bound import bound
+from vta_byoc.cost.lower_bound import Around, bound
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.timing.engine import simulate
 from vta_byoc.pipeline import compile_module
@@ -39,7 +40,7 @@ def test_a_stem_reads_what_its_image_holds(
 
 
 def test_a_sum_of_two_functions_of_one_operand_takes_their_steps() -> None:
-    """Two sides of a program: 3 and 2 immediates, the sum, a shift; not two tensors' factors."""
+    """3 and 2 immediates, a copy cleared and added, the sum, a shift; not two tensors' factors."""
     sides = (
         Prologue(0, (Step("add", 5), Step("max", 0), Step("mul", -3))),
         Prologue(0, (Step("add", -9), Step("min", 0))),
@@ -48,8 +49,34 @@ def test_a_sum_of_two_functions_of_one_operand_takes_their_steps() -> None:
         1, 32, 14, 14, prologues=sides, op="add", epilogue=Epilogue((Step("shr", 4),))
     )
     vectors = 2 * 14 * 14
-    assert bound(work, SIM) == vectors * (3 + 2 + 2 + 1)
+    assert bound(work, SIM) == vectors * (3 + 2 + 3 + 2 + 1)
+    relu = dataclasses.replace(work, prologues=(sides[0], Prologue(0, (Step("max", 0),))))
+    assert bound(relu, SIM) == vectors * (3 + 3 + 2 + 1), "cleared, and the maximum with 0"
     apart = dataclasses.replace(
         work, prologues=(sides[0], dataclasses.replace(sides[1], operand=1))
     )
     assert bound(apart, SIM) < vectors * (3 + 2 + 2 + 1)
+
+
+def test_a_gate_finds_what_it_scales_in_memory() -> None:
+    """The product's whole operand is widened: no tile of its producer waits for the gate."""
+    shapes = ((1, 32, 14, 14), (1, 32, 1, 1))
+    steps = Epilogue((Step("shr", 7), Step("max", -128), Step("min", 127)))
+    sides = (Prologue(0, ()), Prologue(1, ()))
+    work = ElementwiseWorkload(1, 32, 14, 14, sides, "mul", steps, shapes=shapes)
+    vectors = 2 * 14 * 14
+    assert bound(work, SIM) == vectors * (2 + 3)
+    assert bound(work, SIM, Around(loads=True)) == vectors * (2 + 3 + 2)
+
+
+def test_whether_an_operand_can_wait_is_read_from_the_network() -> None:
+    """A gate from the mean of what it scales; the same product with a gate from elsewhere."""
+    bounds = {}
+    for own in (True, False):
+        net = IntegerNet(x=(1, 32, 8, 8), y=(1, 32, 8, 8))
+        x, y = net.params
+        gate = net.mean(x if own else y, [2, 3], 1, Rescale(6), "gate")
+        scaled = net.binary(relax.op.multiply, [(x, 0), (gate, 0)], Rescale(7), "scaled")
+        compiled = compile_module(net.module(scaled), SIM)
+        (bounds[own],) = (row.bound for row in compiled.placement if row.name == "scaled")
+    assert bounds[True] == bounds[False] + 2 * (2 * 8 * 8)

@@ -10,6 +10,8 @@ from vta_byoc.cost.objective import (
     DEFAULT as CHOSEN,
 )
 from vta_byoc.cost.objective import (
+    NAMED,
+    OBJECTIVES,
     Measured,
     Objective,
     aiming,
@@ -71,7 +73,7 @@ def test_what_is_no_objective(fields: dict[str, object], message: str) -> None:
 
 
 def test_what_a_compilation_is_given() -> None:
-    assert current() == CHOSEN == objective_of("cycles")
+    assert current() == CHOSEN == objective_of("both") == Objective("both", 0.5, cycles_limit=0.02)
     with aiming(Objective("both", 0.3)):
         assert current() == Objective("both", 0.3)
         with aiming(Objective("dram-bytes")):
@@ -81,7 +83,9 @@ def test_what_a_compilation_is_given() -> None:
 
 
 def test_a_name_or_a_value() -> None:
-    assert objective_of("both") == Objective("both")
+    assert objective_of("cycles") == Objective(tolerance=0.01)
+    assert objective_of("dram-bytes") == Objective("dram-bytes")
+    assert [aim.name for aim in NAMED.values()] == list(NAMED) == list(OBJECTIVES)
     assert objective_of(Objective("both", 0.1)).bytes_weight == 0.1
     with pytest.raises(VTAError, match="^objective 'energy' is none; known: cycles, dram-bytes, "):
         objective_of("energy")

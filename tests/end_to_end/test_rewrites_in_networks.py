@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import pytest
 import tvm
-from integer_models import IntegerNet
+from integer_models import IntegerNet, equal_program
 from network_hunt import Tally, try_network
 
 from vta_byoc.base.rewrites import REWRITES, without
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.timing.engine import simulate
-from vta_byoc.importers.load import output_names
 from vta_byoc.options import BuildOptions
 from vta_byoc.pipeline import compile_module
 from vta_byoc.quantization.scales import Rescale
-from vta_byoc.runtime.execute import profile
-from vta_byoc.validation.bit_exact import compare_outputs, compare_stored, reference_runner
 
 PYNQ, SIM = VTAConfig.preset("pynq"), VTAConfig.preset("sim")
 OWN = ("pool_first", "short_chains", "implied_clamps")
@@ -49,14 +46,7 @@ def checked(
     compiled = compile_module(
         mod, options=BuildOptions(config=config, without_rewrites=off, check_forms=True, **options)
     )
-    inputs = net.inputs()
-    run = profile(compiled.exe, inputs, arenas=True)
-    reference = reference_runner(mod, compiled.programs)(inputs)
-    checks = compare_outputs(output_names(mod), run.outputs, reference)
-    checks += compare_stored(run, compiled.programs, reference)
-    assert checks and all(check.equal for check in checks), [str(c) for c in checks if not c.equal]
-    (program,) = compiled.programs.values()
-    return program
+    return equal_program(compiled, net, mod)
 
 
 @pytest.mark.parametrize("machine", MACHINES)

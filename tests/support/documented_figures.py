@@ -20,6 +20,14 @@ NETWORKS = {
     "YOLOv3-tiny": "yolov3_tiny",
     "DCGAN": "dcgan",
 }
+NEWER = {
+    "EfficientNet-B0": "efficientnet_b0",
+    "RegNetY-400MF": "regnet_y_400mf",
+    "ShuffleNetV2": "shufflenet_v2",
+    "DS-CNN": "kws_ds_cnn",
+    "M5 on waves": "wav_conv1d",
+    "YOLOv8n": "yolov8n",
+}
 LAYERS = {
     "ResNet-18 | 1x16": "resnet18_1x16",
     "ResNet-50 | 1x16": "resnet50_1x16",
@@ -108,7 +116,7 @@ def _readme() -> Iterator[tuple[str, str]]:
 
 def _networks() -> Iterator[tuple[str, str]]:
     page = "docs/networks.md"
-    for title, name in NETWORKS.items():
+    for title, name in {**NETWORKS, **NEWER}.items():
         yield page, (
             f"| {title} | {{networks[{name}_cycles]:,.0f}} | {{networks[{name}_bound]:,.0f}} | "
             f"{{networks[{name}_over_bound]:.3f}} |"

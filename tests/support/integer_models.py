@@ -10,10 +10,15 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from vta_byoc.hw.program.program import Program
+from vta_byoc.importers.load import output_names
 from vta_byoc.ir.bindings import static_shape
+from vta_byoc.pipeline import Compiled
 from vta_byoc.quantization.dialect import DialectWriter
 from vta_byoc.quantization.linear import Linear
 from vta_byoc.quantization.scales import Rescale
+from vta_byoc.runtime.execute import profile
+from vta_byoc.validation.bit_exact import compare_outputs, compare_stored, reference_runner
 
 
 class IntegerNet(DialectWriter):
@@ -178,3 +183,15 @@ def _joined(factors: Sequence[int], rescale: Rescale) -> Linear:
         rescale.high,
         bound=0,
     )
+
+
+def equal_program(compiled: Compiled, net: IntegerNet, mod: tvm.IRModule) -> Program:
+    """The one program of a compilation, whose results and stored tensors are the reference's."""
+    inputs = net.inputs()
+    run = profile(compiled.exe, inputs, arenas=True)
+    reference = reference_runner(mod, compiled.programs)(inputs)
+    checks = compare_outputs(output_names(mod), run.outputs, reference)
+    checks += compare_stored(run, compiled.programs, reference)
+    assert checks and all(check.equal for check in checks), [str(c) for c in checks if not c.equal]
+    (program,) = compiled.programs.values()
+    return program

@@ -32,7 +32,7 @@ from vta_byoc.passes.demands import Demands
 from vta_byoc.passes.lower_regions import compile_region
 from vta_byoc.pipeline import ON, partition_passes
 from vta_byoc.validation.bit_exact import stored_tensors
-from vta_byoc.workload.im2col import Fold
+from vta_byoc.workload.im2col import Im2col
 from vta_byoc.workload.packing import PLANES, pack_activation, unpack_activation
 
 SMALLER = 2
@@ -164,7 +164,7 @@ class _Evaluator:
         if kind.startswith(UNPACK):
             return unpacked(value, static_shape(binding.var), str(binding.var.ty.dtype))
         assert kind.startswith(FOLD)
-        fold = Fold.of(self._run.module[call.args[0]])
+        fold = Im2col.of(self._run.module[call.args[0]])
         return pack_activation(folded_image(value, fold), self._config)
 
 
@@ -180,7 +180,7 @@ def unpacked(x: np.ndarray, shape: Sequence[int], dtype: str) -> np.ndarray:
     return np.asarray(word, "uint32").view("int32")
 
 
-def folded_image(x: np.ndarray, fold: Fold) -> np.ndarray:
+def folded_image(x: np.ndarray, fold: Im2col) -> np.ndarray:
     """The gathered windows of ``x`` (N, C, H, W) as channels, before packing."""
     n, c, height, width = x.shape
     _, _, rows, cols = fold.shape

@@ -5,13 +5,15 @@ A nest is one block with loops around it; a function is buffers and nests in ord
 
 from __future__ import annotations
 
+import re
 import textwrap
 
 import numpy as np
+import pytest
 from script_texts import parsed
 from tvm import tirx
 
-from vta_byoc.codegen import ProgramBuilder
+from vta_byoc.codegen import CodegenError, ProgramBuilder
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.program.program import Program
 
@@ -100,6 +102,14 @@ X = "x:int32:4,1,16"
 X8 = "x:int8:4,1,16"
 Y = "y:int8:4,1,16"
 A = "a:acc:4,1,16"
+
+
+def assert_refused(func: str, message: str) -> None:
+    """Code generation refuses the function with the message, in one line that names the layer."""
+    with pytest.raises(CodegenError, match=re.escape(message)) as caught:
+        program(func)
+    assert str(caught.value).startswith("layer layer: "), "the layer is named"
+    assert "\n" not in str(caught.value)
 
 
 def load(pragma: str = "dma_copy", value: str = "x[i, 0, k]", to: str = "a[i, 0, k]") -> str:

@@ -13,7 +13,7 @@ from room_values import by_identity, changeable
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.ir.chains import KEPT
 from vta_byoc.workload.copy_region import Box, Source, merged, read_box
-from vta_byoc.workload.im2col import Fold, folded, folds, host_cycles
+from vta_byoc.workload.im2col import Im2col, folded, folds, host_cycles
 from vta_byoc.workload.layout import NCHW, ROWS, read_packed
 from vta_byoc.workload.memory import (
     ACC,
@@ -293,7 +293,7 @@ STEM = Conv2dWorkload(1, 3, 64, 224, 224, (7, 7), (2, 2), (3, 3, 3, 3))
 def test_folds_in_order_of_what_they_cost() -> None:
     """GEMM steps of all output vectors and the host's copies, in cycles: the cheapest first."""
 
-    def cost(fold: Fold) -> float:
+    def cost(fold: Im2col) -> float:
         taps = [blocks(k, w) for k, w in zip(STEM.kernel, fold.window, strict=True)]
         steps = blocks(fold.shape[1], 16) * taps[0] * taps[1]
         nbytes = blocks(fold.shape[1], 16) * fold.shape[2] * fold.shape[3] * 16
@@ -305,7 +305,7 @@ def test_folds_in_order_of_what_they_cost() -> None:
     assert len(found) == 6
     costs = [cost(f) for f in found]
     assert costs == sorted(costs)
-    assert found[0] == Fold((2, 7), (2, 2), (1, 1), (3, 3), (1, 42, 115, 112))
+    assert found[0] == Im2col((2, 7), (2, 2), (1, 1), (3, 3), (1, 42, 115, 112))
     assert [(f.window, f.grid) for f in found] == [
         ((2, 7), (2, 2)),
         ((7, 2), (2, 2)),

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
+from vta_byoc.base.torch_later import import_torch_later
 from vta_byoc.hw.errors import VTAError
 
 Task = TypeVar("Task")
@@ -40,7 +41,7 @@ def run_all(
     count = min(workers or os.cpu_count() or 1, max(len(jobs), 1))
     # A new interpreter each: a copy of this one would share the locks of TVM's threads.
     context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(count, mp_context=context) as pool:
+    with concurrent.futures.ProcessPoolExecutor(count, context, import_torch_later) as pool:
         futures = [pool.submit(work, job) for job in jobs]
         try:
             for future in concurrent.futures.as_completed(futures):

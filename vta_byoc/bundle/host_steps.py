@@ -31,7 +31,7 @@ from vta_byoc.ir.bindings import (
     straight_bindings,
 )
 from vta_byoc.partitioning.region import Region, RegionCall, region_calls
-from vta_byoc.workload.im2col import FOLD_ATTR, Fold
+from vta_byoc.workload.im2col import FOLD_ATTR, Im2col
 from vta_byoc.workload.layout import pack_compute, unpack_compute
 from vta_byoc.workload.packing import packed_shape
 
@@ -163,7 +163,7 @@ class _Reader:
         func, given = self._mod[value.args[0]], static_shape(args[0])
         dtype = str(var.ty.dtype)
         if func.attrs and FOLD_ATTR in func.attrs:
-            fold = Fold.of(func)
+            fold = Im2col.of(func)
             self._same(var, value, func, lambda: fold.compute(given, self._config))
             self._step("fold", source, var, PACKED, _fold_values(fold))
         elif len(given) == 4 and shape == packed_shape(given, self._config):
@@ -283,6 +283,6 @@ STEPS: Mapping[str, Callable[[relax.Call], Values | None]] = {
 """Operator -> its step and values; None where a bundle does not hold it in this form."""
 
 
-def _fold_values(fold: Fold) -> dict[str, Any]:
+def _fold_values(fold: Im2col) -> dict[str, Any]:
     pairs = {key: list(getattr(fold, key)) for key in ("window", "grid", "dilation", "offset")}
     return {**pairs, "constants": fold.constants}

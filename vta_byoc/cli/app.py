@@ -16,6 +16,7 @@ import click
 
 import vta_byoc
 from vta_byoc import _interrupt
+from vta_byoc.base.torch_later import import_torch_later
 from vta_byoc.cli import (
     commands,
     compare,
@@ -221,6 +222,7 @@ for _command in _COMMANDS:
 def main() -> None:
     """The console script."""
     _interrupt.install()
+    import_torch_later()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that is not UTF-8

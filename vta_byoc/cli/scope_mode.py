@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 import click
@@ -12,6 +13,7 @@ from vta_byoc.cost.objective import (
     BOTH,
     CYCLES,
     DEFAULT,
+    NAMED,
     OBJECTIVES,
     TOLERANCE,
     Objective,
@@ -149,7 +151,7 @@ _objective = click.option(
     type=click.Choice(OBJECTIVES),
     expose_value=False,
     callback=_remembered(OBJECTIVE),
-    default=OBJECTIVES[0],
+    default=DEFAULT.name,
     show_default=True,
     help="What the choice of tiles makes small: cycles (and of tiles within "
     f"{TOLERANCE:.0%} of the fewest the fewest DRAM bytes), DRAM bytes, or both by --bytes-weight.",
@@ -160,7 +162,7 @@ _bytes_weight = click.option(
     expose_value=False,
     callback=_remembered(BYTES_WEIGHT),
     help=f"The share of DRAM bytes in --objective both; cycles have the rest. "
-    f"[default: {Objective.bytes_weight}]",
+    f"[default: {NAMED[BOTH].bytes_weight}]",
 )
 _cycles_limit = click.option(
     "--cycles-limit",
@@ -168,8 +170,8 @@ _cycles_limit = click.option(
     metavar="PERCENT",
     expose_value=False,
     callback=_remembered(CYCLES_LIMIT),
-    help="With --objective dram-bytes or both: only tiles that take at most that much more cycles "
-    "than the fewest.",
+    help="With --objective both or dram-bytes: only tiles that take at most that much more cycles "
+    f"than the fewest. [default: {NAMED[BOTH].cycles_limit:.0%} with both, none with dram-bytes]",
 )
 _exact_choice = click.option(
     "--exact-choice",
@@ -244,10 +246,12 @@ def _chosen_objective(name: str, weight: float | None, limit: float | None) -> O
             f"--cycles-limit {limit} with --objective {name}; it is read with another one; give "
             "that or leave the limit out"
         )
-    if name == CYCLES:
-        return DEFAULT
-    share = Objective.bytes_weight if weight is None else weight
-    return Objective(name, share, cycles_limit=None if limit is None else limit / 100)
+    aim = NAMED[name]
+    return replace(
+        aim,
+        bytes_weight=aim.bytes_weight if weight is None else weight,
+        cycles_limit=aim.cycles_limit if limit is None else limit / 100,
+    )
 
 
 def chosen() -> PlacementOptions:
@@ -265,7 +269,7 @@ def chosen() -> PlacementOptions:
         "only": meta[ONLY],
         "exclude": meta[EXCLUDE],
         "objective": _chosen_objective(
-            meta.get(OBJECTIVE, CYCLES), meta.get(BYTES_WEIGHT), meta.get(CYCLES_LIMIT)
+            meta.get(OBJECTIVE, DEFAULT.name), meta.get(BYTES_WEIGHT), meta.get(CYCLES_LIMIT)
         ),
         "exact_choice": meta.get(EXACT_CHOICE, 0),
     }

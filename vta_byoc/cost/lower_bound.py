@@ -9,8 +9,9 @@ and taps of a layer whose channels leave lanes idle fill the lanes together, as 
 a depthwise layer is one step a tap; max pooling as separable, one tensor operation a tap; one
 operand of an elementwise operator as left on chip by the layer before, each other one as a step of
 the GEMM core that adds it; one that is repeated is widened before it meets the result's vectors.
-What reads the result counts (:class:`Reader`): behind a pool of maxima an epilogue has the vectors
-that the pool leaves, and a sum implies the clamps before it.
+The ALU writes over its first operand: of two functions of one operand, the second has a copy.
+What lies around counts (:class:`Around`): behind a pool of maxima an epilogue has the vectors that
+the pool leaves, a sum implies the clamps before it, and a gate is known after all that it scales.
 Instruction start-up, latencies, halos and partial tiles are not counted.
 """
 
@@ -53,41 +54,44 @@ RESET_CYCLES = GEMM_CYCLES = 1
 
 
 @dataclass(frozen=True)
-class Reader:
-    """The only layer that reads a result, where it can take it on chip.
+class Around:
+    """The layers around one: the only one that reads its result on chip, those of its operands.
 
     Attributes:
         on_chip: the result need not visit DRAM.
         pooled: shape of what a pool of maxima makes of it, at once or behind operators of one
             operand; None where there is no pool.
-        sums: it adds the result to another tensor.
+        sums: the reader adds the result to another tensor.
+        loads: no operand can be left on chip: another one, which is computed from all of it, is
+            known later.
     """
 
     on_chip: bool = False
     pooled: Shape | None = None
     sums: bool = False
+    loads: bool = False
 
 
-NOBODY = Reader()
+NOTHING = Around()
 
 
-def bound(work: Workload, config: VTAConfig, reader: Reader = NOBODY) -> int:
+def bound(work: Workload, config: VTAConfig, around: Around = NOTHING) -> int:
     """Cycles that a layer of ``work`` takes at least on a machine of ``config``."""
-    compute, nbytes = _BOUNDS[type(work)](work, config, reader)
+    compute, nbytes = _BOUNDS[type(work)](work, config, around)
     return max(compute, -(-nbytes // config.timing.port_bytes))
 
 
-def _open_end(epilogue: Epilogue, reader: Reader) -> Epilogue:
+def _open_end(epilogue: Epilogue, around: Around) -> Epilogue:
     """``epilogue`` without the closing clamps that a sum can imply."""
     steps = epilogue.steps
-    while reader.sums and steps and steps[-1].op in CLAMPS:
+    while around.sums and steps and steps[-1].op in CLAMPS:
         steps = steps[:-1]
     return dataclasses.replace(epilogue, steps=steps)
 
 
-def _behind(work: Workload, config: VTAConfig, reader: Reader) -> int:
+def _behind(work: Workload, config: VTAConfig, around: Around) -> int:
     """Vectors that the steps behind the sums have at least."""
-    return _vectors(reader.pooled or work.out_shape, config)
+    return _vectors(around.pooled or work.out_shape, config)
 
 
 def _vectors(shape: Shape, config: VTAConfig) -> int:
@@ -117,13 +121,13 @@ def _operands(epilogue: Epilogue, channels: int, config: VTAConfig) -> int:
     return len(epilogue.tensors) * blocks(channels, config.block) * config.acc_elem_bytes
 
 
-def _stored(work: Workload, config: VTAConfig, reader: Reader) -> int:
-    if reader.on_chip:
+def _stored(work: Workload, config: VTAConfig, around: Around) -> int:
+    if around.on_chip:
         return 0
     return _nbytes(work.out_shape, config) * (PLANES if work.epilogue.dtype == "int32" else 1)
 
 
-def _conv2d(work: Conv2dWorkload, config: VTAConfig, reader: Reader) -> tuple[int, int]:
+def _conv2d(work: Conv2dWorkload, config: VTAConfig, around: Around) -> tuple[int, int]:
     k, taps = config.block, math.prod(work.kernel)
     inputs, outputs = work.in_channels // work.groups, work.out_channels // work.groups
     together = max(1, k // outputs) if work.groups > 1 else 1
@@ -140,21 +144,21 @@ def _conv2d(work: Conv2dWorkload, config: VTAConfig, reader: Reader) -> tuple[in
     if idle:  # the host can fold positions into the lanes that channels leave
         seen = blocks(work.batch, config.batch) * config.batch * math.prod(_seen(work)[1:])
     nbytes = seen + weights * config.wgt_elem_bytes
-    nbytes += _operands(work.epilogue, work.out_channels, config) + _stored(work, config, reader)
-    each = _epilogue(_open_end(work.epilogue, reader), config) + _bias(work, config, idle=idle)
+    nbytes += _operands(work.epilogue, work.out_channels, config) + _stored(work, config, around)
+    each = _epilogue(_open_end(work.epilogue, around), config) + _bias(work, config, idle=idle)
     sums = planes * work.digits * products + _resets(work, config)
-    return sums + _behind(work, config, reader) * each, nbytes
+    return sums + _behind(work, config, around) * each, nbytes
 
 
-def _product(work: ProductWorkload, config: VTAConfig, reader: Reader) -> tuple[int, int]:
+def _product(work: ProductWorkload, config: VTAConfig, around: Around) -> tuple[int, int]:
     """Both operands are tensors."""
     vectors = _vectors(work.out_shape, config)
     sums = blocks(work.in_channels // work.groups, config.block)
     nbytes = sum(_nbytes(shape, config) for shape in work.in_shapes)
-    nbytes += _operands(work.epilogue, work.out_channels, config) + _stored(work, config, reader)
-    each = _epilogue(_open_end(work.epilogue, reader), config)
+    nbytes += _operands(work.epilogue, work.out_channels, config) + _stored(work, config, around)
+    each = _epilogue(_open_end(work.epilogue, around), config)
     compute = vectors * (sums * GEMM_CYCLES + RESET_CYCLES)
-    return compute + _behind(work, config, reader) * each, nbytes
+    return compute + _behind(work, config, around) * each, nbytes
 
 
 def _resets(work: Conv2dWorkload | ConvTransposeWorkload, config: VTAConfig) -> int:
@@ -198,7 +202,7 @@ def _seen(work: Conv2dWorkload) -> Shape:
 
 
 def _conv_transpose(
-    work: ConvTransposeWorkload, config: VTAConfig, reader: Reader
+    work: ConvTransposeWorkload, config: VTAConfig, around: Around
 ) -> tuple[int, int]:
     k = config.block
     outputs = work.out_channels // work.groups
@@ -212,20 +216,20 @@ def _conv_transpose(
     planes = blocks(work.batch, config.batch) * blocks(work.out_channels, k)
     gemm = planes * inputs * products
     weights = inputs * blocks(work.out_channels, k) * taps * config.wgt_elem_bytes
-    nbytes = _nbytes(work.in_shapes[0], config) + weights + _stored(work, config, reader)
+    nbytes = _nbytes(work.in_shapes[0], config) + weights + _stored(work, config, around)
     nbytes += _operands(work.epilogue, work.out_channels, config)
-    each = _epilogue(_open_end(work.epilogue, reader), config) + _bias(work, config)
-    return gemm + _resets(work, config) + _behind(work, config, reader) * each, nbytes
+    each = _epilogue(_open_end(work.epilogue, around), config) + _bias(work, config)
+    return gemm + _resets(work, config) + _behind(work, config, around) * each, nbytes
 
 
-def _elementwise(work: ElementwiseWorkload, config: VTAConfig, reader: Reader) -> tuple[int, int]:
+def _elementwise(work: ElementwiseWorkload, config: VTAConfig, around: Around) -> tuple[int, int]:
     """A sum costs no more than the products that add the other operands.
 
     Their factors are in the weights of these products; in front of anything else they are steps,
     and so they are where both sides are functions of one operand.
     """
     time, others = config.timing, work.operands - 1
-    steps = _open_end(work.epilogue, reader).steps
+    steps = _open_end(work.epilogue, around).steps
     joined = 0
     of_one = len({side.operand for side in work.prologues}) < len(work.prologues)
     if work.op != "add" or of_one:
@@ -233,16 +237,31 @@ def _elementwise(work: ElementwiseWorkload, config: VTAConfig, reader: Reader) -
         steps = (*(s for side in whole for s in side.steps), *steps)
         joined = 0 if work.op is None else time.alu_tensor_cycles
         others = min(others, max(len({side.operand for side in whole}) - 1, 0))
+        joined += _copy(work, config) if of_one else 0
     each = others * GEMM_CYCLES + _steps(steps, config) + joined
-    loaded = sorted(_nbytes(shape, config) for shape in work.in_shapes)[:-1]
-    nbytes = sum(loaded) + _stored(work, config, reader)
-    return _behind(work, config, reader) * each, nbytes
+    loaded = sorted(_nbytes(shape, config) for shape in work.in_shapes)
+    if around.loads:
+        each += RESET_CYCLES + GEMM_CYCLES
+    else:
+        loaded.pop()
+    nbytes = sum(loaded) + _stored(work, config, around)
+    return _behind(work, config, around) * each, nbytes
 
 
-def _pool(work: PoolWorkload, config: VTAConfig, reader: Reader) -> tuple[int, int]:
+def _copy(work: ElementwiseWorkload, config: VTAConfig) -> int:
+    """Cycles a vector of a second copy of an operand: cleared and added.
+
+    A clamp at 0 that comes first copies and clamps in one.
+    """
+    firsts = [side.steps[0] for side in work.prologues if side.steps]
+    clamps = any(step.op in CLAMPS and step.operand == 0 for step in firsts)
+    return RESET_CYCLES + config.timing.alu_tensor_cycles - clamps * config.timing.alu_imm_cycles
+
+
+def _pool(work: PoolWorkload, config: VTAConfig, around: Around) -> tuple[int, int]:
     inputs, outputs = work.in_shapes[0], work.out_shape
     vectors = _vectors(outputs, config)
-    nbytes = _stored(work, config, reader)
+    nbytes = _stored(work, config, around)
     if work.kind == "sum":
         again = 2 if work.factor > 1 else 1  # the digits of the factor, a shift between
         taps = again * math.prod(work.kernel) + (again - 1) * config.timing.alu_imm_cycles
@@ -254,18 +273,18 @@ def _pool(work: PoolWorkload, config: VTAConfig, reader: Reader) -> tuple[int, i
     return (rows + columns) * config.timing.alu_tensor_cycles, nbytes
 
 
-def _concat(work: ConcatWorkload, config: VTAConfig, reader: Reader) -> tuple[int, int]:
+def _concat(work: ConcatWorkload, config: VTAConfig, around: Around) -> tuple[int, int]:
     """Nothing: the operands can be stored side by side."""
     return 0, 0
 
 
-def _move(work: MoveWorkload, config: VTAConfig, reader: Reader) -> tuple[int, int]:
+def _move(work: MoveWorkload, config: VTAConfig, around: Around) -> tuple[int, int]:
     """The port alone: what is copied is read and written."""
     reads = sum(_nbytes(shape, config) for shape in work.in_shapes)
     return 0, reads + _nbytes(work.out_shape, config)
 
 
-def _norm(work: NormWorkload, config: VTAConfig, _reader: Reader) -> tuple[int, int]:
+def _norm(work: NormWorkload, config: VTAConfig, _around: Around) -> tuple[int, int]:
     """Two readings of the data: for the sums, the squares added up, and for the result."""
     time, vectors = config.timing, _vectors(work.out_shape, config)
     spots = vectors // blocks(work.channels, config.block)
@@ -276,7 +295,7 @@ def _norm(work: NormWorkload, config: VTAConfig, _reader: Reader) -> tuple[int, 
     return cycles + spots * _program(token_steps(work), {}, config), nbytes
 
 
-def _attention(work: AttentionWorkload, config: VTAConfig, _reader: Reader) -> tuple[int, int]:
+def _attention(work: AttentionWorkload, config: VTAConfig, _around: Around) -> tuple[int, int]:
     """Both products, the steps of every score and result, and each operand once."""
     time, k, numbers = config.timing, work.block, work.attention
     scores = work.groups * work.query_blocks * work.keys

@@ -14,7 +14,7 @@ from vta_byoc.ir.chains import Binding, Graph
 from vta_byoc.strategies.base import LayerSchedule
 from vta_byoc.strategies.te.kernel import Kernels
 from vta_byoc.strategy import STRATEGIES
-from vta_byoc.workload.im2col import Fold
+from vta_byoc.workload.im2col import Im2col
 from vta_byoc.workload.layout import NCHW
 from vta_byoc.workload.workloads import Shape
 
@@ -108,7 +108,7 @@ class Plan:
     kernels: Kernels
     cycles: float
     candidate: Candidate
-    fold: Fold | None = None
+    fold: Im2col | None = None
 
     def constants(self, schedule: LayerSchedule[Any], config: VTAConfig) -> list[np.ndarray]:
         """The strategy's packed constant arguments for ``schedule``."""

@@ -11,6 +11,7 @@ from tvm import relax
 from tvm.ir import Attrs
 
 from vta_byoc.base.int8_digits import split
+from vta_byoc.base.rewrites import is_on
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import Refusal, VTAError
 from vta_byoc.ir.bindings import is_constant, op_name, static_shape
@@ -20,9 +21,10 @@ from vta_byoc.partitioning.entry import Candidate, Parsed, PatternEntry, Plan, S
 from vta_byoc.partitioning.steps import Range, StepReader, axes_of
 from vta_byoc.strategies.conv.bias import in_idle_lanes
 from vta_byoc.strategy import STRATEGIES, LayerWork, estimated_by
-from vta_byoc.workload.im2col import Fold, folded, folds, host_cycles
+from vta_byoc.workload.im2col import Im2col, folded, folds, host_cycles
 from vta_byoc.workload.layout import NCHW, ROWS, canonical, fits_tokens, tokens
 from vta_byoc.workload.packing import packed_shape
+from vta_byoc.workload.receptive import without_blind_taps
 from vta_byoc.workload.workloads import Conv2dWorkload, ConvTransposeWorkload, Epilogue
 
 CONV2D, CONV1D = "relax.nn.conv2d", "relax.nn.conv1d"
@@ -118,7 +120,7 @@ def read_conv(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     if flat:
         weight = weight[:, :, None, :]
     height, width = (1, *space) if flat else space
-    work = Conv2dWorkload(
+    given = Conv2dWorkload(
         batch=n,
         in_channels=ci,
         out_channels=len(weight),
@@ -132,8 +134,9 @@ def read_conv(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
         epilogue=epilogue,
         digit_shift=digits.digit_shift(bindings),
     )
-    check_sizes(work)
-    return Parsed(work, (call.args[0],), _constants(weight, operands))
+    check_sizes(given)
+    work, seeing = without_blind_taps(given) if is_on("skip_padding") else (given, ())
+    return Parsed(work, (call.args[0],), _constants(weight[(..., *seeing)], operands))
 
 
 def read_matmul(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
@@ -277,7 +280,7 @@ def _cheapest(plans: Sequence[Plan]) -> Plan:
     return dataclasses.replace(best, candidate=dataclasses.replace(best.candidate, others=shown))
 
 
-def _with_host(plan: Plan, cycles: float, fold: Fold | None = None) -> Plan:
+def _with_host(plan: Plan, cycles: float, fold: Im2col | None = None) -> Plan:
     """``plan`` after ``cycles`` of the host, which packs or folds the operand."""
     whole = plan.cycles + cycles
     candidate = dataclasses.replace(plan.candidate, cycles=whole)

@@ -19,7 +19,7 @@ from vta_byoc.ir.bindings import (
 )
 from vta_byoc.partitioning.entry import Parsed
 from vta_byoc.partitioning.token_forms import PERMUTE, is_view, wants_zero_lanes
-from vta_byoc.workload.im2col import Fold
+from vta_byoc.workload.im2col import Im2col
 from vta_byoc.workload.layout import (
     NCHW,
     canonical,
@@ -69,7 +69,7 @@ class PackedForms:
         self._packed: dict[tuple[relax.Var, str], PackedForm] = {}
         self._reshaped: dict[relax.Var, relax.VarBinding] = {}
         self._copied: dict[tuple[relax.Var, str], PackedForm] = {}
-        self._folded: dict[tuple[relax.Var, Fold], relax.Var] = {}
+        self._folded: dict[tuple[relax.Var, Im2col], relax.Var] = {}
         self._functions: dict[str, relax.GlobalVar] = {}
 
     def _copy(self, expr: relax.Expr) -> relax.Expr:
@@ -184,7 +184,7 @@ class PackedForms:
             self._packed[var, key] = PackedForm(expr, shape, "int8")
         return expr
 
-    def _as_folded(self, var: relax.Var, fold: Fold) -> relax.Var:
+    def _as_folded(self, var: relax.Var, fold: Im2col) -> relax.Var:
         """The operand of a folded convolution; (N, C, W) is one row."""
         if (var, fold) not in self._folded or not self._keep:
             shape = canonical(static_shape(var), NCHW)

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import tvm
 from tvm import relax
 
-from vta_byoc.cost.lower_bound import NOBODY, Reader, bound
+from vta_byoc.cost.lower_bound import Around, bound
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import Refusal
-from vta_byoc.ir.bindings import op_name, source_name
+from vta_byoc.ir.bindings import op_name, source_name, vars_in
 from vta_byoc.ir.chains import Binding, Graph
 from vta_byoc.ir.operator_work import NOTHING, Work, computes, kind_of, work_of
 from vta_byoc.ir.quantization_record import absorbed
@@ -43,6 +43,7 @@ class Placer:
         self._passed_over = passed_over
         self._absorbed = absorbed(mod)
         self._inside = {b.var: group for group in groups.values() for b in group.bindings}
+        self._number = {b.var: i for i, b in enumerate(graph.bindings)}
         self._bindings: dict[str, list[Binding]] = {}
         for binding in graph.bindings:
             if op_name(binding.value):
@@ -101,28 +102,61 @@ class Placer:
 
     def _bound(self, group: Group) -> int:
         """The roofline lower bound of a group, in any of the ways that its operators can go."""
-        reader, apart = self._reader(group), group.match.parsed.apart
-        whole = bound(group.work, self._config, reader)
+        around, apart = self._around(group), group.match.parsed.apart
+        whole = bound(group.work, self._config, around)
         if not apart:
             return whole
         *first, last = (each.work for each in apart)
         alone = sum(bound(work, self._config) for work in first)
-        return min(whole, alone + bound(last, self._config, reader))
+        return min(whole, alone + bound(last, self._config, around))
 
-    def _reader(self, group: Group) -> Reader:
-        """The only layer on VTA that reads a result, as far as the bound depends on it."""
+    def _around(self, group: Group) -> Around:
+        """The layers around a group, as far as the bound depends on them."""
+        return dataclasses.replace(self._reader(group), loads=self._loads(group))
+
+    def _loads(self, group: Group) -> bool:
+        """Whether every whole operand of several is needed before another one is known."""
+        work, operands = group.work, group.match.parsed.operands
+        if not isinstance(work, ElementwiseWorkload) or work.operands < 2:
+            return False
+        whole = [x for i, x in enumerate(operands[: work.operands]) if not work.repeated(i)]
+        return bool(whole) and all(
+            any(self._needs(other, x) for other in operands if not other.same_as(x)) for x in whole
+        )
+
+    def _needs(self, value: relax.Expr, source: relax.Expr) -> bool:
+        """Whether ``value`` is computed from ``source``."""
+        seen: set[relax.Var] = set()
+        waiting = list(vars_in(value))
+        first = self._number.get(source, -1)
+        while waiting:
+            var = waiting.pop()
+            if var.same_as(source):
+                return True
+            if var in seen or self._number.get(var, -1) < first:
+                continue
+            seen.add(var)
+            if var in self._graph.defined:
+                waiting += vars_in(self._graph.defined[var].value)
+        return False
+
+    def _reader(self, group: Group) -> Around:
+        """The only layer on VTA that reads a result.
+
+        Nothing where there is none that takes it on chip.
+        """
         users = self._graph.users.get(group.result, [])
         user = users[0] if len(users) == 1 else None
         by = self._inside.get(user.var) if user is not None else None
         if by is None:
-            return NOBODY
+            return Around()
         if isinstance(by.work, PoolWorkload) and by.work.kind == "max":
-            return Reader(on_chip=True, pooled=by.work.out_shape)
+            return Around(on_chip=True, pooled=by.work.out_shape)
         if not isinstance(by.work, ElementwiseWorkload):
-            return NOBODY
+            return Around()
         pooled = self._reader(by).pooled if by.work.operands == 1 else None
         sums = by.work.operands > 1 and by.work.op == "add"
-        return Reader(on_chip=True, pooled=pooled, sums=sums)
+        return Around(on_chip=True, pooled=pooled, sums=sums)
 
     def _runs_on_vta(self, layer: str) -> bool:
         """Whether groups compute the operator ``layer``."""

@@ -136,6 +136,23 @@ def chosen_of(composite: relax.Function) -> Chosen | None:
     return None if text is None else Chosen.from_text(str(text))
 
 
+def called_composite(
+    binding: relax.VarBinding, groups: Mapping[str, relax.Function]
+) -> relax.Function | None:
+    """Which of the packed composites, by name, a binding of ``main`` calls."""
+    call = binding.value
+    if not isinstance(call, relax.Call) or not isinstance(call.op, tvm.ir.GlobalVar):
+        return None
+    return groups.get(call.op.name_hint)
+
+
+def computation_in(composite: relax.Function, mod: tvm.IRModule) -> Computation:
+    """What a packed composite of ``mod`` computes, with the schedule that is written on it."""
+    computes, operands, _ = computes_of(composite)
+    funcs = [mod[compute] for compute in computes]
+    return computation_of(funcs, operands, chosen_of(composite))
+
+
 class _Reader:
     def __init__(self, func: relax.Function):
         self._names: dict[relax.Var, str] = {}

@@ -30,12 +30,12 @@ from vta_byoc.ir.records import as_record, text_of
 from vta_byoc.ir.selection import is_plain
 from vta_byoc.ir.stage import Stage
 from vta_byoc.partitioning.composite import SOURCE_ATTR, composites
-from vta_byoc.partitioning.region import chosen_of, computes_of
+from vta_byoc.partitioning.region import called_composite, computation_in
 from vta_byoc.passes.demands import Demands, resolved
 from vta_byoc.passes.fused_module import Node, with_fused_composites
 from vta_byoc.passes.pool_first import with_pools_first
 from vta_byoc.strategies.fused.consumer import FusedConsumer, keeps_int8
-from vta_byoc.strategy import Computation, computation_of
+from vta_byoc.strategy import Computation
 from vta_byoc.tuning.schedules import Schedules, chosen_for
 from vta_byoc.workload.memory import ACC, DRAM_INP
 from vta_byoc.workload.workloads import ElementwiseWorkload, PoolWorkload
@@ -181,18 +181,13 @@ class _Fuser:
         return found
 
     def _node(self, binding: relax.VarBinding) -> Node | None:
-        call = binding.value
-        if not isinstance(call, relax.Call) or not isinstance(call.op, tvm.ir.GlobalVar):
-            return None
-        function = self._groups.get(call.op.name_hint)
+        function = called_composite(binding, self._groups)
         if function is None:
             return None
-        computes, operands, _ = computes_of(function)
-        funcs = [self._mod[c] for c in computes]
-        computation = computation_of(funcs, operands, chosen_of(function))
+        computation = computation_in(function, self._mod)
         cycles = computation.by_estimate(self._config).estimate(self._config)
         source = str(function.attrs[SOURCE_ATTR])
-        return Node(binding.var, function, list(call.args), computation, cycles, (source,))
+        return Node(binding.var, function, list(binding.value.args), computation, cycles, (source,))
 
     # ---------------------------------------------------------------- decisions
     def _decide(self, node: Node) -> None:

@@ -24,11 +24,11 @@ from vta_byoc.ir.bindings import FunctionWriter, straight_bindings, substituted,
 from vta_byoc.ir.names import POOLED
 from vta_byoc.partitioning.composite import RESULT_ATTR, SOURCE_ATTR, composites
 from vta_byoc.partitioning.placement import placements, with_placements
-from vta_byoc.partitioning.region import chosen_of, computes_of
+from vta_byoc.partitioning.region import called_composite, computation_in
 from vta_byoc.strategies.fused.consumer import FusedConsumer, check_pool, fused_plan, pools_first
 from vta_byoc.strategies.te.int8_function import VALUES, is_rising
 from vta_byoc.strategies.te.kernel import SCHEDULE_ATTR
-from vta_byoc.strategy import Computation, computation_of
+from vta_byoc.strategy import Computation
 from vta_byoc.tuning.schedules import Schedules, chosen_for
 from vta_byoc.workload.packing import packed_shape
 from vta_byoc.workload.workloads import ElementwiseWorkload, PoolWorkload, Workload
@@ -111,15 +111,10 @@ class _Exchanger:
         return self._finished(changed)
 
     def _layer(self, binding: relax.VarBinding) -> _Layer | None:
-        call = binding.value
-        if not isinstance(call, relax.Call) or not isinstance(call.op, tvm.ir.GlobalVar):
-            return None
-        function = self._groups.get(call.op.name_hint)
+        function = called_composite(binding, self._groups)
         if function is None:
             return None
-        computes, operands, _ = computes_of(function)
-        funcs = [self._mod[compute] for compute in computes]
-        return _Layer(binding, function, computation_of(funcs, operands, chosen_of(function)))
+        return _Layer(binding, function, computation_in(function, self._mod))
 
     def _exchanges(self, before: _Layer, pool: _Layer) -> bool:
         """Whether `pool` is to come before the elementwise operator whose result it reads."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from vta_byoc.hw.isa import IMMEDIATE_HIGH
 from vta_byoc.ir.chains import INT8_HIGH, INT8_LOW, SELF
-from vta_byoc.unary.program import VALUES, Program, Step, applied
+from vta_byoc.unary.program import SHIFT, VALUES, Program, Step, applied
 
 Column = np.ndarray
 """int64 [candidates]: one immediate of each."""
@@ -223,8 +223,9 @@ def _scaled(chain: Chain, slope: np.ndarray, most: Column) -> Column:
     size = np.frexp(np.abs(slope))[1].astype(np.int64)
     room = 30 - _bits(chain.value)
     bits = np.clip(np.minimum(15, room) - size, 0, 31)
-    chain.do("mul", _immediate(np.ldexp(slope, bits)))
     keep = np.minimum(bits, np.maximum(most, 0))
+    bits = np.minimum(bits, keep + SHIFT)
+    chain.do("mul", _immediate(np.ldexp(slope, bits)))
     chain.do("shr", bits - keep)
     return keep
 

@@ -19,6 +19,9 @@ from vta_byoc.ir.chains import INT8_HIGH, INT8_LOW, INT32_HIGH, INT32_LOW, SELF
 VALUES = np.arange(-(1 << 7), 1 << 7, dtype=np.int64)
 """Every int8 value, rising."""
 
+SHIFT = 15
+"""The largest right shift that one instruction of the ALU makes; a longer one takes two."""
+
 Step: TypeAlias = tuple[str, int | str]
 """An operation (add, mul, shr, max or min) and its operand: an immediate or `SELF`."""
 Interval: TypeAlias = tuple[int, int]
@@ -83,7 +86,9 @@ class Program:
         """
         chains = 1 if self.op is None else 2
         joins = 0 if self.op is None else tensor
-        return 2 * chains + joins + sum(tensor if by == SELF else imm for _, by in self.steps)
+        long = sum(op == "shr" and int(by) > SHIFT for op, by in self.steps)
+        own = sum(tensor if by == SELF else imm for _, by in self.steps) + long * imm
+        return 2 * chains + joins + own
 
     @property
     def bound(self) -> int:

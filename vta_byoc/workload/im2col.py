@@ -32,7 +32,7 @@ FOLD_ATTR = "vta.fold"
 
 
 @dataclass(frozen=True)
-class Fold:
+class Im2col:
     """Windows of pixels as the channels of one pixel (im2col).
 
     Channel ``(dy * window[1] + dx) * C + c`` of pixel (y, x) is channel c of pixel
@@ -98,7 +98,7 @@ class Fold:
         return func.without_attr("global_symbol").with_attr(FOLD_ATTR, dataclasses.asdict(self))
 
     @classmethod
-    def of(cls, func: tirx.PrimFunc) -> Fold:
+    def of(cls, func: tirx.PrimFunc) -> Im2col:
         """The fold that :meth:`compute` wrote ``func`` for."""
         fields: Mapping[str, Any] = func.attrs[FOLD_ATTR]
         found: dict[str, Any] = {
@@ -108,7 +108,7 @@ class Fold:
         return cls(**found)
 
 
-def folded(work: Conv2dWorkload, fold: Fold) -> Conv2dWorkload:
+def folded(work: Conv2dWorkload, fold: Im2col) -> Conv2dWorkload:
     """The convolution of the folded tensor."""
     rows, cols = (_taps(work, fold, axis) for axis in (0, 1))
     strides = (work.strides[0] // fold.grid[0], work.strides[1] // fold.grid[1])
@@ -124,14 +124,14 @@ def folded(work: Conv2dWorkload, fold: Fold) -> Conv2dWorkload:
     )
 
 
-def _taps(work: Conv2dWorkload, fold: Fold, axis: int) -> tuple[int, int]:
+def _taps(work: Conv2dWorkload, fold: Im2col, axis: int) -> tuple[int, int]:
     """Taps along an axis, and their distance in folded pixels."""
     taps = blocks(work.kernel[axis], fold.window[axis])
     step = fold.window[axis] * work.dilation[axis] // fold.grid[axis]
     return taps, step if taps > 1 else 1
 
 
-def folds(work: Conv2dWorkload, config: VTAConfig) -> list[Fold]:
+def folds(work: Conv2dWorkload, config: VTAConfig) -> list[Im2col]:
     """The most promising folds of ``work``: few GEMM steps for few copied bytes."""
     if work.groups != 1 or work.in_channels % config.block == 0 or work.kernel == (1, 1):
         return []
@@ -139,7 +139,7 @@ def folds(work: Conv2dWorkload, config: VTAConfig) -> list[Fold]:
     pixels = blocks(work.batch, config.batch) * work.out_height * work.out_width
     lanes = pixels * blocks(work.out_channels, config.block)
 
-    def rank(fold: Fold) -> float:
+    def rank(fold: Im2col) -> float:
         return _steps(work, fold, config) * lanes + host_cycles(fold.nbytes(config), config)
 
     better = [f for f in _all(work) if _steps(work, f, config) < plain]
@@ -151,18 +151,18 @@ def host_cycles(nbytes: int, config: VTAConfig) -> float:
     return nbytes / config.timing.host_copy_bytes
 
 
-def _steps(work: Conv2dWorkload, fold: Fold, config: VTAConfig) -> int:
+def _steps(work: Conv2dWorkload, fold: Im2col, config: VTAConfig) -> int:
     """GEMM steps for one output vector."""
     taps = [blocks(k, w) for k, w in zip(work.kernel, fold.window, strict=True)]
     return blocks(fold.shape[1], config.block) * math.prod(taps)
 
 
-def _all(work: Conv2dWorkload) -> Iterator[Fold]:
+def _all(work: Conv2dWorkload) -> Iterator[Im2col]:
     """Every window; that of one tap, which changes nothing, takes as many steps as `work`."""
     for rows, cols in itertools.product(_axis(work, 0), _axis(work, 1)):
         (wh, gy, height), (ww, gx, width) = rows, cols
         shape = (work.batch, work.in_channels * wh * ww, height, width)
-        yield Fold((wh, ww), (gy, gx), work.dilation, work.padding[:2], shape)
+        yield Im2col((wh, ww), (gy, gx), work.dilation, work.padding[:2], shape)
 
 
 def _axis(work: Conv2dWorkload, axis: int) -> Iterator[tuple[int, int, int]]:

@@ -43,7 +43,7 @@ def test_the_folder_has_verilog_the_registers_and_constraints(
     done = cli("rtl", "-o", tmp_path / "core", "--config", machine, "--json")
     assert done.exit_code == 0, done.output
     names = ["vta_core.v", "vta_axi.v", "vta_core.h", "vta_core.xdc"]
-    wanted = {"folder": str(tmp_path / "core"), "files": names, "resources": None}
+    wanted = {"folder": str(tmp_path / "core"), "files": names, "resources": None, "clock": None}
     assert json.loads(done.stdout) == wanted
     verilog, wrapper, header, constraints = ((tmp_path / "core" / n).read_text() for n in names)
     assert wrapper.count("\nmodule vta_axi(") == wrapper.count("  vta_core core (") == 1

@@ -22,6 +22,7 @@ from vta_byoc.hw.rtl.fields import field
 from vta_byoc.hw.rtl.loader import Loader
 from vta_byoc.hw.rtl.loops import OPERANDS, LoopNest
 from vta_byoc.hw.rtl.parameters import BURST_BEATS, PAGE_BYTES, CoreParameters
+from vta_byoc.hw.rtl.registers import OFFSETS, Registers
 from vta_byoc.hw.rtl.sequencer import Sequencer
 from vta_byoc.hw.rtl.storer import Storer
 from vta_byoc.hw.rtl.tokens import TokenCounter
@@ -247,6 +248,20 @@ def test_a_load_writes_all_elements_and_asks_for_what_it_takes() -> None:
 
 
 # ---------------------------------------------------------------- registers of a board
+def test_counters_of_32_bits_count_in_all_cycles() -> None:
+    claim = Claim(Registers(CORE))
+    registers = claim.dut
+    runs = claim.before(registers.running & ~registers.launch)
+    value = claim.before(registers.read_data)
+    at = claim.before(registers.address)
+    claim.given(registers.address == at)
+    gemm = claim.before(registers.events[0])
+    for name, step in (("cycles", 1), ("counted_gemm_steps", gemm)):
+        seen = runs & (at == OFFSETS[name])
+        claim.holds(~seen | (registers.read_data == (value + step)[:32]))
+    assert claim.proved(3, always=True) == ""
+
+
 def test_axi_lite_answers_each_access_once() -> None:
     claim = Claim(AxiLite())
     lite = claim.dut

@@ -147,6 +147,25 @@ def test_bursts_cover_the_beats_of_every_row_and_keep_to_pages(port: int) -> Non
     clocked(bursts, bench)
 
 
+def test_bursts_take_as_many_rows_as_an_instruction_has() -> None:
+    bursts = BurstGenerator(8, None)
+
+    async def bench(ctx: object) -> None:
+        ctx.set(bursts.row_bytes, 8)
+        ctx.set(bursts.rows, (1 << 16) - 1)
+        ctx.set(bursts.start, 1)
+        await ctx.tick()
+        ctx.set(bursts.rows, 1 << 15)
+        assert ctx.get(bursts.busy)
+        await ctx.tick()
+        ctx.set(bursts.start, 0)
+        ctx.set(bursts.ready, 1)
+        await ctx.tick().repeat(3)
+        assert ctx.get(bursts.busy) and ctx.get(bursts.valid)
+
+    clocked(bursts, bench)
+
+
 def test_the_assembler_takes_elements_out_of_beats_and_joins_beats_to_elements() -> None:
     assembler = Assembler(8, [2, 3, 5])
 

@@ -23,9 +23,8 @@ from vta_byoc.strategies.base import (
     LayerWork,
     ScratchTensor,
     Strategy,
-    cheapest_of,
 )
-from vta_byoc.strategies.te.kernel import Kernels, KernelSpace
+from vta_byoc.strategies.te.kernel import KernelSpace
 from vta_byoc.workload.attention import AttentionWorkload
 from vta_byoc.workload.memory import DRAM_ACC, DRAM_INP, DRAM_WGT
 
@@ -44,10 +43,6 @@ class AttentionStrategy(Strategy[AttentionWorkload]):
         """Of each kernel all tilings."""
         makers = (share_space, mix_space, merge_space)
         return tuple(KernelSpace.of_tiles(make(layer.work, config)) for make in makers)
-
-    def cheapest(self, layer: LayerWork[AttentionWorkload], config: VTAConfig) -> Kernels:
-        """Of each kernel the tiling that costs least."""
-        return tuple(cheapest_of(space, config) for space in self.spaces(layer, config))
 
     def definition(
         self, schedule: LayerSchedule[AttentionWorkload], config: VTAConfig
@@ -102,9 +97,7 @@ class AttentionStrategy(Strategy[AttentionWorkload]):
                 share_nests(work, config, first),
                 (query, key, units, *masks, shares, shares, turned),
             ),
-            KernelFunction(
-                mix_nests(work, config, second), (value, units, ones, turned, mixed)
-            ),
+            KernelFunction(mix_nests(work, config, second), (value, units, ones, turned, mixed)),
             KernelFunction(merge_nests(work, config, third), (units, mixed, -1)),
         ]
 

@@ -14,14 +14,13 @@ from vta_byoc.strategies.base import (
     LayerSchedule,
     LayerWork,
     SingleKernelStrategy,
-    cheapest_of,
     with_alike_epilogue,
 )
 from vta_byoc.strategies.conv.conv2d import grouping_of, kernel_space
 from vta_byoc.strategies.conv.schedule import ConvVariant, conv_function, conv_schedule
 from vta_byoc.strategies.conv.tile_space import operands_at_groups
 from vta_byoc.strategies.te.definition import packed_operands, with_epilogue
-from vta_byoc.strategies.te.kernel import Grouping, Kernels, KernelSpace
+from vta_byoc.strategies.te.kernel import Grouping, KernelSpace
 from vta_byoc.workload.memory import DRAM_ACC, DRAM_INP, DRAM_WGT
 from vta_byoc.workload.products import ProductWorkload
 from vta_byoc.workload.workloads import Conv2dWorkload
@@ -45,11 +44,6 @@ class Matmul2(SingleKernelStrategy[ProductWorkload]):
         """One kernel, each group in blocks of its own."""
         alike: LayerWork[Conv2dWorkload] = LayerWork(layer.work, layer.fused, layer.weight_batch)
         return (kernel_space(alike, config, [own_blocks(layer.work, config)]),)
-
-    def cheapest(self, layer: LayerWork[ProductWorkload], config: VTAConfig) -> Kernels:
-        """The only kernel."""
-        (space,) = self.spaces(layer, config)
-        return (cheapest_of(space, config),)
 
     def definition(
         self, schedule: LayerSchedule[ProductWorkload], config: VTAConfig

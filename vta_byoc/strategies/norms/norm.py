@@ -24,12 +24,11 @@ from vta_byoc.strategies.base import (
     LayerWork,
     ScratchTensor,
     Strategy,
-    cheapest_of,
 )
 from vta_byoc.strategies.norms.nests import apply_nests, square_nests
 from vta_byoc.strategies.norms.usage import WEIGHTS, apply_space, digits_of, square_space
 from vta_byoc.strategies.te.definition import OPERATORS, elementwise, epilogue_operands
-from vta_byoc.strategies.te.kernel import Kernels, KernelSpace
+from vta_byoc.strategies.te.kernel import KernelSpace
 from vta_byoc.workload.norms import element_steps, token_steps
 from vta_byoc.workload.packing import packed_shape
 from vta_byoc.workload.workloads import NormWorkload
@@ -50,10 +49,6 @@ class Norm(Strategy[NormWorkload]):
         """The squares, then everything else."""
         spaces = square_space(layer.work, config), apply_space(layer.work, config)
         return tuple(map(KernelSpace.of_tiles, spaces))
-
-    def cheapest(self, layer: LayerWork[NormWorkload], config: VTAConfig) -> Kernels:
-        """Of each kernel the tiling that costs least."""
-        return tuple(cheapest_of(space, config) for space in self.spaces(layer, config))
 
     def definition(self, schedule: LayerSchedule[NormWorkload], config: VTAConfig) -> tirx.PrimFunc:
         """The result of the data, the weights (unused here) and the tensor operands."""

@@ -13,7 +13,7 @@ from dialect_numpy import OPS
 from layer_runs import folded_image
 
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.workload.im2col import Fold, folded, folds
+from vta_byoc.workload.im2col import Im2col, folded, folds
 from vta_byoc.workload.packing import pack_activation, packed_shape
 from vta_byoc.workload.workloads import Conv2dWorkload
 
@@ -109,5 +109,5 @@ def test_folds_of_the_7x7_stem() -> None:
 
 
 def test_text_names_window_grid_and_channels() -> None:
-    fold = Fold((2, 2), (2, 2), (1, 1), (3, 3), (1, 12, 115, 115))
+    fold = Im2col((2, 2), (2, 2), (1, 1), (3, 3), (1, 12, 115, 115))
     assert fold.text == "windows of 2x2 every 2x2 folded into 12 channels"
