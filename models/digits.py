@@ -33,7 +33,7 @@ from models import _command
 from models._command import ModelError
 from models._exact import F32
 
-CONVOLUTIONAL = ("resnet8", "mobilenet")
+CONVOLUTIONAL = ("resnet8", "mobilenet", "mobilenet_v3")
 VIT = "vit"
 """A vision transformer of three blocks."""
 NETWORKS = (*CONVOLUTIONAL, VIT)

@@ -22,7 +22,7 @@ OPSET = 17
 IR_VERSION = 8
 EPSILON = 1e-5
 OUTPUT = "logits"
-RELU, RELU6, LINEAR = "relu", "relu6", ""
+RELU, RELU6, HARD_SWISH, LINEAR = "relu", "relu6", "hard_swish", ""
 POOLED = "pooled"
 
 
@@ -60,7 +60,32 @@ class Add:
     activation: str = LINEAR
 
 
-Layer = Conv | Add
+@dataclass(frozen=True)
+class Gate:
+    """Squeeze and excitation: the layer times a hard sigmoid for each of its channels.
+
+    The mean over the plane goes through two 1x1 convolutions with biases, relu between them.
+
+    Attributes:
+        source: the layer that is read and scaled.
+        channels, squeezed: channels of the layer, and between the two convolutions.
+    """
+
+    name: str
+    source: str
+    channels: int
+    squeezed: int
+
+    @property
+    def convolutions(self) -> tuple[tuple[str, int, int], ...]:
+        """Name, inputs and channels of both convolutions."""
+        return (
+            (f"{self.name}_reduce", self.channels, self.squeezed),
+            (f"{self.name}_expand", self.squeezed, self.channels),
+        )
+
+
+Layer = Conv | Add | Gate
 VIT_SIZES = Sizes(
     size=SIZE, channels=1, patch=4, width=48, heads=3, hidden=96, depth=3, classes=CLASSES
 )
@@ -84,7 +109,7 @@ class _Given:
 
 def layers(network: str) -> list[Layer]:
     """What comes before the global average pooling and the dense layer."""
-    return {"resnet8": resnet8, "mobilenet": mobilenet}[network]()
+    return {"resnet8": resnet8, "mobilenet": mobilenet, "mobilenet_v3": mobilenet_v3}[network]()
 
 
 def features(table: list[Layer]) -> int:
@@ -126,15 +151,42 @@ def mobilenet() -> list[Layer]:
     return [*table, Conv("head", source, inputs, 96, 1, activation=RELU6)]
 
 
+def mobilenet_v3() -> list[Layer]:
+    """Five blocks as in MobileNetV3: gates in four of them, relu first and hard swish later."""
+    table: list[Layer] = [Conv("stem", INPUT, 1, 16, activation=HARD_SWISH)]
+    source, inputs = "stem", 16
+    blocks = (
+        (16, 16, 3, 1, RELU, True),
+        (48, 24, 3, 2, RELU, False),
+        (72, 24, 3, 1, RELU, True),
+        (96, 32, 5, 2, HARD_SWISH, True),
+        (128, 32, 5, 1, HARD_SWISH, True),
+    )
+    for block, (wide, channels, kernel, stride, kind, gated) in enumerate(blocks, start=1):
+        name, read = f"block{block}", source
+        if wide > inputs:
+            table.append(Conv(f"{name}_expand", read, inputs, wide, 1, activation=kind))
+            read = f"{name}_expand"
+        read_by = Conv(f"{name}_depthwise", read, wide, wide, kernel, stride, kind, depthwise=True)
+        table.append(read_by)
+        if gated:
+            table.append(Gate(f"{name}_gate", read_by.name, wide, max(8, wide // 4)))
+        table.append(Conv(f"{name}_project", table[-1].name, wide, channels, 1))
+        if stride == 1 and inputs == channels:
+            table.append(Add(f"{name}_add", (f"{name}_project", source)))
+        source, inputs = table[-1].name, channels
+    return [*table, Conv("head", source, inputs, 96, 1, activation=HARD_SWISH)]
+
+
 # ---------------------------------------------------------------- the ONNX file
 def to_onnx(network: str, state: Mapping[str, F32]) -> onnx.ModelProto:
     """The checked model of batch 1.
 
     Args:
-        network: "resnet8", "mobilenet" or "vit".
+        network: "resnet8", "mobilenet", "mobilenet_v3" or "vit".
         state: `<conv>.weight` OIHW; `<conv>.bn.weight`, `.bias`, `.running_mean`,
-            `.running_var`; `dense.weight` (CLASSES, features), `dense.bias`. Of "vit" the
-            parameters under the names of `models._vit`.
+            `.running_var`, or `<conv>.bias` in a gate; `dense.weight` (CLASSES, features),
+            `dense.bias`. Of "vit" the parameters under the names of `models._vit`.
     """
     if network == VIT:
         model = vit(f"digits_{network}", VIT_SIZES, _Given(state), INPUT, OUTPUT)
@@ -142,7 +194,7 @@ def to_onnx(network: str, state: Mapping[str, F32]) -> onnx.ModelProto:
         return model
     table, nodes = layers(network), list[onnx.NodeProto]()
     for layer in table:
-        nodes += _conv_nodes(layer) if isinstance(layer, Conv) else _add_nodes(layer)
+        nodes += _layer_nodes(layer)
     nodes += [
         helper.make_node("GlobalAveragePool", [table[-1].name], [POOLED], name=POOLED),
         helper.make_node("Flatten", [POOLED], ["flat"], name="flat", axis=1),
@@ -163,6 +215,12 @@ def to_onnx(network: str, state: Mapping[str, F32]) -> onnx.ModelProto:
     model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
     onnx.checker.check_model(model, full_check=True)
     return model
+
+
+def _layer_nodes(layer: Layer) -> list[onnx.NodeProto]:
+    if isinstance(layer, Conv):
+        return _conv_nodes(layer)
+    return _add_nodes(layer) if isinstance(layer, Add) else _gate_nodes(layer)
 
 
 def _conv_nodes(layer: Conv) -> list[onnx.NodeProto]:
@@ -186,12 +244,32 @@ def _add_nodes(layer: Add) -> list[onnx.NodeProto]:
     return [add, *_activation(layer, result)]
 
 
-def _activation(layer: Layer, source: str) -> list[onnx.NodeProto]:
+def _gate_nodes(layer: Gate) -> list[onnx.NodeProto]:
+    """Mean, convolution, relu, convolution, hard sigmoid, product."""
+    mean, (first, second) = f"{layer.name}_mean", (c[0] for c in layer.convolutions)
+    chain = (
+        ("GlobalAveragePool", [layer.source], mean, {}),
+        ("Conv", [mean, f"{first}.weight", f"{first}.bias"], first, {"kernel_shape": [1, 1]}),
+        ("Relu", [first], f"{first}.relu", {}),
+        ("Conv", [f"{first}.relu", f"{second}.weight", f"{second}.bias"], second,
+         {"kernel_shape": [1, 1]}),
+        ("HardSigmoid", [second], f"{layer.name}_share", {"alpha": 1 / 6, "beta": 0.5}),
+        ("Mul", [layer.source, f"{layer.name}_share"], layer.name, {}),
+    )  # fmt: skip
+    return [
+        helper.make_node(kind, inputs, [result], name=result, **attributes)
+        for kind, inputs, result, attributes in chain
+    ]
+
+
+def _activation(layer: Conv | Add, source: str) -> list[onnx.NodeProto]:
     name = f"{layer.name}.{layer.activation}"
     if layer.activation == RELU:
         return [helper.make_node("Relu", [source], [layer.name], name=name)]
     if layer.activation == RELU6:
         return [helper.make_node("Clip", [source, "zero", "six"], [layer.name], name=name)]
+    if layer.activation == HARD_SWISH:
+        return [helper.make_node("HardSwish", [source], [layer.name], name=name)]
     return []
 
 

@@ -48,10 +48,13 @@ from models.digits import (
 )
 from models.digits_networks import (
     EPSILON,
+    HARD_SWISH,
     RELU,
     RELU6,
     VIT_SIZES,
+    Add,
     Conv,
+    Gate,
     Layer,
     features,
     layers,
@@ -92,6 +95,7 @@ class Recipe:
 RECIPES = {
     "resnet8": Recipe(),
     "mobilenet": Recipe(),
+    "mobilenet_v3": Recipe(epochs=24, batch=64, rate=0.15),
     VIT: Recipe("adamw", epochs=150, batch=48, rate=3e-3, decay=0.05, momentum=0.0),
 }
 
@@ -107,6 +111,10 @@ class Network(nn.Module):
         self.norms = nn.ModuleDict(
             {layer.name: nn.BatchNorm2d(layer.channels, eps=EPSILON) for layer in convs}
         )
+        gates = [layer for layer in self.table if isinstance(layer, Gate)]
+        self.gates = nn.ModuleDict(
+            {name: nn.Conv2d(*sizes, 1) for gate in gates for name, *sizes in gate.convolutions}
+        )
         self.dense = nn.Linear(features(self.table), CLASSES)
         for conv in self.convs.values():
             nn.init.kaiming_normal_(conv.weight, mode="fan_out")
@@ -121,15 +129,22 @@ class Network(nn.Module):
     def _result(self, layer: Layer, values: dict[str, torch.Tensor]) -> torch.Tensor:
         if isinstance(layer, Conv):
             return self.norms[layer.name](self.convs[layer.name](values[layer.source]))
+        if isinstance(layer, Gate):
+            return self._gated(layer, values[layer.source])
         first, second = layer.sources
         return values[first] + values[second]
+
+    def _gated(self, layer: Gate, value: torch.Tensor) -> torch.Tensor:
+        reduce, expand = (self.gates[name] for name, *_ in layer.convolutions)
+        shares = expand(functional.relu(reduce(value.mean(dim=(2, 3), keepdim=True))))
+        return value * functional.hardsigmoid(shares)
 
     def state(self) -> dict[str, F32]:
         """The parameters and statistics under the names of `digits_networks.to_onnx`."""
         tensors = {}
         for key, tensor in self.state_dict().items():
             kind, name, *part = key.split(".")
-            prefix = {"convs": name, "norms": f"{name}.bn", "dense": "dense"}[kind]
+            prefix = {"norms": f"{name}.bn", "dense": "dense"}.get(kind, name)
             tensors[".".join([prefix, *(part or [name])])] = tensor.numpy()
         return tensors
 
@@ -222,8 +237,12 @@ def _conv(layer: Conv) -> nn.Conv2d:
 
 
 def _activated(layer: Layer, value: torch.Tensor) -> torch.Tensor:
+    if not isinstance(layer, Conv | Add):
+        return value
     if layer.activation == RELU:
         return functional.relu(value)
+    if layer.activation == HARD_SWISH:
+        return functional.hardswish(value)
     return functional.relu6(value) if layer.activation == RELU6 else value
 
 

@@ -20,7 +20,7 @@ import tvm
 
 from vta_byoc.base.jobs import run_in_order
 from vta_byoc.base.progress import Progress, shown
-from vta_byoc.base.rewrites import switched_off, without
+from vta_byoc.base.rewrites import is_on, switched_off, without
 from vta_byoc.codegen import ProgramBuilder
 from vta_byoc.cost.objective import Measured, Objective, aiming, current
 from vta_byoc.cost.search import cheapest
@@ -161,7 +161,12 @@ def layer_program(computation: Computation, config: VTAConfig) -> Program:
     Raises:
         VTAError: no program can be made of its kernels.
     """
-    builder = ProgramBuilder(config, reuse_resident=True)
+    builder = ProgramBuilder(
+        config,
+        reuse_resident=True,
+        join_uops=is_on("joined_uops"),
+        load_early=is_on("early_loads"),
+    )
     types = _argument_types(computation, config)
     names = [f"argument{i}" for i in range(len(types) - 1)]
     inputs = _inputs(computation)

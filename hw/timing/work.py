@@ -5,6 +5,8 @@ Timing depends on no data: everything follows from the fields of the instruction
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,6 +84,14 @@ def jobs_of(config: VTAConfig, insns: np.ndarray, timing: Timing) -> list[Job]:
         reason = fault_message(Fault.NO_FINISH, 0, 0)
         raise VTAError(f"program of {len(insns)} instructions: {reason}")
     return jobs
+
+
+def cycles_alone(config: VTAConfig, opcode: Opcode, fields: Mapping[str, int]) -> int:
+    """Cycles of an instruction that waits for nothing; ``fields`` that are not given are 0."""
+    insn = Instruction(opcode, defaultdict(int, fields))
+    work = _job(config, config.timing, 0, insn).work
+    rows = work.rows * work.row * work.bursts + work.gap * max(work.rows - 1, 0)
+    return work.before + rows + (work.after if work.rows else 0)
 
 
 def fetch_work(count: int, timing: Timing) -> Work:

@@ -14,7 +14,7 @@ import pytest
 
 from vta_byoc.codegen.transfer import Dim, plan_transfer
 from vta_byoc.cost.dma import Axis, Run, copy_count, transfers
-from vta_byoc.cost.objective import Objective, aiming
+from vta_byoc.cost.objective import NAMED, Objective, aiming
 from vta_byoc.cost.search import (
     MOST_SIZES,
     TOLERANCE,
@@ -321,11 +321,13 @@ def test_best_is_the_least_traffic_of_the_cheapest(
     rows: int, cols: int, calls: int, preset: str
 ) -> None:
     config, space = VTAConfig.preset(preset), toy(rows, cols, calls=calls)
-    choice, every = best(space, config), every_choice(space, config)
+    with aiming(NAMED["cycles"]):
+        choice, again = best(space, config), best(space, config)
+    every = every_choice(space, config)
     near = {cost: port for cost, port in every.items() if cost <= (1 + TOLERANCE) * min(every)}
     assert near[choice.cycles] == min(near.values())
     assert cost_of(space, config, choice) == choice.cycles
-    assert best(space, config) == choice
+    assert again == choice
     assert rows * cols == 1 or choice.variant != "again"
     if calls > 1:
         assert keeps_weights(space, choice)

@@ -110,9 +110,12 @@ def test_messages_are_grouped_with_their_next_steps() -> None:
     assert [title for title, _ in groups] == [title for title, _, _ in GROUPS]
     texts = [message for found in groups.values() for message in found]
     assert len(texts) > 450
-    # What a tile would need says what to change; `partition.next_step` adds that of the others.
+    # What a tile would need says what to change; `partition.next_step` adds that of the placer's,
+    # the verdict on a part that of the clock's; the importer of PyTorch later is read by TVM alone.
     silent = [m for m in texts if not m.fix and not m.wrong.startswith("need ")]
-    assert {m.module for m in silent} <= {"vta_byoc.partitioning.placer"} and len(silent) == 2
+    placer = "vta_byoc.partitioning.placer"
+    others = ["hw.rtl.clock", "vta_byoc.base.torch_later"]
+    assert sorted(m.module for m in silent) == [*others, placer, placer]
     (place,) = (m for m in texts if m.module == "vta_byoc.cli.place")
     assert place.wrong == "--fail-under ⟨least⟩; a share is 0 to 100 percent"
     assert place.fix == "for example 99"

@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Callable
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from small_models import Graph, Net, flat, ops
 from test_quantize_layers import check, fast
 from tvm import relax
 
+from vta_byoc.hw.config import VTAConfig
 from vta_byoc.importers.load import load_model
 from vta_byoc.ir.bindings import static_shape
 from vta_byoc.ir.quantization_record import functions
@@ -24,6 +26,9 @@ from vta_byoc.quantization.ops.pooling import averages
 from vta_byoc.quantization.policy import PowersOfTwo
 from vta_byoc.quantization.scales import Scale, slope_factor
 from vta_byoc.quantize import QUANTIZATION, default_calibration, quantize
+from vta_byoc.validation.accuracy import host_runner, runner
+
+SIM = VTAConfig.preset("sim")
 
 
 def parts(qmod: tvm.IRModule, name: str) -> list[tuple[str, str]]:
@@ -213,19 +218,47 @@ def test_leaky_relu():
         assert group[0] == ("wide", "astype")
         assert ("acc", "maximum") in group and ("", "astype") in group
         assert (("rhs__product", "multiply") in group) == (slope not in (0.125, 0.5, 1.0))
-    assert parts(qmod, "steep") == [("", "nn.leakyrelu")]
+    assert ("acc", "minimum") in parts(qmod, "steep")
 
 
-def test_prelu_with_one_slope(tmp_path):
+PRELUS = {
+    "one": ([0.25] * 4, "maximum"),
+    "each": (np.linspace(-0.3, 0.9, 4), "maximum"),
+    "powers of two": ([0.5, 0.25, 1.0, 0.125], "maximum"),
+    "steep": ([1.0, 1.5, 2.0, 3.0], "minimum"),
+}
+
+
+@pytest.mark.parametrize("scales", ["pow2", "mul"])
+@pytest.mark.parametrize("kind", PRELUS)
+def test_prelu(kind: str, scales: str, tmp_path: Path) -> None:
+    """One slope or one for each channel: the larger or the smaller of x and slope * x."""
+    slopes, op = PRELUS[kind]
     net = Net(x=[1, 3, 6, 6])
-    x = net.node("PRelu", net.conv("x", 3, 4), net.const([[[0.25]]]), name="prelu")
+    each = net.const(np.reshape(slopes, (4, 1, 1)))
+    x = net.node("PRelu", net.conv("x", 3, 4), each, name="prelu")
     mod = load_model(net.save(tmp_path / "net.onnx", net.conv(x, 4, 4)))
-    assert ("acc", "maximum") in parts(check(mod), "prelu")
+    draw = np.random.default_rng(5)
+    image = draw.normal(size=(1, 3, 6, 6)).astype("float32")
+    qmod = quantize(mod, calibration=[[image]], scales=scales, config=SIM)
+    assert ("acc", op) in parts(qmod, "prelu")
+    inputs = {"x": image}
+    want, got = host_runner(mod)(inputs), host_runner(qmod)(inputs)
+    assert np.abs(got - want).max() <= 0.08 * np.abs(want).max()
+    np.testing.assert_array_equal(runner(qmod, SIM, "sim")(inputs), got)
+
+
+def test_prelu_with_slopes_on_both_sides_of_one(tmp_path: Path) -> None:
     net = Net(x=[1, 3, 6, 6])
-    slopes = net.const(np.linspace(0.1, 0.4, 4).reshape(4, 1, 1))
+    slopes = net.const(np.reshape([0.5, 1.0, 1.5, 2.0], (4, 1, 1)))
     x = net.node("PRelu", net.conv("x", 3, 4), slopes, name="prelu")
-    mod = load_model(net.save(tmp_path / "net.onnx", x))
-    assert ("prelu", "nn.prelu") in ops(check(mod))
+    mod = load_model(net.save(tmp_path / "net.onnx", net.conv(x, 4, 4)))
+    qmod = check(mod)
+    assert ("prelu", "nn.prelu") in ops(qmod)
+    assert record(qmod)["islands"]["prelu"]["what"] == (
+        "some of its channels have slopes above 1 and others below, "
+        "so it is neither the larger nor the smaller of x and slope * x"
+    )
 
 
 # ---------------------------------------------------------------- pooling

@@ -15,7 +15,7 @@ from layer_runs import Run, machines, run_module
 from random_layers import KINDS, Layer, network, random_layer
 
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.hw.isa import ISA, MemType, Opcode
+from vta_byoc.hw.isa import ISA, Opcode
 from vta_byoc.hw.program.program import Program
 from vta_byoc.partition import Placement
 from vta_byoc.partitioning.entry import Plan
@@ -147,7 +147,8 @@ def program_features(program: Program) -> set[str]:
     isa = ISA.of(program.config)
     insns = [isa.decode(*words) for words in program.insns.tolist()]
     stores = sum(i.opcode == Opcode.STORE and i["x_size"] > 0 for i in insns)
-    kernels = sum(i.opcode == Opcode.LOAD and i["mem_type"] == MemType.UOP for i in insns)
+    computed = [i for i in insns if i.opcode in (Opcode.GEMM, Opcode.ALU)]
+    kernels = len({(i["uop_bgn"], i["uop_end"]) for i in computed})  # their LOADs may be joined
     resets = sum(i.opcode == Opcode.GEMM and i["reset"] for i in insns)
     steps = sum(i.opcode == Opcode.GEMM and not i["reset"] for i in insns)
     found = {f"stores {bucket(stores)}", f"tiles {bucket(resets)}", f"kernels {bucket(kernels)}"}

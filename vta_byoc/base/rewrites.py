@@ -29,6 +29,10 @@ REWRITES: dict[str, str] = {
     "that costs less than groups and a copy.",
     "implied_clamps": "Clamps at a producer's end are left out where the bounds of a sum that is "
     "fused into it imply them.",
+    "joined_uops": "The micro-ops of a kernel are loaded together instead of when each instruction "
+    "first needs its own.",
+    "early_loads": "Weights and inputs that wait for no result are loaded before what does, while "
+    "the layer before computes, in places of SRAM that are free by then.",
 }
 """What each rewrite does, by name."""
 _OFF: ContextVar[tuple[str, ...]] = ContextVar("vta_byoc.base.rewrites.off", default=())

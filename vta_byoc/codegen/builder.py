@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from tvm import tirx
 
-from vta_byoc.codegen.emit import UOPS, ZEROS, NestEmitter
+from vta_byoc.codegen.early_loads import early_loads
+from vta_byoc.codegen.emit import ZEROS, NestEmitter
 from vta_byoc.codegen.linear import CodegenError
 from vta_byoc.codegen.narrowing import narrowed
 from vta_byoc.codegen.resident import Residency
-from vta_byoc.codegen.stream import DRAM, Interval, TokenAssigner, layer_spans
+from vta_byoc.codegen.stream import DRAM, Insn, Interval, TokenAssigner, layer_spans
+from vta_byoc.codegen.uop_loads import UOPS, with_uop_loads
 from vta_byoc.codegen.uops import BEST, LoopCompression, UopBuffer
 from vta_byoc.codegen.views import View, check_view, views_of
 from vta_byoc.codegen.walk import Walker, lower
+from vta_byoc.codegen.weight_places import place_weights
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import dram_elem_bytes
+from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.isa import MemType
 from vta_byoc.hw.program.arena import ArenaPlan, Lifetime, Tenant, plan_arena
 from vta_byoc.hw.program.program import STORED, Layer, Program, Relocation, Symbol, link, root_of
 
+LOG = logging.getLogger(__name__)
 ARENA = DRAM
 """The space of the symbols that may share bytes; no symbol has an empty name."""
 
@@ -39,7 +45,9 @@ class ProgramBuilder:
 
     Declare the tensors with :meth:`symbol` and :meth:`constant`, add layers in execution order
     with :meth:`layer`, then :meth:`finish`.  A layer may be several PrimFuncs.
-    ``reuse_resident`` leaves out every LOAD of what is in its place in SRAM already.
+    ``reuse_resident`` leaves out every LOAD of what is in its place in SRAM already, ``join_uops``
+    loads the micro-ops of a kernel together, and ``load_early`` loads what does not wait for a
+    result before what does, in places of SRAM that are free by then.
     """
 
     def __init__(
@@ -48,6 +56,8 @@ class ProgramBuilder:
         compression: LoopCompression = BEST,
         *,
         reuse_resident: bool = False,
+        join_uops: bool = False,
+        load_early: bool = False,
     ):
         self._config = config
         self._compression = compression
@@ -56,6 +66,8 @@ class ProgramBuilder:
         self._constants: dict[str, np.ndarray] = {}
         self._uops = UopBuffer(config, compression)
         self._tokens = TokenAssigner(config.capabilities.max_tokens)
+        self._streams: list[list[Insn]] = []
+        self._join_uops, self._load_early = join_uops, load_early
         self._layers: list[tuple[str, str]] = []
         self._needs_zeros = False
         self._plan: ArenaPlan | None = None
@@ -167,7 +179,7 @@ class ProgramBuilder:
         try:
             symbols = self._bind(lowered, args)
             number = self._number(name, args[-1])
-            emitter = NestEmitter(self._config, self._uops, self._compression, symbols, number)
+            emitter = NestEmitter(self._config, self._compression, symbols, number)
             Walker(self._config, lowered, emitter).run()
         except CodegenError as err:
             raise CodegenError(f"layer {name}: {err}") from err
@@ -180,8 +192,7 @@ class ProgramBuilder:
             if places:
                 insn.reads = [_placed(interval, places) for interval in insn.reads]
                 insn.writes = [_placed(interval, places) for interval in insn.writes]
-            if self._residency is None or self._residency.needs(insn):
-                self._tokens.add(insn)
+        self._streams.append(emitter.insns)
 
     def _number(self, name: str, output: str) -> int:
         """Number of layer ``name``: that of the last one if it is called so, or a new one."""
@@ -222,7 +233,7 @@ class ProgramBuilder:
 
     def finish(self) -> Program:
         """End the stream and link it."""
-        self._tokens.finish(max(len(self._layers) - 1, 0))
+        self._link()
         self._declare_tables()
         insns = self._tokens.out
         relocations = [
@@ -240,6 +251,41 @@ class ProgramBuilder:
             layers,
             self._plan,
         )
+
+    def _link(self) -> None:
+        """One stream of the instructions of all kernels, with tokens.
+
+        Where the order with early loads needs more tokens than the machine counts, the other one is
+        taken.
+        """
+        insns, last = self._needed(), max(len(self._layers) - 1, 0)
+        if self._load_early:
+            kept = [insn.fields.copy() for insn in insns]
+            try:
+                self._assign(early_loads(insns, self._config), last)
+                return
+            except VTAError as err:
+                LOG.info("loads keep their order: %s", err)
+                for insn, fields in zip(insns, kept, strict=True):
+                    insn.fields = fields
+        self._assign(insns, last)
+
+    def _assign(self, insns: Iterable[Insn], last: int) -> None:
+        self._tokens = TokenAssigner(self._config.capabilities.max_tokens)
+        for insn in insns:
+            self._tokens.add(insn)
+        self._tokens.finish(last)
+
+    def _needed(self) -> list[Insn]:
+        """The instructions in the order of the kernels, micro-ops and weights in their places."""
+        if self._load_early:
+            place_weights(self._streams, self._config.wgt_depth)
+        found: list[Insn] = []
+        for stream in self._streams:
+            for insn in with_uop_loads(stream, self._uops, joined=self._join_uops):
+                if self._residency is None or self._residency.needs(insn):
+                    found.append(insn)
+        return found
 
     def blocks(self) -> list[str]:
         """The block that each instruction of a finished program executes a part of, in order.

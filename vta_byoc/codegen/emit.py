@@ -21,18 +21,16 @@ from vta_byoc.codegen.uops import (
     Kernel,
     LoopCompression,
     LoopDim,
-    UopBuffer,
     compress,
     fuse,
 )
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import dram_elem_bytes
-from vta_byoc.hw.isa import MEMORY_TYPES, PADS, AluOp, MemType, Opcode, Queue
+from vta_byoc.hw.isa import MEMORY_TYPES, PADS, AluOp, Opcode, Queue
 from vta_byoc.workload.memory import ACC, SPACES
 
 # no tensor can be named so: names of tensors have no dot
 ZEROS = "vta.zeros"
-UOPS = "vta.uops"
 OPERANDS = ("dst", "src", "wgt")
 
 
@@ -65,13 +63,11 @@ class NestEmitter:
     def __init__(
         self,
         config: VTAConfig,
-        uops: UopBuffer,
         mode: LoopCompression,
         symbols: Mapping[tirx.Var, str],
         layer: int,
     ):
         self._config = config
-        self._uops = uops
         self._mode = mode
         self._symbols = symbols
         self._layer = layer
@@ -296,36 +292,15 @@ class NestEmitter:
         return Work(opcode, part.kernel, site, values, reads, [("acc", *part.spans[0])])
 
     def _compute(self, work: Work) -> None:
-        at, load = self._uops.place(work.kernel, (self._layer, work.site))
-        if load is not None:
-            self._load_uops(at, *load)
-        values = {"uop_bgn": at, "uop_end": at + len(work.kernel), **work.fields}
         self.insns.append(
             Insn(
                 work.opcode,
                 Queue.COMPUTE,
-                values,
+                work.fields.copy(),
                 reads=work.reads,
                 writes=work.writes,
                 layer=self._layer,
-            )
-        )
-
-    def _load_uops(self, at: int, dram: int, count: int) -> None:
-        fields = {
-            "mem_type": int(MemType.UOP),
-            "sram_base": at,
-            "y_size": 1,
-            "x_size": count,
-            "x_stride": count,
-        }
-        self.insns.append(
-            Insn(
-                Opcode.LOAD,
-                Queue.COMPUTE,
-                fields,
-                symbol=UOPS,
-                addend=dram,
-                layer=self._layer,
+                kernel=work.kernel,
+                site=work.site,
             )
         )

@@ -12,6 +12,7 @@ import bisect
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from vta_byoc.codegen.uops import Kernel
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.isa import MemType, Opcode, Queue
 
@@ -28,7 +29,8 @@ class Insn:
 
     ``reads`` and ``writes`` are (space, low, high): SRAM spaces in elements, DRAM symbols in bytes.
     ``symbol`` and ``addend`` (elements) give the DRAM address.  ``block`` is the block that it
-    executes a part of, "" for one that moves tokens only.
+    executes a part of, "" for one that moves tokens only.  ``kernel`` are the micro-ops of a
+    computation, whose place in SRAM is chosen later, ``site`` is where in the layer it comes from.
     """
 
     opcode: Opcode
@@ -40,6 +42,8 @@ class Insn:
     addend: int = 0
     layer: int = 0
     block: str = ""
+    kernel: Kernel | None = None
+    site: object = None
 
     def push(self, to: Queue) -> None:
         """Push a token to queue `to` when done."""
@@ -82,6 +86,34 @@ class _Latest:
         return max(self._last[first : bisect.bisect_left(starts, high)])
 
 
+class LastTouch:
+    """The last reads and writes of some instructions that keep their order."""
+
+    def __init__(self) -> None:
+        self._reads: dict[str, _Latest] = {}
+        self._writes: dict[str, _Latest] = {}
+
+    def touch(self, insn: Insn, number: int) -> None:
+        """``insn`` is the instruction ``number``, later than all before."""
+        for kind, touched in ((self._reads, insn.reads), (self._writes, insn.writes)):
+            for space, low, high in touched:
+                if space not in kind:
+                    kind[space] = _Latest()
+                kind[space].touch(low, high, number)
+
+    def conflict(self, insn: Insn) -> int:
+        """The last one that must come before ``insn``; -1 for none."""
+        last = -1
+        for space, low, high in insn.reads:
+            if space in self._writes:
+                last = max(last, self._writes[space].within(low, high))
+        for space, low, high in insn.writes:
+            for kind in (self._reads, self._writes):
+                if space in kind:
+                    last = max(last, kind[space].within(low, high))
+        return last
+
+
 class TokenAssigner:
     """Feeds instructions in program order; ``out`` holds them with tokens and needed no-ops."""
 
@@ -91,21 +123,14 @@ class TokenAssigner:
         self._queues: dict[Queue, list[Insn]] = {q: [] for q in QUEUES}
         self._clock: dict[Queue, list[int]] = {q: [-1, -1, -1] for q in QUEUES}
         self._seen: dict[Queue, list[tuple[int, ...]]] = {q: [] for q in QUEUES}
-        self._reads: dict[tuple[Queue, str], _Latest] = {}
-        self._writes: dict[tuple[Queue, str], _Latest] = {}
+        self._touched = {q: LastTouch() for q in QUEUES}
         self._edges: dict[tuple[Queue, Queue], list[tuple[int, int]]] = {}
 
     def add(self, insn: Insn) -> None:
         """Append ``insn`` with the tokens that its hazards need."""
         self._require(self._hazards(insn), insn)
         self._issue(insn)
-        last = self._last(insn.queue)
-        for kind, touched in ((self._reads, insn.reads), (self._writes, insn.writes)):
-            for space, low, high in touched:
-                key = (insn.queue, space)
-                if key not in kind:
-                    kind[key] = _Latest()
-                kind[key].touch(low, high, last)
+        self._touched[insn.queue].touch(insn, self._last(insn.queue))
 
     def finish(self, layer: int) -> None:
         """Wait for every queue, then FINISH (which itself waits for nothing)."""
@@ -122,19 +147,8 @@ class TokenAssigner:
 
     def _hazards(self, insn: Insn) -> dict[Queue, int]:
         """The last instruction of every other queue that ``insn`` must wait for."""
-        found = {}
-        for queue in OTHERS[insn.queue]:
-            conflicts = [(self._writes, a) for a in insn.reads]
-            conflicts += [(kind, a) for kind in (self._reads, self._writes) for a in insn.writes]
-            needs = [
-                kind[queue, space].within(low, high)
-                for kind, (space, low, high) in conflicts
-                if (queue, space) in kind
-            ]
-            last = max(needs, default=-1)
-            if last >= 0:
-                found[queue] = last
-        return found
+        found = {queue: self._touched[queue].conflict(insn) for queue in OTHERS[insn.queue]}
+        return {queue: last for queue, last in found.items() if last >= 0}
 
     # ---------------------------------------------------------------- tokens
     def _require(self, needs: dict[Queue, int], insn: Insn) -> None:

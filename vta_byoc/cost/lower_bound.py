@@ -13,6 +13,9 @@ The ALU writes over its first operand: of two functions of one operand, the seco
 What lies around counts (:class:`Around`): behind a pool of maxima an epilogue has the vectors that
 the pool leaves, a sum implies the clamps before it, and a gate is known after all that it scales.
 Instruction start-up, latencies, halos and partial tiles are not counted.
+
+In a network a layer can find some of what it reads on chip: what the port moved while layers before
+computed (:class:`Ahead`).
 """
 
 from __future__ import annotations
@@ -75,10 +78,49 @@ class Around:
 NOTHING = Around()
 
 
+@dataclass(frozen=True)
+class Cycles:
+    """Cycles of one layer at least: those of computing, and those of the memory port."""
+
+    compute: int
+    port: int
+
+    @property
+    def alone(self) -> int:
+        """Cycles of the layer where nothing is loaded before it begins."""
+        return max(self.compute, self.port)
+
+
+class Ahead:
+    """What the port can have moved ahead, over the layers of a network in their order.
+
+    While a layer computes longer than it needs the port, weights and inputs of later ones can be
+    loaded, as many as the SRAM of both holds.  A layer that waits for the port has so much less to
+    wait for.
+    """
+
+    def __init__(self, config: VTAConfig):
+        nbytes = config.wgt_depth * config.wgt_elem_bytes + config.inp_depth * config.inp_elem_bytes
+        self._most = nbytes // config.timing.port_bytes
+        self._moved = 0
+
+    def bound(self, layer: Cycles) -> int:
+        """Cycles of the next layer at least."""
+        idle = layer.compute - layer.port
+        moved = min(max(self._moved + idle, 0), self._most)
+        spent, self._moved = max(self._moved - moved, 0), moved
+        return layer.alone - spent
+
+
 def bound(work: Workload, config: VTAConfig, around: Around = NOTHING) -> int:
-    """Cycles that a layer of ``work`` takes at least on a machine of ``config``."""
+    """Cycles that a layer of ``work`` takes at least on a machine of ``config``, alone."""
+    return cycles(work, config, around).alone
+
+
+def cycles(work: Workload, config: VTAConfig, around: Around = NOTHING) -> Cycles:
+    """Cycles of computing a layer of ``work`` and of the port at least."""
     compute, nbytes = _BOUNDS[type(work)](work, config, around)
-    return max(compute, -(-nbytes // config.timing.port_bytes))
+    return Cycles(compute, -(-nbytes // config.timing.port_bytes))
 
 
 def _open_end(epilogue: Epilogue, around: Around) -> Epilogue:

@@ -80,7 +80,7 @@ class Placement:
         computed_by: what VTA computes it by: one of each of its composites, different ones only.
         host_bytes: what the host copies to fold its operand, beyond packing it.
         cycles: what the compiler expects it to take on VTA, host copies included (0: on the CPU).
-        bound: the roofline lower bound of what runs on VTA, in cycles
+        bound: the roofline lower bound of what runs on VTA, in cycles, behind the layers before it
             (`vta_byoc.cost.lower_bound`).
         other_macs: of these, what the other device than ``device`` computes: 0 unless quantization
             took the operator apart.

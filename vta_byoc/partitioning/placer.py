@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import tvm
 from tvm import relax
 
-from vta_byoc.cost.lower_bound import Around, bound
+from vta_byoc.cost.lower_bound import Ahead, Around, Cycles, cycles
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import Refusal
 from vta_byoc.ir.bindings import op_name, source_name, vars_in
@@ -39,6 +39,7 @@ class Placer:
         self._groups = groups
         self._rejected = rejected
         self._config = config
+        self._ahead = Ahead(config)
         self._mod = mod
         self._passed_over = passed_over
         self._absorbed = absorbed(mod)
@@ -87,7 +88,7 @@ class Placer:
         cpu = sum(works[b.var].macs for b in outside)
         if groups and (not left or sum(work.macs for work in works.values()) > 2 * cpu):
             most = max(groups, key=lambda group: _macs(group, works))
-            least = sum(self._bound(group) for group in groups)
+            least = sum(self._ahead.bound(each) for group in groups for each in self._least(group))
             return Placement(name, most.anchor, VTA, self._taken(name, most, left), 0, bound=least)
         if (whole := self._whole(bindings)) is not None:
             part = f"part of {source_name(whole.result)}"
@@ -100,15 +101,16 @@ class Placer:
         kind = kind_of(outside or bindings, works)
         return Placement(name, kind, CPU, self._refusal(name, kind), 0)
 
-    def _bound(self, group: Group) -> int:
-        """The roofline lower bound of a group, in any of the ways that its operators can go."""
+    def _least(self, group: Group) -> list[Cycles]:
+        """The least cycles of a group's layers, in the way its operators can go that has fewer."""
         around, apart = self._around(group), group.match.parsed.apart
-        whole = bound(group.work, self._config, around)
+        whole = [cycles(group.work, self._config, around)]
         if not apart:
             return whole
         *first, last = (each.work for each in apart)
-        alone = sum(bound(work, self._config) for work in first)
-        return min(whole, alone + bound(last, self._config, around))
+        parts = [cycles(work, self._config) for work in first]
+        parts.append(cycles(last, self._config, around))
+        return min(whole, parts, key=lambda layers: sum(each.alone for each in layers))
 
     def _around(self, group: Group) -> Around:
         """The layers around a group, as far as the bound depends on them."""

@@ -15,6 +15,7 @@ import tvm
 from tvm import relax
 from tvm.ir import TupleGetItem
 
+from vta_byoc.base.rewrites import is_on
 from vta_byoc.codegen import BEST, LoopCompression, ProgramBuilder
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.program.arena import Lifetime
@@ -49,7 +50,13 @@ def compile_region(
     Symbols are named after the region's tensors, layers after the model's operators.
     """
     region = Region.of(func)
-    builder = ProgramBuilder(config, compression, reuse_resident=True)
+    builder = ProgramBuilder(
+        config,
+        compression,
+        reuse_resident=True,
+        join_uops=is_on("joined_uops"),
+        load_early=is_on("early_loads"),
+    )
     place = _placing(func, region, config)
     shared = _shared(region, constants, place)
     runs = weight_runs(mod, region, shared, config)

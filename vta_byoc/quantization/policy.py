@@ -172,8 +172,8 @@ class Policy(ABC):
         return True
 
     @abstractmethod
-    def slope(self, slope: float) -> float | None:
-        """The slope of a leaky relu as it is computed; None where it stays float."""
+    def slopes(self, slopes: np.ndarray) -> np.ndarray | None:
+        """The slopes of a leaky relu as they are computed; None where it stays float."""
 
 
 @dataclass(frozen=True)
@@ -252,10 +252,13 @@ class PowersOfTwo(Policy):
         """A power of two does not leave the scales."""
         return is_power_of_two(factor)
 
-    def slope(self, slope: float) -> float | None:
-        """The slope with at most 12 fraction bits."""
-        found = slope_factor(slope)
-        return None if found is None else math.ldexp(found[0], -found[1])
+    def slopes(self, slopes: np.ndarray) -> np.ndarray | None:
+        """The slopes with at most 12 fraction bits."""
+        found = [slope_factor(float(slope)) for slope in slopes.flat]
+        if any(each is None for each in found):
+            return None
+        exact = [math.ldexp(each[0], -each[1]) for each in found if each is not None]
+        return np.array(exact).reshape(slopes.shape)
 
 
 @dataclass(frozen=True)
@@ -297,9 +300,9 @@ class AnyScales(Policy):
         least = np.maximum(np.abs(bias) / (data * 2.0**BIAS_BITS), SMALLEST_STEP)
         return np.maximum(np.float64(np.float32(absmax / WEIGHT_HIGH)), least)
 
-    def slope(self, slope: float) -> float | None:
-        """The slope itself: its precision is that of the factors."""
-        return slope
+    def slopes(self, slopes: np.ndarray) -> np.ndarray | None:
+        """The slopes themselves: their precision is that of the factors."""
+        return slopes
 
 
 POLICIES: dict[str, type[Policy]] = {each.name: each for each in (PowersOfTwo, AnyScales)}

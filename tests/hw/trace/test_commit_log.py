@@ -309,7 +309,7 @@ CHANGES: dict[str, tuple[Opcode, dict[str, int], dict[str, int], str]] = {
         "conv_b__bias is not",
     ),
     "bound": (Opcode.ALU, {"alu_opcode": int(AluOp.MIN)}, {"imm": 3}, "conv_b__min is not"),
-    "product": (Opcode.GEMM, {"reset": 0}, {"wgt_factor_in": 2}, "the sum of products is wrong"),
+    "product": (Opcode.GEMM, {"reset": 0}, {"wgt_factor_out": 0}, "the sum of products is wrong"),
     "store": (Opcode.STORE, {}, {"sram_base": 3}, "if it began at ACC element 2"),
 }
 

@@ -17,7 +17,7 @@ from vta_byoc.quantization.groups import close, moves_as_int8, requantized, resu
 from vta_byoc.quantization.linear import Operand, linear
 from vta_byoc.quantization.quantizer import Quantizer, integer_op
 from vta_byoc.quantization.requantize import requantizer
-from vta_byoc.quantization.scales import ALIGN_BITS, INT8_LOW, Scale
+from vta_byoc.quantization.scales import ALIGN_BITS, INT8_LOW, Scale, Unscalable
 from vta_byoc.quantization.value import Value
 
 BINARY: dict[str, Callable[[relax.Expr, relax.Expr], relax.Expr]] = {
@@ -32,6 +32,10 @@ SUMS = ("relax.add", "relax.subtract")
 AFFINE = ("relax.add", "relax.subtract", "relax.multiply", "relax.divide", "relax.negative")
 """Operators that, with a constant, are a scale and an offset."""
 FIX = "scale its operands alike"
+MIXED_SLOPES = (
+    "some of its channels have slopes above 1 and others below, so it is neither the larger nor "
+    "the smaller of x and slope * x"
+)
 
 
 # ---------------------------------------------------------------- which operator it is
@@ -232,28 +236,47 @@ def convert_clamp(q: Quantizer, binding: relax.VarBinding) -> bool:
 
 @integer_op("relax.nn.leakyrelu", "relax.nn.prelu")
 def convert_leaky_relu(q: Quantizer, binding: relax.VarBinding) -> bool:
-    """leakyrelu, and prelu with one slope; slopes up to 1: the larger of x and slope * x."""
-    stated = leaky_slope(binding.value)
-    slope = None if stated is None or stated > 1 else q.policy.slope(stated)
+    """A leaky relu or prelu, one slope or one for each channel: the larger of x and slope*x.
+
+    Where all slopes are 1 or more, it is the smaller.
+    """
+    stated = leaky_slopes(binding.value)
     value = q.value(binding.value.args[0])
-    if slope is None or not moves_as_int8(q, binding, value):
+    if stated is None or not moves_as_int8(q, binding, value):
+        return False
+    op, slopes = _side_of(stated), q.policy.slopes(stated)
+    if op is None:
+        raise Unscalable(source_name(binding.var), MIXED_SLOPES)
+    if slopes is None:
         return False
     end, scale = follow(q, binding.var), q.scale(value)
-    target = result_scale(q, end, scale.step, int(-INT8_LOW * max(abs(slope), 1)))
-    ratios = scale.step / target.step * np.array([1.0, slope])
-    terms = [Operand(np.array(ratio), scale.zero) for ratio in ratios]
+    steepest = max(float(np.abs(slopes).max()), 1.0)
+    target = result_scale(q, end, scale.step, int(-INT8_LOW * steepest))
+    ratio = scale.step / target.step
+    terms = [Operand(np.array(ratio) * each, scale.zero) for each in (np.array(1.0), slopes)]
     found = linear(terms, 0.0, target.zero, *end.limits(target), q.policy.terms, apart=True)
     name = source_name(binding.var)
-    out = q.write.linear(relax.op.maximum, [q.int8(value)], found, name)
+    out = q.write.linear(op, [q.int8(value)], found, name)
     return close(q, binding, end, out, target, found, "use a smaller slope")
 
 
-def leaky_slope(call: relax.Call) -> float | None:
-    """The slope of a leaky relu; None where it is no float32 one with a single slope."""
+def _side_of(slopes: np.ndarray) -> Callable[[relax.Expr, relax.Expr], relax.Expr] | None:
+    """Which of x and slope * x a leaky relu is; None where it is not the same of all channels."""
+    if (slopes <= 1).all():
+        return relax.op.maximum
+    return relax.op.minimum if (slopes >= 1).all() else None
+
+
+def leaky_slopes(call: relax.Call) -> np.ndarray | None:
+    """The slopes of a leaky relu of float32, () or broadcasting; None where they are no numbers."""
     if not is_float32(call.args[0]):
         return None
     if op_name(call) == "relax.nn.leakyrelu":
-        return float(call.attrs.alpha)
-    slopes = call.args[1]
-    values = {float(slope) for slope in slopes.value.numpy().flat} if is_constant(slopes) else set()
-    return values.pop() if len(values) == 1 else None
+        return np.array(float(call.attrs.alpha))
+    if not is_constant(call.args[1]):
+        return None
+    slopes = call.args[1].value.numpy().astype(np.float64)
+    if len(set(slopes.flat)) == 1:
+        return slopes.flat[0].reshape(())
+    rank = len(static_shape(call.args[0]))
+    return slopes.reshape((-1, *(1,) * (rank - 1 - int(call.attrs.axis) % rank)))
