@@ -41,6 +41,7 @@ class Block(nn.Module):
         self.drop = nn.Dropout(DROPOUT)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Tokens (batch, T, width) to the same, each with what it attends to."""
         y, (batch, tokens, width) = self.norm1(x), x.shape
         parted = (batch, tokens, self.heads, width // self.heads)
         q, k, v = (f(y).view(parted).transpose(1, 2) for f in (self.q, self.k, self.v))
@@ -62,6 +63,7 @@ class Decoder(nn.Module):
         self.head = nn.Linear(sizes.width, sizes.vocabulary)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """Numbers of characters (batch, T) to logits (batch, T, vocabulary)."""
         x = self.embedding[ids] + self.positions[: ids.shape[-1]]
         for block in self.blocks.values():
             x = block(x)

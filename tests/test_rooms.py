@@ -65,7 +65,7 @@ COMPILER = {
     "testing": "hw runtime ir codegen strategies pipeline quantization importers quantize "
     "validation schedule extend",
     "cli": "_interrupt hw base runtime ir cost tuning options tune pipeline bundle quantization "
-    "importers quantize validation vta_byoc explore reports extend decoding",
+    "importers quantize validation vta_byoc explore reports extend",
     "__main__": "cli",
 }
 """Rooms of `vta_byoc/` from the lowest to the highest, and the lower ones that each imports.

@@ -1,10 +1,10 @@
 """A Program: instructions, micro-ops, constants, symbols with relocations, layer map.
 
 Its DRAM is one byte arena laid out as inputs | image (constants, micro-ops) | states | temporaries
-and outputs.  States stay from run to run where a session keeps the arena (:mod:`.placing`), and are
-zero in a fresh one.  Of the last, those that are never alive together may share bytes.  Every address in the
-stream is a symbol plus an element offset until :func:`link` resolves it, so equal inputs give equal
-bytes.
+and outputs.  States stay from run to run where a session keeps the arena (:mod:`.together`), and
+are zero in a fresh one.  Of the last, those that are never alive together may share bytes.  Every
+address in the stream is a symbol plus an element offset until :func:`link` resolves it, so equal
+inputs give equal bytes.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def placed(programs: DecoderPrograms) -> Together:
         slides.append(Slide((STEP, state), Opcode.STORE, rows * config.inp_elem_bytes))
     tables = {}
     for symbol, name in programs.sliding.items():
-        rows = [packed(windows, name, block, config) for block in range(windows.blocks)]
-        tables[STEP, symbol] = np.concatenate([r.reshape(-1).view(np.uint8) for r in rows])
-        slides.append(Slide((STEP, symbol), Opcode.LOAD, rows[0].nbytes))
+        parts = [packed(windows, name, block, config) for block in range(windows.blocks)]
+        tables[STEP, symbol] = np.concatenate([each.reshape(-1).view(np.uint8) for each in parts])
+        slides.append(Slide((STEP, symbol), Opcode.LOAD, parts[0].nbytes))
     return together({PREFILL: prefill, STEP: step}, same, tables, slides)

@@ -46,7 +46,9 @@ class DecoderPrograms:
         return self.step.program.config
 
 
-def compiled(windows: Windows, config: VTAConfig, options: BuildOptions | None = None) -> DecoderPrograms:
+def compiled(
+    windows: Windows, config: VTAConfig, options: BuildOptions | None = None
+) -> DecoderPrograms:
     """Compile both functions of a decoder.
 
     Raises:
@@ -93,7 +95,9 @@ def _step(windows: Windows) -> tvm.IRModule:
 
 def _sliding(windows: Windows, step: Halves, config: VTAConfig) -> dict[str, str]:
     """The constants of the step's program that slide, by what they hold."""
-    program, found, left = step.program, {}, {}
+    program = step.program
+    found: dict[str, str] = {}
+    left: dict[bytes, list[str]] = {}
     for name, sliding in windows.sliding.items():
         if sliding.values.dtype.kind == "i":
             left.setdefault(packed(windows, name, 0, config).tobytes(), []).append(name)

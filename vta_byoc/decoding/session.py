@@ -1,4 +1,4 @@
-"""One sequence on a device: weights and caches stay in its memory, tokens go in, logits come out."""
+"""One sequence on a device: its memory keeps weights and caches; tokens go in, logits come out."""
 
 from __future__ import annotations
 
@@ -192,4 +192,3 @@ class Session:
             octets = self._driver.copy_from(self._arena, held.nbytes, first)
             return octets.view(held.dtype).reshape(held.shape)[..., token, :, :]
         return self._memory.view(arena, (name, symbol))[..., token, :, :].copy()
-

@@ -278,9 +278,7 @@ class _Windows:
                 args.append(arg)
                 continue
             name = f"{binding.var.name}{SEPARATOR}rows{number}"
-            sliding = Sliding(
-                arg.value.numpy(), Place(here, place.inner), self.tokens, self.window
-            )
+            sliding = Sliding(arg.value.numpy(), Place(here, place.inner), self.tokens, self.window)
             self.sliding[name] = sliding
             first = sliding.at(0)
             param = relax.Var(name, relax.TensorType(first.shape, str(first.dtype)))
@@ -304,7 +302,11 @@ class _Windows:
     def _cache(self, binding: relax.VarBinding, place: Place) -> None:
         """Write the window into a cache and let all that follows read the whole of it."""
         var, value, rank = binding.var, binding.value, len(static_shape(binding.var))
-        if place.inner != 1 or place.axis < rank - 2 or static_shape(var)[place.axis] != self.tokens:
+        if (
+            place.inner != 1
+            or place.axis < rank - 2
+            or static_shape(var)[place.axis] != self.tokens
+        ):
             raise VTAError(f'the tokens of "{var.name}" are spread over its axes; {NEXT}')
         order = list(range(rank))
         order[-2:] = order[:-3:-1]
@@ -328,7 +330,9 @@ class _Windows:
         wide = self.writer.emit(
             relax.op.broadcast_to(where, static_shape(turned)), f"{name}{SEPARATOR}places"
         )
-        full = self.writer.emit(relax.op.scatter_elements(param, wide, turned, axis), f"{name}_full")
+        full = self.writer.emit(
+            relax.op.scatter_elements(param, wide, turned, axis), f"{name}_full"
+        )
         self.env[var] = self.writer.emit(
             relax.op.permute_dims(full, order), f"{var.name}{SEPARATOR}all"
         )
