@@ -3,7 +3,8 @@
 `models/train_characters.py` made `models/trained/characters.onnx`.  The file keeps its characters
 in order, and a text to calibrate quantization with.
 
-    vta-byoc generate models/trained/characters.onnx --prompt "You may " --tokens 200
+    decoder = vta_byoc.decoder("models/trained/characters.onnx")
+    decoder.generate("You may ", 200).text
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ class _Placing:
     def _one(self, group: Sequence[Named]) -> None:
         """A place for symbols that are one state."""
         symbols = [self.programs[program].symbol(name) for program, name in group]
-        sizes = {symbol.nbytes for symbol in symbols}
+        sizes = sorted({symbol.nbytes for symbol in symbols})
         if len(sizes) > 1:
             raise VTAError(
                 f"{' and '.join(name for _, name in group)} have {', '.join(map(str, sizes))} "

@@ -77,6 +77,15 @@ def halves_of(pmod: tvm.IRModule, config: VTAConfig) -> Halves:
     return _Splitter(pmod, config).halves()
 
 
+def region_program(pmod: tvm.IRModule, config: VTAConfig) -> Program:
+    """The program of a partitioned module's one region.
+
+    Raises:
+        VTAError: it is no single region.
+    """
+    return _Splitter(pmod, config).program()
+
+
 class _Splitter:
     def __init__(self, pmod: tvm.IRModule, config: VTAConfig) -> None:
         self.pmod, self.config = pmod, config
@@ -88,10 +97,13 @@ class _Splitter:
         self.main = pmod["main"]
         self.defined = {b.var: b.value for b in straight_bindings(self.main)}
 
+    def program(self) -> Program:
+        args = enumerate(self.call.call.args)
+        constants = {i: arg.value.numpy() for i, arg in args if is_constant(arg)}
+        return compile_region(self.pmod, self.call.func, constants, self.config)
+
     def halves(self) -> Halves:
-        args = list(zip(self.region.params, self.call.call.args, strict=True))
-        constants = {i: a.value.numpy() for i, (_, a) in enumerate(args) if is_constant(a)}
-        program = compile_region(self.pmod, self.call.func, constants, self.config)
+        args = zip(self.region.params, self.call.call.args, strict=True)
         fed = [(name, arg) for name, arg in args if not is_constant(arg)]
         feed, takes = self._function([arg for _, arg in fed])
         results = self.main.body.body
@@ -106,7 +118,7 @@ class _Splitter:
             )
         host = self._built({FEED: feed, FINISH: finish})
         return Halves(
-            program,
+            self.program(),
             Part(tuple(str(v.name) for v in takes), tuple(name for name, _ in fed)),
             Part(tuple(outputs[v] for v in read), ("logits",)),
             others,

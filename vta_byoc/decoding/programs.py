@@ -10,10 +10,11 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from vta_byoc.decoding.halves import Halves, halves_of
+from vta_byoc.decoding.halves import Halves, halves_of, region_program
 from vta_byoc.decoding.windows import Windows
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.program.program import Program
 from vta_byoc.ir.bindings import FunctionWriter, straight_bindings, substituted, with_main
 from vta_byoc.options import BuildOptions
 from vta_byoc.partitioning.appended import kept_caches
@@ -45,6 +46,11 @@ class DecoderPrograms:
         """The machine."""
         return self.step.program.config
 
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens there are: a logit for each."""
+        return int(self.windows.prefill["main"].ret_ty.fields[0].shape[-1])
+
 
 def compiled(
     windows: Windows, config: VTAConfig, options: BuildOptions | None = None
@@ -56,8 +62,10 @@ def compiled(
     """
     chosen = dataclasses.replace(options or BuildOptions(), config=config)
     prefill = halves_of(partition_for_vta(windows.prefill, options=chosen), config)
+    first, others = dict.fromkeys(windows.sliding, 0), _other_blocks(windows)
     with kept_caches():
-        step = halves_of(partition_for_vta(_step(windows), options=chosen), config)
+        step = halves_of(partition_for_vta(_step(windows, first), options=chosen), config)
+        other = region_program(partition_for_vta(_step(windows, others), options=chosen), config)
     states = [f"{cache.name}_full" for cache in windows.caches]
     found = {s.name for s in step.program.of_kind("state")}
     pairs = tuple(zip(prefill.others, states, strict=True))
@@ -67,7 +75,9 @@ def compiled(
                 f"a cache of shape {cache.shape} has no one layout in both programs; heads and "
                 f"lengths of whole blocks of {config.block} have; change the heads of the model"
             )
-    return DecoderPrograms(windows, prefill, step, pairs, _sliding(windows, step, config))
+    sliding = _sliding(windows, step, config)
+    _check_slides(windows, step.program, other, sliding)
+    return DecoderPrograms(windows, prefill, step, pairs, sliding)
 
 
 def _alike(prefill: Halves, whole: str, step: Halves, state: str) -> bool:
@@ -75,15 +85,25 @@ def _alike(prefill: Halves, whole: str, step: Halves, state: str) -> bool:
     return (one.shape, one.dtype) == (two.shape, two.dtype)
 
 
-def _step(windows: Windows) -> tvm.IRModule:
-    """The function of a window for VTA: integers of the first window, the logits alone."""
+def _other_blocks(windows: Windows) -> dict[str, int]:
+    """By sliding constant the first window that has it otherwise than window 0; 0: none has."""
+    found = {}
+    for name, sliding in windows.sliding.items():
+        first = sliding.at(0)
+        blocks = range(1, windows.blocks)
+        found[name] = next((b for b in blocks if not np.array_equal(sliding.at(b), first)), 0)
+    return found
+
+
+def _step(windows: Windows, blocks: Mapping[str, int]) -> tvm.IRModule:
+    """The function of a window for VTA: integers of the windows ``blocks``, the logits alone."""
     main = windows.step["main"]
     env: dict[relax.Var, relax.Expr] = {}
     for param in main.params:
         sliding = windows.sliding.get(str(param.name))
         if sliding is not None and sliding.values.dtype.kind == "i":
-            first = sliding.at(0)
-            env[param] = relax.const(first, str(first.dtype))
+            rows = sliding.at(blocks[str(param.name)])
+            env[param] = relax.const(rows, str(rows.dtype))
     params = [param for param in main.params if param not in env]
     writer = FunctionWriter()
     for binding in straight_bindings(main):
@@ -102,18 +122,44 @@ def _sliding(windows: Windows, step: Halves, config: VTAConfig) -> dict[str, str
         if sliding.values.dtype.kind == "i":
             left.setdefault(packed(windows, name, 0, config).tobytes(), []).append(name)
     for symbol in program.of_kind("const"):
-        begin = symbol.offset - program.input_bytes
-        octets = program.image[begin : begin + symbol.nbytes].tobytes()
-        names = left.pop(octets, None)
+        names = left.pop(_octets(program, symbol.name), None)
         if names is not None:
             found[symbol.name] = names[0]
     if left:
-        name = next(iter(left.values()))[0]
-        raise VTAError(
-            f'the constant "{name}" has a row a token and lies in no layout that slides; give the '
-            "model positions in its embedding"
-        )
+        raise VTAError(_no_layout(f'the constant "{next(iter(left.values()))[0]}"'))
     return found
+
+
+def _check_slides(
+    windows: Windows, first: Program, other: Program, sliding: Mapping[str, str]
+) -> None:
+    """Refuse constants that other windows have otherwise and that do not slide there.
+
+    Bytes alone do not say that all constants were found: those of another layout may come from
+    rows that are equal to some that were.
+    """
+    blocks = _other_blocks(windows)
+    for symbol in (*first.of_kind("const"), *first.of_kind("uop")):
+        name, wanted = sliding.get(symbol.name), _octets(first, symbol.name)
+        if name is not None:
+            wanted = packed(windows, name, blocks[name], first.config).tobytes()
+        if _octets(other, symbol.name) != wanted:
+            raise VTAError(_no_layout(f"a constant of shape {symbol.shape}"))
+    assert np.array_equal(first.insns, other.insns), "windows differ in their constants alone"
+
+
+def _octets(program: Program, name: str) -> bytes:
+    """What a program's image has for a constant."""
+    symbol = program.symbol(name)
+    begin = symbol.offset - program.input_bytes
+    return program.image[begin : begin + symbol.nbytes].tobytes()
+
+
+def _no_layout(constant: str) -> str:
+    return (
+        f"{constant} has a row a token and lies in no layout that slides; give the model positions "
+        "in its embedding"
+    )
 
 
 def packed(windows: Windows, name: str, block: int, config: VTAConfig) -> np.ndarray:

@@ -87,7 +87,7 @@ class Session:
         that of a window, once for each that the tokens reach.
 
         Raises:
-            VTAError: no tokens, or more than the bucket has room for.
+            VTAError: no tokens, more than the bucket has room for, or numbers that no token has.
         """
         if not len(ids):
             raise VTAError("0 tokens are appended; 1 or more are; give the prompt a token")
@@ -97,6 +97,13 @@ class Session:
                 f"{self._programs.windows.tokens}; shorten the prompt, or export the model with "
                 "more tokens"
             )
+        vocabulary = self._programs.vocabulary
+        for place, each in enumerate(ids):
+            if not 0 <= each < vocabulary:
+                raise VTAError(
+                    f"token {each} at place {place}; the model has {vocabulary}, from 0 to "
+                    f"{vocabulary - 1}; give numbers of these"
+                )
         window = self._programs.windows.window
         if not self._ids and len(ids) > window:
             self._ids += map(int, ids)

@@ -308,6 +308,10 @@ class _Windows:
             or static_shape(var)[place.axis] != self.tokens
         ):
             raise VTAError(f'the tokens of "{var.name}" are spread over its axes; {NEXT}')
+        if var.ty.dtype != "int8":
+            raise VTAError(
+                f'"{var.name}" of an attention is {var.ty.dtype}; caches hold int8; quantize it'
+            )
         order = list(range(rank))
         order[-2:] = order[:-3:-1]
         source, before = var, order
