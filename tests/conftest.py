@@ -51,6 +51,7 @@ LONG = (
     "test_real_cores",
     "test_model_health",
     "test_random_demands",
+    "test_generated_characters",
 )
 """End to end: whole networks, hunts, many processes; the dearest first, so that no process is left
 with one of them at the end."""
@@ -222,7 +223,8 @@ def quick_hosts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
     def built(mod: tvm.IRModule, target: Any = None, *args: Any, **options: Any) -> Any:
         ours = options.get("tir_pipeline") is TIR_PIPELINE and "relax_pipeline" in options
-        if ours and str(target) == slow and not computes_floats(mod):
+        whole = any(var.name_hint == "main" for var in mod.get_global_vars())  # no part of a model
+        if ours and whole and str(target) == slow and not computes_floats(mod):
             target = quick
         return build(mod, target, *args, **options)
 

@@ -51,8 +51,9 @@ COMPILER = {
     # Sees the partition table too: a layer's factor takes the form that costs the fewest cycles.
     "quantize": "hw base ir partitioning quantization",
     "validation": "hw base runtime ir workload pipeline quantization importers",
+    "decoding": "hw base ir options strategies partitioning passes pipeline importers quantize",
     # Passes public names on: nothing that they are made of may import it.
-    "vta_byoc": "_interrupt hw base runtime pipeline bundle importers quantize validation",
+    "vta_byoc": "_interrupt hw base runtime pipeline bundle importers quantize validation decoding",
     # The old flow in one call: it sees what its steps were.
     "relay": "hw base options runtime ir pipeline quantization importers quantize",
     "explore": "hw base pipeline quantization importers quantize",

@@ -35,6 +35,7 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 if TYPE_CHECKING:
     from vta_byoc.bundle.write import write_bundle
+    from vta_byoc.decoding.decoder import decoder
     from vta_byoc.hw.config import VTAConfig
     from vta_byoc.hw.errors import VTAError, VTAWarning
     from vta_byoc.hw.program.program import Program
@@ -52,6 +53,7 @@ __all__ = [
     "VTAError",
     "VTAWarning",
     "build",
+    "decoder",
     "evaluate",
     "load_model",
     "partition_for_vta",
@@ -66,6 +68,7 @@ _HOME = {
     "VTAError": "vta_byoc.hw.errors",
     "VTAWarning": "vta_byoc.hw.errors",
     "build": "vta_byoc.pipeline",
+    "decoder": "vta_byoc.decoding.decoder",
     "evaluate": "vta_byoc.validation.accuracy",
     "load_model": "vta_byoc.importers.load",
     "partition_for_vta": "vta_byoc.pipeline",

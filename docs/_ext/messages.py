@@ -49,6 +49,7 @@ GROUPS: Sequence[tuple[str, str, tuple[str, ...]]] = (
     ("Compiling", "Options and stages of the pipeline.", ("options", "pipeline", "ir")),
     ("Exploring machines", "Spaces, logs of results, workers.", ("explore",)),
     ("Running", "Arrays that an executable takes; libraries and bundles.", ("runtime", "bundle")),
+    ("Generating text", "Decoders, their prompts and their lengths.", ("decoding",)),
     ("Checking and reporting", "Comparisons, accuracy, reports.", ("validation", "reports")),
     (
         "The machine",

@@ -1,9 +1,10 @@
 """A Program: instructions, micro-ops, constants, symbols with relocations, layer map.
 
-Its DRAM is one byte arena laid out as inputs | image (constants, micro-ops) | temporaries and
-outputs.  Of the last, those that are never alive together may share bytes.  Every address in the
-stream is a symbol plus an element offset until :func:`link` resolves it, so equal inputs give equal
-bytes.
+Its DRAM is one byte arena laid out as inputs | image (constants, micro-ops) | states | temporaries
+and outputs.  States stay from run to run where a session keeps the arena (:mod:`.together`), and
+are zero in a fresh one.  Of the last, those that are never alive together may share bytes.  Every
+address in the stream is a symbol plus an element offset until :func:`link` resolves it, so equal
+inputs give equal bytes.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ from vta_byoc.hw.html_table import first_rows, html_table
 from vta_byoc.hw.isa import DRAM_ELEMENTS, ISA, Instruction, MemType, Opcode
 from vta_byoc.hw.program.arena import ARENA_ALIGN, ArenaPlan, aligned
 
-KINDS = ("input", "const", "uop", "temp", "output")
+KINDS = ("input", "const", "uop", "state", "temp", "output")
 STORED = ("temp", "output")
-"""Kinds of symbols that a program stores; only these may share bytes."""
+"""Kinds of symbols that a program stores anew in every run; only these may share bytes."""
+WRITTEN = ("state", *STORED)
+"""Kinds of symbols that a program may store into."""
 
 
 @dataclass(frozen=True)
@@ -142,13 +145,19 @@ class Program:
     @property
     def peak_bytes(self) -> int:
         """Bytes that temporaries and outputs take in the arena."""
-        return self.arena_bytes - self.input_bytes - self.image.size
+        return self.arena_bytes - self._stored_begin
 
     @property
     def unshared_bytes(self) -> int:
         """Bytes that they would take if each had a place of its own."""
-        start = self.input_bytes + self.image.size
+        start = self._stored_begin
         return _in_a_row(self._stored_roots(), start)[1] - start
+
+    @property
+    def _stored_begin(self) -> int:
+        """Where temporaries and outputs begin: behind the image and the states."""
+        ends = [aligned(s.offset + s.nbytes, ARENA_ALIGN) for s in self.of_kind("state")]
+        return max(ends, default=self.input_bytes + self.image.size)
 
     def shares(self) -> bool:
         """Whether temporaries or outputs have bytes in common (but a part with its whole)."""
@@ -168,7 +177,7 @@ class Program:
         """
         if not self.shares():
             return self
-        placed, total = _in_a_row(self._stored_roots(), self.input_bytes + self.image.size)
+        placed, total = _in_a_row(self._stored_roots(), self._stored_begin)
         by_name = {s.name: s for s in self.symbols}
         symbols = []
         for sym in self.symbols:
@@ -275,7 +284,7 @@ def _in_a_row(symbols: Iterable[Symbol], offset: int) -> tuple[dict[str, Symbol]
 def place_symbols(
     symbols: Sequence[Symbol], plan: ArenaPlan | None = None
 ) -> tuple[list[Symbol], int, int, int]:
-    """Give offsets: inputs, then image, then the rest.  Returns (symbols, inputs, image, total).
+    """Give offsets: inputs, image, states, then the rest; (symbols, inputs, image, total).
 
     ``plan`` places temporaries and outputs by name; those that it does not name come behind, each
     at a place of its own.
@@ -283,7 +292,7 @@ def place_symbols(
     offset, marks = 0, []
     placed: dict[str, Symbol] = {}
     planned = plan.offsets if plan is not None else {}
-    for kinds in (("input",), ("const", "uop"), STORED):
+    for kinds in (("input",), ("const", "uop"), ("state",), STORED):
         group = [s for s in symbols if s.kind in kinds and not s.parent]
         if kinds == STORED and plan is not None:
             base = aligned(offset, plan.align)
@@ -297,7 +306,7 @@ def place_symbols(
     for sym in symbols:
         root, inside = root_of(sym, by_name)
         placed[sym.name] = dataclasses.replace(sym, offset=placed[root].offset + inside)
-    return [placed[s.name] for s in symbols], marks[0], marks[1], marks[2]
+    return [placed[s.name] for s in symbols], marks[0], marks[1], marks[-1]
 
 
 def root_of(symbol: Symbol, by_name: Mapping[str, Symbol]) -> tuple[str, int]:

@@ -16,7 +16,7 @@ from vta_byoc.hw.counters import dram_elem_bytes
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.faults import Fault, fault_message
 from vta_byoc.hw.isa import MEMORY_TYPES, Instruction, MemType, Opcode
-from vta_byoc.hw.program.program import STORED, Program, Symbol, root_of
+from vta_byoc.hw.program.program import STORED, WRITTEN, Program, Symbol, root_of
 from vta_byoc.hw.reference.numpy_model import NumpyModel
 
 _RANGE = {"dst": Fault.DST_RANGE, "src": Fault.SRC_RANGE, "wgt": Fault.WGT_RANGE}
@@ -54,7 +54,7 @@ class Sanitizer:
         """A number for every stored tensor; a part has that of its whole."""
         by_name = {s.name: s for s in symbols}
         wholes = list(by_name)
-        stored = [s for s in symbols if s.kind in STORED]
+        stored = [s for s in symbols if s.kind in WRITTEN]
         return {s.name: wholes.index(root_of(s, by_name)[0]) for s in stored}
 
     def before(self, index: int, insn: Instruction, model: NumpyModel) -> None:
@@ -123,7 +123,7 @@ class Sanitizer:
             if symbol is not None and symbol.kind in STORED:
                 self._still_there(symbol, low, high)
             return
-        if symbol is not None and symbol.kind not in STORED:
+        if symbol is not None and symbol.kind not in WRITTEN:
             raise VTAError(
                 f"STORE writes {symbol.kind} {symbol.name}; a program may write temporaries and "
                 "outputs; declare the target as one"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from vta_byoc.hw.isa import AluOp, Instruction, MemType, Opcode, Queue
-from vta_byoc.hw.program.program import STORED, Symbol
+from vta_byoc.hw.program.program import WRITTEN, Symbol
 from vta_byoc.hw.verify.access import Touch, Transfer, Where, dram_grain
 from vta_byoc.hw.verify.compute_rules import ComputeRules
 from vta_byoc.hw.verify.rules import Report
@@ -126,9 +126,12 @@ class MemoryWalk:
                 self._constants[transfer.targets()] = first - self._report.program.input_bytes
 
     def _read_dram(self, index: int, insn: Instruction, transfer: Transfer, symbol: Symbol) -> None:
-        if symbol.kind not in STORED:
+        if symbol.kind not in WRITTEN:
             return
         where = transfer.grains(self._grain, self._base)
+        if symbol.kind == "state":  # what the run before left there
+            self._touch(index, insn, Touch("dram", where, False))
+            return
         holds = self._holds[where]
         defined = holds != _NOTHING
         if not defined.all():
@@ -186,7 +189,7 @@ class MemoryWalk:
         self._touch(index, insn, Touch("acc", transfer.sram, False))
         if symbol is None:
             return
-        if symbol.kind not in STORED:
+        if symbol.kind not in WRITTEN:
             self._report.add(
                 "dram-store",
                 index,

@@ -17,7 +17,7 @@ from vta_byoc.hw.bitfields import WORD_BITS, BitField
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.faults import Fault
 from vta_byoc.hw.isa import ISA, Instruction, Opcode, Queue
-from vta_byoc.hw.program.program import KINDS, STORED, Program, Symbol
+from vta_byoc.hw.program.program import KINDS, STORED, WRITTEN, Program, Symbol
 from vta_byoc.hw.verify.memory_rules import MemoryWalk
 from vta_byoc.hw.verify.rules import RULES, Report, Violation, summary
 from vta_byoc.hw.verify.tokens import check_tokens
@@ -101,7 +101,7 @@ def _check_symbols(report: Report) -> bool:
         return False
     ranges = {"input": (0, program.input_bytes)}
     ranges |= dict.fromkeys(("const", "uop"), (program.input_bytes, image_end))
-    ranges |= dict.fromkeys(("temp", "output"), (image_end, program.arena_bytes))
+    ranges |= dict.fromkeys(WRITTEN, (image_end, program.arena_bytes))
     for sym in program.symbols:
         _check_symbol(report, sym, ranges)
     _check_apart(report)

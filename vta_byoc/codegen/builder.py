@@ -163,6 +163,11 @@ class ProgramBuilder:
                 places[DRAM + sym.name] = DRAM + root, inside
         return places
 
+    def _states(self) -> dict[str, Interval]:
+        """By space of a state: all of it."""
+        states = (s for s in self._symbols if s.kind == "state")
+        return {DRAM + s.name: (DRAM + s.name, 0, s.nbytes) for s in states}
+
     def layer(self, name: str, func: tirx.PrimFunc, args: Sequence[str]) -> None:
         """Emit the scheduled PrimFunc ``func`` with its parameters bound to symbols ``args``.
 
@@ -180,7 +185,10 @@ class ProgramBuilder:
             raise CodegenError(f"layer {name}: {err}") from err
         self._needs_zeros |= emitter.needs_zeros
         places = self._places()
+        states = self._states()
         for insn in emitter.insns:
+            if states:  # where in it a session lets the program store is not known yet
+                insn.writes = [states.get(interval[0], interval) for interval in insn.writes]
             if places:
                 insn.reads = [_placed(interval, places) for interval in insn.reads]
                 insn.writes = [_placed(interval, places) for interval in insn.writes]

@@ -13,6 +13,7 @@ from vta_byoc.hw.errors import Refusal, VTAError
 from vta_byoc.ir.bindings import is_constant, op_name, static_shape
 from vta_byoc.ir.chains import Binding, Graph, dtype_of, is_narrowing
 from vta_byoc.partitioning import digits
+from vta_byoc.partitioning.appended import APPEND
 from vta_byoc.partitioning.entry import Parsed, PatternEntry, Plan
 from vta_byoc.partitioning.layers import MATMUL, check_sizes, simple_plan
 from vta_byoc.partitioning.steps import Range, StepReader, axes_of
@@ -109,15 +110,18 @@ def match_transpose(graph: Graph, anchor: Binding) -> list[Binding] | None:
     again = graph.only_user(anchor.var)
     if dtype_of(anchor.var) != "int8" or not _exchanges(anchor.value):
         return None
-    if again is None or not _exchanges(again.value):
-        return None
-    products = [op_name(getattr(user, "value", None)) for user in graph.users.get(again.var, [])]
-    if MATMUL not in products:
+    if again is None or not (_feeds_product(graph, again) or op_name(again.value) == APPEND):
         return None
     source = graph.defined.get(anchor.value.args[0])
     while source is not None and op_name(source.value) in MOVES:
         source = graph.defined.get(source.value.args[0])
     return [anchor] if source is not None and is_narrowing(source.value) else None
+
+
+def _feeds_product(graph: Graph, again: Binding) -> bool:
+    """Whether it exchanges once more, in front of a product."""
+    products = [op_name(getattr(user, "value", None)) for user in graph.users.get(again.var, [])]
+    return _exchanges(again.value) and MATMUL in products
 
 
 def _exchanges(value: relax.Expr) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vta_byoc.hw.registry import Registry
 from vta_byoc.partitioning import (
+    appended,
     attention,
     elementwise,
     layers,
@@ -20,6 +21,7 @@ from vta_byoc.partitioning.entry import PatternEntry
 PATTERNS: Registry[PatternEntry] = Registry("pattern")
 """Composite name -> its row."""
 for _entry in (
+    *appended.ENTRIES,
     *attention.ENTRIES,  # of sums and products, which others take too
     *norms.ENTRIES,  # of sums, which pooling takes too
     *pooling.ENTRIES,  # averages are convolutions of ones: before the layers

@@ -26,6 +26,7 @@ from vta_byoc.ir.bindings import FunctionWriter, is_constant, straight_bindings,
 from vta_byoc.ir.legality import LOWERED, PLACED, REGIONS_ATTR, VM
 from vta_byoc.ir.names import SCRATCH
 from vta_byoc.ir.stage import Stage
+from vta_byoc.partitioning.appended import APPENDED
 from vta_byoc.partitioning.region import Region, RegionCall, Step, region_calls, region_functions
 from vta_byoc.passes.program_call import ProgramCall
 from vta_byoc.passes.reuse_weights import WeightRun, computation_in, weight_runs
@@ -67,13 +68,15 @@ def compile_region(
             builder.symbol(name, "input", *region.tensors[name], *place(name))
     in_place = _in_place(mod, region, config)
     for step in region.steps:
-        kind = "output" if step.output in region.outputs else "temp"
+        kind = _kind(region, step)
         tensor, where = region.tensors[step.output], place(step.output)
         place_of = in_place.get(step.output)
         inside = (place_of.step.output, place_of.offset) if place_of else None
         builder.symbol(step.output, kind, *tensor, *where, inside=inside)
     scratch = _scratch(mod, region, config, builder)
-    builder.share(_lifetimes(region, scratch))
+    states = {step.output for step in region.steps if step.composite == APPENDED}
+    alive = _lifetimes(region, scratch)
+    builder.share({name: life for name, life in alive.items() if name not in states})
     for step in region.steps:
         tensors = [*step.args, *scratch[step.output], step.output]
         for kernel in computation_in(mod, step, runs).functions(config):
@@ -84,6 +87,13 @@ def compile_region(
     program = builder.finish()
     check(program)  # a program that could hang or race is never handed out
     return program
+
+
+def _kind(region: Region, step: Step) -> str:
+    """Of the symbol that ``step`` stores."""
+    if step.composite == APPENDED:
+        return "state"
+    return "output" if step.output in region.outputs else "temp"
 
 
 def weight_runs_of(

@@ -79,10 +79,7 @@ class AttentionStrategy(Strategy[AttentionWorkload]):
             own = np.eye(k) if work.hiding[1] else np.eye(1, k).repeat(k, 0)
             found.append((own * (1 << SPREAD_BITS)).astype(np.int8).reshape(1, 1, 1, 1, k, k))
         if work.masks:
-            behind = work.query_blocks * k - work.queries
-            mask = np.pad(given[MASK].astype(np.int32), ((0, 0), (0, behind), (0, 0)))
-            split = mask.reshape(work.masks, work.query_blocks, k, work.keys)
-            found.append(np.ascontiguousarray(split.transpose(0, 1, 3, 2)[..., None, :]))
+            found.append(packed_mask(given[MASK], k))
         return found
 
     def scratch(
@@ -116,6 +113,15 @@ class AttentionStrategy(Strategy[AttentionWorkload]):
             KernelFunction(mix_nests(work, config, second), (value, units, ones, turned, mixed)),
             KernelFunction(merge_nests(work, config, third), (units, mixed, -1)),
         ]
+
+
+def packed_mask(mask: np.ndarray, block: int) -> np.ndarray:
+    """A mask [masks, queries, keys] with queries in lanes of ``block``, int32."""
+    masks, queries, keys = mask.shape
+    count = -(-queries // block)
+    full = np.pad(mask.astype(np.int32), ((0, 0), (0, count * block - queries), (0, 0)))
+    split = full.reshape(masks, count, block, keys)
+    return np.ascontiguousarray(split.transpose(0, 1, 3, 2)[..., None, :])
 
 
 ATTENTION = AttentionStrategy()

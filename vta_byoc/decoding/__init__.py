@@ -1,0 +1,1 @@
+"""Decoding: a quantized decoder as two programs on one cache of keys and values."""
