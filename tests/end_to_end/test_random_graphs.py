@@ -29,11 +29,11 @@ LEAST_DEMANDS = {INJECTED: 10, AGAINST_COST: 2, TAKEN_OUT: 2}
 ELSEWHERE = (
     *("vta.matmul2", "vta.transpose", "vta.norm", "vta.attention"),
     *("vta.token_concat", "vta.token_slice"),
-    "vta.conv2d_shuffled",
+    *("vta.conv2d_shuffled", "vta.append"),
 )
 """Entries that are drawn in test_products.py, test_norms.py, test_attention.py and
-test_token_moves.py, on machines that take them; and one that is a choice by cost, whose cases are
-in test_geometries.py."""
+test_token_moves.py, on machines that take them; one that is a choice by cost, whose cases are in
+test_geometries.py; and the cache of a decoder, in test_decoding.py."""
 SEEDS = range(HALF)
 TALLY = Tally()
 

@@ -55,7 +55,10 @@ class Hiding:
 
 def hidden_by(q: Quantizer, binding: relax.VarBinding, data: relax.Var) -> Hiding | None:
     """What `binding` hides of the scores `data`; None where it does something else."""
-    call, kind, shape = binding.value, op_name(binding.value), static_shape(data)
+    call, kind = binding.value, op_name(binding.value)
+    if kind not in ("relax.add", "relax.where"):
+        return None
+    shape = static_shape(data)
     if static_shape(binding.var) != shape:
         return None
     if kind == "relax.add":
@@ -63,7 +66,7 @@ def hidden_by(q: Quantizer, binding: relax.VarBinding, data: relax.Var) -> Hidin
         if len(others) != 1 or is_constant(others[0]) or not is_mask(q, others[0]):
             return None
         return Hiding(others[0], None, shape)
-    if kind != "relax.where" or is_constant(call.args[0]):
+    if is_constant(call.args[0]):
         return None
     condition, *sides = call.args
     fills = [side for side in sides if _hides(side)]
