@@ -176,7 +176,7 @@ EARLIER = np.tril(np.ones((32, 32), bool))
 MASKS: dict[str, tuple[np.ndarray, str]] = {
     "earlier tokens hidden": (EARLIER.T, "lets a token see a later one; a decoder is causal; "),
     "the next token shown": (
-        np.tril(EARLIER, 1),
+        np.tril(np.ones((32, 32), bool), 1),
         "lets a token see a later one; a decoder is causal; ",
     ),
     "everything shown": (np.ones((32, 32), bool), "hides nothing; a decoder is causal; "),

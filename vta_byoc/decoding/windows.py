@@ -33,6 +33,7 @@ from vta_byoc.ir.bindings import (
     vars_in,
     with_main,
 )
+from vta_byoc.ir.chains import INT8_LOW
 from vta_byoc.partitioning.packed_forms import RESHAPES
 from vta_byoc.quantization.channels_first import REDUCTIONS
 
@@ -261,7 +262,8 @@ class _Windows:
             return
         if not any(x in self.cached for x in vars_in(scores.value)):
             return
-        _check_causal(str(binding.var.name), sliding)
+        depth = static_shape(scores.value.args[0])[-1]
+        _check_causal(str(binding.var.name), sliding, 2 * depth * INT8_LOW**2)
         self.masks.add(name)
 
     # ---------------------------------------------------------------- caches
@@ -348,8 +350,11 @@ def _viewed(
     return None
 
 
-def _check_causal(name: str, sliding: Sliding) -> None:
-    """Refuse a mask that shows a later token, or hides less than all that is hidden."""
+def _check_causal(name: str, sliding: Sliding, far: int) -> None:
+    """Refuse a mask that shows a later token, or hides it less than others that it hides.
+
+    What is ``far`` below is below every score that is shown: two scores are not as far apart.
+    """
     values, tokens = sliding.values, sliding.tokens
     rows = np.moveaxis(values, sliding.place.axis, -2) if values.ndim > 1 else values
     split = rows.reshape(-1, tokens, sliding.place.inner, rows.shape[-1])
@@ -358,5 +363,5 @@ def _check_causal(name: str, sliding: Sliding) -> None:
         raise VTAError(
             f'the mask of "{name}" lets a token see a later one; a decoder is causal; {NEXT}'
         )
-    if values.min() >= 0:
+    if values.min() > -far:
         raise VTAError(f'the mask of "{name}" hides nothing; a decoder is causal; {NEXT}')
