@@ -73,6 +73,15 @@ def copied(target: Path) -> Path:
     return target
 
 
+def unoptimized(tree: Path) -> Path:
+    """A compiler for cores that run a few thousand cycles each: they are built in half the time."""
+    path = tree / "unoptimized-compiler"
+    compiler = os.environ.get("CXX", "g++")
+    path.write_text(f'#!/bin/sh\nexec {compiler} "$@" -O0\n', encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
 def state_of(room: str, tree: Path) -> str:
     """A digest of a room's modules and tests."""
     _, tests = ROOMS[room]
@@ -92,6 +101,7 @@ def _of_room(
 ) -> Iterator[Verdict]:
     if room in BUILT_ONCE:  # what was built of the unchanged modules is not to be found
         os.environ[CACHE_VARIABLE] = OFF
+        os.environ["CXX"] = str(unoptimized(tree))
     end, state = time.monotonic() + 60 * (minutes or float("inf")), state_of(room, tree)
     left = []
     for mutant in chosen:
