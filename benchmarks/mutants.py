@@ -18,7 +18,9 @@ compiler; the size of a cache, which changes no result.
 
 Figures of each room: `ROOM.tried`, `ROOM.killed_share` (target: at least 0.9), `ROOM.equivalent`.
 Survivors that no test can notice are named with the reason in `benchmarks/equivalent_mutants.json`;
-they still count as tried.
+they still count as tried.  Of the core they do not: `rtl.killed` of those that change what it does
+(target: all), `rtl.proved_equivalent` with the same netlist (`_core_netlist.py`, before tests that
+take long), `rtl.equivalent` by a reason.
 Needs the extra `mutants`.
 A room at a time is recorded by `benchmarks/record.py mutants -- --only ROOM --count N`.
 """
