@@ -56,8 +56,8 @@ class Sliding:
             return found
         most = np.abs(self.values).max(axis)
         least = np.where(self.values.min(axis) < 0, -most, most)
-        ends = (slice(None),) * axis
-        found[(*ends, 0)], found[(*ends, 1)] = most, least
+        rows = np.moveaxis(found, axis, 0)
+        rows[0], rows[1] = most, least
         return found
 
 
