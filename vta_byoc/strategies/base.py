@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -27,6 +28,7 @@ from vta_byoc.base.rewrites import switched_off
 from vta_byoc.cost.dma import cost_alike
 from vta_byoc.cost.objective import DRAM_BYTES, Objective, current
 from vta_byoc.cost.search import Choice, best, cost_of
+from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.strategies.fused.consumer import FusedConsumer, refuse_pools
@@ -48,7 +50,7 @@ OWN = "vta_byoc.strategies."
 """The package of the strategies whose choices are kept on disk."""
 CHOSEN = 4096
 """Schedules that are kept instead of being searched for again."""
-SURELY = 0.02
+SURELY = 0.05
 """A tile that costs less than another by this share takes fewer cycles; estimates err by less."""
 
 
@@ -293,7 +295,7 @@ def _searched(strategy: Strategy[Any], layer: LayerWork[Any], config: VTAConfig)
     if one is None or current().name == DRAM_BYTES:
         return found
     try:
-        repeated = _fitted(strategy, layer, strategy.choose(one, config).kernels, config)
+        repeated = _repeated(strategy, layer, strategy.choose(one, config).kernels, config)
     except VTAError:  # an image alone may be refused, as too small for what is fused into it
         return found
     most = (1 - SURELY) * sum(kernel.choice.cycles for kernel in repeated)
@@ -311,22 +313,33 @@ def _of_one_image(layer: LayerWork[Any], config: VTAConfig) -> LayerWork[Any] | 
     return dataclasses.replace(layer, work=work, fused=again)
 
 
-def _fitted(
+def _repeated(
     strategy: Strategy[Any], layer: LayerWork[Any], kernels: Kernels, config: VTAConfig
 ) -> Kernels:
-    """The same tilings with what they cost for ``layer``; infinite where one is none of it."""
-    spaces = strategy.spaces(layer, config)
+    """The tiles of one image for all of ``layer``: as often as it has images, what one image does.
+
+    Loops of a batch that do so may have an order of another name, and a buffer that one image fills
+    once another number of slots. The cycles are infinite where nothing does.
+    """
+    spaces, times = strategy.spaces(layer, config), -(-layer.work.batch // config.batch)
     if len(spaces) != len(kernels):
         return tuple(_costing(kernel, math.inf) for kernel in kernels)
-    fitted = []
-    for space, kernel in zip(spaces, kernels, strict=True):
-        tiles, tile = space.of(kernel), kernel.choice.tile
-        alike = tiles is not None and tiles.axes.keys() == tile.keys()
-        cycles = math.inf
-        if tiles is not None and alike and kernel.choice.variant in tiles.variants:
-            cycles = cost_of(tiles, config, kernel.choice)
-        fitted.append(_costing(kernel, cycles))
-    return tuple(fitted)
+    return tuple(_as_often(*pair, times, config) for pair in zip(spaces, kernels, strict=True))
+
+
+def _as_often(space: KernelSpace, kernel: Kernel, times: int, config: VTAConfig) -> Kernel:
+    """A kernel of the same tile, of its order if one costs ``times`` as much at the most."""
+    tiles, own, most = space.of(kernel), kernel.choice, times * kernel.choice.cycles
+    if tiles is None or tiles.axes.keys() != own.tile.keys():
+        return _costing(kernel, math.inf)
+    alike = [
+        dataclasses.replace(own, variant=variant, slots=slots)
+        for variant in tiles.variants
+        for slots in itertools.product(range(1, MOST_SLOTS + 1), repeat=len(own.slots))
+    ]
+    costing = [dataclasses.replace(c, cycles=cost_of(tiles, config, c)) for c in alike]
+    costing.sort(key=lambda c: (c.cycles > most, c.variant != own.variant, c.cycles))
+    return dataclasses.replace(kernel, choice=costing[0])
 
 
 def _costing(kernel: Kernel, cycles: float) -> Kernel:
