@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -332,10 +331,12 @@ def _as_often(space: KernelSpace, kernel: Kernel, times: int, config: VTAConfig)
     tiles, own, most = space.of(kernel), kernel.choice, times * kernel.choice.cycles
     if tiles is None or tiles.axes.keys() != own.tile.keys():
         return _costing(kernel, math.inf)
+    some = range(MOST_SLOTS, 0, -1)
+    slots = [(inp, wgt, acc) for inp in some for wgt in some for acc in some]
     alike = [
-        dataclasses.replace(own, variant=variant, slots=slots)
+        dataclasses.replace(own, variant=variant, slots=each)
         for variant in tiles.variants
-        for slots in itertools.product(range(1, MOST_SLOTS + 1), repeat=len(own.slots))
+        for each in slots
     ]
     costing = [dataclasses.replace(c, cycles=cost_of(tiles, config, c)) for c in alike]
     costing.sort(key=lambda c: (c.cycles > most, c.variant != own.variant, c.cycles))
