@@ -36,12 +36,15 @@ _NAMES = ("MEMID", "src")
 
 
 def machines() -> list[Any]:
-    """Small machines: with all capabilities and with few, and the extreme memory ports."""
+    """Small machines: with all capabilities and with few, and extremes of memory port and fetch."""
     sys.path.insert(1, str(ROOT / "tests" / "support"))
     from core_machines import PLAIN, SMALL
 
-    wide = [dataclasses.replace(SMALL.timing, port_bytes=port) for port in (4, 64)]
-    return [SMALL, PLAIN, *(dataclasses.replace(SMALL, timing=timing) for timing in wide)]
+    ports = [
+        dataclasses.replace(SMALL.timing, port_bytes=port, fetch_burst=burst)
+        for port, burst in ((4, 1), (64, 16))
+    ]
+    return [SMALL, PLAIN, *(dataclasses.replace(SMALL, timing=timing) for timing in ports)]
 
 
 MACHINES = 4

@@ -12,11 +12,12 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import re
 import signal
 import sqlite3
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -30,6 +31,8 @@ SLACK_SECONDS = 60
 """Beside three times what a test takes unchanged: a mutant may loop for ever."""
 QUICK_SECONDS = 40
 """Tests below it come before the question whether a mutant is equivalent: ten seconds itself."""
+WIDTH = re.compile(r"\b(In|Out|Signal)\(")
+"""Lines with widths, whose mutants often are; of others the question comes behind a build."""
 NEW = ("vta_byoc", "benchmarks", "models")
 """Packages that a process imports from the tree, not from where the benchmark stands."""
 BUILT_ONCE = {"rtl": ("test_core_device.py", "test_core_lockstep.py", "test_steps_take_the_")}
@@ -85,9 +88,32 @@ class Baseline:
         lines = {(module, line): frozenset(tests) for module, line, tests in facts["lines"]}
         return cls(facts["seconds"], lines)
 
+    def without(self, files: Collection[str]) -> Baseline:
+        """The baseline but for the tests of some files."""
+
+        def left(test: str) -> bool:
+            return test.split("::")[0] not in files
+
+        seconds = {test: taken for test, taken in self.seconds.items() if left(test)}
+        lines = {place: frozenset(filter(left, tests)) for place, tests in self.tests_of.items()}
+        return Baseline(seconds, lines)
+
+    def beside(self, other: Baseline) -> Baseline:
+        """The tests of both."""
+        nothing: frozenset[str] = frozenset()
+        lines = {
+            place: self.tests_of.get(place, nothing) | other.tests_of.get(place, nothing)
+            for place in {**self.tests_of, **other.tests_of}
+        }
+        return Baseline(self.seconds | other.seconds, lines)
+
     def limits(self, room: str, tests: list[str]) -> dict[str, int]:
         """Seconds after which each of a mutant's tests is taken to loop for ever."""
         return {test: round(3 * self.cost(room, test)) + SLACK_SECONDS for test in tests}
+
+
+NO_TESTS = Baseline({}, {})
+"""The baseline of no test."""
 
 
 class _Recorder:
@@ -271,9 +297,8 @@ def _collect(tree: Path, tests: str, asked: Connection) -> None:
 
 
 # ---------------------------------------------------------------- one clean run
-def baseline(room: str, tree: Path) -> Baseline:
-    """Run a room's tests once, unchanged, with coverage of each test."""
-    _, tests = ROOMS[room]
+def baseline(room: str, tree: Path, tests: Sequence[str]) -> Baseline:
+    """Run tests of a room once, unchanged, with coverage of each test."""
     settings = tree / "coverage.ini"
     sources = [ROOMS[room][0], *FACADES[room]]
     settings.write_text(
@@ -283,11 +308,13 @@ def baseline(room: str, tree: Path) -> Baseline:
         ),
         encoding="utf-8",
     )
-    options = ["--cov", f"--cov-config={settings}", "--cov-context=test", "--cov-report=", tests]
+    options = ["--cov", f"--cov-config={settings}", "--cov-context=test", "--cov-report=", *tests]
     found = answered(None, _anew, tree, options, {})
     if found is None or found[0]:
         first = found[2] if found is not None else ""
-        raise SystemExit(f"the tests of {room} fail unchanged ({first}): run pytest {tests}")
+        raise SystemExit(
+            f"the tests of {room} fail unchanged ({first}): run pytest {' '.join(tests)}"
+        )
     return Baseline(found[1], dict(_coverage(tree, tree / f"coverage-{room}")))
 
 
@@ -311,20 +338,28 @@ Alike = Callable[[Mutant, str], bool]
 
 
 def outcome(
-    mutant: Mutant, tree: Path, known: Baseline, collected: Collected, alike: Alike | None = None
+    mutant: Mutant,
+    tree: Path,
+    known: Baseline,
+    collected: Collected,
+    alike: Alike | None = None,
+    files: Collection[str] | None = None,
 ) -> tuple[str, str]:
-    """What became of a mutant, and the test that noticed it."""
+    """What became of a mutant, and the test that noticed it; one of some `files` where given."""
     from cosmic_ray.mutating import mutate_code
     from cosmic_ray.plugins import get_operator
 
     tests, path = known.of(mutant), tree / mutant.module
     if not tests:
         return "uncovered", ""
+    if files is not None:
+        tests = [test for test in tests if test.split("::")[0] in files]
     source = path.read_text(encoding="utf-8")
     changed = mutate_code(source, get_operator(f"core/{mutant.operator}")(), mutant.occurrence)
     forks = only_functions_differ(source, changed) and not known.runs_at_import(mutant)
     limits = known.limits(mutant.room, tests)
-    quick = {t: n for t, n in limits.items() if known.cost(mutant.room, t) < QUICK_SECONDS}
+    seconds = QUICK_SECONDS + (0 if WIDTH.search(mutant.before) else BUILD_SECONDS)
+    quick = {t: n for t, n in limits.items() if known.cost(mutant.room, t) < seconds}
     for some in (quick, {t: n for t, n in limits.items() if t not in quick}):
         if some is not quick and alike is not None and alike(mutant, changed):
             return "equivalent", ""

@@ -18,7 +18,9 @@ compiler; the size of a cache, which changes no result.
 
 Figures of each room: `ROOM.tried`, `ROOM.killed_share` (target: at least 0.9), `ROOM.equivalent`.
 Survivors that no test can notice are named with the reason in `benchmarks/equivalent_mutants.json`;
-they still count as tried.
+they still count as tried.  Of the core they do not: `rtl.killed` of those that change what it does
+(target: all), `rtl.proved_equivalent` with the same netlist (`_core_netlist.py`, before tests that
+take long), `rtl.equivalent` by a reason.
 Needs the extra `mutants`.
 A room at a time is recorded by `benchmarks/record.py mutants -- --only ROOM --count N`.
 """
@@ -42,9 +44,9 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks._core_netlist import ProvedAlike  # noqa: E402
 from benchmarks._figures import Figure, arguments, report  # noqa: E402
-from benchmarks._kept_verdicts import NOTHING_KEPT, Kept, digest_of  # noqa: E402
+from benchmarks._kept_verdicts import NOTHING_KEPT, Kept, State, digest_of  # noqa: E402
 from benchmarks._mutant_places import ROOMS, Mutant, drawn, modules  # noqa: E402
-from benchmarks._mutant_runs import BUILT_ONCE, Baseline, Collected, baseline, outcome  # noqa: E402
+from benchmarks._mutant_runs import BUILT_ONCE, NO_TESTS, Baseline, Collected, baseline, outcome  # noqa: E402
 from vta_byoc.hw.cache import CACHE_VARIABLE, OFF  # noqa: E402
 
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.json")
@@ -82,10 +84,11 @@ def unoptimized(tree: Path) -> Path:
     return path
 
 
-def state_of(room: str, tree: Path) -> str:
-    """A digest of a room's modules and tests."""
-    _, tests = ROOMS[room]
-    return digest_of([*modules(room, tree), *(tree / tests).rglob("*.py")])
+def state_of(room: str, tree: Path) -> State:
+    """Digests of a room's modules and tests."""
+    tests = sorted((tree / ROOMS[room][1]).rglob("*.py"))
+    files = {path.relative_to(tree).as_posix(): digest_of([path]) for path in tests}
+    return State(digest_of(modules(room, tree)), files)
 
 
 def verdicts(
@@ -103,11 +106,13 @@ def _of_room(
         os.environ[CACHE_VARIABLE] = OFF
         os.environ["CXX"] = str(unoptimized(tree))
     end, state = time.monotonic() + 60 * (minutes or float("inf")), state_of(room, tree)
-    left = []
+    left: list[tuple[Mutant, list[str] | None]] = []
     for mutant in chosen:
         found = kept.verdict(asdict(mutant), digest_of([tree / mutant.module]), state)
-        if found is None:
-            left.append(mutant)
+        open_ = found is not None and found["outcome"] in ("survived", "uncovered")
+        changed = state.changed(found["files"]) if found is not None and open_ else []
+        if found is None or changed:
+            left.append((mutant, None if found is None else changed))
         else:
             yield Verdict(mutant, found["outcome"], found["test"])
     if not left:
@@ -115,10 +120,10 @@ def _of_room(
     clean = kept_baseline(room, tree, state, kept)
     alike = ProvedAlike(tree) if room in PROVED else None
     with contextlib.closing(Collected(tree, ROOMS[room][1])) as collected:
-        for number, mutant in enumerate(left, len(chosen) - len(left) + 1):
+        for number, (mutant, files) in enumerate(left, len(chosen) - len(left) + 1):
             if time.monotonic() > end:
                 return
-            verdict = Verdict(mutant, *outcome(mutant, tree, clean, collected, alike))
+            verdict = Verdict(mutant, *outcome(mutant, tree, clean, collected, alike, files))
             module = digest_of([tree / mutant.module])
             kept.keep_verdict(asdict(mutant), module, state, verdict.outcome, verdict.test)
             said = f"{number} {verdict.outcome} {mutant.text} {verdict.test}"
@@ -126,13 +131,22 @@ def _of_room(
             yield verdict
 
 
-def kept_baseline(room: str, tree: Path, state: str, kept: Kept) -> Baseline:
-    """The baseline of a room, from an earlier run where its files are as they were."""
+def kept_baseline(room: str, tree: Path, state: State, kept: Kept) -> Baseline:
+    """The baseline of a room, of an earlier run but for the test files that have changed."""
     facts = kept.baseline(room, state)
-    if facts is not None:
-        return Baseline.of_facts(facts)
+    if facts is None:
+        return _new_baseline(room, tree, [ROOMS[room][1]], state, kept)
+    before, changed = Baseline.of_facts(facts), state.changed(facts["files"])
+    which = [name for name in changed if name in state.files and "/test_" in name]
+    left = before.without(changed)
+    return _new_baseline(room, tree, which, state, kept, left) if which else left
+
+
+def _new_baseline(
+    room: str, tree: Path, which: list[str], state: State, kept: Kept, beside: Baseline = NO_TESTS
+) -> Baseline:
     print(f"{room}: its tests, unchanged ...", file=sys.stderr, flush=True)
-    made = baseline(room, tree)
+    made = beside.beside(baseline(room, tree, which))
     kept.keep_baseline(room, state, made.facts())
     return made
 
