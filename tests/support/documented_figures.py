@@ -28,6 +28,22 @@ NEWER = {
     "M5 on waves": "wav_conv1d",
     "YOLOv8n": "yolov8n",
 }
+TRANSFORMERS = {
+    "ViT-Tiny": "vit_tiny",
+    "DeiT-Small": "deit_small",
+    "BERT-Base, one layer of 128 tokens": "bert_base_layer",
+}
+LIGHT = (
+    "light_resnet50",
+    "light_squeezenet",
+    "light_shufflenet",
+    "light_densenet121",
+    "light_inception_v1",
+    "light_inception_v2",
+    "light_bvlc_alexnet",
+    "light_zfnet512",
+    "light_vgg19",
+)
 LAYERS = {
     "ResNet-18 | 1x16": "resnet18_1x16",
     "ResNet-50 | 1x16": "resnet50_1x16",
@@ -122,11 +138,14 @@ def _readme() -> Iterator[tuple[str, str]]:
 
 def _networks() -> Iterator[tuple[str, str]]:
     page = "docs/networks.md"
-    for title, name in {**NETWORKS, **NEWER}.items():
+    named = {**NETWORKS, **NEWER, **TRANSFORMERS, **dict(zip(LIGHT, LIGHT, strict=True))}
+    for title, name in named.items():
         yield page, (
             f"| {title} | {{networks[{name}_cycles]:,.0f}} | {{networks[{name}_bound]:,.0f}} | "
             f"{{networks[{name}_over_bound]:.3f}} |"
         )
+    for name in ("deit_small", "bert_base_layer"):
+        yield page, f"| {{networks[{name}_mac_utilisation]:.1f}} % | 1 |"
 
 
 def _layers() -> Iterator[tuple[str, str]]:
