@@ -12,10 +12,12 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import re
+import signal
 import sqlite3
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -26,12 +28,18 @@ from benchmarks._mutant_places import FACADES, ROOMS, Mutant
 
 ROOT = Path(__file__).resolve().parents[1]
 SLACK_SECONDS = 60
-"""Beside three times what the tests take unchanged: a mutant may loop for ever."""
+"""Beside three times what a test takes unchanged: a mutant may loop for ever."""
+QUICK_SECONDS = 40
+"""Tests below it come before the question whether a mutant is equivalent: ten seconds itself."""
+WIDTH = re.compile(r"\b(In|Out|Signal)\(")
+"""Lines with widths, whose mutants often are; of others the question comes behind a build."""
 NEW = ("vta_byoc", "benchmarks", "models")
 """Packages that a process imports from the tree, not from where the benchmark stands."""
 BUILT_ONCE = {"rtl": ("test_core_device.py", "test_core_lockstep.py", "test_steps_take_the_")}
 """Tests of a room that share what its modules build in the first of them: coverage gives the lines
 to that one, and a wrong one may be noticed by any."""
+BUILD_SECONDS = 60
+"""What any of these takes that is the first to run."""
 Found = tuple[int, dict[str, float], str]
 """What a run of tests says: pytest's exit code, the seconds of each test, the first failure.
 
@@ -57,7 +65,13 @@ class Baseline:
         if any(name in test for test in tests for name in shared):
             tests |= {test for test in self.seconds if any(name in test for name in shared)}
         chosen = self.seconds if "" in tests else tests
-        return sorted((t for t in chosen if t in self.seconds), key=lambda t: self.seconds[t])
+        here = [t for t in chosen if t in self.seconds]
+        return sorted(here, key=lambda test: self.cost(mutant.room, test))
+
+    def cost(self, room: str, test: str) -> float:
+        """Seconds of a test that is the first to run."""
+        builds = any(name in test for name in BUILT_ONCE.get(room, ()))
+        return self.seconds[test] + BUILD_SECONDS * builds
 
     def runs_at_import(self, mutant: Mutant) -> bool:
         """Whether the mutant's line is executed while tests are collected."""
@@ -74,17 +88,44 @@ class Baseline:
         lines = {(module, line): frozenset(tests) for module, line, tests in facts["lines"]}
         return cls(facts["seconds"], lines)
 
-    def limit(self, tests: list[str]) -> float:
-        """Seconds after which a mutant's tests are taken to loop for ever."""
-        return 3 * sum(self.seconds[test] for test in tests) + SLACK_SECONDS
+    def without(self, files: Collection[str]) -> Baseline:
+        """The baseline but for the tests of some files."""
+
+        def left(test: str) -> bool:
+            return test.split("::")[0] not in files
+
+        seconds = {test: taken for test, taken in self.seconds.items() if left(test)}
+        lines = {place: frozenset(filter(left, tests)) for place, tests in self.tests_of.items()}
+        return Baseline(seconds, lines)
+
+    def beside(self, other: Baseline) -> Baseline:
+        """The tests of both."""
+        nothing: frozenset[str] = frozenset()
+        lines = {
+            place: self.tests_of.get(place, nothing) | other.tests_of.get(place, nothing)
+            for place in {**self.tests_of, **other.tests_of}
+        }
+        return Baseline(self.seconds | other.seconds, lines)
+
+    def limits(self, room: str, tests: list[str]) -> dict[str, int]:
+        """Seconds after which each of a mutant's tests is taken to loop for ever."""
+        return {test: round(3 * self.cost(room, test)) + SLACK_SECONDS for test in tests}
+
+
+NO_TESTS = Baseline({}, {})
+"""The baseline of no test."""
 
 
 class _Recorder:
-    """A pytest plug-in: seconds of each test, the first one that failed."""
+    """A pytest plug-in: seconds of each test, the first one that failed, and an end to each."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Mapping[str, int] | None = None) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
         self.failed = ""
+        self._limits = limits or {}
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        signal.alarm(self._limits.get(nodeid, 0))  # ends the process where nothing handles it
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         self.seconds[report.nodeid] += report.duration
@@ -107,9 +148,9 @@ def _pytest(tree: Path, options: list[str], *plugins: Any) -> int:
     return int(pytest.main(["-q", "-p", "no:cacheprovider", *options], plugins=list(plugins)))
 
 
-def _anew(tree: Path, options: list[str], answer: Connection) -> None:
+def _anew(tree: Path, options: list[str], limits: Mapping[str, int], answer: Connection) -> None:
     """Run pytest and send what it found."""
-    recorder = _Recorder()
+    recorder = _Recorder(limits)
     code = _pytest(tree, options, recorder)
     answer.send((code, dict(recorder.seconds), recorder.failed))
 
@@ -126,7 +167,8 @@ def answered(limit: float | None, run: Callable[..., None], *given: Any) -> Foun
         found: Found = receive.recv()
         return found
     except EOFError:  # the process died: a crash inside TVM is noticed as well
-        return 1, {}, "(the process died)"
+        process.join()
+        return None if process.exitcode == -signal.SIGALRM else (1, {}, "(the process died)")
     finally:
         process.kill()
         process.join()
@@ -145,17 +187,19 @@ class _Forks:
         gc.freeze()
         self._asked.send("ready")
         while (work := self._asked.recv()) is not None:
-            path, changed, tests, limit = work
-            chosen = [items[test] for test in tests]
-            self._asked.send(answered(limit, _changed_run, path, changed, chosen))
+            path, changed, limits = work
+            chosen = [items[test] for test in limits]
+            self._asked.send(answered(None, _changed_run, path, changed, chosen, limits))
         return True
 
 
-def _changed_run(path: str, changed: str, items: list[Any], answer: Connection) -> None:
+def _changed_run(
+    path: str, changed: str, items: list[Any], limits: Mapping[str, int], answer: Connection
+) -> None:
     """In a fork: give the module's functions their changed code and run tests until one fails."""
     for function, code in changed_functions(path, changed):
         function.__code__ = code
-    recorder = _Recorder()
+    recorder = _Recorder(limits)
     items[0].config.pluginmanager.register(recorder)
     for item, following in zip(items, [*items[1:], None], strict=True):
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
@@ -236,9 +280,9 @@ class Collected:
         if self._ours.recv() != "ready":
             raise SystemExit(f"the tests of {tests} cannot be collected")
 
-    def run(self, path: Path, changed: str, tests: list[str], limit: float) -> Found | None:
-        """Run the tests on the changed module; None when the time is over."""
-        self._ours.send((str(path), changed, tests, limit))
+    def run(self, path: Path, changed: str, limits: Mapping[str, int]) -> Found | None:
+        """Run tests, each within its seconds, on the changed module; None when a time is over."""
+        self._ours.send((str(path), changed, limits))
         found: Found | None = self._ours.recv()
         return found
 
@@ -253,9 +297,8 @@ def _collect(tree: Path, tests: str, asked: Connection) -> None:
 
 
 # ---------------------------------------------------------------- one clean run
-def baseline(room: str, tree: Path) -> Baseline:
-    """Run a room's tests once, unchanged, with coverage of each test."""
-    _, tests = ROOMS[room]
+def baseline(room: str, tree: Path, tests: Sequence[str]) -> Baseline:
+    """Run tests of a room once, unchanged, with coverage of each test."""
     settings = tree / "coverage.ini"
     sources = [ROOMS[room][0], *FACADES[room]]
     settings.write_text(
@@ -265,11 +308,13 @@ def baseline(room: str, tree: Path) -> Baseline:
         ),
         encoding="utf-8",
     )
-    options = ["--cov", f"--cov-config={settings}", "--cov-context=test", "--cov-report=", tests]
-    found = answered(None, _anew, tree, options)
+    options = ["--cov", f"--cov-config={settings}", "--cov-context=test", "--cov-report=", *tests]
+    found = answered(None, _anew, tree, options, {})
     if found is None or found[0]:
         first = found[2] if found is not None else ""
-        raise SystemExit(f"the tests of {room} fail unchanged ({first}): run pytest {tests}")
+        raise SystemExit(
+            f"the tests of {room} fail unchanged ({first}): run pytest {' '.join(tests)}"
+        )
     return Baseline(found[1], dict(_coverage(tree, tree / f"coverage-{room}")))
 
 
@@ -288,31 +333,56 @@ def _coverage(tree: Path, data: Path) -> Iterator[tuple[tuple[str, int], frozens
 
 
 # ---------------------------------------------------------------- one mutant
-def outcome(mutant: Mutant, tree: Path, known: Baseline, collected: Collected) -> tuple[str, str]:
-    """What became of a mutant, and the test that noticed it."""
+Alike = Callable[[Mutant, str], bool]
+"""Whether a mutant, with the text of its module, is proved to do what the unchanged module does."""
+
+
+def outcome(
+    mutant: Mutant,
+    tree: Path,
+    known: Baseline,
+    collected: Collected,
+    alike: Alike | None = None,
+    files: Collection[str] | None = None,
+) -> tuple[str, str]:
+    """What became of a mutant, and the test that noticed it; one of some `files` where given."""
     from cosmic_ray.mutating import mutate_code
     from cosmic_ray.plugins import get_operator
 
     tests, path = known.of(mutant), tree / mutant.module
     if not tests:
         return "uncovered", ""
-    source, limit = path.read_text(encoding="utf-8"), known.limit(tests)
+    if files is not None:
+        tests = [test for test in tests if test.split("::")[0] in files]
+    source = path.read_text(encoding="utf-8")
     changed = mutate_code(source, get_operator(f"core/{mutant.operator}")(), mutant.occurrence)
-    if only_functions_differ(source, changed) and not known.runs_at_import(mutant):
-        found = collected.run(path, changed, tests, limit)
-    else:
-        found = _changed_on_disk(tree, path, (source, changed), tests, limit)
-    if found is None:
-        return "timeout", ""
-    code, _, failed = found
-    return ("killed", failed or "(import)") if code else ("survived", "")
+    forks = only_functions_differ(source, changed) and not known.runs_at_import(mutant)
+    limits = known.limits(mutant.room, tests)
+    seconds = QUICK_SECONDS + (0 if WIDTH.search(mutant.before) else BUILD_SECONDS)
+    quick = {t: n for t, n in limits.items() if known.cost(mutant.room, t) < seconds}
+    for some in (quick, {t: n for t, n in limits.items() if t not in quick}):
+        if some is not quick and alike is not None and alike(mutant, changed):
+            return "equivalent", ""
+        if not some:
+            continue
+        if forks:
+            found = collected.run(path, changed, some)
+        else:
+            found = _changed_on_disk(tree, path, (source, changed), some)
+        if found is None:
+            return "timeout", ""
+        code, _, failed = found
+        if code:
+            return "killed", failed or "(import)"
+    return "survived", ""
 
 
 def _changed_on_disk(
-    tree: Path, path: Path, texts: tuple[str, str], tests: list[str], limit: float
+    tree: Path, path: Path, texts: tuple[str, str], limits: Mapping[str, int]
 ) -> Found | None:
     path.write_text(texts[1], encoding="utf-8")
+    options = ["-x", "--hypothesis-seed=0", *limits]
     try:
-        return answered(limit, _anew, tree, ["-x", "--hypothesis-seed=0", *tests])
+        return answered(sum(limits.values()) + SLACK_SECONDS, _anew, tree, options, limits)
     finally:
         path.write_text(texts[0], encoding="utf-8")

@@ -18,7 +18,9 @@ compiler; the size of a cache, which changes no result.
 
 Figures of each room: `ROOM.tried`, `ROOM.killed_share` (target: at least 0.9), `ROOM.equivalent`.
 Survivors that no test can notice are named with the reason in `benchmarks/equivalent_mutants.json`;
-they still count as tried.
+they still count as tried.  Of the core they do not: `rtl.killed` of those that change what it does
+(target: all), `rtl.proved_equivalent` with the same netlist (`_core_netlist.py`, before tests that
+take long), `rtl.equivalent` by a reason.
 Needs the extra `mutants`.
 A room at a time is recorded by `benchmarks/record.py mutants -- --only ROOM --count N`.
 """
@@ -40,18 +42,21 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks._core_netlist import ProvedAlike  # noqa: E402
 from benchmarks._figures import Figure, arguments, report  # noqa: E402
-from benchmarks._kept_verdicts import NOTHING_KEPT, Kept, digest_of  # noqa: E402
+from benchmarks._kept_verdicts import NOTHING_KEPT, Kept, State, digest_of  # noqa: E402
 from benchmarks._mutant_places import ROOMS, Mutant, drawn, modules  # noqa: E402
-from benchmarks._mutant_runs import BUILT_ONCE, Baseline, Collected, baseline, outcome  # noqa: E402
+from benchmarks._mutant_runs import BUILT_ONCE, NO_TESTS, Baseline, Collected, baseline, outcome  # noqa: E402
 from vta_byoc.hw.cache import CACHE_VARIABLE, OFF  # noqa: E402
 
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.json")
+PROVED = ("rtl",)
+"""Rooms of whose mutants it is proved, where netlists show it, that they change nothing."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a mutant: killed, timeout, survived, or uncovered."""
+    """What became of a mutant: killed, timeout, survived, uncovered, or (proved) equivalent."""
 
     mutant: Mutant
     outcome: str
@@ -70,10 +75,20 @@ def copied(target: Path) -> Path:
     return target
 
 
-def state_of(room: str, tree: Path) -> str:
-    """A digest of a room's modules and tests."""
-    _, tests = ROOMS[room]
-    return digest_of([*modules(room, tree), *(tree / tests).rglob("*.py")])
+def unoptimized(tree: Path) -> Path:
+    """A compiler for cores that run a few thousand cycles each: they are built in half the time."""
+    path = tree / "unoptimized-compiler"
+    compiler = os.environ.get("CXX", "g++")
+    path.write_text(f'#!/bin/sh\nexec {compiler} "$@" -O0\n', encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def state_of(room: str, tree: Path) -> State:
+    """Digests of a room's modules and tests."""
+    tests = sorted((tree / ROOMS[room][1]).rglob("*.py"))
+    files = {path.relative_to(tree).as_posix(): digest_of([path]) for path in tests}
+    return State(digest_of(modules(room, tree)), files)
 
 
 def verdicts(
@@ -89,22 +104,26 @@ def _of_room(
 ) -> Iterator[Verdict]:
     if room in BUILT_ONCE:  # what was built of the unchanged modules is not to be found
         os.environ[CACHE_VARIABLE] = OFF
+        os.environ["CXX"] = str(unoptimized(tree))
     end, state = time.monotonic() + 60 * (minutes or float("inf")), state_of(room, tree)
-    left = []
+    left: list[tuple[Mutant, list[str] | None]] = []
     for mutant in chosen:
         found = kept.verdict(asdict(mutant), digest_of([tree / mutant.module]), state)
-        if found is None:
-            left.append(mutant)
+        open_ = found is not None and found["outcome"] in ("survived", "uncovered")
+        changed = state.changed(found["files"]) if found is not None and open_ else []
+        if found is None or changed:
+            left.append((mutant, None if found is None else changed))
         else:
             yield Verdict(mutant, found["outcome"], found["test"])
     if not left:
         return
     clean = kept_baseline(room, tree, state, kept)
+    alike = ProvedAlike(tree) if room in PROVED else None
     with contextlib.closing(Collected(tree, ROOMS[room][1])) as collected:
-        for number, mutant in enumerate(left, len(chosen) - len(left) + 1):
+        for number, (mutant, files) in enumerate(left, len(chosen) - len(left) + 1):
             if time.monotonic() > end:
                 return
-            verdict = Verdict(mutant, *outcome(mutant, tree, clean, collected))
+            verdict = Verdict(mutant, *outcome(mutant, tree, clean, collected, alike, files))
             module = digest_of([tree / mutant.module])
             kept.keep_verdict(asdict(mutant), module, state, verdict.outcome, verdict.test)
             said = f"{number} {verdict.outcome} {mutant.text} {verdict.test}"
@@ -112,13 +131,22 @@ def _of_room(
             yield verdict
 
 
-def kept_baseline(room: str, tree: Path, state: str, kept: Kept) -> Baseline:
-    """The baseline of a room, from an earlier run where its files are as they were."""
+def kept_baseline(room: str, tree: Path, state: State, kept: Kept) -> Baseline:
+    """The baseline of a room, of an earlier run but for the test files that have changed."""
     facts = kept.baseline(room, state)
-    if facts is not None:
-        return Baseline.of_facts(facts)
+    if facts is None:
+        return _new_baseline(room, tree, [ROOMS[room][1]], state, kept)
+    before, changed = Baseline.of_facts(facts), state.changed(facts["files"])
+    which = [name for name in changed if name in state.files and "/test_" in name]
+    left = before.without(changed)
+    return _new_baseline(room, tree, which, state, kept, left) if which else left
+
+
+def _new_baseline(
+    room: str, tree: Path, which: list[str], state: State, kept: Kept, beside: Baseline = NO_TESTS
+) -> Baseline:
     print(f"{room}: its tests, unchanged ...", file=sys.stderr, flush=True)
-    made = baseline(room, tree)
+    made = beside.beside(baseline(room, tree, which))
     kept.keep_baseline(room, state, made.facts())
     return made
 
@@ -140,10 +168,21 @@ def figures_of(room: str, found: Sequence[Verdict]) -> Iterator[Figure]:
         return
     survivors, known = [v for v in tried_here if not v.killed], reasons()
     share = 1 - len(survivors) / len(tried_here)
-    equivalent = sum(_key(v.mutant) in known for v in survivors)
+    proved = sum(v.outcome == "equivalent" for v in survivors)
+    named = sum(v.outcome != "equivalent" and _key(v.mutant) in known for v in survivors)
     yield Figure(f"{room}.tried", len(tried_here), "mutants")
-    yield Figure(f"{room}.killed_share", share, "", target=0.9, ok=share >= 0.9)
-    yield Figure(f"{room}.equivalent", equivalent, "survivors")
+    if room not in PROVED:
+        yield Figure(f"{room}.killed_share", share, "", target=0.9, ok=share >= 0.9)
+        yield Figure(f"{room}.equivalent", named, "survivors")
+        return
+    killed, changing = len(tried_here) - len(survivors), len(tried_here) - proved - named
+    yield Figure(
+        f"{room}.killed", killed, "mutants", baseline=changing, baseline_name="that change"
+    )
+    share = killed / changing
+    yield Figure(f"{room}.killed_share", share, "", target=1.0, ok=share == 1)
+    yield Figure(f"{room}.proved_equivalent", proved, "mutants")
+    yield Figure(f"{room}.equivalent", named, "survivors")
 
 
 def main() -> int:

@@ -20,7 +20,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -190,9 +190,11 @@ def clocked() -> list[VTAConfig]:
     ]
 
 
-def clocks() -> Iterator[Figure]:
-    """The clock that cores reach on ECP5 by nextpnr."""
+def clocks(names: Sequence[str]) -> Iterator[Figure]:
+    """The clock that cores reach on ECP5 by nextpnr: those with the names, or all."""
     for config in clocked():
+        if names and config.name not in names:
+            continue
         found = core_clock(config, PARTS["lfe5u-85f"])
         print(f"{config.name}: {found}", file=sys.stderr)
         yield Figure(f"{config.name}.clock_mhz", found.mhz, "MHz")
@@ -250,10 +252,12 @@ def main() -> int:
     parser.add_argument(
         "--seconds", type=int, default=1500, help="no network is begun later than this"
     )
-    parser.add_argument("--clocks", action="store_true", help="nothing but clocks on ECP5")
+    parser.add_argument(
+        "--clocks", nargs="*", metavar="MACHINE", help="nothing but clocks on ECP5 (1x4, 1x8)"
+    )
     options = parser.parse_args()
-    if options.clocks:
-        return report("rtl", list(clocks()), options.json)
+    if options.clocks is not None:
+        return report("rtl", list(clocks(options.clocks)), options.json)
     seeds = -(-options.programs // (2 * len(PRESETS)))
     figures = list(measured(seeds, tuple(options.networks), options.seconds))
     return report("rtl", figures, options.json)

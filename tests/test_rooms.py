@@ -51,21 +51,22 @@ COMPILER = {
     # Sees the partition table too: a layer's factor takes the form that costs the fewest cycles.
     "quantize": "hw base ir partitioning quantization",
     "validation": "hw base runtime ir workload pipeline quantization importers",
-    "decoding": "hw base ir options strategies partitioning passes pipeline importers quantize",
+    "decoding": "hw base ir options codegen strategies partitioning passes pipeline quantization "
+    "importers quantize",
     # Passes public names on: nothing that they are made of may import it.
     "vta_byoc": "_interrupt hw base runtime pipeline bundle importers quantize validation decoding",
     # The old flow in one call: it sees what its steps were.
     "relay": "hw base options runtime ir pipeline quantization importers quantize",
     "explore": "hw base pipeline quantization importers quantize",
     "reports": "hw base runtime ir workload scopes strategy partitioning vdevice passes "
-    "pipeline quantization validation vta_byoc explore",
+    "pipeline quantization validation decoding vta_byoc explore",
     "schedule": "hw base runtime ir workload codegen passes reports",
     "extend": "hw ir workload cost registry strategies strategy partitioning _autoload "
     "quantization importers schedule",
     "testing": "hw runtime ir codegen strategies pipeline quantization importers quantize "
     "validation schedule extend",
     "cli": "_interrupt hw base runtime ir cost tuning options tune pipeline bundle quantization "
-    "importers quantize validation vta_byoc explore reports extend",
+    "importers quantize validation decoding vta_byoc explore reports extend",
     "__main__": "cli",
 }
 """Rooms of `vta_byoc/` from the lowest to the highest, and the lower ones that each imports.

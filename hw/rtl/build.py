@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
+import errno
 import functools
 import hashlib
 import importlib.util
@@ -20,7 +21,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -69,23 +70,38 @@ def _library(config: VTAConfig, waves: bool) -> ctypes.CDLL:
     need_tools()
     folder = usable(cache_folder())
     if folder is None:
-        with tempfile.TemporaryDirectory(prefix="vta-rtl-") as room:
+        with (
+            _told(config, tempfile.gettempdir(), "TMPDIR"),
+            tempfile.TemporaryDirectory(prefix="vta-rtl-") as room,
+        ):
             return ctypes.CDLL(str(_build(config, waves, Path(room))))
     path = folder / f"{digest_of(config, waves=waves)}.rtl.so"
     if not _whole(path):
-        try:
-            with tempfile.TemporaryDirectory(dir=folder, prefix="new-") as room:
-                _keep(_build(config, waves, Path(room)), path)
-        except OSError as err:
-            raise VTAError(
-                f"the core of {config.name} cannot be built in {str(folder)!r}: "
-                f"{err.strerror or err}; make room there, or name another folder with "
-                "VTA_BYOC_CACHE"
-            ) from err
+        with (
+            _told(config, str(folder), "VTA_BYOC_CACHE"),
+            tempfile.TemporaryDirectory(dir=folder, prefix="new-") as room,
+        ):
+            _keep(_build(config, waves, Path(room)), path)
         _make_room(folder)
     with contextlib.suppress(OSError):
         os.utime(path)
     return ctypes.CDLL(str(path))
+
+
+@contextlib.contextmanager
+def _told(config: VTAConfig, folder: str, variable: str) -> Iterator[None]:
+    """Say where a core cannot be built: in a folder that is full, or may not be written.
+
+    Raises:
+        VTAError: in the place of an OSError.
+    """
+    try:
+        yield
+    except OSError as err:
+        raise VTAError(
+            f"the core of {config.name} cannot be built in {folder!r}: {err.strerror or err}; make "
+            f"room there, or name another folder with {variable}"
+        ) from err
 
 
 def need_tools() -> str:
@@ -169,7 +185,12 @@ def verilator_root() -> Path:
 
 
 def _call(command: list[str], extra: dict[str, str]) -> None:
-    """Run a tool; what it says is shown where it fails."""
+    """Run a tool; what it says is shown where it fails.
+
+    Raises:
+        OSError: it found no space.
+        VTAError: it cannot be run, or fails.
+    """
     try:
         done = subprocess.run(
             command, env={**os.environ, **extra}, capture_output=True, text=True, check=False
@@ -177,11 +198,13 @@ def _call(command: list[str], extra: dict[str, str]) -> None:
     except OSError as err:
         raise VTAError(f"{command[0]} cannot be run: {err.strerror}; install it again") from err
     if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if "rror" in line] or [done.stderr]
+        if os.strerror(errno.ENOSPC) in done.stderr:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        lines = [line for line in done.stderr.splitlines() if "rror" in line]
+        said = (lines or [done.stderr])[0].strip()[:300] or "it says nothing"
         raise VTAError(
-            f"{Path(command[0]).name} fails with {done.returncode} on the core: "
-            f"{lines[0].strip()[:300]}; the tools are of other versions than those that are "
-            "tested: install the extra rtl again"
+            f"{Path(command[0]).name} fails with {done.returncode} on the core: {said}; the tools "
+            "are of other versions than those that are tested: install the extra rtl again"
         )
 
 

@@ -16,6 +16,7 @@ from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.reference.interleaving import POLICIES, _chooser, _Machine
 from vta_byoc.hw.reference.numpy_model import NumpyModel
 from vta_byoc.hw.result import RunResult
+from vta_byoc.hw.rtl.build import core_library
 from vta_byoc.hw.rtl.simulation import CoreRun, Wave, run_core
 from vta_byoc.hw.trace.commit_log import CommitLog, LoggedRun, effect
 from vta_byoc.hw.verify.rules import named
@@ -178,7 +179,12 @@ class CoreLog:
     name: str = "rtl"
 
     def run(self, program: Program, inputs: Inputs, until: int | None = None) -> LoggedRun:
-        """Run on the core, and digest the memories behind the end of each instruction."""
+        """Run on the core, and digest the memories behind the end of each instruction.
+
+        Raises:
+            VTAError: the core cannot be built: for the machine, or with the tools that are there.
+        """
+        core_library(program.config)  # what runs is compared, not what cannot be built
         insns, arena = _start(program, inputs, until)
         config, size, stopped = program.config, len(insns), ""
         isa = ISA.of(config)

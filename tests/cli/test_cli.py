@@ -217,7 +217,7 @@ class TestFrontDoor:
             "app.main(sys.argv[1:], standalone_mode=False); "
             "sys.exit('tvm' in sys.modules or 'numpy' in sys.modules)"
         )
-        for args in ([], ["--help"], ["run", "--help"], ["place", "--help"], ["--version"]):
+        for args in ([], ["--help"], ["run", "--help"], ["generate", "--help"], ["--version"]):
             done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True)
             assert done.returncode == 0, (args, done.stderr)
 
@@ -227,11 +227,13 @@ class TestFrontDoor:
             rf"vta-byoc {vta_byoc.__version__} \(apache-tvm 0\.27\S*, Python 3\.\d+\.\d+\)\n", text
         )
 
-    @pytest.mark.parametrize("command", ["run", "compile", "place", "disasm"])
+    @pytest.mark.parametrize("command", ["run", "compile", "place", "disasm", "generate"])
     def test_every_help_has_examples(self, command: str) -> None:
         assert f"  vta-byoc {command} " in cli(command, "--help").stdout
 
-    @pytest.mark.parametrize("command", ["run", "compile", "place", "disasm", "configs"])
+    @pytest.mark.parametrize(
+        "command", ["run", "compile", "place", "disasm", "generate", "configs"]
+    )
     def test_docs_know_every_option(self, command: str) -> None:
         text = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
         assert f"    vta-byoc {command} " in text

@@ -24,6 +24,7 @@ from vta_byoc.cli import (
     diff,
     eval,
     explore,
+    generate,
     inspect,
     library,
     listings,
@@ -151,6 +152,7 @@ Examples:
   vta-byoc scopes resnet18.onnx
   vta-byoc tune resnet18.onnx -o resnet18.jsonl
   vta-byoc eval digits.onnx --data labelled.npz
+  vta-byoc generate characters.onnx --prompt "You may " --tokens 200
   vta-byoc quantize-report resnet18.onnx --calibration samples.npz -o report.html
   vta-byoc compare resnet18.onnx --against onnxruntime
   vta-byoc report resnet18.onnx -o report.html
@@ -201,6 +203,7 @@ _COMMANDS: tuple[click.Command, ...] = (
     tune.tune,
     explore.explore,
     eval.evaluate,
+    generate.generate,
     quantization_report.quantize_report,
     compare.compare,
     listings.configs,

@@ -92,10 +92,18 @@ def import_model(model: str, shapes: Mapping[str, tuple[int, ...]], steps: Steps
 
 
 def quantize(
-    mod: tvm.IRModule, calibration: str | None, steps: Steps, machine: VTAConfig | None = None
+    mod: tvm.IRModule,
+    calibration: str | None,
+    steps: Steps,
+    machine: VTAConfig | None = None,
+    kept: Sequence[np.ndarray] | None = None,
 ) -> tvm.IRModule:
-    """``mod`` in the integer dialect, with the options of quantization of this command."""
-    return quantization.quantize_model(mod, calibration, steps, machine)
+    """``mod`` in the integer dialect, with the options of quantization of this command.
+
+    Without --calibration samples that the model's file keeps are taken, and noise where it keeps
+    none.
+    """
+    return quantization.quantize_model(mod, calibration, steps, machine, kept)
 
 
 def compile_for(

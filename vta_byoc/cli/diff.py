@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from vta_byoc.cli import commands, files
 from vta_byoc.cli.consoles import say
-from vta_byoc.cli.program_files import is_program_file
+from vta_byoc.cli.program_files import is_program_file, refuse_model_options
 from vta_byoc.cli.run_program import noise
 from vta_byoc.hw.errors import VTAError
 
@@ -106,6 +106,7 @@ def diff(
         raise VTAError(f"--wave with --left {left}; waveforms are of the core; add --device rtl")
     if is_program_file(model):
         _only_for_models(replaced, inputs)
+        refuse_model_options()
         found = _diff_files(model, other, left, right, seed, wave)
     elif other is not None:
         raise VTAError(

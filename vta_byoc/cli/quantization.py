@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar, cast
 
@@ -17,6 +17,7 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.registry import REGISTRIES
 
 if TYPE_CHECKING:
+    import numpy as np
     import tvm
 
     from vta_byoc.cli.progress import Steps
@@ -28,6 +29,7 @@ CHOSEN = "vta_byoc.quantization"
 QuantizationOptions."""
 NOISE_SEED = 1
 """Seed of the default calibration; not that of the default input, which it would contain."""
+OWN = "samples that the model keeps"
 Command = TypeVar("Command", bound=Callable[..., object])
 
 
@@ -110,18 +112,24 @@ def chosen() -> QuantizationOptions:
 
 
 def quantize_model(
-    mod: tvm.IRModule, calibration: str | None, steps: Steps, machine: VTAConfig | None = None
+    mod: tvm.IRModule,
+    calibration: str | None,
+    steps: Steps,
+    machine: VTAConfig | None = None,
+    kept: Sequence[np.ndarray] | None = None,
 ) -> tvm.IRModule:
     """The integer module for a machine, by the options of the running command.
 
-    The machine is the default preset when None.
+    The machine is the default preset when None.  ``kept`` are samples of the model's file, which
+    are taken where --calibration is not given.
     """
     options = chosen().arguments()
-    text = f"quantizing with {_source(mod, calibration)}"
+    own = kept is not None and calibration is None
+    text = f"quantizing with {OWN if own else _source(mod, calibration)}"
     with steps.step("quantize", text), boundary("quantized", _model()):
         from vta_byoc.quantize import quantize
 
-        samples = calibration_samples(mod, calibration)
+        samples = kept if own else calibration_samples(mod, calibration)
 
         def progress(done: int, total: int | None) -> None:
             steps.detail(f"{text}: sample {done} of {total}")

@@ -277,9 +277,7 @@ class _Pool:
         counted = np.where(fit, self.cycles, 0.0)
         return np.where(fit, (1 - weight) * counted / cycles + weight * self.port / port, np.inf)
 
-    def least_traffic(
-        self, scores: np.ndarray, limit: float
-    ) -> tuple[float, float, Choice] | None:
+    def least_traffic(self, scores: np.ndarray, limit: float) -> tuple[float, float, Choice] | None:
         """(port cycles, cycles, choice) of the least traffic with a score of at most ``limit``."""
         near = np.flatnonzero(scores <= limit)
         if not len(near):

@@ -27,8 +27,11 @@ class Characters:
     calibration: str = ""
 
     @classmethod
-    def of(cls, path: Path) -> Characters | None:
-        """What an ONNX file keeps; None where it keeps no characters."""
+    def of(cls, file: str | Path) -> Characters | None:
+        """What an ONNX file keeps; None where it keeps no characters, and for other files."""
+        path = Path(file)
+        if path.suffix != ".onnx":
+            return None
         import onnx
 
         model = onnx.load(str(path), load_external_data=False)

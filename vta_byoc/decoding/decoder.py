@@ -14,11 +14,13 @@ from vta_byoc.base.progress import Progress, shown
 from vta_byoc.decoding.characters import Characters
 from vta_byoc.decoding.programs import DecoderPrograms, compiled
 from vta_byoc.decoding.session import Session
-from vta_byoc.decoding.windows import windows_of
+from vta_byoc.decoding.windows import NEXT, windows_of
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.importers.load import load_model
+from vta_byoc.ir.bindings import static_shape
 from vta_byoc.options import BuildOptions
+from vta_byoc.quantization.qdq import is_quantized
 from vta_byoc.quantize import QUANTIZATION, quantize
 
 
@@ -29,12 +31,14 @@ class Generated:
     Attributes:
         ids: the tokens behind the prompt.
         text: the same as characters; empty where the model keeps none.
+        logits: what each of them was chosen from, float32 (tokens, vocabulary).
         traffic: bytes that the host copied, by name (`vta_byoc.decoding.session.Traffic`).
         runs: how often each program ran, by name.
     """
 
     ids: tuple[int, ...]
     text: str
+    logits: np.ndarray
     traffic: Mapping[str, int]
     runs: Mapping[str, int]
 
@@ -68,14 +72,7 @@ class Decoder:
         Raises:
             VTAError: text for a model without characters, or with others.
         """
-        if not isinstance(prompt, str):
-            return [int(each) for each in prompt]
-        if self.characters is None:
-            raise VTAError(
-                f"the prompt is a text of {len(prompt)} characters; the model keeps no characters "
-                '(metadata "characters" of an ONNX file); give the prompt as numbers of tokens'
-            )
-        return self.characters.encoded(prompt)
+        return encoded(prompt, self.characters)
 
     def generate(
         self,
@@ -98,40 +95,68 @@ class Decoder:
             VTAError: prompt and result are no tokens, or longer than the bucket.
         """
         ids = self.encoded(prompt)
-        self._check_length(len(ids), tokens)
+        check_length(len(ids), tokens, self.tokens)
         with self.session(device) as session, shown(progress, "generating") as told:
-            found = []
-            for token in _greedy(session, ids, tokens):
-                found.append(token)
+            rows = []
+            for logits in _greedy(session, ids, tokens):
+                rows.append(logits)
                 if told is not None:
-                    told(len(found), tokens)
+                    told(len(rows), tokens)
+            found = tuple(map(likeliest, rows))
             text = "" if self.characters is None else self.characters.decoded(found)
-            return Generated(tuple(found), text, session.traffic.as_dict(), dict(session.runs))
-
-    def _check_length(self, prompt: int, tokens: int) -> None:
-        if tokens < 1:
-            raise VTAError(f"{tokens} tokens are wanted; 1 or more are generated; ask for one")
-        if prompt > self.tokens:
-            raise VTAError(
-                f"the prompt has {prompt} tokens; the bucket takes {self.tokens}; shorten the "
-                "prompt, or export the model with more tokens"
-            )
-        if prompt + tokens - 1 > self.tokens:
-            raise VTAError(
-                f"{prompt} tokens of the prompt and {tokens} more fill the bucket, which takes "
-                f"{self.tokens}; ask for {self.tokens - prompt + 1} or fewer, or export the model "
-                "with more tokens"
-            )
+            traffic, runs = session.traffic.as_dict(), dict(session.runs)
+            return Generated(found, text, np.stack(rows), traffic, runs)
 
 
-def _greedy(session: Session, ids: Sequence[int], tokens: int) -> Iterator[int]:
-    """The likeliest tokens, one after the other."""
+def encoded(prompt: str | Sequence[int], characters: Characters | None) -> list[int]:
+    """A prompt as tokens of a model with these characters.
+
+    Raises:
+        VTAError: text for a model without characters, or with others.
+    """
+    if not isinstance(prompt, str):
+        return [int(each) for each in prompt]
+    if characters is None:
+        raise VTAError(
+            f"the prompt is a text of {len(prompt)} characters; the model keeps no characters "
+            '(metadata "characters" of an ONNX file); give the prompt as numbers of tokens'
+        )
+    return characters.encoded(prompt)
+
+
+def check_length(prompt: int, tokens: int, bucket: int) -> None:
+    """Refuse a prompt and wanted tokens that a bucket does not take.
+
+    Raises:
+        VTAError: no tokens, or more than the bucket takes.
+    """
+    if tokens < 1:
+        raise VTAError(f"{tokens} tokens are wanted; 1 or more are generated; ask for one")
+    if prompt > bucket:
+        raise VTAError(
+            f"the prompt has {prompt} tokens; the bucket takes {bucket}; shorten the "
+            "prompt, or export the model with more tokens"
+        )
+    if prompt + tokens - 1 > bucket:
+        raise VTAError(
+            f"{prompt} tokens of the prompt and {tokens} more fill the bucket, which takes "
+            f"{bucket}; ask for {bucket - prompt + 1} or fewer, or export the model "
+            "with more tokens"
+        )
+
+
+def likeliest(logits: np.ndarray) -> int:
+    """The token that is generated behind logits (vocabulary,): the first of the largest."""
+    return int(np.argmax(logits))
+
+
+def _greedy(session: Session, ids: Sequence[int], tokens: int) -> Iterator[np.ndarray]:
+    """The logits of the likeliest tokens, one after the other."""
     logits = session.extend(ids)
-    for number in range(tokens):
-        token = int(np.argmax(logits))
-        yield token
-        if number + 1 < tokens:
-            logits = session.extend([token])
+    yield logits
+    for _ in range(tokens - 1):
+        logits = session.extend([likeliest(logits)])
+        yield logits
 
 
 def decoder(
@@ -148,7 +173,7 @@ def decoder(
         model: a file or program of `load_model`, its module, or one that is quantized: ids
             (1, T) to logits (1, T, vocabulary), causal. T is the longest sequence, the bucket: two
             blocks of the machine's vectors or more, in whole blocks. Its positions are in the
-            embedding; rotary ones are refused.
+            embedding or rotary.
         config: the machine; the default preset when None.
         calibration: sequences (1, T) to quantize with; when None the text that the model's file
             keeps.
@@ -160,21 +185,37 @@ def decoder(
             (without MUL, or with a BATCH), nothing to calibrate with.
     """
     machine = config or VTAConfig.preset("sim")
-    characters = None
-    if isinstance(model, (str, Path)) and str(model).endswith(".onnx"):
-        mod = load_model(model)
-        characters = Characters.of(Path(model))
-    else:
-        mod = model if isinstance(model, tvm.IRModule) else load_model(model)
-    _check_machine(machine)
+    check_machine(machine)
+    mod = model if isinstance(model, tvm.IRModule) else load_model(model)
+    characters = Characters.of(model) if isinstance(model, (str, Path)) else None
     if mod.attrs is None or QUANTIZATION not in mod.attrs:
-        samples = calibration if calibration is not None else _kept(mod, characters)
+        check_ids(mod)
+        samples = _calibration(mod, characters) if calibration is None else calibration
         mod = quantize(mod, calibration=samples, config=machine, **quantization)
-    windows = windows_of(mod, machine.block)
-    return Decoder(mod, compiled(windows, machine, options), characters)
+    return compiled_decoder(mod, machine, options, characters)
 
 
-def _check_machine(config: VTAConfig) -> None:
+def compiled_decoder(
+    qmod: tvm.IRModule,
+    config: VTAConfig,
+    options: BuildOptions | None = None,
+    characters: Characters | None = None,
+) -> Decoder:
+    """Compile a decoder that is quantized; see `decoder`.
+
+    Raises:
+        VTAError: a model that is no such decoder, or that is not one region.
+    """
+    windows = windows_of(qmod, config.block)
+    return Decoder(qmod, compiled(windows, config, options), characters)
+
+
+def check_machine(config: VTAConfig) -> None:
+    """Refuse a machine that runs no decoder.
+
+    Raises:
+        VTAError: it has no MUL, or a BATCH.
+    """
     if not config.capabilities.mul:
         raise VTAError(
             f"machine {config.name} has no MUL; softmax and normalizations of a decoder multiply; "
@@ -187,13 +228,44 @@ def _check_machine(config: VTAConfig) -> None:
         )
 
 
-def _kept(mod: tvm.IRModule, characters: Characters | None) -> list[np.ndarray]:
-    """Samples of the text that the model's file keeps."""
+def check_ids(mod: tvm.IRModule) -> int:
+    """The tokens of the bucket of a model whose one input is ids.
+
+    Raises:
+        VTAError: it has other inputs.
+    """
+    params = mod["main"].params
+    shapes = [static_shape(param) for param in params]
+    integers = all(str(param.ty.dtype).startswith(("int", "uint")) for param in params)
+    if len(shapes) != 1 or len(shapes[0]) != 2 or shapes[0][0] != 1 or not integers:
+        named = ", ".join(
+            f"{param.name} {shape} {param.ty.dtype}"
+            for param, shape in zip(params, shapes, strict=True)
+        )
+        raise VTAError(
+            f"the model takes {named}; a decoder takes ids, integers (1, T), and nothing else; "
+            f"{NEXT}"
+        )
+    return shapes[0][1]
+
+
+def kept_samples(mod: tvm.IRModule, characters: Characters | None) -> list[np.ndarray] | None:
+    """Samples of the text that a model's file keeps; None where it keeps none of its length."""
     param = mod["main"].params[0]
-    shape = [int(size) for size in param.ty.shape]
-    if characters is None or len(shape) != 2 or len(characters.calibration) < shape[1]:
+    tokens = static_shape(param)[1]
+    if characters is None or len(characters.calibration) < tokens:
+        return None
+    return characters.samples(tokens, str(param.ty.dtype))
+
+
+def _calibration(mod: tvm.IRModule, characters: Characters | None) -> list[np.ndarray] | None:
+    """What to quantize with where nothing is given; None for a model that came quantized."""
+    if is_quantized(mod):
+        return None
+    kept = kept_samples(mod, characters)
+    if kept is None:
         raise VTAError(
             "calibration is None and the model keeps no text of its length; quantization reads "
             "samples; give sequences (1, T)"
         )
-    return characters.samples(shape[1], str(param.ty.dtype))
+    return kept

@@ -10,6 +10,7 @@ import tvm
 from tvm import relax
 from tvm.ir import TupleGetItem
 
+from vta_byoc.codegen.short_rows import with_short_rows
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.program.program import Program
@@ -100,7 +101,7 @@ class _Splitter:
     def program(self) -> Program:
         args = enumerate(self.call.call.args)
         constants = {i: arg.value.numpy() for i, arg in args if is_constant(arg)}
-        return compile_region(self.pmod, self.call.func, constants, self.config)
+        return with_short_rows(compile_region(self.pmod, self.call.func, constants, self.config))
 
     def halves(self) -> Halves:
         args = zip(self.region.params, self.call.call.args, strict=True)

@@ -27,7 +27,7 @@ class Traffic:
         tokens: of the embedded tokens that programs read.
         logits: of results.
         addresses: of instructions whose window moved.
-        caches: of keys and values: none.
+        caches: of keys and values, as far as any copy reaches them: none does.
     """
 
     tokens: int = 0
@@ -154,8 +154,10 @@ class Session:
             given |= {part: windows.sliding[part].at(block) for part in rows}
         for symbol, value in half.fed(given).items():
             octets = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-            driver.copy_to(self._arena, octets, self._memory.offsets[name, symbol])
+            first = self._memory.offsets[name, symbol]
+            driver.copy_to(self._arena, octets, first)
             self.traffic.tokens += octets.nbytes
+            self._count_caches(first, octets.nbytes)
         self._slide(name, block)
         driver.flush(self._arena, Flush.FOR_DEVICE)
         driver.flush(self._streams[name], Flush.FOR_DEVICE)
@@ -184,10 +186,18 @@ class Session:
         for symbol in half.finish.takes:
             held = half.program.symbol(symbol)
             row = self._row(name, symbol, token)
+            self._count_caches(self._memory.offsets[name, symbol], held.nbytes)
             results[symbol] = np.zeros(held.shape, held.dtype)
             results[symbol][..., token, :, :] = row
             self.traffic.logits += row.nbytes
         return half.finished(results)[0, token]
+
+    def _count_caches(self, first: int, nbytes: int) -> None:
+        """Count what a copy of bytes [first, first + nbytes) of the arena has of the caches."""
+        for _, state in self._programs.caches:
+            begin = self._memory.offsets[STEP, state]
+            end = begin + self._programs.step.program.symbol(state).nbytes
+            self.traffic.caches += max(0, min(end, first + nbytes) - max(begin, first))
 
     def _row(self, name: str, symbol: str, token: int) -> np.ndarray:
         """The vectors of a token of a packed result (..., tokens, 1, lanes)."""
