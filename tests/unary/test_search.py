@@ -40,7 +40,7 @@ def test_what_is_reported_is_what_the_program_gives(name: str) -> None:
 
 
 def test_noise_is_worth_cycles() -> None:
-    """Two clamps are within a step of this GELU and four cycles; one shift more halves the noise."""
+    """Two clamps of four cycles are within a step of this GELU; one cycle more is worth it."""
     wanted = table("gelu", 16.0)
     found = found_for(wanted)
     clamps = Program(after=(("max", int(wanted.min())), ("min", int(wanted.max()))))
