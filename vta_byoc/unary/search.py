@@ -146,24 +146,15 @@ class Target:
 
 
 # ---------------------------------------------------------------- a form's free numbers
-Losses: TypeAlias = Callable[[np.ndarray], np.ndarray]
-"""Of differences [candidates, 256]: the loss of each candidate."""
-
-
 def _cheapest(target: Target, best: Program | None) -> Program | None:
     """The program of the lowest price: `best`, or one of the forms that look cheaper."""
-
-    def squares(off: np.ndarray) -> np.ndarray:
-        above = np.maximum(off - target.tolerance, 0)
-        return (off**2).mean(axis=1) + ABOVE * (above**2).mean(axis=1)
-
     found: list[tuple[float, int, Form, Program]] = []
     most = target.price(best)
     for form in FORMS:
         if form.least_cycles >= most:
             break
         worth = (most - form.least_cycles) / DOUBLING
-        near = _evolved(form, target, squares, FALLS * ROUNDING * (2.0 ** min(worth, 40.0) - 1.0))
+        near = _evolved(form, target, FALLS * ROUNDING * (2.0 ** min(worth, 40.0) - 1.0))
         if near is not None:
             found.append((target.estimate(near), len(found), form, near))
             most = min(most, target.price(near))
@@ -188,15 +179,11 @@ def _reached(found: Sequence[Program], target: Target) -> Program | None:
     return None
 
 
-def _evolved(form: Form, target: Target, losses: Losses, hopeless: float) -> Program | None:
-    """The best candidate by differential evolution; None where it stays above `hopeless`."""
-
-    def lost(numbers: np.ndarray) -> np.ndarray:
-        return losses(np.abs(tried(form, numbers, target.wanted).after.value - target.wanted))
-
+def _evolved(form: Form, target: Target, hopeless: float) -> Program | None:
+    """The best candidate by differential evolution; None where its loss stays above `hopeless`."""
     draw = np.random.default_rng(SEED)
     numbers = draw.random((POPULATION, form.size))
-    loss = lost(numbers)
+    loss = _losses(form, numbers, target)
     for turn in range(ROUNDS):
         best = int(loss.argmin())
         if turn == HOPELESS_AFTER and loss[best] > hopeless:
@@ -204,11 +191,18 @@ def _evolved(form: Form, target: Target, losses: Losses, hopeless: float) -> Pro
         if not loss[best]:
             break
         other = _crossed(draw, numbers, best)
-        after = lost(other)
+        after = _losses(form, other, target)
         numbers = np.where((after < loss)[:, None], other, numbers)
         loss = np.minimum(after, loss)
     best = int(loss.argmin())
     return tried(form, numbers[best : best + 1], target.wanted).program(0)
+
+
+def _losses(form: Form, numbers: np.ndarray, target: Target) -> np.ndarray:
+    """Of each candidate: the mean square of its error in steps, that above the tolerance most."""
+    off = np.abs(tried(form, numbers, target.wanted).after.value - target.wanted)
+    above = np.maximum(off - target.tolerance, 0)
+    return (off**2).mean(axis=1) + ABOVE * (above**2).mean(axis=1)
 
 
 def _crossed(draw: np.random.Generator, numbers: np.ndarray, best: int) -> np.ndarray:
