@@ -214,6 +214,13 @@ def _core() -> Iterator[tuple[str, str]]:
         "{rtl[timing_error_percent_layers]:.2f} % on single layers"
     )
     yield "docs/core.md", "its tools take {rtl[build_seconds]:.0f} s of CPU time"
+    yield "docs/core.md", (
+        "Of {mutants[rtl.tried]:.0f} mutants {mutants[rtl.proved_equivalent]:.0f} have the"
+    )
+    yield "docs/core.md", "and {mutants[rtl.equivalent]:.0f} do what it does for a reason"
+    yield "docs/core.md", (
+        "{mutants[rtl.killed]:.0f} of the {mutants[rtl.killed.baseline]:.0f} others"
+    )
     yield "docs/core.md", "a core 1x4 reaches {rtl[1x4.clock_mhz]:.0f} MHz"
 
 
