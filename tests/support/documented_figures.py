@@ -138,6 +138,11 @@ def _networks() -> Iterator[tuple[str, str]]:
             f"| {title} | {{networks[{name}_cycles]:,.0f}} | {{networks[{name}_bound]:,.0f}} | "
             f"{{networks[{name}_over_bound]:.3f}} |"
         )
+    yield page, (
+        "ResNet-18 takes {networks[resnet18_cycles_chisel_profile]:,.0f} and "
+        "{networks[resnet18_cycles_hls_alu]:,.0f} cycles"
+    )
+    yield page, "needs {networks[resnet18_compile_cpu]:.1f} s of CPU time for ResNet-18"
     for name in ("deit_small", "bert_base_layer"):
         yield page, f"| {{networks[{name}_mac_utilisation]:.1f}} % | 1 |"
 
