@@ -88,6 +88,11 @@ RESCALE = {
     "`shifts`, per channel": "shifts_per_channel",
     "`approximate`, per channel": "approximate",
 }
+DECODERS = {
+    "characters: 3 blocks of 64 channels, 256 tokens": "characters",
+    "a layer of GPT-2's size: 768 channels, 12 heads, 128 tokens": "gpt2_layer",
+    "a Llama-like block of 100 million parameters, 128 tokens": "llama_block_100m",
+}
 SCOPES = {"ResNet-18": "resnet18", "MobileNetV2": "mobilenet_v2", "YOLOv3-tiny": "yolov3_tiny"}
 
 
@@ -102,6 +107,7 @@ def claims() -> Iterator[tuple[str, str]]:
     yield from _accuracy()
     yield from _zoo()
     yield from _core()
+    yield from _decoding()
     yield "docs/how-to/bundles.md", (
         "A ResNet-18 is a bundle of {bundle[resnet18_megabytes]:.1f} MB and takes the simulator in "
         "C {bundle[resnet18_seconds]:.1f} s"
@@ -249,3 +255,20 @@ def _zoo() -> Iterator[tuple[str, str]]:
             f"| {network} | {{zoo[{network}_macs_on_vta]:.1f}} % | "
             f"{{zoo[{network}_operators_on_vta]:.1f}} % | {{zoo[{network}_sqnr]:.1f}} | "
         )
+
+
+def _decoding() -> Iterator[tuple[str, str]]:
+    page = "docs/decoding.md"
+    for title, name in DECODERS.items():
+        figure = f"{{decoding[{name}"
+        yield page, (
+            f"| {title} | {figure}_cycles]:,.0f}} | {figure}_cycles.bound]:,.0f}} | "
+            f"{figure}_port_share]:.1f}} % | {figure}_port_busy]:.1f}} % | "
+            f"{figure}_megabytes]:,.2f}} MB |"
+        )
+        yield page, f"{figure}_logits_compared]:,.0f}}"
+    yield page, (
+        "a perplexity of {decoding[characters_perplexity]:.3f} in integers and of "
+        "{decoding[characters_perplexity.baseline]:.3f} in float"
+    )
+    yield page, "{decoding[characters_tokens_equal]:.0f} characters"
