@@ -39,12 +39,12 @@ PROMPT, GENERATED = "You may ", 200
 TOKENS, VOCABULARY = 128, 256
 DRAWN = {
     "gpt2_layer": DecoderSizes(TOKENS, 768, 12, 3072, 1, VOCABULARY),
-    "block_100m": DecoderSizes(TOKENS, 2880, 45, 11520, 1, VOCABULARY),
+    "llama_block_100m": DecoderSizes(TOKENS, 2560, 40, 10880, 1, VOCABULARY, shared=8, llama=True),
 }
 """Decoders of drawn weights."""
 DRAWN_PROMPT, DRAWN_GENERATED = 3, 20
-LEAST_SHARE = dict.fromkeys(DRAWN, 90.0)
-"""Percent of the port's bound where weights are most of what a token needs."""
+LEAST_SHARE = {"llama_block_100m": 90.0}
+"""Percent of the port's bound, where weights are nearly all that a token needs."""
 MOST_PERPLEXITY = 1.02
 """Integers over float."""
 NAMES = (CHARACTERS, *DRAWN)

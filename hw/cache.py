@@ -5,11 +5,13 @@ A folder that others may write is not used, since what it holds is executed.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import logging
 import os
 import stat
+import tempfile
 import warnings
 from pathlib import Path
 
@@ -73,3 +75,32 @@ def digest_of_sources(root: Path) -> str:
         digest.update(f"{path.relative_to(root)} {len(text)}\n".encode())
         digest.update(text)
     return digest.hexdigest()
+
+
+def write_entry(path: Path, data: bytes, most: int) -> None:
+    """Write an entry of a usable folder as a whole, so that no reader sees a part of it.
+
+    Of the entries with its suffix the `most` that were used last are kept. A folder that cannot be
+    written is told of; nothing of the entry is left then.
+    """
+    try:
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix="new-") as room:
+            part = Path(room) / path.name
+            part.write_bytes(data)
+            part.replace(path)
+        found = [(entry.stat().st_mtime, entry) for entry in path.parent.glob(f"*{path.suffix}")]
+        for _, entry in sorted(found)[:-most]:
+            entry.unlink(missing_ok=True)
+    except OSError as err:
+        tell_unusable(path.parent, str(err.strerror or err))
+
+
+def read_entry(path: Path) -> bytes | None:
+    """What an entry holds, which counts as used now; None where there is none."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    with contextlib.suppress(OSError):
+        os.utime(path)
+    return data

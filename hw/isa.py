@@ -240,7 +240,7 @@ class Instruction:
     def __getitem__(self, name: str) -> int:
         return self.fields[name]
 
-    @property
+    @functools.cached_property
     def queue(self) -> Queue:
         """The command queue that executes it."""
         if self.opcode == Opcode.STORE:

@@ -8,12 +8,10 @@ again and written anew; a folder that others may write is not used, since its en
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import json
 import logging
-import os
 import tempfile
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
@@ -22,7 +20,14 @@ from pathlib import Path
 import tvm
 from tvm.target import codegen
 
-from vta_byoc.hw.cache import cache_folder, digest_of_sources, tell_unusable, usable
+from vta_byoc.hw.cache import (
+    cache_folder,
+    digest_of_sources,
+    read_entry,
+    tell_unusable,
+    usable,
+    write_entry,
+)
 
 MOST_ENTRIES = 64
 """Entries that are kept, about half a MiB each; the ones that were used longest ago make room."""
@@ -70,33 +75,25 @@ def _surroundings() -> dict[str, object]:
 # ---------------------------------------------------------------- reading and writing
 def _read(path: Path) -> tvm.runtime.Module | None:
     """The module in ``path``; None where there is none, or its digest is not that of its text."""
-    try:
-        head, _, text = path.read_bytes().partition(b"\n")
-    except OSError:
+    data = read_entry(path)
+    if data is None:
         return None
+    head, _, text = data.partition(b"\n")
     if head != _HEAD + hashlib.sha256(text).hexdigest().encode():
         _LOG.info("%s is damaged; the interpreter is built again", path)
         return None
-    with contextlib.suppress(OSError):
-        os.utime(path)
     return tvm.runtime.load_module(str(path))
 
 
 def _write(path: Path, module: tvm.runtime.Module) -> None:
-    """Write ``module`` beside ``path`` and move it there, so that no reader sees a part of it."""
+    """Write ``module`` to ``path``, behind a line with its digest."""
     try:
         with tempfile.TemporaryDirectory(dir=path.parent, prefix="new-") as room:
             part = Path(room) / path.name
             module.write_to_file(str(part))
             text = part.read_bytes()
-            part.write_bytes(_HEAD + hashlib.sha256(text).hexdigest().encode() + b"\n" + text)
-            part.replace(path)
-        _make_room(path.parent)
     except OSError as err:
         tell_unusable(path.parent, str(err.strerror or err))
-
-
-def _make_room(folder: Path) -> None:
-    entries = [(path.stat().st_mtime, path) for path in folder.glob("*.ll")]
-    for _, path in sorted(entries)[:-MOST_ENTRIES]:
-        path.unlink(missing_ok=True)
+        return
+    head = _HEAD + hashlib.sha256(text).hexdigest().encode()
+    write_entry(path, head + b"\n" + text, MOST_ENTRIES)

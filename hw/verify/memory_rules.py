@@ -39,6 +39,8 @@ class History:
     def __init__(self, size: int) -> None:
         self._size = size
         self._last: dict[tuple[Queue, bool], np.ndarray] = {}
+        self._newest: dict[tuple[Queue, bool], int] = {}
+        """The last of each queue to access anything; instructions of a queue come in order."""
 
     def note(self, queue: Queue, touch: Touch, index: int) -> None:
         """Instruction ``index`` of ``queue`` made the access ``touch``."""
@@ -46,6 +48,7 @@ class History:
         if key not in self._last:
             self._last[key] = np.full(self._size, -1, np.int32)
         self._last[key][touch.where] = index
+        self._newest[key] = index
 
     def last_write(self, queue: Queue, element: int) -> int:
         """The last instruction of ``queue`` that wrote ``element``, which one did."""
@@ -59,6 +62,8 @@ class History:
         found = []
         for (other, wrote), last in self._last.items():
             if other == queue or not (touch.write or wrote):
+                continue
+            if self._newest[other, wrote] <= clock[other]:
                 continue
             at = last[touch.where]
             if at.size and int(at.max()) > clock[other]:

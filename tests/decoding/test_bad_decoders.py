@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tvm
 from attention_cases import attention
-from decoders import KNOWN, SMALL, compiled, model, small
+from decoders import KNOWN, small
 from tvm import relax
 
 import vta_byoc as vta
@@ -172,15 +172,45 @@ def test_tokens_that_mix_outside_of_attention() -> None:
     )
 
 
-def test_rotary_positions_slide_in_no_layout() -> None:
-    """Keys of one head have rows as they are; queries of two have them once a head, elsewhere."""
-    sizes = dataclasses.replace(SMALL, depth=1, llama=True, shared=1)
+EARLIER = np.tril(np.ones((32, 32), bool))
+MASKS: dict[str, tuple[np.ndarray, str]] = {
+    "earlier tokens hidden": (EARLIER.T, "lets a token see a later one; a decoder is causal; "),
+    "the next token shown": (
+        np.tril(np.ones((32, 32), bool), 1),
+        "lets a token see a later one; a decoder is causal; ",
+    ),
+    "everything shown": (np.ones((32, 32), bool), "hides nothing; a decoder is causal; "),
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_masks_that_are_not_causal(name: str) -> None:
+    shown, text = MASKS[name]
+    mask = np.where(shown, -1.0 if shown.all() else 0.0, -1e4)
+    mask[0, 0] = 0.0
+    mod = attention(32, 1, 16, mask=mask)
+    qmod = quantize(mod, calibration=[np.ones((1, 32, 16), "float32")])
+    with pytest.raises(VTAError) as caught:
+        windows_of(qmod, 16)
+    assert re.fullmatch(rf'the mask of "\w+" {re.escape(text + FORM)}', str(caught.value))
+
+
+def test_a_machine_with_a_batch() -> None:
     text = (
-        "a constant of shape (2, 1, 16, 1, 16) has a row a token and lies in no layout that "
-        "slides; give the model positions in its embedding"
+        "machine 2x16 has BATCH 2; a decoder takes 1: a weight serves all images of a batch; use a "
+        "machine with BATCH 1"
     )
     with pytest.raises(VTAError, match=f"^{re.escape(text)}$"):
-        compiled(model(sizes))
+        vta.decoder(small().qmod, VTAConfig.preset("2x16"))
+
+
+def test_inputs_that_are_no_ids() -> None:
+    text = (
+        "the model takes x (1, 32, 16) float32, y (1, 40, 16) float32; a decoder takes ids, "
+        f"integers (1, T), and nothing else; {FORM}"
+    )
+    with pytest.raises(VTAError, match=f"^{re.escape(text)}$"):
+        vta.decoder(attention(32, 1, 16, 40))
 
 
 def test_attention_that_is_left_in_float() -> None:

@@ -15,6 +15,7 @@ from models._decoder import DecoderSizes
 from models._decoder import decoder as made
 from models._vit import Drawn
 from vta_byoc.decoding.decoder import Decoder
+from vta_byoc.hw.config import VTAConfig
 from vta_byoc.validation.bit_exact import reference_runner
 
 TOKENS, VOCABULARY = 48, 11
@@ -32,12 +33,15 @@ def model(sizes: DecoderSizes = SMALL) -> onnx.ModelProto:
     return made("small", sizes, Drawn(3))
 
 
-def compiled(given: onnx.ModelProto) -> Decoder:
-    """A model for the preset, calibrated with drawn sequences."""
+def compiled(
+    given: onnx.ModelProto, config: VTAConfig | None = None, tokens: int = TOKENS
+) -> Decoder:
+    """A model for a machine, the default preset where None, calibrated with drawn sequences."""
+    samples = [drawn_ids(seed, tokens) for seed in range(1, 5)]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         onnx.save(given, path)
-        return vta.decoder(path, calibration=[drawn_ids(seed) for seed in range(1, 5)])
+        return vta.decoder(path, config, calibration=samples)
 
 
 @functools.cache

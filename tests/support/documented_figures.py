@@ -28,6 +28,22 @@ NEWER = {
     "M5 on waves": "wav_conv1d",
     "YOLOv8n": "yolov8n",
 }
+TRANSFORMERS = {
+    "ViT-Tiny": "vit_tiny",
+    "DeiT-Small": "deit_small",
+    "BERT-Base, one layer of 128 tokens": "bert_base_layer",
+}
+LIGHT = (
+    "light_resnet50",
+    "light_squeezenet",
+    "light_shufflenet",
+    "light_densenet121",
+    "light_inception_v1",
+    "light_inception_v2",
+    "light_bvlc_alexnet",
+    "light_zfnet512",
+    "light_vgg19",
+)
 LAYERS = {
     "ResNet-18 | 1x16": "resnet18_1x16",
     "ResNet-50 | 1x16": "resnet50_1x16",
@@ -72,6 +88,11 @@ RESCALE = {
     "`shifts`, per channel": "shifts_per_channel",
     "`approximate`, per channel": "approximate",
 }
+DECODERS = {
+    "characters: 3 blocks of 64 channels, 256 tokens": "characters",
+    "a layer of GPT-2's size: 768 channels, 12 heads, 128 tokens": "gpt2_layer",
+    "a Llama-like block of 100 million parameters, 128 tokens": "llama_block_100m",
+}
 SCOPES = {"ResNet-18": "resnet18", "MobileNetV2": "mobilenet_v2", "YOLOv3-tiny": "yolov3_tiny"}
 
 
@@ -86,6 +107,7 @@ def claims() -> Iterator[tuple[str, str]]:
     yield from _accuracy()
     yield from _zoo()
     yield from _core()
+    yield from _decoding()
     yield "docs/how-to/bundles.md", (
         "A ResNet-18 is a bundle of {bundle[resnet18_megabytes]:.1f} MB and takes the simulator in "
         "C {bundle[resnet18_seconds]:.1f} s"
@@ -116,11 +138,19 @@ def _readme() -> Iterator[tuple[str, str]]:
 
 def _networks() -> Iterator[tuple[str, str]]:
     page = "docs/networks.md"
-    for title, name in {**NETWORKS, **NEWER}.items():
+    named = {**NETWORKS, **NEWER, **TRANSFORMERS, **dict(zip(LIGHT, LIGHT, strict=True))}
+    for title, name in named.items():
         yield page, (
             f"| {title} | {{networks[{name}_cycles]:,.0f}} | {{networks[{name}_bound]:,.0f}} | "
             f"{{networks[{name}_over_bound]:.3f}} |"
         )
+    yield page, (
+        "ResNet-18 takes {networks[resnet18_cycles_chisel_profile]:,.0f} and "
+        "{networks[resnet18_cycles_hls_alu]:,.0f} cycles"
+    )
+    yield page, "needs {networks[resnet18_compile_cpu]:.1f} s of CPU time for ResNet-18"
+    for name in ("deit_small", "bert_base_layer"):
+        yield page, f"| {{networks[{name}_mac_utilisation]:.1f}} % | 1 |"
 
 
 def _layers() -> Iterator[tuple[str, str]]:
@@ -232,3 +262,20 @@ def _zoo() -> Iterator[tuple[str, str]]:
             f"| {network} | {{zoo[{network}_macs_on_vta]:.1f}} % | "
             f"{{zoo[{network}_operators_on_vta]:.1f}} % | {{zoo[{network}_sqnr]:.1f}} | "
         )
+
+
+def _decoding() -> Iterator[tuple[str, str]]:
+    page = "docs/decoding.md"
+    for title, name in DECODERS.items():
+        figure = f"{{decoding[{name}"
+        yield page, (
+            f"| {title} | {figure}_cycles]:,.0f}} | {figure}_cycles.bound]:,.0f}} | "
+            f"{figure}_port_share]:.1f}} % | {figure}_port_busy]:.1f}} % | "
+            f"{figure}_megabytes]:,.2f}} MB |"
+        )
+        yield page, f"{figure}_logits_compared]:,.0f}}"
+    yield page, (
+        "a perplexity of {decoding[characters_perplexity]:.3f} in integers and of "
+        "{decoding[characters_perplexity.baseline]:.3f} in float"
+    )
+    yield page, "{decoding[characters_tokens_equal]:.0f} characters"

@@ -173,7 +173,7 @@ def decoder(
         model: a file or program of `load_model`, its module, or one that is quantized: ids
             (1, T) to logits (1, T, vocabulary), causal. T is the longest sequence, the bucket: two
             blocks of the machine's vectors or more, in whole blocks. Its positions are in the
-            embedding; rotary ones are refused.
+            embedding or rotary.
         config: the machine; the default preset when None.
         calibration: sequences (1, T) to quantize with; when None the text that the model's file
             keeps.

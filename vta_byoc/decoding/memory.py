@@ -22,8 +22,8 @@ def placed(programs: DecoderPrograms) -> Together:
         rows = cache.shape[-2] if cache.axis == len(cache.shape) - 1 else windows.window
         slides.append(Slide((STEP, state), Opcode.STORE, rows * config.inp_elem_bytes))
     tables = {}
-    for symbol, name in programs.sliding.items():
-        parts = [packed(windows, name, block, config) for block in range(windows.blocks)]
-        tables[STEP, symbol] = np.concatenate([each.reshape(-1).view(np.uint8) for each in parts])
+    for symbol, held in programs.sliding.items():
+        parts = [packed(windows, held, block, config) for block in range(windows.blocks)]
+        tables[STEP, symbol] = np.concatenate(parts).view(np.uint8)
         slides.append(Slide((STEP, symbol), Opcode.LOAD, parts[0].nbytes))
     return together({PREFILL: prefill, STEP: step}, same, tables, slides)

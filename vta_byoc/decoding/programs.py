@@ -11,6 +11,7 @@ import tvm
 from tvm import relax
 
 from vta_byoc.decoding.halves import Halves, halves_of, region_program
+from vta_byoc.decoding.sliding import Held, layouts
 from vta_byoc.decoding.windows import Windows
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
@@ -19,7 +20,6 @@ from vta_byoc.ir.bindings import FunctionWriter, straight_bindings, substituted,
 from vta_byoc.options import BuildOptions
 from vta_byoc.partitioning.appended import kept_caches
 from vta_byoc.pipeline import partition_for_vta
-from vta_byoc.strategies.attention.attention import packed_mask
 
 
 @dataclass(frozen=True)
@@ -31,15 +31,15 @@ class DecoderPrograms:
         prefill: all tokens of the bucket at once.
         step: a window of them, with the caches as states of its program.
         caches: the symbol of each cache: a result of `prefill`, a state of `step`.
-        sliding: by the constants of the step's program that slide, one of the constants of
-            `windows` that has its values.
+        sliding: the constants of the step's program that slide, and which of the constants of
+            `windows` each holds.
     """
 
     windows: Windows
     prefill: Halves
     step: Halves
     caches: tuple[tuple[str, str], ...]
-    sliding: Mapping[str, str]
+    sliding: Mapping[str, Held]
 
     @property
     def config(self) -> VTAConfig:
@@ -62,10 +62,10 @@ def compiled(
     """
     chosen = dataclasses.replace(options or BuildOptions(), config=config)
     prefill = halves_of(partition_for_vta(windows.prefill, options=chosen), config)
-    first, others = dict.fromkeys(windows.sliding, 0), _other_blocks(windows)
+    one, two = (_rows(windows, blocks) for blocks in _two_windows(windows))
     with kept_caches():
-        step = halves_of(partition_for_vta(_step(windows, first), options=chosen), config)
-        other = region_program(partition_for_vta(_step(windows, others), options=chosen), config)
+        step = halves_of(partition_for_vta(_step(windows, one), options=chosen), config)
+        other = region_program(partition_for_vta(_step(windows, two), options=chosen), config)
     states = [f"{cache.name}_full" for cache in windows.caches]
     found = {s.name for s in step.program.of_kind("state")}
     pairs = tuple(zip(prefill.others, states, strict=True))
@@ -75,8 +75,8 @@ def compiled(
                 f"a cache of shape {cache.shape} has no one layout in both programs; heads and "
                 f"lengths of whole blocks of {config.block} have; change the heads of the model"
             )
-    sliding = _sliding(windows, step, config)
-    _check_slides(windows, step.program, other, sliding)
+    sliding = sliding_constants(windows, step.program, one)
+    check_slides(windows, step.program, other, sliding, two)
     return DecoderPrograms(windows, prefill, step, pairs, sliding)
 
 
@@ -85,25 +85,39 @@ def _alike(prefill: Halves, whole: str, step: Halves, state: str) -> bool:
     return (one.shape, one.dtype) == (two.shape, two.dtype)
 
 
-def _other_blocks(windows: Windows) -> dict[str, int]:
-    """By sliding constant the first window that has it otherwise than window 0; 0: none has."""
-    found = {}
+def _two_windows(windows: Windows) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    """By sliding constant window 0, and the first that has it otherwise; 0 again: none has."""
+    others = {}
     for name, sliding in windows.sliding.items():
         first = sliding.at(0)
         blocks = range(1, windows.blocks)
-        found[name] = next((b for b in blocks if not np.array_equal(sliding.at(b), first)), 0)
+        others[name] = next((b for b in blocks if not np.array_equal(sliding.at(b), first)), 0)
+    return dict.fromkeys(windows.sliding, 0), others
+
+
+def _rows(windows: Windows, blocks: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """What the integer constants that slide are while a window is compiled.
+
+    That of a mask is as it is: every window shows and hides.  Others reach as far as those of all
+    windows, so that what is proven of one program holds for every window.
+    """
+    found = {}
+    for name, sliding in windows.sliding.items():
+        if sliding.values.dtype.kind == "i":
+            block = blocks[name]
+            mask = name in windows.masks
+            found[name] = sliding.at(block) if mask else sliding.widest(block)
     return found
 
 
-def _step(windows: Windows, blocks: Mapping[str, int]) -> tvm.IRModule:
-    """The function of a window for VTA: integers of the windows ``blocks``, the logits alone."""
+def _step(windows: Windows, rows: Mapping[str, np.ndarray]) -> tvm.IRModule:
+    """The function of a window for VTA: with integer constants ``rows``, the logits alone."""
     main = windows.step["main"]
     env: dict[relax.Var, relax.Expr] = {}
     for param in main.params:
-        sliding = windows.sliding.get(str(param.name))
-        if sliding is not None and sliding.values.dtype.kind == "i":
-            rows = sliding.at(blocks[str(param.name)])
-            env[param] = relax.const(rows, str(rows.dtype))
+        values = rows.get(str(param.name))
+        if values is not None:
+            env[param] = relax.const(values, str(values.dtype))
     params = [param for param in main.params if param not in env]
     writer = FunctionWriter()
     for binding in straight_bindings(main):
@@ -113,36 +127,59 @@ def _step(windows: Windows, blocks: Mapping[str, int]) -> tvm.IRModule:
     return with_main(windows.step, short)
 
 
-def _sliding(windows: Windows, step: Halves, config: VTAConfig) -> dict[str, str]:
-    """The constants of the step's program that slide, by what they hold."""
-    program = step.program
-    found: dict[str, str] = {}
-    left: dict[bytes, list[str]] = {}
-    for name, sliding in windows.sliding.items():
-        if sliding.values.dtype.kind == "i":
-            left.setdefault(packed(windows, name, 0, config).tobytes(), []).append(name)
+def sliding_constants(
+    windows: Windows, program: Program, rows: Mapping[str, np.ndarray]
+) -> dict[str, Held]:
+    """The constants of the step's program that slide, by the bytes of ``rows`` in it.
+
+    Constants of equal bytes may be held for each other, as those of queries and of keys, if they
+    are equal in all windows.
+    """
+    found: dict[str, Held] = {}
+    left = set(rows)
     for symbol in program.of_kind("const"):
-        names = left.pop(_octets(program, symbol.name), None)
-        if names is not None:
-            found[symbol.name] = names[0]
+        octets = _octets(program, symbol.name)
+        for name in rows:
+            held = _held(windows, name, rows[name], octets, program.config.block)
+            if held is None:
+                continue
+            left.discard(name)
+            first = found.setdefault(symbol.name, held).name
+            sliding = windows.sliding
+            if not np.array_equal(sliding[name].values, sliding[first].values):
+                raise VTAError(_no_layout(f'the constant "{name}"'))
     if left:
-        raise VTAError(_no_layout(f'the constant "{next(iter(left.values()))[0]}"'))
+        raise VTAError(_no_layout(f'the constant "{min(left)}"'))
     return found
 
 
-def _check_slides(
-    windows: Windows, first: Program, other: Program, sliding: Mapping[str, str]
+def _held(
+    windows: Windows, name: str, values: np.ndarray, octets: bytes, lanes: int
+) -> Held | None:
+    """How ``octets`` hold a constant; None where they do not."""
+    sliding, mask = windows.sliding[name], name in windows.masks
+    copies = 1 if mask else len(octets) // values.nbytes
+    found = (Held(name, layout, copies) for layout in layouts(sliding, mask, lanes))
+    return next((h for h in found if h.packed(sliding, values, lanes).tobytes() == octets), None)
+
+
+def check_slides(
+    windows: Windows,
+    first: Program,
+    other: Program,
+    sliding: Mapping[str, Held],
+    rows: Mapping[str, np.ndarray],
 ) -> None:
-    """Refuse constants that other windows have otherwise and that do not slide there.
+    """Refuse constants that another window, of ``rows``, has otherwise and that do not slide there.
 
     Bytes alone do not say that all constants were found: those of another layout may come from
     rows that are equal to some that were.
     """
-    blocks = _other_blocks(windows)
     for symbol in (*first.of_kind("const"), *first.of_kind("uop")):
-        name, wanted = sliding.get(symbol.name), _octets(first, symbol.name)
-        if name is not None:
-            wanted = packed(windows, name, blocks[name], first.config).tobytes()
+        held, wanted = sliding.get(symbol.name), _octets(first, symbol.name)
+        if held is not None:
+            values, lanes = rows[held.name], first.config.block
+            wanted = held.packed(windows.sliding[held.name], values, lanes).tobytes()
         if _octets(other, symbol.name) != wanted:
             raise VTAError(_no_layout(f"a constant of shape {symbol.shape}"))
     assert np.array_equal(first.insns, other.insns), "windows differ in their constants alone"
@@ -162,10 +199,7 @@ def _no_layout(constant: str) -> str:
     )
 
 
-def packed(windows: Windows, name: str, block: int, config: VTAConfig) -> np.ndarray:
-    """A constant that slides, as the program of window number ``block`` has it."""
-    values = windows.sliding[name].at(block)
-    if name in windows.masks:
-        rows, keys = values.shape[-2:]
-        return packed_mask(values.reshape(-1, rows, keys), config.block)
-    return values
+def packed(windows: Windows, held: Held, block: int, config: VTAConfig) -> np.ndarray:
+    """A constant that slides, flat, as the program of window number ``block`` has it."""
+    sliding = windows.sliding[held.name]
+    return held.packed(sliding, sliding.at(block), config.block)

@@ -6,8 +6,8 @@ from a cache: the window's own are written into it, and the attention reads all 
 quantized again: every integer of the window is that of the whole sequence.
 
 The bindings are followed one by one; what is known of each tensor is where its tokens are
-(:class:`Place`).  Constants with a row a token become parameters (:class:`Sliding`), of which a
-window takes its rows.
+(`vta_byoc.decoding.sliding.Place`).  Constants with a row a token become parameters (`Sliding`
+there), of which a window takes its rows.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from vta_byoc.decoding.sliding import Place, Sliding
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.bindings import (
     SEPARATOR,
@@ -32,46 +33,12 @@ from vta_byoc.ir.bindings import (
     vars_in,
     with_main,
 )
+from vta_byoc.ir.chains import INT8_LOW
+from vta_byoc.partitioning.packed_forms import RESHAPES
+from vta_byoc.quantization.channels_first import REDUCTIONS
 
-PERMUTE, MATMUL, TAKE, RESHAPE = (
-    f"relax.{name}" for name in ("permute_dims", "matmul", "take", "reshape")
-)
-VIEWS = frozenset(f"relax.{op}" for op in ("reshape", "flatten", "squeeze", "expand_dims"))
-REDUCTIONS = frozenset(f"relax.{op}" for op in ("sum", "max", "min", "mean"))
+PERMUTE, MATMUL, TAKE = (f"relax.{name}" for name in ("permute_dims", "matmul", "take"))
 NEXT = "export it as ids (1, T) to logits (1, T, vocabulary), causal"
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where the tokens of a tensor are: on ``axis``, one every ``inner`` elements of it."""
-
-    axis: int
-    inner: int = 1
-
-
-@dataclass(frozen=True)
-class Sliding:
-    """A constant of which a window takes the rows of its tokens.
-
-    Attributes:
-        values: those of all tokens.
-        place: where the tokens are.
-        tokens: how many there are.
-        window: how many a window has.
-    """
-
-    values: np.ndarray
-    place: Place
-    tokens: int
-    window: int
-
-    def at(self, block: int) -> np.ndarray:
-        """The values of window number ``block``."""
-        shape, axis, inner = self.values.shape, self.place.axis, self.place.inner
-        split = self.values.reshape(*shape[:axis], -1, self.tokens, inner, *shape[axis + 1 :])
-        first = block * self.window
-        rows = split[(slice(None),) * (axis + 1) + (slice(first, first + self.window),)]
-        return np.ascontiguousarray(rows.reshape(*shape[:axis], -1, *shape[axis + 1 :]))
 
 
 @dataclass(frozen=True)
@@ -205,7 +172,7 @@ class _Windows:
             self.env[var] = self.writer.emit(substituted(value, self.env), name)
             return
         place = self._place(var, value, kind, known)
-        if kind in VIEWS:
+        if kind in RESHAPES:
             call = relax.op.reshape(self.env[value.args[0]], self._cut(var, place))
         else:
             call = substituted(self._slid(binding, kind, place), self.env)
@@ -235,7 +202,7 @@ class _Windows:
         first, place = next(iter(known.items()))
         rank, out = len(static_shape(first)), static_shape(var)
         found: Place | None = None
-        if kind in VIEWS:
+        if kind in RESHAPES:
             found = _viewed(static_shape(first), place, out, self.tokens)
         elif kind == PERMUTE:
             axes = value.attrs.axes
@@ -295,7 +262,8 @@ class _Windows:
             return
         if not any(x in self.cached for x in vars_in(scores.value)):
             return
-        _check_causal(str(binding.var.name), sliding)
+        depth = static_shape(scores.value.args[0])[-1]
+        _check_causal(str(binding.var.name), sliding, 2 * depth * INT8_LOW**2)
         self.masks.add(name)
 
     # ---------------------------------------------------------------- caches
@@ -382,8 +350,11 @@ def _viewed(
     return None
 
 
-def _check_causal(name: str, sliding: Sliding) -> None:
-    """Refuse a mask that shows a later token, or hides less than all that is hidden."""
+def _check_causal(name: str, sliding: Sliding, far: int) -> None:
+    """Refuse a mask that shows a later token, or hides it less than others that it hides.
+
+    What is ``far`` below is below every score that is shown: two scores are not as far apart.
+    """
     values, tokens = sliding.values, sliding.tokens
     rows = np.moveaxis(values, sliding.place.axis, -2) if values.ndim > 1 else values
     split = rows.reshape(-1, tokens, sliding.place.inner, rows.shape[-1])
@@ -392,5 +363,5 @@ def _check_causal(name: str, sliding: Sliding) -> None:
         raise VTAError(
             f'the mask of "{name}" lets a token see a later one; a decoder is causal; {NEXT}'
         )
-    if values.min() >= 0:
+    if values.min() > -far:
         raise VTAError(f'the mask of "{name}" hides nothing; a decoder is causal; {NEXT}')

@@ -5,6 +5,7 @@ Each call to a region becomes a call of its program (:mod:`vta_byoc.passes.progr
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -28,6 +29,7 @@ from vta_byoc.ir.names import SCRATCH
 from vta_byoc.ir.stage import Stage
 from vta_byoc.partitioning.appended import APPENDED
 from vta_byoc.partitioning.region import Region, RegionCall, Step, region_calls, region_functions
+from vta_byoc.passes.kept_programs import asked_of, kept_program
 from vta_byoc.passes.program_call import ProgramCall
 from vta_byoc.passes.reuse_weights import WeightRun, computation_in, weight_runs
 from vta_byoc.runtime.executable import with_signature
@@ -87,6 +89,27 @@ def compile_region(
     program = builder.finish()
     check(program)  # a program that could hang or race is never handed out
     return program
+
+
+def _kept(
+    mod: tvm.IRModule,
+    func: relax.Function,
+    constants: Mapping[int, np.ndarray],
+    config: VTAConfig,
+) -> Program:
+    """As `compile_region`, from disk where the region was compiled before."""
+    region = Region.of(func)
+    place = _placing(func, region, config)
+    shared = _shared(region, constants, place)
+    places = {name: place(name) for name in region.tensors}
+    values = {
+        region.params[position]: value
+        for position, value in constants.items()
+        if shared[region.params[position]] == region.params[position]
+    }
+    asked = asked_of(mod, region, shared, places)
+    build = functools.partial(compile_region, mod, func, constants, config)
+    return kept_program(asked, values, config, build)
 
 
 def _kind(region: Region, step: Step) -> str:
@@ -264,7 +287,7 @@ class _Lowerer:
         constants = {
             i: arg.value.numpy() for i, arg in enumerate(region.call.args) if is_constant(arg)
         }
-        program = compile_region(self._mod, region.func, constants, self._config)
+        program = _kept(self._mod, region.func, constants, self._config)
         self._record.programs[region.name] = program
         LOG.info("%s: %r", region.name, program)
         params = dict(zip(Region.of(region.func).params, region.call.args, strict=True))

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,9 +25,11 @@ from tvm import tirx
 
 from vta_byoc.base.rewrites import switched_off
 from vta_byoc.cost.dma import cost_alike
-from vta_byoc.cost.objective import Objective, current
-from vta_byoc.cost.search import Choice, best
+from vta_byoc.cost.objective import DRAM_BYTES, Objective, current
+from vta_byoc.cost.search import Choice, best, cost_of
+from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.errors import VTAError
 from vta_byoc.strategies.fused.consumer import FusedConsumer, refuse_pools
 from vta_byoc.strategies.fused.implied import without_implied_clamps
 from vta_byoc.strategies.fused.schedule import with_fused
@@ -46,6 +49,8 @@ OWN = "vta_byoc.strategies."
 """The package of the strategies whose choices are kept on disk."""
 CHOSEN = 4096
 """Schedules that are kept instead of being searched for again."""
+SURELY = 0.05
+"""A tile that costs less than another by this share takes fewer cycles; estimates err by less."""
 
 
 @dataclass(frozen=True)
@@ -273,9 +278,73 @@ def _cheapest(
     """What the strategy chooses by ``aim``; ``off`` are the rewrites that it then does without."""
     kind = type(strategy)
     if not kind.__module__.startswith(OWN):  # the sources of others are not in the key
-        return strategy.cheapest(layer, config)
+        return _searched(strategy, layer, config)
     asked = repr((kind.__module__, kind.__qualname__, strategy.name, layer, off, aim))
-    return kept_choice(asked, config, functools.partial(strategy.cheapest, layer, config))
+    return kept_choice(asked, config, functools.partial(_searched, strategy, layer, config))
+
+
+def _searched(strategy: Strategy[Any], layer: LayerWork[Any], config: VTAConfig) -> Kernels:
+    """The kernels that cost least; of a batch those of one image, unless others cost clearly less.
+
+    With the tiles of one image a batch takes no more cycles an image than an image alone. Tiles of
+    less traffic may, as the objective allows; and estimates of two tiles are not that exact.
+    """
+    found = strategy.cheapest(layer, config)
+    one = _of_one_image(layer, config)
+    if one is None or current().name == DRAM_BYTES:
+        return found
+    try:
+        repeated = _repeated(strategy, layer, strategy.choose(one, config).kernels, config)
+    except VTAError:  # an image alone may be refused, as too small for what is fused into it
+        return found
+    most = (1 - SURELY) * sum(kernel.choice.cycles for kernel in repeated)
+    return found if sum(kernel.choice.cycles for kernel in found) <= most else repeated
+
+
+def _of_one_image(layer: LayerWork[Any], config: VTAConfig) -> LayerWork[Any] | None:
+    """The same layer of the fewest images that the machine computes at once; None if it is."""
+    works = [layer.work, *(consumer.work for consumer in layer.fused)]
+    if any(getattr(work, "batch", 0) <= config.batch for work in works):
+        return None
+    work, *consumers = (dataclasses.replace(work, batch=config.batch) for work in works)
+    fused = zip(layer.fused, consumers, strict=True)
+    again = tuple(dataclasses.replace(consumer, work=own) for consumer, own in fused)
+    return dataclasses.replace(layer, work=work, fused=again)
+
+
+def _repeated(
+    strategy: Strategy[Any], layer: LayerWork[Any], kernels: Kernels, config: VTAConfig
+) -> Kernels:
+    """The tiles of one image for all of ``layer``: as often as it has images, what one image does.
+
+    Loops of a batch that do so may have an order of another name, and a buffer that one image fills
+    once another number of slots. The cycles are infinite where nothing does.
+    """
+    spaces, times = strategy.spaces(layer, config), -(-layer.work.batch // config.batch)
+    if len(spaces) != len(kernels):
+        return tuple(_costing(kernel, math.inf) for kernel in kernels)
+    return tuple(_as_often(*pair, times, config) for pair in zip(spaces, kernels, strict=True))
+
+
+def _as_often(space: KernelSpace, kernel: Kernel, times: int, config: VTAConfig) -> Kernel:
+    """A kernel of the same tile, of its order if one costs ``times`` as much at the most."""
+    tiles, own, most = space.of(kernel), kernel.choice, times * kernel.choice.cycles
+    if tiles is None or tiles.axes.keys() != own.tile.keys():
+        return _costing(kernel, math.inf)
+    some = range(MOST_SLOTS, 0, -1)
+    slots = [(inp, wgt, acc) for inp in some for wgt in some for acc in some]
+    alike = [
+        dataclasses.replace(own, variant=variant, slots=each)
+        for variant in tiles.variants
+        for each in slots
+    ]
+    costing = [dataclasses.replace(c, cycles=cost_of(tiles, config, c)) for c in alike]
+    costing.sort(key=lambda c: (c.cycles > most, c.variant != own.variant, c.cycles))
+    return dataclasses.replace(kernel, choice=costing[0])
+
+
+def _costing(kernel: Kernel, cycles: float) -> Kernel:
+    return dataclasses.replace(kernel, choice=dataclasses.replace(kernel.choice, cycles=cycles))
 
 
 def with_alike_epilogue(work: Conv2dWorkload, config: VTAConfig) -> Conv2dWorkload:

@@ -1,10 +1,12 @@
-"""The cheapest program that gives a table within a tolerance, found the same way every time."""
+"""The program of the lowest price for a table: few cycles, results near, the same each time."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
@@ -13,9 +15,24 @@ from vta_byoc.unary.forms import Form, tried
 from vta_byoc.unary.program import Program, Step
 
 SEED = 19
-POPULATION, ROUNDS, HOPELESS_AFTER = 32, 50, 15
-HOPELESS = 9.0
-"""A form whose best candidate is still so many steps off after `HOPELESS_AFTER` rounds is left."""
+POPULATION, ROUNDS, HOPELESS_AFTER = 32, 40, 12
+ABOVE = 20.0
+"""What the square of a step above the tolerance counts, beside that of one within it."""
+FALLS = 8.0
+"""A form is left after `HOPELESS_AFTER` rounds if it costs too much even with so much less loss."""
+HOPELESS = 4.5
+"""A candidate that is so many steps off is not brought within the tolerance."""
+IMPROVED = 4
+"""Of so many forms, those that look cheapest, the best candidate is improved."""
+ROUNDING = 1.0 / 12.0
+"""The mean square of the error of rounding to whole steps, in squares of a step."""
+DOUBLING = 4.0
+"""So many cycles a vector are paid for half the noise of a function's result.
+
+The noise is that of rounding and that of results which differ from the table.  With 4, a program
+is not much longer than the shortest within the tolerance, and hard swish, which is the basis of
+MobileNetV3, is exact (`docs/design/037-near-functions.md`).
+"""
 
 FORMS = tuple(
     sorted(
@@ -50,7 +67,7 @@ class Found:
 
 
 def found_for(table: np.ndarray, tolerance: int = 1, multiplies: bool = True) -> Found | None:
-    """The cheapest program found that gives `table` within `tolerance` steps for all 256 values.
+    """The program found for `table` whose price is lowest: its cycles and its noise.
 
     Args:
         table: int8 results of the values -128 to 127, [256].
@@ -65,66 +82,133 @@ def found_for(table: np.ndarray, tolerance: int = 1, multiplies: bool = True) ->
 
 @functools.lru_cache(maxsize=1024)
 def _found(table: tuple[int, ...], tolerance: int, multiplies: bool) -> Found | None:
-    wanted = np.array(table, np.int64)
-    best: Program | None = None
-    for program in _programs(wanted, tolerance, multiplies):
-        if best is None or program.cycles() < best.cycles():
-            best = program
+    target = Target(np.array(table, np.int64), tolerance)
+    clamps = Program(after=(("max", min(table)), ("min", max(table))))
+    best = _shortened(clamps, target) if target.takes(clamps) else None
+    if multiplies:
+        best = _cheapest(target, best)
     if best is None:
         return None
-    off = np.abs(best.results() - wanted)
+    off = target.off(best)
     return Found(best, int(off.max()), float((off == 0).mean()))
 
 
-def _programs(wanted: np.ndarray, tolerance: int, multiplies: bool) -> Iterator[Program]:
-    """Programs within the tolerance, as long as a form may give a cheaper one."""
-    least = 1 << 30
-    clamps = Program(after=(("max", int(wanted.min())), ("min", int(wanted.max()))))
-    if _error(clamps, wanted) <= tolerance:
-        yield _shortened(clamps, wanted, 0)
-        return
-    for form in FORMS if multiplies else ():
-        if form.least_cycles >= least:
-            return
-        near = _evolved(form, wanted, tolerance)
-        if near is None:
-            continue
-        program = _polished(near, wanted, tolerance)
-        if _error(program, wanted) <= tolerance and program.fits:
-            program = _refined(_shortened(program, wanted, tolerance), wanted)
-            least = min(least, program.cycles())
-            yield program
+@dataclass(frozen=True)
+class Target:
+    """What a program has to give.
 
+    Attributes:
+        wanted: int64 results of the values -128 to 127, [256].
+        tolerance: the largest difference, in steps.
+    """
 
-def _error(program: Program, wanted: np.ndarray) -> int:
-    return int(np.abs(program.results() - wanted).max())
+    wanted: np.ndarray
+    tolerance: int
+
+    def off(self, program: Program) -> np.ndarray:
+        """By how many steps each of the 256 results differs."""
+        return np.abs(program.results() - self.wanted)
+
+    def takes(self, program: Program) -> bool:
+        """Whether every result is an int8 value within the tolerance, and no value overflows."""
+        results = program.results()
+        is_int8 = results.min() >= INT8_LOW and results.max() <= INT8_HIGH
+        return bool(
+            is_int8 and np.abs(results - self.wanted).max() <= self.tolerance and program.fits
+        )
+
+    def estimate(self, program: Program) -> float:
+        """Cycles a vector, and `DOUBLING` for each doubling of the rounding's noise."""
+        noise = float((self.off(program) ** 2).mean()) / ROUNDING
+        return program.cycles() + DOUBLING * math.log2(1.0 + noise)
+
+    def price(self, program: Program | None) -> float:
+        """The estimate of a program that can be taken, infinite of any other."""
+        return self.estimate(program) if program and self.takes(program) else math.inf
+
+    def excess(self, program: Program) -> int:
+        """The squares of what is above the tolerance, all in all."""
+        return int((np.maximum(self.off(program) - self.tolerance, 0) ** 2).sum())
+
+    def squares(self, program: Program) -> float:
+        """The squares of all differences; infinite where a result is not within the tolerance."""
+        results = program.results()
+        off = np.abs(results - self.wanted)
+        if off.max() > self.tolerance or results.min() < INT8_LOW or results.max() > INT8_HIGH:
+            return math.inf
+        return float((off**2).sum())
+
+    def distance(self, program: Program) -> float:
+        """The largest difference, and the share of the results that differ by so much."""
+        off = self.off(program)
+        worst = off.max()
+        return float(worst + (off == worst).mean())
 
 
 # ---------------------------------------------------------------- a form's free numbers
-def _evolved(form: Form, wanted: np.ndarray, tolerance: int) -> Program | None:
-    """The best candidate by differential evolution; None where the form is hopeless."""
+Losses: TypeAlias = Callable[[np.ndarray], np.ndarray]
+"""Of differences [candidates, 256]: the loss of each candidate."""
+
+
+def _cheapest(target: Target, best: Program | None) -> Program | None:
+    """The program of the lowest price: `best`, or one of the forms that look cheaper."""
+
+    def squares(off: np.ndarray) -> np.ndarray:
+        above = np.maximum(off - target.tolerance, 0)
+        return (off**2).mean(axis=1) + ABOVE * (above**2).mean(axis=1)
+
+    found: list[tuple[float, int, Form, Program]] = []
+    most = target.price(best)
+    for form in FORMS:
+        if form.least_cycles >= most:
+            break
+        worth = (most - form.least_cycles) / DOUBLING
+        near = _evolved(form, target, squares, FALLS * ROUNDING * (2.0 ** min(worth, 40.0) - 1.0))
+        if near is not None:
+            found.append((target.estimate(near), len(found), form, near))
+            most = min(most, target.price(near))
+    found.sort(key=lambda each: each[:2])
+    for _, _, form, near in found[:IMPROVED]:
+        if form.least_cycles < target.price(best):
+            program = _improved(near, target)
+            best = program if target.price(program) < target.price(best) else best
+    return best or _reached([near for *_, near in found], target)
+
+
+def _reached(found: Sequence[Program], target: Target) -> Program | None:
+    """The nearest of `found` that many drawn changes bring within the tolerance."""
+    for near in sorted(found, key=target.distance):
+        if target.distance(near) > HOPELESS:
+            break
+        program = _swept(near, target.distance, target.tolerance + 1)
+        if target.distance(program) < target.tolerance + REACH:
+            program = _drawn(program, target.excess, DRAWS)
+        if target.takes(program):
+            return _improved(program, target)
+    return None
+
+
+def _evolved(form: Form, target: Target, losses: Losses, hopeless: float) -> Program | None:
+    """The best candidate by differential evolution; None where it stays above `hopeless`."""
+
+    def lost(numbers: np.ndarray) -> np.ndarray:
+        return losses(np.abs(tried(form, numbers, target.wanted).after.value - target.wanted))
+
     draw = np.random.default_rng(SEED)
     numbers = draw.random((POPULATION, form.size))
-    loss = _losses(form, numbers, wanted, tolerance)
+    loss = lost(numbers)
     for turn in range(ROUNDS):
         best = int(loss.argmin())
-        if loss[best] < tolerance + 1 or (turn == HOPELESS_AFTER and loss[best] > HOPELESS):
+        if turn == HOPELESS_AFTER and loss[best] > hopeless:
+            return None
+        if not loss[best]:
             break
         other = _crossed(draw, numbers, best)
-        after = _losses(form, other, wanted, tolerance)
+        after = lost(other)
         numbers = np.where((after < loss)[:, None], other, numbers)
         loss = np.minimum(after, loss)
     best = int(loss.argmin())
-    if loss[best] > HOPELESS / 2:
-        return None
-    return tried(form, numbers[best : best + 1], wanted).program(0)
-
-
-def _losses(form: Form, numbers: np.ndarray, wanted: np.ndarray, tolerance: int) -> np.ndarray:
-    """Of each candidate: the largest error in steps, and the share of too large ones."""
-    off = np.abs(tried(form, numbers, wanted).after.value - wanted)
-    above = np.maximum(off - tolerance, 0)
-    return off.max(axis=1) + 0.99 * (above > 0).mean(axis=1)
+    return tried(form, numbers[best : best + 1], target.wanted).program(0)
 
 
 def _crossed(draw: np.random.Generator, numbers: np.ndarray, best: int) -> np.ndarray:
@@ -154,41 +238,57 @@ def _replaced(program: Program, place: int, steps: tuple[Step, ...]) -> Program:
 
 CHANGES = (1, -1, 2, -2, 5, -5, 16, -16, 64, -64, 300, -300)
 """What is tried to be added to an immediate; shifts are left as they are."""
-MOST_SWEEPS, REFINING_SWEEPS = 8, 4
-REACH, DRAWS = 2.3, 1500
-"""From so near, in steps above the tolerance, so many changes are drawn."""
+MOST_SWEEPS = 6
+REACH, DRAWS, MORE_DRAWS = 2.3, 1500, 300
+"""From so near, in steps above the tolerance, so many changes are drawn; so many at the end."""
+
+Loss: TypeAlias = Callable[[Program], float]
 
 
-def _polished(program: Program, wanted: np.ndarray, tolerance: int) -> Program:
-    """`program` after single changes of its immediates, as long as each comes nearer."""
-    loss = _distance(program, wanted)
-    for _ in range(MOST_SWEEPS):
-        if loss < tolerance + 1:
-            break
-        before = loss
-        for place, (op, by) in enumerate(program.steps):
-            if op == "shr" or isinstance(by, str):
-                continue
-            tries = [_replaced(program, place, ((op, by + change),)) for change in CHANGES]
-            found = min(tries, key=lambda each: _distance(each, wanted))
-            if _distance(found, wanted) < loss:
-                program, loss = found, _distance(found, wanted)
-        if loss == before:
-            break
-    return _drawn(program, wanted, tolerance) if loss < tolerance + REACH else program
+def _improved(program: Program, target: Target) -> Program:
+    """`program` brought within the tolerance if it is beyond, shortened, and brought nearer."""
+    if not target.takes(program):
+        program = _swept(program, target.distance, target.tolerance + 1)
+        if not target.takes(program):
+            return program
+    program = _shortened(program, target)
+    return _drawn(_swept(program, target.squares), target.squares, MORE_DRAWS)
 
 
-def _drawn(program: Program, wanted: np.ndarray, tolerance: int) -> Program:
-    """`program` after drawn changes of several immediates at once."""
-    draw = np.random.default_rng(SEED)
-    loss = _excess(program, wanted, tolerance)
-    free = [
+def _free(program: Program) -> list[int]:
+    """The places of the steps with an immediate that is no shift."""
+    return [
         place
         for place, (op, by) in enumerate(program.steps)
         if op != "shr" and not isinstance(by, str)
     ]
-    for _ in range(DRAWS):
-        if not loss:
+
+
+def _swept(program: Program, loss: Loss, enough: float = 1e-9) -> Program:
+    """`program` after single changes of its immediates, as long as each lowers the loss."""
+    least = loss(program)
+    for _ in range(MOST_SWEEPS):
+        before = least
+        for place in _free(program):
+            if least < enough:
+                return program
+            op, by = program.steps[place]
+            tries = [_replaced(program, place, ((op, int(by) + change),)) for change in CHANGES]
+            losses = [loss(each) for each in tries]
+            nearest = tries[losses.index(min(losses))]
+            if min(losses) < least and nearest.fits:
+                program, least = nearest, min(losses)
+        if least == before:
+            break
+    return program
+
+
+def _drawn(program: Program, loss: Loss, draws: int) -> Program:
+    """`program` after drawn changes of several immediates at once."""
+    draw = np.random.default_rng(SEED)
+    least, free = loss(program), _free(program)
+    for _ in range(draws):
+        if not least:
             break
         size, changed = 10.0 ** draw.uniform(-4.0, -1.0), program
         for place in free:
@@ -197,60 +297,20 @@ def _drawn(program: Program, wanted: np.ndarray, tolerance: int) -> Program:
                 by = int(by)
                 by += int(np.rint(draw.normal() * max(abs(by) * size, 1.0)))
                 changed = _replaced(changed, place, ((op, by),))
-        found = _excess(changed, wanted, tolerance)
-        if found <= loss:
-            program, loss = changed, found
+        found = loss(changed)
+        if found <= least and changed.fits:
+            program, least = changed, found
     return program
 
 
-def _excess(program: Program, wanted: np.ndarray, tolerance: int) -> int:
-    """The squares of what is above the tolerance, all in all."""
-    return int((np.maximum(np.abs(program.results() - wanted) - tolerance, 0) ** 2).sum())
-
-
-def _distance(program: Program, wanted: np.ndarray) -> float:
-    off = np.abs(program.results() - wanted)
-    worst = off.max()
-    return float(worst + (off == worst).mean())
-
-
-def _refined(program: Program, wanted: np.ndarray) -> Program:
-    """`program` after single changes that give more exact results and no larger error."""
-    loss = _spread(program, wanted)
-    for _ in range(REFINING_SWEEPS):
-        before = loss
-        for place, (op, by) in enumerate(program.steps):
-            if op == "shr" or isinstance(by, str):
-                continue
-            tries = [_replaced(program, place, ((op, by + change),)) for change in CHANGES]
-            best = min(tries, key=lambda each: _spread(each, wanted))
-            if _spread(best, wanted) < loss and best.fits and _is_int8(best.results()):
-                program, loss = best, _spread(best, wanted)
-        if loss == before:
-            break
-    return program
-
-
-def _spread(program: Program, wanted: np.ndarray) -> tuple[int, int]:
-    """The largest error, and the sum of all."""
-    off = np.abs(program.results() - wanted)
-    return int(off.max()), int(off.sum())
-
-
-def _is_int8(results: np.ndarray) -> bool:
-    return bool(results.min() >= INT8_LOW and results.max() <= INT8_HIGH)
-
-
-def _shortened(program: Program, wanted: np.ndarray, tolerance: int) -> Program:
-    """`program` without the steps that the tolerance does not need."""
+def _shortened(program: Program, target: Target) -> Program:
+    """`program` without the steps that lower its price where they are left out."""
     place = len(program.steps)
     while place:
         place -= 1
         if place >= len(program.steps) or program.steps[place][1] == SELF:
             continue
         shorter = _replaced(program, place, ())
-        results = shorter.results()
-        is_near = np.abs(results - wanted).max() <= tolerance
-        if is_near and _is_int8(results) and shorter.fits:
+        if target.price(shorter) < target.price(program):
             program = shorter
     return program

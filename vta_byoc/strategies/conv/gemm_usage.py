@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -110,12 +111,14 @@ class GemmUsage:
         nests = self.n_g * self.n_co * self.n_n * ceil_div(self.ci, self.tile["ci"])
         start = time.compute_start + INSN_BYTES / time.port_bytes
         copies = np.minimum(MOST_SLOTS**2, self.tiles * self.steps)
+        pixels = self.digits * math.prod(self.tile[name] for name in DESTINATIONS)
         costs = []
         for skips in choices:
             rows, cols = self.boxes(skips)
+            count, _ = self.instructions(pixels, self.smallest(pixels, rows, cols))
             loads = copies * rows.different * cols.different * time.read_latency
             work = each * rows.products * cols.products
-            costs.append(work + nests * rows.boxes * cols.boxes * start + loads)
+            costs.append(work + count * (nests * rows.boxes * cols.boxes * start + loads))
         return np.argmin(np.stack(np.broadcast_arrays(*costs)), axis=0)
 
     def boxes(self, skips: Skips) -> tuple[Boxes, Boxes]:
@@ -139,8 +142,7 @@ class GemmUsage:
 
     def _products(self, pixels: Array, skips: Skips) -> Products:
         tile, (rows, cols) = self.tile, self.boxes(skips)
-        least = pixels * (rows.shortest / tile["oh"]) * (cols.shortest / tile["ow"])
-        instructions, kernel = self.instructions(pixels, least)
+        instructions, kernel = self.instructions(pixels, self.smallest(pixels, rows, cols))
         each = float(self.images * self.sets * self.co * self.digits * self.ci)
         nests = self.n_g * self.n_co * self.n_n * ceil_div(self.ci, tile["ci"])
         shapes = self.shapes(skips)
@@ -150,6 +152,10 @@ class GemmUsage:
             instructions * shapes * rows.different * cols.different,
             kernel * shapes * rows.kinds * cols.kinds,
         )
+
+    def smallest(self, pixels: Array, rows: Boxes, cols: Boxes) -> Array:
+        """Of the accumulators of a tile, ``pixels``, those of its smallest box."""
+        return pixels * (rows.shortest / self.tile["oh"]) * (cols.shortest / self.tile["ow"])
 
     def instructions(self, pixels: Array, least: Array) -> tuple[Array, Array]:
         """GEMM instructions of a box and micro-ops of the kernels of a step.

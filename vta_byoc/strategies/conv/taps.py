@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from tvm import tirx
@@ -27,6 +29,8 @@ UPDATE = "acc_update"
 """The block of the products."""
 Skips = tuple[bool, bool]
 """Whether products with padding are left out: above and below, left and right of the input."""
+Span = tuple[int, int]
+"""[first, end) of outputs or taps."""
 NONE: Skips = (False, False)
 
 
@@ -53,24 +57,58 @@ class Boxes:
 def boxes_of(window: Window, outs: int, taps: int) -> tuple[int, int, int, int, int]:
     """:class:`Boxes` of tiles of ``outs`` outputs in steps of ``taps`` taps."""
     products = total = 0
-    kinds: set[tuple[tuple[int, ...], ...]] = set()
+    kinds: set[tuple[Box, ...]] = set()
     for first, count in window.tiles(outs):
         for first_tap in range(0, window.taps, taps):
             origin = first * window.step + first_tap * window.dilation - window.before
-            seen = [
-                outputs_inside(count, window.size, window.step, origin + tap * window.dilation)
-                for tap in range(taps)
-            ]
-            products += sum(high - low for low, high in seen)
-            begins = [tap for tap in range(taps) if not tap or seen[tap] != seen[tap - 1]]
-            ends = [*begins[1:], taps]
-            boxes = [(*seen[t], t, end) for t, end in zip(begins, ends, strict=True)]
-            kind = tuple(box for box in boxes if box[0] < box[1])
+            kind = _boxes(window, count, taps, origin)
+            products += sum(box.outputs * box.taps for box in kind)
             total += len(kind)
             kinds.add(kind)
     different = {box for kind in kinds for box in kind}
-    shortest = min((high - low for low, high, _, _ in different), default=1)
+    shortest = min((box.outputs for box in different), default=1)
     return products, total, len(kinds), len(different), shortest
+
+
+class Box(NamedTuple):
+    """Outputs and taps of which each sees the input: [first, end) of both."""
+
+    first: int
+    end: int
+    first_tap: int
+    end_tap: int
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs it has."""
+        return self.end - self.first
+
+    @property
+    def taps(self) -> int:
+        """How many taps it has."""
+        return self.end_tap - self.first_tap
+
+
+def _boxes(window: Window, outs: int, taps: int, origin: int) -> tuple[Box, ...]:
+    """The boxes of one nest, whose output 0 sees position ``origin`` by its tap 0.
+
+    The shorter loop is cut into runs that see the same of the other, as code generation does
+    (`codegen.linear.Clip`).
+    """
+    size, step, dilation = window.size, window.step, window.dilation
+    if outs < taps:
+        seen = [outputs_inside(taps, size, dilation, origin + step * o) for o in range(outs)]
+        return tuple(Box(*run, *there) for run, there in _runs(seen))
+    seen = [outputs_inside(outs, size, step, origin + dilation * tap) for tap in range(taps)]
+    return tuple(Box(*there, *run) for run, there in _runs(seen))
+
+
+def _runs(seen: Sequence[Span]) -> list[tuple[Span, Span]]:
+    """Neighbours that see the same: [first, end) of them, and what they see, if anything."""
+    begins = [k for k in range(len(seen)) if not k or seen[k] != seen[k - 1]]
+    ends = [*begins[1:], len(seen)]
+    runs = [((begin, end), seen[begin]) for begin, end in zip(begins, ends, strict=True)]
+    return [(run, there) for run, there in runs if there[0] < there[1]]
 
 
 def all_products(work: Conv2dWorkload) -> int:

@@ -1,0 +1,81 @@
+"""The search for programs of the ALU: what it gives up for cycles, and what it does not."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from vta_byoc.unary.functions import FUNCTIONS, table_of
+from vta_byoc.unary.program import Program
+from vta_byoc.unary.search import DOUBLING, ROUNDING, Target, found_for
+
+RANGES = (1.5, 3.0, 5.0, 8.0, 16.0)
+
+
+def table(name: str, reach: float) -> np.ndarray:
+    """A function at symmetric scales that reach `reach`, and its largest magnitude there."""
+    function = FUNCTIONS[name]
+    peak = float(np.abs(function(np.linspace(-reach, reach, 2001))).max())
+    return np.asarray(table_of(function, reach / 127, 0, peak / 127, 0))
+
+
+@pytest.mark.parametrize("reach", RANGES)
+def test_hard_swish_is_all_but_exact(reach: float) -> None:
+    found = found_for(table("hard_swish", reach))
+    assert found is not None
+    assert found.exact >= 0.97 and found.program.cycles() <= 15
+
+
+@pytest.mark.parametrize("name", ["hard_sigmoid", "gelu", "elu", "softplus"])
+def test_what_is_reported_is_what_the_program_gives(name: str) -> None:
+    wanted = table(name, 8.0)
+    found = found_for(wanted)
+    assert found is not None
+    off = np.abs(found.program.results() - wanted)
+    assert found.error == off.max() <= 1
+    assert found.exact == (off == 0).mean()
+    assert found.program.fits
+
+
+def test_noise_is_worth_cycles() -> None:
+    """Two clamps of four cycles are within a step of this GELU; one cycle more is worth it."""
+    wanted = table("gelu", 16.0)
+    found = found_for(wanted)
+    clamps = Program(after=(("max", int(wanted.min())), ("min", int(wanted.max()))))
+    target = Target(wanted, 1)
+    assert found is not None and target.takes(clamps)
+    assert clamps.cycles() < found.program.cycles()
+    assert target.price(found.program) < target.price(clamps)
+
+
+def test_the_price_is_cycles_and_doublings_of_the_noise() -> None:
+    wanted = np.zeros(256, np.int64)
+    target = Target(wanted, 1)
+    one_off = Program(after=(("max", 1), ("min", 1)))
+    assert target.price(one_off) == one_off.cycles() + DOUBLING * math.log2(1 + 1 / ROUNDING)
+    assert target.price(None) == math.inf
+    assert Target(wanted, 0).price(one_off) == math.inf
+    assert Target(wanted + 127, 255).price(Program(after=(("add", 1),))) == math.inf
+
+
+def test_no_tolerance_asks_for_every_result() -> None:
+    wanted = table("hard_swish", 8.0)
+    found = found_for(wanted, tolerance=0)
+    assert found is not None
+    assert (found.program.results() == wanted).all()
+    assert (found.error, found.exact) == (0, 1.0)
+
+
+def test_a_table_without_a_shape_is_not_found() -> None:
+    drawn = np.random.default_rng(3).integers(-128, 128, 256)
+    assert found_for(drawn) is None
+
+
+def test_the_same_table_gives_the_same_program() -> None:
+    from vta_byoc.unary import search
+
+    wanted = tuple(int(v) for v in table("elu", 1.5))
+    again = search._found.__wrapped__(wanted, 1, True)
+    assert again == found_for(np.array(wanted))
