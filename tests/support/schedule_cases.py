@@ -72,7 +72,9 @@ def random_kernel(space: KernelSpace, rng: np.random.Generator) -> Kernel:
     return Kernel(Choice(tile, str(rng.choice(list(tiles.variants))), slots), grouping)  # type: ignore[arg-type]
 
 
-def random_schedule(kind: str, config: VTAConfig, rng: np.random.Generator) -> Schedule | None:
+def random_schedule(
+    kind: str, config: VTAConfig, rng: np.random.Generator
+) -> Schedule | None:
     """A legal schedule of a random layer, None where the machine takes none or none was drawn."""
     strategy, work = random_layer(kind, rng)
     computation = Computation(STRATEGIES[strategy], work)
@@ -126,7 +128,9 @@ def given_for(
     return data, {"weight": weight, **named(operands)}, result
 
 
-def program_of(schedule: Schedule, config: VTAConfig, constants: dict[str, np.ndarray]) -> Program:
+def program_of(
+    schedule: Schedule, config: VTAConfig, constants: dict[str, np.ndarray]
+) -> Program:
     """The verified program of a schedule: operands "x0", ..., result "y"."""
     computation = schedule.computation()
     strategy, work = computation.strategy, schedule.work

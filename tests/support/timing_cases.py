@@ -104,7 +104,9 @@ HAND: dict[str, Case] = {
         160,
     ),
     "store": (
-        stream(alu(8, 1, push_next=1), store(1, 8, pop_prev=1, push_prev=1), no_op(pop_next=1)),
+        stream(
+            alu(8, 1, push_next=1), store(1, 8, pop_prev=1, push_prev=1), no_op(pop_next=1)
+        ),
         Timing(),
         [(40, 58), (59, 107), (108, 109), (109, 110)],
         110,
@@ -136,7 +138,9 @@ HAND: dict[str, Case] = {
         156,
     ),
     "chisel store": (
-        stream(alu(8, 1, push_next=1), store(1, 8, pop_prev=1, push_prev=1), no_op(pop_next=1)),
+        stream(
+            alu(8, 1, push_next=1), store(1, 8, pop_prev=1, push_prev=1), no_op(pop_next=1)
+        ),
         CHISEL,
         [(53, 68), (69, 96), (97, 98), (98, 99)],
         99,
