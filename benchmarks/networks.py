@@ -16,11 +16,13 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,7 @@ from vta_byoc.base.torch_later import import_torch_later
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import dram_bytes
 from vta_byoc.hw.program.program import Program
+from vta_byoc.hw.timing_parameters import Timing
 
 TRANSFORMERS = ("vit_tiny", "deit_small", "bert_base_layer")
 """With random weights."""
@@ -176,6 +179,10 @@ def measure(name: str, inputs: int = INPUTS) -> dict[str, Any]:
     return {
         "name": name,
         "cycles": sum(t.cycles for t in timings.values()),
+        "other_rules": {
+            rules: sum(t.cycles for t in time_programs(compiled.programs, timing).values())
+            for rules, timing in other_rules(config).items()
+        },
         "bound": sum(op.bound for op in placement if op.device == "vta"),
         "megabytes": sum(map(moved_bytes, compiled.programs.values())) / 1e6,
         "regions": len(timings),
@@ -191,6 +198,11 @@ def measure(name: str, inputs: int = INPUTS) -> dict[str, Any]:
         "tensors": len(checks),
         "different": sum(not check.equal for check in checks),
     }
+
+
+def other_rules(config: VTAConfig) -> dict[str, Timing]:
+    """Rules that the same programs are timed by, besides those of the preset."""
+    return {"chisel_profile": Timing.of("chisel"), "hls_alu": config.timing.with_alu("hls")}
 
 
 def moved_bytes(program: Program) -> int:
@@ -233,12 +245,14 @@ def measured(
     return options, [_in_own_process(name, script, given) for name in options.only or names]
 
 
-def _in_own_process(name: str, script: str, given: dict[str, Any]) -> dict[str, Any]:
+def _in_own_process(
+    name: str, script: str, given: dict[str, Any], env: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """What ``script`` measures of a network, in a new interpreter."""
     print(f"{name} ...", file=sys.stderr, flush=True)
     command = [sys.executable, script, "--measure", name]
     command += [text for key, value in given.items() for text in (f"--{key}", str(value))]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=env)
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result
 
@@ -252,6 +266,7 @@ def figures_of(row: dict[str, Any]) -> list[Figure]:
     figures = [
         *utilisation(row),
         limited(f"{name}_cycles", row["cycles"], "cycles", MOST_CYCLES.get(name), **bound),
+        *(Figure(f"{name}_cycles_{k}", v, "cycles") for k, v in row["other_rules"].items()),
         limited(f"{name}_dram_megabytes", row["megabytes"], "MB", MOST_MEGABYTES.get(name)),
         over_bound(name, ratio),
         Figure(f"{name}_bound", row["bound"], "cycles", **beside),
@@ -270,8 +285,15 @@ def figures_of(row: dict[str, Any]) -> list[Figure]:
 
 
 def cpu_figures(name: str) -> list[Figure]:
-    """Processor time of reading and compiling a network in a process that is not the first."""
-    again = _in_own_process(name, __file__, {"inputs": 0})
+    """Processor time of importing, reading and compiling in a process that is not the first.
+
+    Python finds the modules compiled too, as those of an installed package are.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        env = {**os.environ, "PYTHONPYCACHEPREFIX": folder}
+        env.pop("PYTHONDONTWRITEBYTECODE", None)
+        _in_own_process(name, __file__, {"inputs": 0}, env)
+        again = _in_own_process(name, __file__, {"inputs": 0}, env)
     without = again["cpu_seconds_without_quantization"]
     return [
         limited(f"{name}_compile_cpu", without, "s", MOST_CPU_SECONDS[name]),

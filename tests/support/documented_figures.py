@@ -144,6 +144,11 @@ def _networks() -> Iterator[tuple[str, str]]:
             f"| {title} | {{networks[{name}_cycles]:,.0f}} | {{networks[{name}_bound]:,.0f}} | "
             f"{{networks[{name}_over_bound]:.3f}} |"
         )
+    yield page, (
+        "ResNet-18 takes {networks[resnet18_cycles_chisel_profile]:,.0f} and "
+        "{networks[resnet18_cycles_hls_alu]:,.0f} cycles"
+    )
+    yield page, "needs {networks[resnet18_compile_cpu]:.1f} s of CPU time for ResNet-18"
     for name in ("deit_small", "bert_base_layer"):
         yield page, f"| {{networks[{name}_mac_utilisation]:.1f}} % | 1 |"
 
@@ -239,6 +244,13 @@ def _core() -> Iterator[tuple[str, str]]:
         "{rtl[timing_error_percent_layers]:.2f} % on single layers"
     )
     yield "docs/core.md", "its tools take {rtl[build_seconds]:.0f} s of CPU time"
+    yield "docs/core.md", (
+        "Of {mutants[rtl.tried]:.0f} mutants {mutants[rtl.proved_equivalent]:.0f} have the"
+    )
+    yield "docs/core.md", "and {mutants[rtl.equivalent]:.0f} do what it does for a reason"
+    yield "docs/core.md", (
+        "{mutants[rtl.killed]:.0f} of the {mutants[rtl.killed.baseline]:.0f} others"
+    )
     yield "docs/core.md", "a core 1x4 reaches {rtl[1x4.clock_mhz]:.0f} MHz"
 
 
