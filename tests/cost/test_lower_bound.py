@@ -15,6 +15,7 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.timing.engine import simulate
 from vta_byoc.pipeline import compile_module
 from vta_byoc.quantization.requantize import FixedPoint
+from vta_byoc.strategies.te.prologue import plan_of
 from vta_byoc.workload.workloads import ElementwiseWorkload, Epilogue, Prologue, Step
 
 SIM = VTAConfig.preset("sim")
@@ -56,6 +57,20 @@ def test_a_sum_of_two_functions_of_one_operand_takes_their_steps() -> None:
         work, prologues=(sides[0], dataclasses.replace(sides[1], operand=1))
     )
     assert bound(apart, SIM) < vectors * (3 + 2 + 2 + 1)
+
+
+def test_a_straight_line_in_a_sum_is_a_product() -> None:
+    """The operand is loaded and multiplied twice: less than a copy of what was left on chip."""
+    line = Prologue(0, (Step("add", 7), Step("mul", -80)))
+    curve = Prologue(0, (Step("max", 3), Step("mul", 2), Step("shr", 1)))
+    work = ElementwiseWorkload(
+        1, 32, 14, 14, prologues=(line, curve), op="add", epilogue=Epilogue((Step("shr", 4),))
+    )
+    vectors = 2 * 14 * 14
+    assert bound(work, SIM) == vectors * (3 + 3 + 1)
+    plan = plan_of(work, SIM)
+    assert plan.other is None and plan.late
+    assert bound(dataclasses.replace(work, op="max"), SIM) == vectors * (2 + 3 + 3 + 2 + 1)
 
 
 def test_a_gate_finds_what_it_scales_in_memory() -> None:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from vta_byoc.base.int8_digits import join_cycles
@@ -51,6 +51,7 @@ from vta_byoc.workload.workloads import (
 )
 
 CLAMPS = ("max", "min")
+LINEAR = ("add", "mul", "shl")
 RESET_CYCLES = GEMM_CYCLES = 1
 """Cycles a vector of clearing an accumulator and of a product: micro-ops of the GEMM core
 (docs/timing.md)."""
@@ -268,7 +269,7 @@ def _elementwise(work: ElementwiseWorkload, config: VTAConfig, around: Around) -
     """A sum costs no more than the products that add the other operands.
 
     Their factors are in the weights of these products; in front of anything else they are steps,
-    and so they are where both sides are functions of one operand.
+    and so they are where both sides are functions of one operand that is left on chip.
     """
     time, others = config.timing, work.operands - 1
     steps = _open_end(work.epilogue, around).steps
@@ -286,8 +287,23 @@ def _elementwise(work: ElementwiseWorkload, config: VTAConfig, around: Around) -
         each += RESET_CYCLES + GEMM_CYCLES
     else:
         loaded.pop()
+    if of_one and work.op == "add":
+        each = min([each, *_with_line(work, steps, config)])
     nbytes = sum(loaded) + _stored(work, config, around)
     return _behind(work, config, around) * each, nbytes
+
+
+def _with_line(
+    work: ElementwiseWorkload, steps: tuple[Step, ...], config: VTAConfig
+) -> Iterator[int]:
+    """Cycles a vector of sums in which a side is a straight line: one more product of the operand.
+
+    The operand is loaded; `steps` are those of all sides and of the epilogue.
+    """
+    products = RESET_CYCLES + 2 * GEMM_CYCLES
+    for side in work.prologues:
+        if all(step.op in LINEAR and not isinstance(step.operand, str) for step in side.steps):
+            yield products + _steps(steps, config) - _steps(side.steps, config)
 
 
 def _copy(work: ElementwiseWorkload, config: VTAConfig) -> int:
