@@ -79,14 +79,15 @@ def _read(path: Path, key: str, constants: Mapping[str, np.ndarray]) -> Program 
     data = read_entry(path)
     if data is None:
         return None
+    wrong: object = "it is the entry of another name"
     try:
         text = zlib.decompress(data)
-        if text[: len(key)] != key.encode():
-            raise VTAError(f"{path} is the entry of another name")
-        return with_constants(from_file_bytes(text[len(key) :]), constants)
+        if text.startswith(key.encode()):
+            return with_constants(from_file_bytes(text[len(key) :]), constants)
     except (VTAError, zlib.error) as err:
-        _LOG.info("%s is damaged; the region is compiled again (%s)", path, err)
-        return None
+        wrong = err
+    _LOG.info("%s is damaged; the region is compiled again (%s)", path, wrong)
+    return None
 
 
 # ---------------------------------------------------------------- what an entry is of
