@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from vta_byoc.hw.verify.verifier import verify
 from vta_byoc.ir.float_modules import computes_floats
 from vta_byoc.ir.host_loops import TIR_PIPELINE
 from vta_byoc.ir.stage import checked_forms
+from vta_byoc.passes import kept_programs
 from vta_byoc.passes.lower_regions import compile_region
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -174,6 +176,12 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_text(encoding="utf-8")
 
     return compare
+
+
+@pytest.fixture(autouse=True)
+def compiled_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No program of one test is kept for another, which may change what compiles it."""
+    monkeypatch.setattr(kept_programs, "WORTH_SECONDS", math.inf)
 
 
 @pytest.fixture(autouse=True, scope="session")

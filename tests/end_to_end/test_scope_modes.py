@@ -24,6 +24,7 @@ from tvm import relax
 
 import vta_byoc as vta
 from benchmarks.scopes import FLOOR_BYTES, PUBLISHED_BYTES, figures_of, host_copies
+from vta_byoc.base.rewrites import without
 from vta_byoc.cli import commands, scope_mode
 from vta_byoc.graph_pack import pack_counts
 from vta_byoc.hw.config import VTAConfig
@@ -220,15 +221,18 @@ def counters(run: Run) -> Counter[str]:
 
 def assert_same_instructions(mod: tvm.IRModule, inputs: list[np.ndarray], config: Any) -> None:
     """The modes' layers are computed alike; a region of its own may have to load again what the
-    layers of one region share, and nothing else differs."""
-    dram, off = (
-        run_module(mod, config, inputs, planned=False, scopes=m) for m in (DRAM_ONLY, OFF)
-    )
+    layers of one region share, and nothing else differs.  Between the layers of a region there are
+    early loads, which may load a micro-op more."""
+    with without(["early_loads"]):
+        dram, off = (
+            run_module(mod, config, inputs, planned=False, scopes=m) for m in (DRAM_ONLY, OFF)
+        )
     np.testing.assert_array_equal(dram.outputs[0], off.outputs[0])
     assert computes(dram) == computes(off)
     kept, alone = counters(dram), counters(off)
     assert {name: kept[name] for name in WORK} == {name: alone[name] for name in WORK}
-    assert all(kept[name] <= alone[name] for name in LOADS)
+    more = {name: (kept[name], alone[name]) for name in LOADS if kept[name] > alone[name]}
+    assert not more
     assert {n: p.note for n, p in dram.placement.items()} == {
         n: p.note for n, p in off.placement.items()
     }
