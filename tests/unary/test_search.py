@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from vta_byoc.unary import search
 from vta_byoc.unary.functions import FUNCTIONS, table_of
 from vta_byoc.unary.program import Program
 from vta_byoc.unary.search import DOUBLING, ROUNDING, Target, found_for
@@ -74,8 +75,6 @@ def test_a_table_without_a_shape_is_not_found() -> None:
 
 
 def test_the_same_table_gives_the_same_program() -> None:
-    from vta_byoc.unary import search
-
     wanted = tuple(int(v) for v in table("elu", 1.5))
     again = search._found.__wrapped__(wanted, 1, True)
     assert again == found_for(np.array(wanted))

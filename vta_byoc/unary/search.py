@@ -109,13 +109,14 @@ class Target:
         """By how many steps each of the 256 results differs."""
         return np.abs(program.results() - self.wanted)
 
-    def takes(self, program: Program) -> bool:
-        """Whether every result is an int8 value within the tolerance, and no value overflows."""
-        results = program.results()
+    def reached(self, results: np.ndarray) -> bool:
+        """Whether results are int8 values within the tolerance."""
         is_int8 = results.min() >= INT8_LOW and results.max() <= INT8_HIGH
-        return bool(
-            is_int8 and np.abs(results - self.wanted).max() <= self.tolerance and program.fits
-        )
+        return bool(is_int8 and np.abs(results - self.wanted).max() <= self.tolerance)
+
+    def takes(self, program: Program) -> bool:
+        """Whether the program's results are such, and no value overflows on the way."""
+        return self.reached(program.results()) and program.fits
 
     def estimate(self, program: Program) -> float:
         """Cycles a vector, and `DOUBLING` for each doubling of the rounding's noise."""
@@ -133,10 +134,7 @@ class Target:
     def squares(self, program: Program) -> float:
         """The squares of all differences; infinite where a result is not within the tolerance."""
         results = program.results()
-        off = np.abs(results - self.wanted)
-        if off.max() > self.tolerance or results.min() < INT8_LOW or results.max() > INT8_HIGH:
-            return math.inf
-        return float((off**2).sum())
+        return float(((results - self.wanted) ** 2).sum()) if self.reached(results) else math.inf
 
     def distance(self, program: Program) -> float:
         """The largest difference, and the share of the results that differ by so much."""
