@@ -213,7 +213,7 @@ def _prequantized() -> Iterator[tuple[str, str]]:
 
 
 def _accuracy() -> Iterator[tuple[str, str]]:
-    for network in ("resnet8", "mobilenet"):
+    for network in ("resnet8", "mobilenet", "mobilenet_v3"):
         for mode in ("pow2", "mul"):
             figure = f"accuracy[{network}_{mode}"
             yield "docs/accuracy.md", (

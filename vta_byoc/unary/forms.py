@@ -34,7 +34,7 @@ class Chain:
 
     def do(self, op: str, by: Column | int) -> Chain:
         """Append a step; returns itself."""
-        column = np.broadcast_to(np.asarray(by, np.int64), len(self.value))
+        column = by if isinstance(by, np.ndarray) else np.full(len(self.value), by, np.int64)
         self.value = applied(op, self.value, column[:, None])
         self.steps.append((op, column))
         return self
@@ -198,12 +198,12 @@ def _linear(columns: list[np.ndarray], table: np.ndarray) -> tuple[list[np.ndarr
     weight = np.ones((count, len(table)))
     ridge = 1e-7 * len(table) * np.eye(basis.shape[1])
     for turn in range(3):
-        heavy = basis * weight[:, None, :]
+        heavy = basis * weight[:, None, :] if turn else basis
         found = np.linalg.solve(heavy @ basis.transpose(0, 2, 1) + ridge, heavy @ wanted[:, None])
         if turn == 2:
             break
         made = (found.transpose(0, 2, 1) @ basis)[:, 0]
-        short = np.abs(np.clip(made, bottom, top) - wanted)
+        short = np.abs(np.minimum(np.maximum(made, bottom), top) - wanted)
         beyond = ((made > top) & (wanted == top)) | ((made < bottom) & (wanted == bottom))
         weight = np.where(beyond, 0.0, weight * (0.3 + short))
     factors = [found[:, i, 0] / peak for i, peak in enumerate(peaks)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -216,16 +216,15 @@ def _crossed(draw: np.random.Generator, numbers: np.ndarray, best: int) -> np.nd
 # ---------------------------------------------------------------- one program
 def _replaced(program: Program, place: int, steps: tuple[Step, ...]) -> Program:
     """`program` with `steps` instead of its step number `place`."""
-    every = program.steps
-    parts = []
-    first = 0
-    for chain in (program.left, program.right, program.after):
-        here = place - first
-        inside = 0 <= here < len(chain)
-        parts.append((*chain[:here], *steps, *chain[here + 1 :]) if inside else chain)
-        first += len(chain)
-    assert 0 <= place < len(every)
-    return replace(program, left=parts[0], right=parts[1], after=parts[2])
+    left, right, after = program.left, program.right, program.after
+    if place < len(left):
+        left = (*left[:place], *steps, *left[place + 1 :])
+    elif (place := place - len(left)) < len(right):
+        right = (*right[:place], *steps, *right[place + 1 :])
+    else:
+        place -= len(right)
+        after = (*after[:place], *steps, *after[place + 1 :])
+    return Program(left, program.op, right, after)
 
 
 CHANGES = (1, -1, 2, -2, 5, -5, 16, -16, 64, -64, 300, -300)
