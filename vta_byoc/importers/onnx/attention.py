@@ -185,9 +185,7 @@ def multi_head(builder: relax.BlockBuilder, inputs: Inputs, attrs: NodeAttribute
     node = Attention(builder, attrs)
     if inputs[3] is not None:
         parts = _biased(node, parts, inputs[3])
-    shaped = [
-        x if len(static_shape(x)) == 4 else node.heads(x, attrs["num_heads"]) for x in parts
-    ]
+    shaped = [x if len(static_shape(x)) == 4 else node.heads(x, attrs["num_heads"]) for x in parts]
     return _runtime_attention(node, shaped, inputs[4], inputs[5], attrs)
 
 
