@@ -122,6 +122,38 @@ class Classifier(nn.Module):
         return self.result(torch.tanh(x[:, 0])) if self.pooled else x
 
 
+class Masked(nn.Module):
+    """Attention that gets its mask: true where a key is seen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inward, self.outward = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        shape = (*x.shape[:2], 3, HEADS, SIZE)
+        parts = self.inward(x).reshape(shape).permute(2, 0, 3, 1, 4)
+        y = functional.scaled_dot_product_attention(*parts, attn_mask=mask)
+        return self.outward(y.transpose(1, 2).reshape(x.shape))
+
+
+class MaskedMultiHead(MultiHead):
+    """PyTorch's own layer with its mask: true where a key is hidden."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return self.attention(x, x, x, attn_mask=~mask[0, 0], need_weights=False)[0]
+
+
+class PaddedEncoder(nn.Module):
+    """PyTorch's encoder with a mask of the tokens: true where one is padding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = encoder()
+
+    def forward(self, x: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
+        return self.encoder(x, src_key_padding_mask=padding)
+
+
 def encoder(**given: object) -> nn.Module:
     layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 64, dropout=0, batch_first=True, **given)
     return nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
@@ -137,21 +169,24 @@ BLOCKS = {
     "decoder": Decoder,
     "classifier": Classifier,
     "ids, segments and a mask": lambda: Classifier(pooled=False),
+    "padded encoder": PaddedEncoder,
+    "masked": Masked,
+    "masked multi head": MaskedMultiHead,
 }
 FORMATS = ("program", "onnx 14")
-REGIONS = {
-    ("classifier", "onnx 14"): 2,
-    ("classifier", "program"): 3,
-    ("ids, segments and a mask", "program"): 2,
-}
-"""The tanh is float; so are, in programs, scores that are reshaped between the product and a mask
-of run time. The others are one region."""
+REGIONS = {("classifier", "onnx 14"): 2, ("classifier", "program"): 2}
+"""The tanh is float. The others are one region."""
 SIM = VTAConfig.preset("sim")
 
 
 def sample(name: str) -> tuple[torch.Tensor, ...]:
+    x = torch.randn(1, TOKENS, WIDTH)
+    if name == "padded encoder":
+        return x, torch.arange(TOKENS)[None] > 9
+    if name.startswith("masked"):
+        return x, torch.ones(1, 1, TOKENS, TOKENS).tril().bool()
     if not isinstance(BLOCKS[name](), Classifier):
-        return (torch.randn(1, TOKENS, WIDTH),)
+        return (x,)
     segments, mask = torch.zeros(2, 1, TOKENS, dtype=torch.long)
     segments[:, 4:] = 1
     mask[:, :6] = 1

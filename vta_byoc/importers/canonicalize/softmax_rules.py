@@ -16,6 +16,7 @@ from tvm import relax
 from vta_byoc.importers.canonicalize.calls import RESHAPES, shape_of
 from vta_byoc.importers.canonicalize.chain_rules import WITH_CONSTANT
 from vta_byoc.importers.canonicalize.view_rules import chain_of_views, moved, view_of
+from vta_byoc.importers.canonicalize.views import RESHAPE, View
 from vta_byoc.ir.bindings import SEPARATOR, is_constant, is_float32, op_name
 from vta_byoc.ir.rewriter import Rewriter, Rule
 
@@ -103,6 +104,62 @@ def _reshaped(constant: np.ndarray, old: Sequence[int], new: Sequence[int]) -> n
         if (whole == first).all():
             whole = first
     return np.ascontiguousarray(whole)
+
+
+def batches_ahead(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
+    """reshape(product) + mask is product + mask, where the operands are moved otherwise anyway.
+
+    A mask that the model computes meets scores of (images, heads, ...), and so does what follows.
+    """
+    for place, value in enumerate(call.args):
+        inner, result = _batched(rewriter, value), shape_of(value)
+        if inner is None or result is None or shape_of(call) != result:
+            continue
+        if all(is_constant(other) for number, other in enumerate(call.args) if number != place):
+            continue
+        scores = _product_of(rewriter, inner.args[0], result[:-2])
+        if scores is not None:
+            args = [*call.args[:place], scores, *call.args[place + 1 :]]
+            return relax.Call(call.op, args, call.attrs, call.ty_args)
+    return None
+
+
+def _product_of(
+    rewriter: Rewriter, value: relax.Expr, leading: Sequence[int]
+) -> relax.Expr | None:
+    """A product, and numbers behind it, with other leading axes; None where that takes a move."""
+    call = rewriter.producer(value)
+    if call is None or not _is_product(rewriter, value):
+        return None
+    name = f"{rewriter.name}{SEPARATOR}scores"
+    if op_name(call) != MATMUL:
+        number = call.args[1].value.numpy()
+        data = _product_of(rewriter, call.args[0], leading) if number.size == 1 else None
+        if data is None:
+            return None
+        args = [data, relax.const(number.reshape(()))]
+        made = relax.Call(call.op, args, call.attrs, call.ty_args)
+        return rewriter.as_variable(made, name)
+    found = [_with_leading(rewriter, arg, leading) for arg in call.args]
+    if any(each is None for each in found):
+        return None
+    operands = [
+        rewriter.as_variable(moved(rewriter, *each, f"{name}{number}"), f"{name}{number}")
+        for number, each in enumerate(found)
+        if each is not None
+    ]
+    return rewriter.as_variable(relax.Call(call.op, operands, call.attrs, call.ty_args), name)
+
+
+def _with_leading(
+    rewriter: Rewriter, value: relax.Expr, leading: Sequence[int]
+) -> tuple[relax.Expr, View] | None:
+    """What `value` with other leading axes is a permutation of; a reshape would be moved back."""
+    source, chain = chain_of_views(rewriter, value)
+    view, shape = view_of(source, chain), shape_of(value)
+    view = None if view is None or shape is None else view.reshaped((*leading, *shape[-2:]))
+    moves = [] if view is None else view.moves()
+    return (source, view) if view is not None and moves and moves[-1][0] != RESHAPE else None
 
 
 # ---------------------------------------------------------------- factors
@@ -223,8 +280,8 @@ SOFTMAX_RULES: dict[str, Sequence[Rule]] = {
     MATMUL: (factors_behind, batches_behind),
     SOFTMAX: (softmax_of_rows,),
     MULTIPLY: (merge_factors, steps_of_rows),
-    "relax.add": (steps_of_rows,),
+    "relax.add": (steps_of_rows, batches_ahead),
     "relax.divide": (steps_of_rows,),
-    "relax.where": (guarded_softmax,),
+    "relax.where": (guarded_softmax, batches_ahead),
 }
 """Operator -> its rules, in the order in which they are tried."""

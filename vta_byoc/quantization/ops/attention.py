@@ -35,6 +35,7 @@ from vta_byoc.ir.programs import Instructions
 from vta_byoc.quantization.dialect_builder import const
 from vta_byoc.quantization.fused_ops import follow
 from vta_byoc.quantization.ops.exponential import REACH, attention_of, exponential_of
+from vta_byoc.quantization.ops.guards import guarded_at
 from vta_byoc.quantization.ops.hiding import (
     LEAST_FILL,
     Hiding,
@@ -97,7 +98,11 @@ def attention_at(q: Quantizer, scores: relax.VarBinding) -> AttentionChain | Non
     var, factor, mask = scores.var, 1.0, None
     between: list[relax.VarBinding] = []
     hiding: list[Hiding] = []
-    while (user := q.only_user(var)) is not None:
+    while (user := q.only_user(var)) is not None or (guarded := guarded_at(q, var)):
+        if user is None:
+            between += guarded
+            var = guarded[-1].var
+            continue
         kind = op_name(user.value)
         if kind == MATMUL and any(op_name(b.value) == SOFTMAX for b in between):
             is_left = user.value.args[0].same_as(var) and not is_constant(user.value.args[1])

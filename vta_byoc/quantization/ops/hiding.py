@@ -96,6 +96,8 @@ def is_mask(q: Quantizer, value: relax.Expr) -> bool:
     kind = op_name(call)
     if kind in VIEWS:
         return is_mask(q, call.args[0])
+    if kind == "relax.full_like":
+        return is_mask(q, call.args[1])
     if kind in JOINS:
         return all(is_mask(q, arg) for arg in call.args)
     if kind == "relax.where":

@@ -1,0 +1,136 @@
+"""Attention in integers against float, over the spread of the scores.
+
+    python benchmarks/attention.py          # 3 heads, 197 tokens, as in ViT-Tiny
+
+Queries, keys and values are normal; scores have a standard deviation of 1, 2, 3 and 4. The module
+is quantized with calibration and compiled for the preset sim; what VTA computes is equal to the
+integer reference, and is compared with float attention on the same int8 operands, and on the floats
+behind them (`..._of_floats`): rounding queries and keys moves a share by as much as the scores
+are spread, whatever is computed from them then.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import tvm
+from tvm import relax
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks._figures import Figure, arguments, report
+from vta_byoc import quantize
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.ir.bindings import op_name, straight_bindings
+from vta_byoc.pipeline import compile_module
+from vta_byoc.runtime.execute import profile
+from vta_byoc.validation.bit_exact import compare_outputs, compare_stored, reference_runner
+
+SPREADS = (1, 2, 3, 4)
+HEADS, TOKENS, DEPTH = 3, 197, 64
+LEAST = 32.0
+"""dB, at every spread."""
+NAMES = ("queries", "keys", "values")
+
+
+@dataclass(frozen=True)
+class Nearness:
+    """How near attention is to float, in dB, and whether VTA computed what the reference does.
+
+    Attributes:
+        of_operands: against float attention on the same int8 operands.
+        of_floats: against float attention on the floats that were quantized.
+        different: tensors in which VTA differs from the reference.
+    """
+
+    of_operands: float
+    of_floats: float
+    different: int
+
+
+def attention(spread: float, heads: int, tokens: int, depth: int) -> tvm.IRModule:
+    """Softmax attention of which normal queries and keys give scores of such a spread."""
+    builder = relax.BlockBuilder()
+    kind = relax.TensorType((1, heads, tokens, depth), "float32")
+    query, key, value = params = [relax.Var(name, kind) for name in NAMES]
+    with builder.function("main", params):
+        with builder.dataflow():
+            turned = builder.emit(relax.op.permute_dims(key, [0, 1, 3, 2]))
+            scores = builder.emit(relax.op.matmul(query, turned))
+            factor = relax.const(np.float32(spread / math.sqrt(depth)))
+            scaled = builder.emit(relax.op.multiply(scores, factor))
+            shares = builder.emit(relax.op.nn.softmax(scaled, -1))
+            result = builder.emit_output(relax.op.matmul(shares, value))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+def attended(spread: float, operands: Sequence[np.ndarray]) -> np.ndarray:
+    """The same in float64."""
+    query, key, value = (np.asarray(x, np.float64) for x in operands)
+    scores = query @ np.swapaxes(key, -1, -2) * (spread / math.sqrt(query.shape[-1]))
+    shares = np.exp(scores - scores.max(-1, keepdims=True))
+    return np.asarray(shares / shares.sum(-1, keepdims=True) @ value)
+
+
+def steps(mod: tvm.IRModule) -> list[float]:
+    """What one in the int8 form of each operand is worth."""
+    found = {
+        binding.value.args[0].name: float(binding.value.args[1].value.numpy())
+        for binding in straight_bindings(mod["main"])
+        if op_name(binding.value) == "relax.quantize"
+    }
+    return [found[name] for name in NAMES]
+
+
+def sqnr(found: np.ndarray, wanted: np.ndarray) -> float:
+    """In dB."""
+    noise = np.square(found - wanted).sum()
+    return float(10 * np.log10(np.square(wanted).sum() / noise))
+
+
+def nearness(
+    spread: float, heads: int = HEADS, tokens: int = TOKENS, depth: int = DEPTH
+) -> Nearness:
+    """Quantize, compile and run attention of such a spread."""
+    rng = np.random.default_rng(0)
+    floats = [rng.normal(size=(1, heads, tokens, depth)).astype("float32") for _ in NAMES]
+    config = VTAConfig.preset("sim")
+    calibration = [dict(zip(NAMES, floats, strict=True))]
+    mod = attention(spread, heads, tokens, depth)
+    integers = quantize(mod, calibration=calibration, config=config, scales="mul")
+    compiled = compile_module(integers, config)
+    reference = reference_runner(integers, compiled.programs)(floats)
+    run = profile(compiled.exe, floats, arenas=True)
+    checks = compare_outputs(["out"], run.outputs, reference)
+    checks += compare_stored(run, compiled.programs, reference)
+    each = zip(floats, steps(integers), strict=True)
+    rounded = [np.clip(np.rint(x / step), -128, 127) * step for x, step in each]
+    (found,) = run.outputs
+    return Nearness(
+        sqnr(found, attended(spread, rounded)),
+        sqnr(found, attended(spread, floats)),
+        sum(not check.equal for check in checks),
+    )
+
+
+def main() -> int:
+    options = arguments(__doc__.splitlines()[0]).parse_args()
+    found = {spread: nearness(spread) for spread in SPREADS}
+    figures = []
+    for spread, each in found.items():
+        name, value = f"attention_sqnr_sigma_{spread}", each.of_operands
+        figures.append(Figure(name, value, "dB", target=LEAST, ok=value >= LEAST))
+        figures.append(Figure(f"{name}_of_floats", each.of_floats, "dB"))
+    different = sum(each.different for each in found.values())
+    figures.append(Figure.at_most("attention_different", different, "tensors", 0))
+    return report("attention", figures, options.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

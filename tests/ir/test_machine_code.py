@@ -1,0 +1,67 @@
+"""Modules with machine code of the system's linker compute what those of TVM's JIT do."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm
+from small_models import Graph
+from tvm import relax
+
+from vta_byoc.hw.sim.target import unoptimized_target
+from vta_byoc.ir import machine_code
+from vta_byoc.ir.machine_code import KIND, linked
+
+needs_linker = pytest.mark.skipif(
+    sys.platform != "linux" or shutil.which("ld") is None, reason="there is no linker"
+)
+
+
+def built() -> tuple[relax.VMExecutable, np.ndarray]:
+    """Functions that call the C library, an error check, and a layer."""
+    g = Graph((2, 5, 16))
+    x = g.op("tanh", g.op("exp", g.op("matmul", g.params[0], g.normal(16, 24))))
+    mod = g.module(g.op("nn.softmax", x))
+    return relax.build(mod, unoptimized_target()), g.rng.standard_normal((2, 5, 16)).astype("f4")
+
+
+def kinds(executable: relax.VMExecutable) -> list[str]:
+    return [module.kind for module in executable.mod.imports]
+
+
+def run(executable: relax.VMExecutable, x: np.ndarray) -> np.ndarray:
+    return relax.VirtualMachine(executable, tvm.cpu())["main"](tvm.runtime.tensor(x)).numpy()
+
+
+@needs_linker
+def test_a_library_computes_what_the_jit_does() -> None:
+    (jitted, x), (executable, _) = built(), built()
+    assert linked(executable) is executable
+    assert kinds(executable) != [KIND] and kinds(jitted) == [KIND]
+    np.testing.assert_array_equal(run(executable, x), run(jitted, x))
+    with pytest.raises(Exception, match="shape|ndim|dimension|match"):
+        run(executable, x[0])
+
+
+def test_without_a_linker_the_jit_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    executable, x = built()
+    monkeypatch.setattr(machine_code, "_linker", lambda: None)
+    assert kinds(linked(executable)) == [KIND]
+    assert np.isfinite(run(executable, x)).all()
+
+
+@needs_linker
+def test_what_does_not_link_is_left_to_the_jit(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    executable, x = built()
+    broken = tmp_path / "ld"
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr(machine_code, "_linker", lambda: str(broken))
+    assert kinds(linked(executable)) == [KIND]
+    assert np.isfinite(run(executable, x)).all()
