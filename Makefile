@@ -53,6 +53,7 @@ figures: $(READY) ## Record again what the docs quote of the benchmarks
 fuzz: $(READY) ## Hunt for wrong results: random instructions, random networks, damaged files
 	$(BIN)/python benchmarks/fuzz.py
 	$(BIN)/python benchmarks/fuzz_networks.py
+	$(BIN)/python benchmarks/fuzz_networks.py --kind transformers
 	$(BIN)/python benchmarks/mutate_files.py
 
 venv: $(READY) ## Create the Python environment (PYTHON=python3.12 picks another Python)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import drawn_transformers
 import network_hunt
 import numpy as np
 import pytest
@@ -137,3 +138,47 @@ def test_the_hunt_counts(
     found = json.loads(capsys.readouterr().out)
     assert found["operators"] == {"conv": 10}
     assert found["demands"] == {INJECTED: 10, AGAINST_COST: 10}
+
+
+# ---------------------------------------------------------------- blocks of transformers
+def test_blocks_take_turns_through_all_masks_norms_and_machines() -> None:
+    """200 of them have every mask with every norm, at both kinds of scales."""
+    blocks = [drawn_transformers.drawn(seed) for seed in range(200)]
+    pairs = {(block.mask, block.norm) for block in blocks}
+    assert len(pairs) == len(drawn_transformers.MASKS) * len(drawn_transformers.NORMS)
+    assert {(block.machine, block.scales) for block in blocks} == {
+        (machine, scales)
+        for machine in drawn_transformers.MACHINES
+        for scales in drawn_transformers.SCALES
+    }
+    assert {block.shared for block in blocks} == {1, 2, 3}
+
+
+@pytest.mark.parametrize(("bad", "code"), [((), 0), ((4,), 1), (range(2, 20), 1)])
+def test_blocks_are_hunted_by_seed(
+    bad: tuple[int, ...],
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What stops a block is named with its seed, and the fifth failure ends the hunt."""
+    tried: list[int] = []
+
+    def block(seed: int) -> frozenset[str]:
+        tried.append(seed)
+        if seed in bad:
+            raise AssertionError(f"a block differs: {seed}")
+        return frozenset({"vta.attention"} if seed % 2 else {"vta.dense"})
+
+    monkeypatch.setattr(fuzz_networks, "try_block", block)
+    arguments = ["--kind", "transformers", "--networks", "12", "--seed", "1", "--json"]
+    monkeypatch.setattr("sys.argv", ["fuzz_networks.py", *arguments])
+    assert fuzz_networks.main() == code
+    found = json.loads(capsys.readouterr().out)
+    failures = [seed for seed in tried if seed in bad]
+    assert tried == list(range(1, 13 if len(failures) < 5 else 7))
+    assert [text.split(",")[0] for text in found["failures"]] == [f"seed {s}" for s in failures]
+    figures = {figure["name"]: figure["value"] for figure in found["figures"]}
+    assert figures["transformer_blocks"] == len(tried) - len(failures)
+    odd = [seed for seed in tried if seed % 2 and seed not in bad]
+    assert figures["transformer_blocks_with_attention"] == len(odd)

@@ -42,8 +42,9 @@ def guarded(
             if form == "shares":
                 kept = emit(OP.where(emit(OP.isnan(shares)), fill, shares))
             else:
-                open_ = emit(OP.logical_not(emit(OP.equal(scores, relax.const(np.float32(number))))))
-                most = emit(OP.max(emit(OP.astype(open_, "int8")), axis, True))
+                same = emit(OP.equal(scores, relax.const(np.float32(number))))
+                seen = emit(OP.astype(emit(OP.logical_not(same)), "int8"))
+                most = emit(OP.max(seen, axis, True))
                 hidden = emit(OP.logical_not(emit(OP.astype(most, "bool"))))
                 kept = emit(OP.where(hidden, emit(OP.full_like(shares, fill)), shares))
             result = builder.emit_output(OP.matmul(kept, v))
