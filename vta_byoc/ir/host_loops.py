@@ -7,6 +7,21 @@ import tvm
 TIR_PIPELINE = "vta"
 """The name under which TVM knows it: ``relax.build(..., tir_pipeline="vta")``."""
 KEEP_BUFFERS = "tirx.disable_storage_rewrite"
+NO_ASSERTIONS = "tirx.disable_assert"
+
+
+def context_with(setting: str) -> tvm.transform.PassContext:
+    """The current pass context with a boolean ``setting`` on, and without its instruments.
+
+    Another context would begin these anew.
+    """
+    current = tvm.transform.PassContext.current()
+    return tvm.transform.PassContext(
+        opt_level=current.opt_level,
+        required_pass=current.required_pass,
+        disabled_pass=current.disabled_pass,
+        config={**current.config, setting: True},
+    )
 
 
 @tvm.transform.module_pass(opt_level=0, name="LowerHostLoops")
@@ -18,16 +33,8 @@ def lower_host_loops(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.
     other: a fused dequantize, sigmoid, quantize and multiply of 16 channels, optimized at level 3
     for AVX2, read a scale before it was written.
     """
-    current = tvm.transform.PassContext.current()
-    # Without the instruments of the outer context, which another context would begin anew.
-    inner = tvm.transform.PassContext(
-        opt_level=current.opt_level,
-        required_pass=current.required_pass,
-        disabled_pass=current.disabled_pass,
-        config={**current.config, KEEP_BUFFERS: True},
-    )
     lower, _host, _device = tvm.tirx.get_tir_pipeline("default")
-    with inner:
+    with context_with(KEEP_BUFFERS):
         return lower(mod)
 
 
