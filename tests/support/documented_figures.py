@@ -108,6 +108,9 @@ def claims() -> Iterator[tuple[str, str]]:
     yield from _zoo()
     yield from _core()
     yield from _decoding()
+    for spread in (1, 2, 3, 4):
+        figure = f"{{attention[attention_sqnr_sigma_{spread}"
+        yield "docs/attention.md", f"{figure}]:.1f}} dB | {figure}_of_floats]:.1f}} dB |"
     yield "docs/how-to/bundles.md", (
         "A ResNet-18 is a bundle of {bundle[resnet18_megabytes]:.1f} MB and takes the simulator in "
         "C {bundle[resnet18_seconds]:.1f} s"

@@ -55,7 +55,7 @@ def _guard_of_scores(
 def _readers(q: Quantizer, var: relax.Var) -> dict[str | None, relax.VarBinding]:
     """Who reads `var`, by operator; empty where two are alike, or it is a result of the model."""
     users = [user for user in q.users.get(var, []) if user is not None]
-    found = {op_name(user.value): user for user in users}
+    found: dict[str | None, relax.VarBinding] = {op_name(user.value): user for user in users}
     return found if len(found) == len(q.users.get(var, [])) else {}
 
 
