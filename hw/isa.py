@@ -241,14 +241,21 @@ class Instruction:
     def __getitem__(self, name: str) -> int:
         return self.fields[name]
 
-    @functools.cached_property
+    @property
     def queue(self) -> Queue:
         """The command queue that executes it."""
-        if self.opcode == Opcode.STORE:
-            return Queue.STORE
-        if self.opcode == Opcode.LOAD:
-            return _LOAD_QUEUES.get(self["mem_type"], Queue.COMPUTE)
-        return Queue.COMPUTE
+        found = self.__dict__.get("_queue")
+        if found is None:
+            found = self.__dict__["_queue"] = _queue_of(self)
+        return found
+
+
+def _queue_of(insn: Instruction) -> Queue:
+    if insn.opcode == Opcode.STORE:
+        return Queue.STORE
+    if insn.opcode == Opcode.LOAD:
+        return _LOAD_QUEUES.get(insn["mem_type"], Queue.COMPUTE)
+    return Queue.COMPUTE
 
 
 class Indexed(Protocol):
