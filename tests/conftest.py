@@ -232,7 +232,8 @@ def quick_hosts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     def built(mod: tvm.IRModule, target: Any = None, *args: Any, **options: Any) -> Any:
         ours = options.get("tir_pipeline") is TIR_PIPELINE and "relax_pipeline" in options
         whole = any(var.name_hint == "main" for var in mod.get_global_vars())  # no part of a model
-        if not ours or not whole or str(target) != slow or computes_floats(mod):
+        watched = tvm.transform.PassContext.current().instruments  # of a test, by this very context
+        if watched or not ours or not whole or str(target) != slow or computes_floats(mod):
             return build(mod, target, *args, **options)
         with without_asserts():
             return build(mod, quick, *args, **options)
