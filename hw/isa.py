@@ -127,7 +127,8 @@ def _fixed(opcode: Opcode, *names: str) -> BitField:
     return BitField(names[0], 0, 0, int(kind[0]), kind[1])
 
 
-_OPCODE_MASK = _fixed(Opcode.FINISH, "opcode").high
+OPCODE_MASK = _fixed(Opcode.FINISH, "opcode").high
+"""The bits of the first word that say the opcode, in every configuration."""
 INSN_BYTES = 2 * WORD_BITS // 8
 """Bytes of an instruction in DRAM."""
 UOP_BYTES = UOP_BITS // 8
@@ -287,7 +288,7 @@ class ISA:
     def decode(self, word0: int, word1: int) -> Instruction:
         """The instruction of two words; unknown opcodes and set reserved bits: VTAError."""
         words = (int(word0), int(word1))
-        code = words[0] & _OPCODE_MASK
+        code = words[0] & OPCODE_MASK
         decoder = self._decoders.get(code)
         if decoder is None:
             raise VTAError(
