@@ -23,7 +23,7 @@ from tvm import relax, te, tirx
 from vta_byoc.hw.sim.target import exact_target, native_target, unoptimized_target
 from vta_byoc.ir.bindings import is_constant, op_name, static_shape, straight_bindings
 from vta_byoc.ir.float_modules import computes_floats, computes_integers, float_operators
-from vta_byoc.ir.host_loops import NO_ASSERTIONS, TIR_PIPELINE, context_with
+from vta_byoc.ir.host_loops import TIR_PIPELINE, without_asserts
 from vta_byoc.ir.machine_code import linked
 
 LANES = 16
@@ -51,17 +51,14 @@ calls that it does not replace, as it does with powers."""
 def build_reference(mod: tvm.IRModule) -> relax.VMExecutable:
     """Build a float or integer module for the host CPU.
 
-    Its kernels do not check shapes, dtypes and strides of their arguments again: `main` checks what
-    it is given, and the checks were two thirds of the machine code.
-
     Returns:
         relax.VMExecutable; `relax.VirtualMachine(exe, tvm.cpu())["main"]` takes the inputs in
-        order, compact arrays.
+        order.
     """
     target = _target(mod)
     with target:
         mod = relax.transform.LegalizeOps(LEGALIZATIONS)(mod)
-    with context_with(NO_ASSERTIONS):
+    with without_asserts():
         return linked(relax.build(mod, target, tir_pipeline=TIR_PIPELINE))
 
 
