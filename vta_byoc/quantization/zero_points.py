@@ -14,7 +14,7 @@ from tvm import relax
 from vta_byoc.base.choices import NONE
 from vta_byoc.quantization.ops.unary import group_of
 from vta_byoc.quantization.quantizer import Quantizer
-from vta_byoc.quantization.scales import INT8_HIGH, spanning
+from vta_byoc.quantization.scales import INT8_HIGH, INT8_LOW
 from vta_byoc.quantization.value import Span
 
 MOST_OF_SYMMETRIC = 0.97
@@ -36,8 +36,9 @@ def zero_pointed(q: Quantizer) -> dict[relax.Var, Span]:
 
 def _is_one_sided(span: Span) -> bool:
     """Whether a zero point makes the step smaller."""
-    amax = max(abs(end) for end in span)
-    return bool(0 < spanning(*span).step <= MOST_OF_SYMMETRIC * amax / INT8_HIGH)
+    amax, length = max(abs(end) for end in span), max(*span, 0.0) - min(*span, 0.0)
+    levels = INT8_HIGH - INT8_LOW
+    return bool(amax and length / levels <= MOST_OF_SYMMETRIC * amax / INT8_HIGH)
 
 
 def _takes_zero(q: Quantizer, var: relax.Var) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from vta_byoc.hw.isa import IMMEDIATE_HIGH
 from vta_byoc.ir.chains import INT8_HIGH, INT8_LOW, SELF
 from vta_byoc.unary.program import VALUES, Program, Step, applied_steps
 
@@ -124,10 +125,12 @@ def _written(
     gate: _Gate, offset: int, slope: float, level: float, ends: list[float], end: float
 ) -> Program:
     """The program with these numbers at the shifts of `gate`."""
-    bits = gate.first + gate.last
-    numbers = [slope * 2.0 ** (bits + gate.cut), *(v * 2.0**bits for v in (level, *ends))]
+    bits, shift = gate.first + gate.last, gate.cut
+    while shift and abs(slope) * 2.0 ** (bits + shift) > IMMEDIATE_HIGH:
+        shift -= 1
+    numbers = [slope * 2.0 ** (bits + shift), *(v * 2.0**bits for v in (level, *ends))]
     by, add, low, high = (int(np.rint(np.clip(v, -(2**31), 2**31))) for v in numbers)
-    cut: tuple[Step, ...] = (("shr", gate.cut),) if gate.cut else ()
+    cut: tuple[Step, ...] = (("shr", shift),) if shift else ()
     right = (("mul", by), *cut, ("add", add), ("max", low), ("min", high))
     first: tuple[Step, ...] = (("shr", gate.first),) if gate.first else ()
     rounded = int(np.rint(np.clip((end + 0.5) * 2.0**gate.last, -(2**31), 2**31)))

@@ -34,7 +34,7 @@ DOUBLING = 4.0
 
 The noise is that of rounding and that of results which differ from the table.  With 4, a program
 is not much longer than the shortest within the tolerance, and hard swish, which is the basis of
-MobileNetV3, is exact (`docs/design/037-near-functions.md`).
+MobileNetV3, is exact (`docs/design/038-near-functions.md`).
 """
 
 FORMS = tuple(

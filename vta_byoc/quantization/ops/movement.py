@@ -118,11 +118,13 @@ def convert_concat(q: Quantizer, binding: relax.VarBinding) -> bool:
 
 
 def _covering(scales: Sequence[Scale]) -> Scale:
-    """The scale that holds what all scales hold: one of them where it does."""
+    """A scale that holds what all do, to half a step of it: one of them where one does."""
     ends = [[scale.step * (q - scale.zero) for q in (INT8_LOW, INT8_HIGH)] for scale in scales]
     low, high = min(least for least, _ in ends), max(most for _, most in ends)
-    whole = [s for s, end in zip(scales, ends, strict=True) if tuple(end) == (low, high)]
-    return whole[0] if whole else spanning(low, high)
+    for scale, (least, most) in zip(scales, ends, strict=True):
+        if max(least - low, high - most) <= scale.step / 2:
+            return scale
+    return spanning(low, high)
 
 
 def _at_scale(q: Quantizer, item: Value, target: Scale, name: str) -> relax.Expr:
