@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,6 +95,9 @@ MOST_MEGABYTES = {"resnet18": 18.7}
 MOST_CPU_SECONDS = {"resnet18": 4.0}
 """Of a second process, which finds programs, tiles and interpreters on disk: from its start to the
 executable, imports included, calibration and quantization left out."""
+VERIFIED = {"resnet50": 25_000}
+"""The network whose programs the verifier is timed on, and the instructions that it is told for."""
+MOST_VERIFY_SECONDS = 1.0
 MOST_OVER_BOUND = {
     **dict.fromkeys(NAMES, 1.35),
     **dict.fromkeys(NEWER, 1.15),
@@ -195,9 +198,30 @@ def measure(name: str, inputs: int = INPUTS) -> dict[str, Any]:
         "cpu_seconds": imported + cpu[3] - cpu[0],
         "cpu_seconds_without_quantization": imported + cpu[3] - cpu[2] + cpu[1] - cpu[0],
         "gib": gib,
+        "verify_seconds": verify_seconds(name, compiled.programs.values()),
         "tensors": len(checks),
         "different": sum(not check.equal for check in checks),
     }
+
+
+def verify_seconds(name: str, programs: Collection[Program]) -> float | None:
+    """Processor time in which the verifier proves VERIFIED instructions of the programs' kind.
+
+    The least of three runs; None for networks that it is not timed on.
+    """
+    from vta_byoc.hw.verify.verifier import check
+
+    if name not in VERIFIED:
+        return None
+    instructions = sum(len(program.insns) for program in programs)
+    assert instructions >= VERIFIED[name], "too few to tell what so many take"
+    spent = []
+    for _ in range(3):
+        start = time.process_time()
+        for program in programs:
+            check(program)
+        spent.append(time.process_time() - start)
+    return min(spent) * VERIFIED[name] / instructions
 
 
 def other_rules(config: VTAConfig) -> dict[str, Timing]:
@@ -276,6 +300,9 @@ def figures_of(row: dict[str, Any]) -> list[Figure]:
         Figure.at_most(f"{name}_compile", row["seconds"], "s", MOST_SECONDS),
         Figure.at_most(f"{name}_memory", row["gib"], "GiB", MOST_GIB),
     ]
+    if row["verify_seconds"] is not None:
+        figure, seconds = f"verify_{VERIFIED[name]}_instructions_seconds", row["verify_seconds"]
+        figures.append(Figure.at_most(figure, seconds, "s", MOST_VERIFY_SECONDS))
     if row["tensors"]:
         figures += [
             Figure(f"{name}_tensors_compared", row["tensors"], "tensors"),

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from vta_byoc.hw.errors import VTAError
 
 WORD_BITS = 64
@@ -97,6 +99,25 @@ def packed(fields: Iterable[BitField], values: Mapping[str, int], what: str) -> 
             )
         words[f.word] |= (value & ((1 << f.width) - 1)) << f.lsb
     return words
+
+
+# ---------------------------------------------------------------- many at once
+def column(field: BitField, words: np.ndarray) -> np.ndarray:
+    """``field`` of every row of ``words`` (n, 2) uint64, as (n,) int64."""
+    raw = (words[:, field.word] >> np.uint64(field.lsb)) & np.uint64((1 << field.width) - 1)
+    values = raw.astype(np.int64)
+    if field.signed:
+        values[values > field.high] -= 1 << field.width
+    return values
+
+
+def reserved_bits(fields: Iterable[BitField], words: np.ndarray) -> np.ndarray:
+    """The bits of no field that are set, those of both words of a row together, (n,) uint64."""
+    used = [0, 0]
+    for f in fields:
+        used[f.word] |= ((1 << f.width) - 1) << f.lsb
+    unused = np.array([~u & ((1 << WORD_BITS) - 1) for u in used], np.uint64)
+    return np.bitwise_or.reduce(words & unused, axis=1)
 
 
 @dataclass(frozen=True)

@@ -71,10 +71,14 @@ def digest_of_sources(root: Path) -> str:
     """A digest of the names and texts of every Python file below `root`, as hexadecimal digits."""
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
-        text = path.read_bytes()
-        digest.update(f"{path.relative_to(root)} {len(text)}\n".encode())
-        digest.update(text)
+        digest.update(f"{path.relative_to(root)} {_digest_of_source(path)}\n".encode())
     return digest.hexdigest()
+
+
+@functools.cache
+def _digest_of_source(path: Path) -> str:
+    """Of a file that this process runs: it is read once, whoever asks."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def write_entry(path: Path, data: bytes, most: int) -> None:

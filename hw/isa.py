@@ -127,7 +127,8 @@ def _fixed(opcode: Opcode, *names: str) -> BitField:
     return BitField(names[0], 0, 0, int(kind[0]), kind[1])
 
 
-_OPCODE_MASK = _fixed(Opcode.FINISH, "opcode").high
+OPCODE_MASK = _fixed(Opcode.FINISH, "opcode").high
+"""The bits of the first word that say the opcode, in every configuration."""
 INSN_BYTES = 2 * WORD_BITS // 8
 """Bytes of an instruction in DRAM."""
 UOP_BYTES = UOP_BITS // 8
@@ -240,14 +241,21 @@ class Instruction:
     def __getitem__(self, name: str) -> int:
         return self.fields[name]
 
-    @functools.cached_property
+    @property
     def queue(self) -> Queue:
         """The command queue that executes it."""
-        if self.opcode == Opcode.STORE:
-            return Queue.STORE
-        if self.opcode == Opcode.LOAD:
-            return _LOAD_QUEUES.get(self["mem_type"], Queue.COMPUTE)
-        return Queue.COMPUTE
+        found = self.__dict__.get("_queue")
+        if found is None:
+            found = self.__dict__["_queue"] = _queue_of(self)
+        return found
+
+
+def _queue_of(insn: Instruction) -> Queue:
+    if insn.opcode == Opcode.STORE:
+        return Queue.STORE
+    if insn.opcode == Opcode.LOAD:
+        return _LOAD_QUEUES.get(insn["mem_type"], Queue.COMPUTE)
+    return Queue.COMPUTE
 
 
 class Indexed(Protocol):
@@ -287,7 +295,7 @@ class ISA:
     def decode(self, word0: int, word1: int) -> Instruction:
         """The instruction of two words; unknown opcodes and set reserved bits: VTAError."""
         words = (int(word0), int(word1))
-        code = words[0] & _OPCODE_MASK
+        code = words[0] & OPCODE_MASK
         decoder = self._decoders.get(code)
         if decoder is None:
             raise VTAError(

@@ -77,6 +77,10 @@ class Layer:
     output: str = ""
 
 
+_SYMBOL_FIELDS = tuple(field.name for field in dataclasses.fields(Symbol))
+_LAYER_FIELDS = tuple(field.name for field in dataclasses.fields(Layer))
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Program:
     """A linked program.  ``insns`` (n, 2) uint64 with arena-relative addresses, ``image`` int8."""
@@ -213,9 +217,9 @@ class Program:
         """Everything but the arrays, as JSON-ready data."""
         return {
             "config": self.config.to_dict(),
-            "symbols": [dataclasses.asdict(s) for s in self.symbols],
-            "relocations": [dataclasses.astuple(r) for r in self.relocations],
-            "layers": [dataclasses.asdict(layer) for layer in self.layers],
+            "symbols": [{name: getattr(s, name) for name in _SYMBOL_FIELDS} for s in self.symbols],
+            "relocations": [(r.index, r.symbol, r.addend) for r in self.relocations],
+            "layers": [{name: getattr(x, name) for name in _LAYER_FIELDS} for x in self.layers],
             "input_bytes": self.input_bytes,
             "arena_bytes": self.arena_bytes,
         }

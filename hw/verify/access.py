@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,13 +21,18 @@ Where = slice | np.ndarray
 """Elements of one space: a contiguous slice or an array of indices."""
 
 
-@dataclass(frozen=True)
-class Touch:
-    """One access: ``where`` in ``space``, which is an SRAM or "dram"."""
+def end_of(where: Where) -> int:
+    """One past the last element of an ascending set; 0 for an empty one."""
+    if isinstance(where, slice):
+        return int(where.stop)
+    return int(where[-1]) + 1 if where.size else 0
 
-    space: str
-    where: Where
-    write: bool
+
+def compact(indices: np.ndarray) -> Where:
+    """Ascending indices, as a slice where they have no gap: those are read and written fast."""
+    if indices.size and int(indices[-1]) - int(indices[0]) == indices.size - 1:
+        return slice(int(indices[0]), int(indices[-1]) + 1)
+    return indices
 
 
 def dram_grain(config: VTAConfig) -> int:
@@ -35,24 +41,35 @@ def dram_grain(config: VTAConfig) -> int:
 
 
 # ---------------------------------------------------------------- LOAD and STORE
-@dataclass(frozen=True)
-class Transfer:
-    """The geometry of a LOAD or STORE of a known memory type."""
+class Transfer(NamedTuple):
+    """The geometry of a LOAD or STORE of a known memory type.
+
+    Attributes:
+        insn: the instruction.
+        mem: its memory type.
+        elem_bytes: of an element in DRAM.
+        space: the SRAM that it fills or reads.
+        sram: the SRAM elements; rows, with their padding, follow one another without gaps.
+        dram_range: the first DRAM byte and the one past the last.
+    """
 
     insn: Instruction
     mem: MemType
     elem_bytes: int
+    space: str
+    sram: slice
+    dram_range: tuple[int, int]
 
     @classmethod
     def of(cls, config: VTAConfig, insn: Instruction) -> Transfer:
         """The geometry of `insn`, a LOAD or STORE of a known memory type."""
         mem = MemType(insn["mem_type"])
-        return cls(insn, mem, dram_elem_bytes(config, mem))
-
-    @property
-    def space(self) -> str:
-        """The SRAM that it fills or reads."""
-        return MEMORY_TYPES[self.mem].sram
+        elem, start, base = dram_elem_bytes(config, mem), insn["sram_base"], insn["dram_base"]
+        rows = insn["y_pad_0"] + insn["y_size"] + insn["y_pad_1"]
+        width = insn["x_pad_0"] + insn["x_size"] + insn["x_pad_1"]
+        end = base + (insn["y_size"] - 1) * insn["x_stride"] + insn["x_size"]
+        sram = slice(start, start + rows * width)
+        return cls(insn, mem, elem, MEMORY_TYPES[mem].sram, sram, (base * elem, end * elem))
 
     @property
     def empty(self) -> bool:
@@ -63,19 +80,6 @@ class Transfer:
     def width(self) -> int:
         """Elements of a row in SRAM, padding included."""
         return self.insn["x_pad_0"] + self.insn["x_size"] + self.insn["x_pad_1"]
-
-    @property
-    def sram(self) -> slice:
-        """The SRAM elements: rows follow one another without gaps."""
-        rows = self.insn["y_pad_0"] + self.insn["y_size"] + self.insn["y_pad_1"]
-        return slice(self.insn["sram_base"], self.insn["sram_base"] + rows * self.width)
-
-    @property
-    def dram_range(self) -> tuple[int, int]:
-        """First DRAM byte and the one past the last."""
-        insn = self.insn
-        end = insn["dram_base"] + (insn["y_size"] - 1) * insn["x_stride"] + insn["x_size"]
-        return insn["dram_base"] * self.elem_bytes, end * self.elem_bytes
 
     def elements(self) -> np.ndarray:
         """DRAM element of each datum, (y_size, x_size) int64."""

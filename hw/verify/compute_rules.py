@@ -9,7 +9,14 @@ import numpy as np
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.faults import MAX_STEPS, Fault, fault_message
 from vta_byoc.hw.isa import AluOp, Instruction, Opcode
-from vta_byoc.hw.verify.access import Loops, decode_uops, operands, reserved_uop_bits
+from vta_byoc.hw.verify.access import (
+    Loops,
+    Where,
+    compact,
+    decode_uops,
+    operands,
+    reserved_uop_bits,
+)
 
 _RANGE = {"dst": Fault.DST_RANGE, "src": Fault.SRC_RANGE, "wgt": Fault.WGT_RANGE}
 _TOKEN_BITS = 0b1111 << 3
@@ -19,13 +26,13 @@ _TOKEN_BITS = 0b1111 << 3
 class Work:
     """What an instruction does, whatever the state of the machine.
 
-    ``problems`` are (rule, message); ``reads`` SRAM elements by memory, ``writes`` ACC elements;
-    ``computes``: STORE may read the result.
+    ``problems`` are (rule, message); ``reads`` SRAM elements by memory, ``writes`` ACC elements,
+    both ascending; ``computes``: STORE may read the result.
     """
 
     problems: tuple[tuple[str, str], ...] = ()
-    reads: tuple[tuple[str, np.ndarray], ...] = ()
-    writes: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    reads: tuple[tuple[str, Where], ...] = ()
+    writes: Where = field(default_factory=lambda: slice(0, 0))
     computes: bool = False
 
 
@@ -34,11 +41,12 @@ class ComputeRules:
 
     def __init__(self, config: VTAConfig) -> None:
         self._config = config
+        self._uop_depth = config.uop_depth
         self._known: dict[tuple[int, int, bytes], Work] = {}
 
     def range_problem(self, insn: Instruction) -> tuple[str, str] | None:
         """Whether the micro-op range cannot be read at all."""
-        begin, end, depth = insn["uop_bgn"], insn["uop_end"], self._config.uop_depth
+        begin, end, depth = insn["uop_bgn"], insn["uop_end"], self._uop_depth
         if begin > end or end > depth:
             return "uop-bounds", fault_message(Fault.UOP_RANGE, end, depth)
         return None
@@ -46,9 +54,10 @@ class ComputeRules:
     def work(self, words: tuple[int, int], insn: Instruction, uops: np.ndarray) -> Work:
         """The work of ``insn`` with micro-ops ``uops``, (uop_end - uop_bgn,) uint32."""
         key = (words[0] & ~_TOKEN_BITS, words[1], uops.tobytes())
-        if key not in self._known:
-            self._known[key] = self._examine(insn, uops)
-        return self._known[key]
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._examine(insn, uops)
+        return found
 
     def _examine(self, insn: Instruction, uops: np.ndarray) -> Work:
         problems = self._alu_words(insn) if insn.opcode == Opcode.ALU else []
@@ -128,7 +137,7 @@ class ComputeRules:
     def _touched(self, insn: Instruction, loops: Loops, problems: list[tuple[str, str]]) -> Work:
         size = self._config.depths
         sets = [
-            (space, loops.touched(name, size[space]))
+            (space, compact(loops.touched(name, size[space])))
             for name, space in operands(self._config, insn).items()
         ]
         writes = sets[0][1]

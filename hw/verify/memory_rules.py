@@ -12,9 +12,10 @@ import numpy as np
 
 from vta_byoc.hw.isa import AluOp, Instruction, MemType, Opcode, Queue
 from vta_byoc.hw.program.program import WRITTEN, Symbol
-from vta_byoc.hw.verify.access import Touch, Transfer, Where, dram_grain
+from vta_byoc.hw.verify.access import Transfer, Where, dram_grain, end_of
 from vta_byoc.hw.verify.compute_rules import ComputeRules
 from vta_byoc.hw.verify.rules import Report
+from vta_byoc.hw.verify.sound_transfers import sound_transfers
 from vta_byoc.hw.verify.transfer_rules import SymbolMap, check_transfer
 
 Clock = Sequence[int]
@@ -33,42 +34,84 @@ def element_of(where: Where, position: int) -> int:
     return int(where.start + position if isinstance(where, slice) else where[position])
 
 
+class Defined:
+    """The elements of one space that were written; what is written once stays so."""
+
+    def __init__(self, size: int) -> None:
+        self._written: np.ndarray = np.zeros(size, bool)
+        self._whole = 0
+        """All elements below it are written: most programs fill a buffer and ask ever after."""
+
+    def __getitem__(self, where: Where) -> np.ndarray:
+        return self._written[where]
+
+    def add(self, where: Where) -> None:
+        """Elements are written now."""
+        if end_of(where) > self._whole:
+            self._written[where] = True
+
+    def missing(self, where: Where) -> int | None:
+        """The first element of an ascending set that nothing wrote; None when there is none."""
+        if end_of(where) <= self._whole:
+            return None
+        written = self._written[where]
+        if not written.all():
+            return element_of(where, int(written.argmin()))
+        rest = self._written[self._whole :]
+        if rest.size and rest[0]:
+            self._whole += rest.size if rest.all() else int(rest.argmin())
+        return None
+
+
 class History:
     """The last instruction of each queue that read and that wrote each element of one space."""
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._last: dict[tuple[Queue, bool], np.ndarray] = {}
-        self._newest: dict[tuple[Queue, bool], int] = {}
-        """The last of each queue to access anything; instructions of a queue come in order."""
+        self._kinds: list[tuple[int, bool, np.ndarray]] = []
+        """(queue, are they writes, the last of them for each element), as they came up."""
+        self._places: list[int | None] = [None] * (2 * len(Queue))
+        self._newest: list[int] = []
+        """The last of each kind to access anything; instructions of a queue come in order."""
+        self._against: list[list[int]] = [[] for _ in self._places]
+        """Kinds in conflict with an access: those of other queues, of which one is a write."""
 
-    def note(self, queue: Queue, touch: Touch, index: int) -> None:
-        """Instruction ``index`` of ``queue`` made the access ``touch``."""
-        key = (queue, touch.write)
-        if key not in self._last:
-            self._last[key] = np.full(self._size, -1, np.int32)
-        self._last[key][touch.where] = index
-        self._newest[key] = index
+    def note(self, queue: Queue, where: Where, write: bool, index: int) -> None:
+        """Instruction ``index`` of ``queue`` read or wrote ``where``."""
+        place = self._places[2 * queue + write]
+        if place is None:
+            place = self._places[2 * queue + write] = len(self._kinds)
+            self._kinds.append((int(queue), write, np.full(self._size, -1, np.int32)))
+            self._newest.append(index)
+            for other in Queue:
+                for writes in (False, True):
+                    if other != queue and (write or writes):
+                        self._against[2 * other + writes].append(place)
+        self._kinds[place][2][where] = index
+        self._newest[place] = index
 
     def last_write(self, queue: Queue, element: int) -> int:
         """The last instruction of ``queue`` that wrote ``element``, which one did."""
-        return int(self._last[queue, True][element])
+        place = self._places[2 * queue + True]
+        assert place is not None
+        return int(self._kinds[place][2][element])
 
-    def unordered(self, queue: Queue, touch: Touch, clock: Clock) -> list[tuple[int, bool, int]]:
-        """Accesses of other queues in conflict with `touch` that may not have finished by `clock`.
+    def unordered(
+        self, queue: Queue, where: Where, write: bool, clock: Clock
+    ) -> list[tuple[int, bool, int]]:
+        """Accesses of other queues in conflict with one that may not have finished by `clock`.
 
         Of each queue and kind the last one, as (instruction, did it write, element).
         """
         found = []
-        for (other, wrote), last in self._last.items():
-            if other == queue or not (touch.write or wrote):
+        for place in self._against[2 * queue + write]:
+            other, wrote, last = self._kinds[place]
+            if self._newest[place] <= clock[other]:
                 continue
-            if self._newest[other, wrote] <= clock[other]:
-                continue
-            at = last[touch.where]
+            at = last[where]
             if at.size and int(at.max()) > clock[other]:
                 position = int(at.argmax())
-                found.append((int(at[position]), wrote, element_of(touch.where, position)))
+                found.append((int(at[position]), wrote, element_of(where, position)))
         return found
 
 
@@ -85,10 +128,11 @@ class MemoryWalk:
         self._clocks = clocks
         self._words = program.insns.tolist()
         self._symbols = SymbolMap(program)
+        self._sound = sound_transfers(program, self._symbols, report.insns)
         self._compute = ComputeRules(program.config)
         sizes = program.config.depths
         self._uops: np.ndarray = np.zeros(sizes["uop"], np.uint32)
-        self._defined = {name: np.zeros(size, bool) for name, size in sizes.items()}
+        self._defined = {name: Defined(size) for name, size in sizes.items()}
         self._computed: np.ndarray = np.zeros(sizes["acc"], bool)
         self._constants: np.ndarray = np.full(sizes["acc"], _NOTHING, np.int64)
         """Where in the image each ACC element's value stands, of those that hold constants."""
@@ -104,7 +148,8 @@ class MemoryWalk:
     def step(self, index: int, insn: Instruction) -> None:
         """Check instruction ``index`` and account for what it does."""
         if insn.opcode in (Opcode.LOAD, Opcode.STORE):
-            transfer, symbol = check_transfer(self._report, self._symbols, index, insn)
+            found = self._sound.get(index)
+            transfer, symbol = found or check_transfer(self._report, self._symbols, index, insn)
             if transfer is not None and insn.opcode == Opcode.LOAD:
                 self._load(index, insn, transfer, symbol)
             elif transfer is not None:
@@ -121,8 +166,8 @@ class MemoryWalk:
             self._read_dram(index, insn, transfer, symbol)
         if transfer.mem == MemType.UOP:
             self._load_uops(index, transfer, symbol)
-        self._touch(index, insn, Touch(space, transfer.sram, True))
-        self._defined[space][transfer.sram] = True
+        self._touch(index, insn, space, transfer.sram, True)
+        self._defined[space].add(transfer.sram)
         if space == "acc":
             self._computed[transfer.sram] = False
             self._constants[transfer.sram] = _NOTHING
@@ -135,7 +180,7 @@ class MemoryWalk:
             return
         where = transfer.grains(self._grain, self._base)
         if symbol.kind == "state":  # what the run before left there
-            self._touch(index, insn, Touch("dram", where, False))
+            self._touch(index, insn, "dram", where, False)
             return
         holds = self._holds[where]
         defined = holds != _NOTHING
@@ -159,7 +204,7 @@ class MemoryWalk:
                 f"{_SHARED}; {_APART.format(symbol.name)}",
                 store,
             )
-        self._touch(index, insn, Touch("dram", where, False))
+        self._touch(index, insn, "dram", where, False)
 
     def _load_uops(self, index: int, transfer: Transfer, symbol: Symbol | None) -> None:
         """Follow the contents of the micro-op buffer; what is unknown counts as zeros."""
@@ -191,7 +236,7 @@ class MemoryWalk:
                 f"stores ACC element {element_of(transfer.sram, int(stale.argmax()))} as LOAD or "
                 "reset left it; STORE sees results of GEMM and ALU only; pass it through the ALU",
             )
-        self._touch(index, insn, Touch("acc", transfer.sram, False))
+        self._touch(index, insn, "acc", transfer.sram, False)
         if symbol is None:
             return
         if symbol.kind not in WRITTEN:
@@ -203,7 +248,7 @@ class MemoryWalk:
             )
             return
         where = transfer.grains(self._grain, self._base)
-        self._touch(index, insn, Touch("dram", where, True))
+        self._touch(index, insn, "dram", where, True)
         self._holds[where] = self._number(symbol)
 
     def finish(self) -> None:
@@ -241,25 +286,28 @@ class MemoryWalk:
         if problem is not None:
             self._report.add(problem[0], index, problem[1])
             return
-        uops = slice(insn["uop_bgn"], insn["uop_end"])
-        if insn["iter_out"] and insn["iter_in"] and not self._want_defined(index, "uop", uops):
+        fields = insn.fields
+        uops = slice(fields["uop_bgn"], fields["uop_end"])
+        if fields["iter_out"] and fields["iter_in"] and not self._want_defined(index, "uop", uops):
             return
         work = self._compute.work(tuple(self._words[index]), insn, self._uops[uops])
         for rule, message in work.problems:
             self._report.add(rule, index, message)
         for space, where in work.reads:
             self._want_defined(index, space, where)
-            self._touch(index, insn, Touch(space, where, False))
+            self._touch(index, insn, space, where, False)
         self._constants[work.writes] = _NOTHING
-        if insn.opcode == Opcode.ALU and insn["alu_opcode"] == AluOp.SHR and not insn["use_imm"]:
-            self._check_amounts(index, work.reads)
-        self._touch(index, insn, Touch("acc", work.writes, True))
-        self._defined["acc"][work.writes] = True
+        if insn.opcode == Opcode.ALU and fields["alu_opcode"] == AluOp.SHR:
+            self._check_amounts(index, insn, work.reads)
+        self._touch(index, insn, "acc", work.writes, True)
+        self._defined["acc"].add(work.writes)
         self._computed[work.writes] = work.computes
 
-    def _check_amounts(self, index: int, reads: Sequence[tuple[str, np.ndarray]]) -> None:
+    def _check_amounts(
+        self, index: int, insn: Instruction, reads: Sequence[tuple[str, Where]]
+    ) -> None:
         """Shift amounts that are constants of the program; others are data."""
-        if len(reads) < 2:
+        if insn["use_imm"] or len(reads) < 2:
             return
         at = self._constants[reads[1][1]]
         octets = at[at != _NOTHING][:, None] + np.arange(self._config.acc_elem_bytes)
@@ -276,10 +324,9 @@ class MemoryWalk:
 
     # ---------------------------------------------------------------- rules
     def _want_defined(self, index: int, space: str, where: Where) -> bool:
-        defined = self._defined[space][where]
-        if defined.all():
+        element = self._defined[space].missing(where)
+        if element is None:
             return True
-        element = element_of(where, int(defined.argmin()))
         self._report.add(
             "uninitialised",
             index,
@@ -288,22 +335,23 @@ class MemoryWalk:
         )
         return False
 
-    def _touch(self, index: int, insn: Instruction, touch: Touch) -> None:
+    def _touch(self, index: int, insn: Instruction, space: str, where: Where, write: bool) -> None:
         """Check an access for races, then remember it."""
-        history, queue = self._spaces[touch.space], insn.queue
-        for other, wrote, element in history.unordered(queue, touch, self._clocks[index]):
-            self._race(index, queue, touch, other, wrote, element)
-        history.note(queue, touch, index)
+        history, queue = self._spaces[space], insn.queue
+        for other, wrote, element in history.unordered(queue, where, write, self._clocks[index]):
+            self._race(index, queue, (space, element, write), (other, wrote))
+        history.note(queue, where, write, index)
 
     def _race(
-        self, index: int, queue: Queue, touch: Touch, other: int, wrote: bool, element: int
+        self, index: int, queue: Queue, access: tuple[str, int, bool], with_: tuple[int, bool]
     ) -> None:
+        """Two accesses to an element, (space, element, write), of which ``with_`` was first."""
+        (space, element, write), (other, wrote) = access, with_
         backwards = self._clocks[other][queue] >= index
-        place = self._place(index, touch.space, element)
         self._report.add(
             "race",
             index,
-            f"{'writes' if touch.write else 'reads'} {place}, which "
+            f"{'writes' if write else 'reads'} {self._place(index, space, element)}, which "
             f"{self._report.named(other)} {'writes' if wrote else 'reads'}; "
             f"{'tokens order the two the wrong way round' if backwards else 'no token orders them'}"
             f"; {_ADVICE[abs(queue - self._queue(other))]}",

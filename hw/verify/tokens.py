@@ -8,6 +8,7 @@ the most tokens that can ever be outstanding.
 from __future__ import annotations
 
 import bisect
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -39,14 +40,30 @@ _FLAGS: Mapping[tuple[str, Queue], Sequence[tuple[str, Pair]]] = {
 
 def pairs_of(insn: Instruction, action: str) -> list[Pair]:
     """The pairs that ``insn`` pops from or pushes to (``action``); absent queues are left out."""
-    return [pair for flag, pair in _FLAGS[action, insn.queue] if insn[flag]]
+    return [PAIRS[number] for number in numbers_of(insn, action)]
+
+
+def numbers_of(insn: Instruction, action: str) -> tuple[int, ...]:
+    """The places in PAIRS of the pairs that :func:`pairs_of` names."""
+    before, after = _SIDES[action]
+    return _numbers(action, int(insn.queue), insn.fields[before], insn.fields[after])
+
+
+_SIDES = {action: (f"{action}_prev", f"{action}_next") for action in ("pop", "push")}
+
+
+@functools.cache
+def _numbers(action: str, queue: int, before: int, after: int) -> tuple[int, ...]:
+    set_ = dict(zip(_SIDES[action], (before, after), strict=True))
+    return tuple(PAIRS.index(pair) for flag, pair in _FLAGS[action, Queue(queue)] if set_[flag])
 
 
 def bad_flags(insn: Instruction) -> bool:
     """Whether a token flag points at a queue that does not exist."""
-    low = insn.queue == Queue.LOAD and (insn["pop_prev"] or insn["push_prev"])
-    high = insn.queue == Queue.STORE and (insn["pop_next"] or insn["push_next"])
-    return bool(low or high)
+    if insn.queue == Queue.COMPUTE:
+        return False
+    side = "prev" if insn.queue == Queue.LOAD else "next"
+    return bool(insn[f"pop_{side}"] or insn[f"push_{side}"])
 
 
 @dataclass
@@ -61,12 +78,13 @@ class _Schedule:
 
     def __post_init__(self) -> None:
         self.clocks = [[-1, -1, -1] for _ in self.insns]
-        self._now = {q: [-1, -1, -1] for q in Queue}
+        self._now = [[-1, -1, -1] for _ in Queue]
+        self._pushed, self._popped = list(self.pushes.values()), list(self.pops.values())
         self._lines: dict[Queue, list[int]] = {q: [] for q in Queue}
         for index, insn in enumerate(self.insns):
             if insn is not None:
                 self._lines[insn.queue].append(index)
-        self._next = dict.fromkeys(Queue, 0)
+        self._next = [0 for _ in Queue]
         self._run()
 
     def _heads(self) -> dict[Queue, int]:
@@ -98,26 +116,27 @@ class _Schedule:
         """The pairs that have no token for instruction ``index``."""
         insn = self.insns[index]
         assert insn is not None
-        return [p for p in pairs_of(insn, "pop") if len(self.pops[p]) >= len(self.pushes[p])]
+        numbers = numbers_of(insn, "pop")
+        return [PAIRS[n] for n in numbers if len(self._popped[n]) >= len(self._pushed[n])]
 
     def _execute(self, index: int, queue: Queue) -> None:
         insn = self.insns[index]
         assert insn is not None
         clock = self._now[queue]
-        for pair in pairs_of(insn, "pop"):
-            count = len(self.pops[pair])
-            self.pops[pair].append(index)
-            if count < len(self.pushes[pair]):
-                pusher = self.pushes[pair][count]
+        for number in numbers_of(insn, "pop"):
+            count = len(self._popped[number])
+            self._popped[number].append(index)
+            if count < len(self._pushed[number]):
+                pusher = self._pushed[number][count]
                 known = [*self.clocks[pusher]]
-                known[pair[0]] = pusher
-                clock = [max(a, b) for a, b in zip(clock, known, strict=True)]
+                known[PAIRS[number][0]] = pusher
+                clock = list(map(max, clock, known))
         self.clocks[index] = clock
         after = [*clock]
         after[queue] = index
         self._now[queue] = after
-        for pair in pairs_of(insn, "push"):
-            self.pushes[pair].append(index)
+        for number in numbers_of(insn, "push"):
+            self._pushed[number].append(index)
         self._next[queue] += 1
 
 

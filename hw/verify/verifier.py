@@ -13,10 +13,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from vta_byoc.hw.bitfields import WORD_BITS, BitField
+from vta_byoc.hw.bitfields import column, reserved_bits
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.faults import Fault
-from vta_byoc.hw.isa import ISA, Instruction, Opcode, Queue
+from vta_byoc.hw.isa import ISA, OPCODE_MASK, Instruction, Opcode, Queue
 from vta_byoc.hw.program.program import KINDS, STORED, WRITTEN, Program, Symbol
 from vta_byoc.hw.verify.memory_rules import MemoryWalk
 from vta_byoc.hw.verify.rules import RULES, Report, Violation, summary
@@ -53,37 +53,21 @@ def check(program: Program) -> None:
 def _decoded(report: Report) -> list[Instruction | None]:
     """Every instruction, None where the words are none; all of an opcode at once."""
     words = report.program.insns
-    codes = words[:, 0] & np.uint64(7)
+    codes = words[:, 0] & np.uint64(OPCODE_MASK)
     found: list[Instruction | None] = [None] * len(words)
     for index in np.flatnonzero(~np.isin(codes, list(Opcode))).tolist():
         report.fault("opcode", index, Fault.OPCODE, int(codes[index]))
     for opcode, fields in ISA.of(report.program.config).instructions.items():
         rows = np.flatnonzero(codes == opcode)
-        reserved = _reserved(fields, words[rows])
+        reserved = reserved_bits(fields, words[rows])
         for k in np.flatnonzero(reserved).tolist():
             report.fault("reserved-bits", int(rows[k]), Fault.RESERVED_BITS, int(reserved[k]))
-        columns = [_column(f, words[rows]) for f in fields]
+        columns = [column(f, words[rows]).tolist() for f in fields]
         names = [f.name for f in fields]
         for index, bits, *values in zip(rows.tolist(), reserved.tolist(), *columns, strict=True):
             if not bits:
                 found[index] = Instruction(opcode, dict(zip(names, values, strict=True)))
     return found
-
-
-def _reserved(fields: Sequence[BitField], words: np.ndarray) -> np.ndarray:
-    """The bits of no field that are set, those of both words together, (n,) uint64."""
-    used = [sum(((1 << f.width) - 1) << f.lsb for f in fields if f.word == w) for w in (0, 1)]
-    unused = np.array([~u & ((1 << WORD_BITS) - 1) for u in used], np.uint64)
-    return np.bitwise_or.reduce(words & unused, axis=1)
-
-
-def _column(f: BitField, words: np.ndarray) -> list[int]:
-    """Field ``f`` of every instruction."""
-    raw = (words[:, f.word] >> np.uint64(f.lsb)) & np.uint64((1 << f.width) - 1)
-    values = raw.astype(np.int64)
-    if f.signed:
-        values[values > f.high] -= 1 << f.width
-    return list(values.tolist())
 
 
 # ---------------------------------------------------------------- symbols

@@ -94,6 +94,15 @@ PROMPT: Inputs = {
 }
 MASK = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 0]], "int32")
 EPS = {"epsilon": 1e-5}
+EMBEDDED: Inputs = {
+    "x": RNG.integers(0, 20, (BATCH, TOKENS)).astype("int32"),
+    "x1": RNG.integers(0, 2, (BATCH, TOKENS)).astype("int32"),
+    "w": noise(20, WIDTH),
+    "p": noise(9, WIDTH),
+    "s": noise(2, WIDTH),
+    "g": noise(WIDTH),
+    "b": noise(WIDTH),
+}
 
 # name: operator, inputs, domain, opset, attributes, results
 CASES: dict[str, tuple[str, Inputs, str, int, dict[str, Any], int]] = {
@@ -139,7 +148,31 @@ CASES: dict[str, tuple[str, Inputs, str, int, dict[str, Any], int]] = {
         {"num_heads": 4, "qkv_hidden_sizes": [16, 16, 24]},
         1,
     ),
+    "attention ends and starts": (
+        "Attention",
+        {**PROJECTION, "xm": np.array([4, 5, 1, 0], "int32")},
+        RUNTIME,
+        14,
+        {"num_heads": 4, "mask_filter_value": -3.0},
+        1,
+    ),
+    "attention of padding in front": (
+        "Attention",
+        {**PROJECTION, "xm": MASK[:, ::-1].copy()},
+        RUNTIME,
+        14,
+        {"num_heads": 4, "unidirectional": 1},
+        1,
+    ),
     "multi head": ("MultiHeadAttention", ROWS, RUNTIME, 14, {"num_heads": 4}, 1),
+    "multi head of split keys": (
+        "MultiHeadAttention",
+        {"x": X, "x1": noise(BATCH, HEADS, KEYS, SIZE), "x2": noise(BATCH, HEADS, KEYS, SIZE)},
+        RUNTIME,
+        14,
+        {"num_heads": HEADS},
+        1,
+    ),
     "multi head masked": (
         "MultiHeadAttention",
         {
@@ -251,6 +284,14 @@ CASES: dict[str, tuple[str, Inputs, str, int, dict[str, Any], int]] = {
         EPS,
         1,
     ),
+    "skip rms of small numbers": (
+        "SkipSimplifiedLayerNormalization",
+        {name: value * np.float32(1e-4) for name, value in SUMMED.items() if value is not None},
+        RUNTIME,
+        14,
+        {},
+        1,
+    ),
     "quick gelu": ("QuickGelu", {"x": X}, RUNTIME, 14, {"alpha": 1.5}, 1),
     "gelu": ("Gelu", {"x": X}, RUNTIME, 14, {}, 1),
     "fast gelu": ("FastGelu", {"x": X, "b": noise(WIDTH)}, RUNTIME, 14, {}, 1),
@@ -263,21 +304,14 @@ CASES: dict[str, tuple[str, Inputs, str, int, dict[str, Any], int]] = {
         {"transB": 1, "alpha": 0.25},
         1,
     ),
-    "embedding": (
+    "embedding": ("EmbedLayerNormalization", EMBEDDED, RUNTIME, 14, EPS, 2),
+    "embedding of places": (
         "EmbedLayerNormalization",
-        {
-            "x": RNG.integers(0, 20, (BATCH, TOKENS)).astype("int32"),
-            "x1": RNG.integers(0, 2, (BATCH, TOKENS)).astype("int32"),
-            "w": noise(20, WIDTH),
-            "p": noise(9, WIDTH),
-            "s": noise(2, WIDTH),
-            "g": noise(WIDTH),
-            "b": noise(WIDTH),
-        },
+        {**EMBEDDED, "x1": None, "s": None, "m": None, "q": PLACES.astype("int32")},
         RUNTIME,
         14,
-        EPS,
-        2,
+        {},
+        3,
     ),
 }
 
@@ -338,6 +372,27 @@ REFUSED: dict[str, tuple[str, Inputs, str, int, dict[str, Any], str]] = {
         {"num_heads": 4, "kv_num_heads": 2},
         "its queries, keys and values are packed; give them one by one",
     ),
+    "bias and split keys": (
+        "MultiHeadAttention",
+        {
+            "x": X,
+            "x1": noise(BATCH, HEADS, KEYS, SIZE),
+            "x2": noise(BATCH, HEADS, KEYS, SIZE),
+            "b": noise(3 * WIDTH),
+        },
+        RUNTIME,
+        14,
+        {"num_heads": 4},
+        "it has a bias and split keys; add the bias before they are split",
+    ),
+    "keys as a result": (
+        "Attention",
+        PROJECTION,
+        RUNTIME,
+        14,
+        {"num_heads": 4},
+        "it has 2 results; 1 is taken",
+    ),
     "computed weights": (
         "Attention",
         {"x": X, "xw": noise(WIDTH, 3 * WIDTH), "b": noise(3 * WIDTH)},
@@ -352,7 +407,7 @@ REFUSED: dict[str, tuple[str, Inputs, str, int, dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_refused_says_why(name: str, tmp_path: Path) -> None:
     op, inputs, domain, opset, attrs, reason = REFUSED[name]
-    results = 3 if op == "GroupQueryAttention" else 1
+    results = 3 if op == "GroupQueryAttention" else 1 + (name == "keys as a result")
     model = model_of(op, inputs, results, domain, opset, attrs)
     with pytest.raises(VTAError) as caught:
         loaded(model, tmp_path)

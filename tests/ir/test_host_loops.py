@@ -13,7 +13,8 @@ from tvm import relax, tirx
 from vta_byoc import pipeline
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.importers.load import load_model
-from vta_byoc.ir.host_loops import TIR_PIPELINE, lower_host_loops
+from vta_byoc.ir.host_loops import NO_ASSERTS, TIR_PIPELINE, lower_host_loops
+from vta_byoc.ir.reference import build_reference
 from vta_byoc.pipeline import compile_module
 from vta_byoc.quantize import quantize
 from vta_byoc.validation.bit_exact import compare_layers
@@ -111,3 +112,17 @@ def test_the_pipeline_builds_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline.relax, "build", spy)
     compile_module(gate())
     assert given == [TIR_PIPELINE]
+
+
+def test_only_what_we_call_ourselves_goes_without_asserts(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+    build = relax.build
+
+    def spy(*args: object, **options: object) -> object:
+        seen.append(bool(tvm.transform.PassContext.current().config.get(NO_ASSERTS, False)))
+        return build(*args, **options)
+
+    monkeypatch.setattr(pipeline.relax, "build", spy)
+    build_reference(gate())
+    compile_module(gate())
+    assert seen == [True, False]

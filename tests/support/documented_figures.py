@@ -93,6 +93,14 @@ DECODERS = {
     "a layer of GPT-2's size: 768 channels, 12 heads, 128 tokens": "gpt2_layer",
     "a Llama-like block of 100 million parameters, 128 tokens": "llama_block_100m",
 }
+OBJECTIVES = {
+    "`both` (the default: w = 0.5, within 2 %)": "both",
+    "`cycles`": "cycles",
+    "`both` without a limit, w = 0.1": "both_10_unlimited",
+    "the same, w = 0.2": "both_20_unlimited",
+    "the same, w = 0.5": "both_50_unlimited",
+    "`dram-bytes`": "dram_bytes",
+}
 SCOPES = {"ResNet-18": "resnet18", "MobileNetV2": "mobilenet_v2", "YOLOv3-tiny": "yolov3_tiny"}
 
 
@@ -108,6 +116,11 @@ def claims() -> Iterator[tuple[str, str]]:
     yield from _zoo()
     yield from _core()
     yield from _decoding()
+    for title, name in OBJECTIVES.items():
+        yield "docs/cost-model.md", (
+            f"| {title} | {{objectives[{name}_cycles]:,.0f}} | "
+            f"{{objectives[{name}_megabytes]:.2f}} MB |"
+        )
     yield "docs/how-to/bundles.md", (
         "A ResNet-18 is a bundle of {bundle[resnet18_megabytes]:.1f} MB and takes the simulator in "
         "C {bundle[resnet18_seconds]:.1f} s"

@@ -16,6 +16,7 @@ from tvm import relax
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.importers.canonicalize.index_bounds import unproven_indices
 from vta_byoc.importers.load import load_model
+from vta_byoc.ir.host_loops import without_asserts
 
 TOLERANCE = 1e-5
 """Of float32, relative to the value and to the largest of its tensor; other dtypes are equal."""
@@ -138,15 +139,20 @@ def _machines(mods: Sequence[tvm.IRModule]) -> list[Any]:
 
 def _built(mods: Sequence[tvm.IRModule]) -> list[Any]:
     if len(mods) == 1:
-        return [relax.VirtualMachine(relax.build(mods[0], PLAIN), tvm.cpu())["main"]]
+        return [_machine(mods[0])["main"]]
     if any(len(mod.get_global_vars()) > 1 for mod in mods):
         raise ValueError("a module with functions of its own is built alone")
     functions = {
         f"main{number}": mod["main"].with_attr("global_symbol", f"main{number}")
         for number, mod in enumerate(mods)
     }
-    machine = relax.VirtualMachine(relax.build(tvm.IRModule(functions), PLAIN), tvm.cpu())
+    machine = _machine(tvm.IRModule(functions))
     return [machine[name] for name in functions]
+
+
+def _machine(mod: tvm.IRModule) -> relax.VirtualMachine:
+    with without_asserts():
+        return relax.VirtualMachine(relax.build(mod, PLAIN), tvm.cpu())
 
 
 def _compared(group: _Group, machine: Any) -> Iterator[tuple[int, Outcome]]:

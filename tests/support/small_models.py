@@ -13,6 +13,7 @@ from tvm import relax
 from tvm_ffi import structural_equal, structural_hash
 
 from vta_byoc.ir.bindings import FunctionWriter, op_name, static_shape
+from vta_byoc.ir.host_loops import without_asserts
 
 OPSET = 17
 
@@ -152,7 +153,8 @@ def machine_of(mod: tvm.IRModule) -> relax.VirtualMachine:
     for other, machine in known:
         if structural_equal(mod, other):
             return machine
-    machine = relax.VirtualMachine(relax.build(mod, PLAIN), tvm.cpu())
+    with without_asserts():
+        machine = relax.VirtualMachine(relax.build(mod, PLAIN), tvm.cpu())
     known.append((mod, machine))
     while len(_BUILT) > KEPT:
         del _BUILT[next(iter(_BUILT))]

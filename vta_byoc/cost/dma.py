@@ -114,6 +114,8 @@ def copy_count(runs: Sequence[Run], store: bool = False) -> Array:
     room = 0 if store else PAD_LIMIT
     for run in runs:
         there = (np.asarray(run.size) > 1) | run.padded
+        if not np.any(there):
+            continue
         follows = runs_on(run.dram, run.sram, *past)
         opens = there & ~(follows & ~np.asarray(run.padded) & ~closed)
         columns = opens & (level == OPEN) & is_row(run.dram, run.sram)

@@ -168,10 +168,23 @@ def cheapest(space: Space, config: VTAConfig, count: int) -> list[Choice]:
 
 def cost_of(space: Space, config: VTAConfig, choice: Choice) -> float:
     """Estimated cycles of a given choice (infinite where it does not fit)."""
+    (alone,) = with_slots(space, config, choice, [choice.slots])
+    return alone.cycles
+
+
+def with_slots(
+    space: Space, config: VTAConfig, choice: Choice, slots: Sequence[tuple[int, int, int]]
+) -> list[Choice]:
+    """A choice with each of ``slots``, and what it then costs (infinite where it does not fit)."""
     tile = {name: np.array([size]) for name, size in choice.tile.items()}
-    cycles = estimate(space.demand(tile, choice.variant), config, choice.slots, space.calls)
-    legal = np.logical_and(np.isfinite(cycles), space.legal(tile, choice.variant))
-    return float(np.where(legal, cycles, np.inf).reshape(-1)[0])
+    columns = [np.array(column) for column in zip(*slots, strict=True)]
+    cycles = estimate(space.demand(tile, choice.variant), config, columns, space.calls)
+    cycles = np.where(space.legal(tile, choice.variant), cycles, np.inf)
+    every = np.broadcast_to(cycles, (len(slots),)).tolist()
+    return [
+        dataclasses.replace(choice, slots=own, cycles=cost)
+        for own, cost in zip(slots, every, strict=True)
+    ]
 
 
 def keeps_weights(space: Space, choice: Choice) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import keyword
 import math
+import operator
 import re
 from collections.abc import Iterator, Mapping
 
@@ -104,17 +105,30 @@ def users_of(func: relax.Function) -> dict[relax.Var, list[relax.VarBinding | No
 
 
 def substituted(expr: relax.Expr, env: Mapping[relax.Var, relax.Expr]) -> relax.Expr:
-    """`expr` with its variables replaced; variables that `env` does not know stay."""
+    """`expr` with its variables replaced; variables that `env` does not know stay.
+
+    What reads none of `env` is the same expression, whose type need not be inferred again.
+    """
     if isinstance(expr, relax.Var):
         return env.get(expr, expr)
+    if not isinstance(expr, Tuple | TupleGetItem | Call):
+        return expr
+    before = _parts(expr)
+    parts = [substituted(part, env) for part in before]
+    if all(map(operator.is_, parts, before)):
+        return expr
     if isinstance(expr, Tuple):
-        return relax.Tuple([substituted(field, env) for field in expr.fields])
+        return relax.Tuple(parts)
     if isinstance(expr, TupleGetItem):
-        return relax.TupleGetItem(substituted(expr.tuple_value, env), expr.index)
-    if isinstance(expr, Call):
-        args = [substituted(arg, env) for arg in expr.args]
-        return relax.Call(expr.op, args, expr.attrs, expr.ty_args, expr.span)
-    return expr
+        return relax.TupleGetItem(parts[0], expr.index)
+    return relax.Call(expr.op, parts, expr.attrs, expr.ty_args, expr.span)
+
+
+def _parts(expr: relax.Expr) -> list[relax.Expr]:
+    """What a tuple, an element of one or a call reads, in order."""
+    if isinstance(expr, TupleGetItem):
+        return [expr.tuple_value]
+    return list(expr.fields if isinstance(expr, Tuple) else expr.args)
 
 
 def op_name(expr: relax.Expr) -> str:

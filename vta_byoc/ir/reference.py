@@ -23,7 +23,7 @@ from tvm import relax, te, tirx
 from vta_byoc.hw.sim.target import exact_target, native_target, unoptimized_target
 from vta_byoc.ir.bindings import is_constant, op_name, static_shape, straight_bindings
 from vta_byoc.ir.float_modules import computes_floats, computes_integers, float_operators
-from vta_byoc.ir.host_loops import TIR_PIPELINE
+from vta_byoc.ir.host_loops import TIR_PIPELINE, without_asserts
 
 LANES = 16
 COLUMNS = 8
@@ -57,7 +57,8 @@ def build_reference(mod: tvm.IRModule) -> relax.VMExecutable:
     target = _target(mod)
     with target:
         mod = relax.transform.LegalizeOps(LEGALIZATIONS)(mod)
-    return relax.build(mod, target, tir_pipeline=TIR_PIPELINE)
+    with without_asserts():
+        return relax.build(mod, target, tir_pipeline=TIR_PIPELINE)
 
 
 def _target(mod: tvm.IRModule) -> tvm.target.Target:

@@ -26,7 +26,7 @@ from tvm import tirx
 from vta_byoc.base.rewrites import switched_off
 from vta_byoc.cost.dma import cost_alike
 from vta_byoc.cost.objective import DRAM_BYTES, Objective, current
-from vta_byoc.cost.search import Choice, best, cost_of
+from vta_byoc.cost.search import Choice, best, with_slots
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
@@ -333,12 +333,11 @@ def _as_often(space: KernelSpace, kernel: Kernel, times: int, config: VTAConfig)
         return _costing(kernel, math.inf)
     some = range(MOST_SLOTS, 0, -1)
     slots = [(inp, wgt, acc) for inp in some for wgt in some for acc in some]
-    alike = [
-        dataclasses.replace(own, variant=variant, slots=each)
+    costing = [
+        choice
         for variant in tiles.variants
-        for each in slots
+        for choice in with_slots(tiles, config, dataclasses.replace(own, variant=variant), slots)
     ]
-    costing = [dataclasses.replace(c, cycles=cost_of(tiles, config, c)) for c in alike]
     costing.sort(key=lambda c: (c.cycles > most, c.variant != own.variant, c.cycles))
     return dataclasses.replace(kernel, choice=costing[0])
 

@@ -65,11 +65,10 @@ def _scaled(call: relax.Call, scale: np.ndarray) -> np.ndarray:
     """The weights of a layer times one factor per output channel, float64."""
     weight = call.args[1].value.numpy().astype("float64")
     name = op_name(call)
-    if name == "relax.matmul":
-        return weight * scale
     if name in _TRANSPOSED:
         return _scaled_transpose(weight, scale, int(call.attrs.groups))
-    return weight * scale.reshape(-1, *([1] * (weight.ndim - 1)))
+    weight *= scale if name == "relax.matmul" else scale.reshape(-1, *([1] * (weight.ndim - 1)))
+    return weight
 
 
 def _output_channels(call: relax.Call) -> int | None:

@@ -18,6 +18,8 @@ from vta_byoc.ir.bindings import SEPARATOR, is_constant, static_shape
 Inputs = list[relax.Expr]
 HIDDEN = -10000.0
 """What is added to the score of a key that a mask hides, where the node states no value."""
+LATER = np.finfo(np.float32).min
+"""What is added to the score of a later key in causal attention, farther than padding is."""
 
 
 class Attention:
@@ -66,28 +68,42 @@ class Attention:
 
     def hide_later(self, tokens: int, keys: int) -> None:
         """Hide keys behind a token's own; the last tokens and the last keys are the same."""
-        behind = np.triu(np.full((tokens, keys), self.hidden, "float32"), keys - tokens + 1)
+        behind = np.triu(np.full((tokens, keys), LATER, "float32"), keys - tokens + 1)
         self.terms.append(relax.const(behind))
 
-    def hide_padding(self, mask: relax.Expr, keys: int) -> None:
-        """The masks of ONNX Runtime: (batch, keys), (batch, tokens, keys) or lengths (batch,).
+    def hide_padding(self, mask: relax.Expr, batch: int, keys: int) -> None:
+        """The masks of ONNX Runtime: keys, pairs of tokens and keys, lengths, ends and starts.
+
+        Their shapes are (batch, keys), (batch, tokens, keys), (batch,) and (2 * batch,).
 
         Raises:
             ValueError: a mask of another shape.
         """
         shape = static_shape(mask)
-        if len(shape) == 1:
-            places = relax.const(np.arange(keys, dtype="int32").reshape(1, 1, 1, keys))
-            ends = self.emit(relax.op.reshape(mask, (shape[0], 1, 1, 1)))
-            self.hide(self.emit(relax.op.less(places, self.emit(relax.op.astype(ends, "int32")))))
+        if shape == (batch,):
+            self.hide(self.emit(relax.op.less(self._places(keys), self._ends(mask, 0, batch))))
+        elif shape == (2 * batch,):
+            before = relax.op.less(self._places(keys), self._ends(mask, 0, batch))
+            behind = relax.op.less_equal(self._ends(mask, batch, 2 * batch), self._places(keys))
+            self.hide(self.emit(relax.op.logical_and(self.emit(before), self.emit(behind))))
         elif len(shape) in (2, 3) and shape[-1] == keys:
             between = (1, 1) if len(shape) == 2 else (1, shape[1])
             self.hide(self.emit(relax.op.reshape(mask, (shape[0], *between, keys))))
         else:
             raise ValueError(
-                f"its mask has the shape {shape}; (batch,), (batch, {keys}) or (batch, tokens, "
-                f"{keys}) are taken"
+                f"its mask has the shape {shape}; ({batch},), ({2 * batch},), ({batch}, {keys}) "
+                f"or ({batch}, tokens, {keys}) are taken"
             )
+
+    def _places(self, keys: int) -> relax.Constant:
+        return relax.const(np.arange(keys, dtype="int32").reshape(1, 1, 1, keys))
+
+    def _ends(self, mask: relax.Expr, begin: int, end: int) -> relax.Var:
+        """A place of keys for each image."""
+        if static_shape(mask) != (end - begin,):
+            mask = self.emit(relax.op.strided_slice(mask, [0], [begin], [end]))
+        shaped = self.emit(relax.op.reshape(mask, (end - begin, 1, 1, 1)))
+        return self.emit(relax.op.astype(shaped, "int32"))
 
     def attend(self, q: relax.Expr, k: relax.Expr, v: relax.Expr) -> relax.Expr:
         """What the heads of `q` read of `v`; several heads of `q` may share one of `k` and `v`.
@@ -156,20 +172,33 @@ def fused(builder: relax.BlockBuilder, inputs: Inputs, attrs: NodeAttributes) ->
 
 
 def multi_head(builder: relax.BlockBuilder, inputs: Inputs, attrs: NodeAttributes) -> relax.Expr:
-    """com.microsoft.MultiHeadAttention: queries, keys and values (batch, tokens, width)."""
+    """com.microsoft.MultiHeadAttention: queries, keys and values (batch, tokens, width).
+
+    Keys and values that another layer has split are (batch, heads, tokens, size).
+    """
     _refuse(inputs, {6: "past keys", 7: "past values"}, attrs, 1)
     parts = inputs[:3]
-    if any(x is None or len(static_shape(x)) != 3 for x in parts):
-        raise ValueError("its queries, keys or values are packed; each must be (batch, tokens, w)")
+    if any(x is None or len(static_shape(x)) == 5 for x in parts):
+        raise ValueError(
+            "its queries, keys or values are packed; each must be (batch, tokens, width)"
+        )
     node = Attention(builder, attrs)
     if inputs[3] is not None:
-        ends = np.cumsum([0, *(static_shape(x)[2] for x in parts)])
-        parts = [
-            node.emit(relax.op.add(x, _columns(node, inputs[3], begin, end)))
-            for x, begin, end in zip(parts, ends, ends[1:], strict=False)
-        ]
-    shaped = [node.heads(x, attrs["num_heads"]) for x in parts]
+        parts = _biased(node, parts, inputs[3])
+    shaped = [x if len(static_shape(x)) == 4 else node.heads(x, attrs["num_heads"]) for x in parts]
     return _runtime_attention(node, shaped, inputs[4], inputs[5], attrs)
+
+
+def _biased(node: Attention, parts: Inputs, bias: relax.Expr) -> Inputs:
+    """Queries, keys and values with their parts of a bias."""
+    shapes = [static_shape(x) for x in parts]
+    if any(len(shape) != 3 for shape in shapes):
+        raise ValueError("it has a bias and split keys; add the bias before they are split")
+    ends = np.cumsum([0, *(shape[2] for shape in shapes)])
+    return [
+        node.emit(relax.op.add(x, _columns(node, bias, begin, end)))
+        for x, begin, end in zip(parts, ends, ends[1:], strict=False)
+    ]
 
 
 def group_query(builder: relax.BlockBuilder, inputs: Inputs, attrs: NodeAttributes) -> relax.Expr:
@@ -212,7 +241,7 @@ def _runtime_attention(
     q, k, v = shaped
     tokens, keys = static_shape(q)[2], static_shape(k)[2]
     if mask is not None:
-        node.hide_padding(mask, keys)
+        node.hide_padding(mask, static_shape(q)[0], keys)
     if attrs.get("unidirectional"):
         node.hide_later(tokens, keys)
     if bias is not None:

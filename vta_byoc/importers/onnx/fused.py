@@ -52,6 +52,7 @@ def _skip_rms_norm(
 ) -> relax.Expr:
     data, skip, gamma, bias = inputs[:4]
     total = _sum(builder, data, skip, bias)
+    attrs.setdefault("epsilon", SKIP_EPSILON)
     return _with_sum(_by_root_mean_square(total, gamma, attrs), total, attrs)
 
 
@@ -66,6 +67,27 @@ def _with_sum(result: relax.Expr, total: relax.Expr, attrs: NodeAttributes) -> r
     """The sum is the fourth result; mean and deviation before it are left empty by every writer."""
     count = attrs["tvm_custom"]["num_outputs"]
     return result if count == 1 else relax.Tuple([result, *[total] * (count - 1)])
+
+
+def _embed_layer_norm(
+    builder: relax.BlockBuilder, inputs: Inputs, attrs: NodeAttributes
+) -> relax.Expr:
+    """Embeddings of words, places and segments; results: normalized, lengths, and the sum."""
+    ids, segments, words, places, kinds, gamma, beta, mask, positions = inputs[:9]
+    batch, tokens = static_shape(ids)
+    if positions is None:
+        positions = relax.const(np.arange(tokens, dtype="int32").reshape(1, tokens))
+    total = builder.emit(relax.op.take(words, ids, 0))
+    for table, rows in ((places, positions), (kinds, segments)):
+        if table is not None and rows is not None:
+            part = builder.emit(relax.op.take(table, rows, 0))
+            total = builder.emit(relax.op.add(total, part))
+    attrs.setdefault("epsilon", SKIP_EPSILON)
+    lengths: relax.Expr = relax.const(np.zeros(batch, "int32"))
+    if mask is not None:
+        lengths = builder.emit(relax.op.sum(mask, 1))
+    results = [_normalized(total, gamma, beta, attrs), lengths, total]
+    return relax.Tuple(results[: attrs["tvm_custom"]["num_outputs"]])
 
 
 def _normalized(
@@ -129,6 +151,7 @@ FUSED: Mapping[tuple[str, str], Fused] = {
     ("", "RMSNormalization"): _rms_norm,
     ("", "RotaryEmbedding"): attention.rotary,
     (RUNTIME, "Attention"): attention.fused,
+    (RUNTIME, "EmbedLayerNormalization"): _embed_layer_norm,
     (RUNTIME, "FusedMatMul"): _fused_matmul,
     (RUNTIME, "GroupQueryAttention"): attention.group_query,
     (RUNTIME, "LayerNormalization"): _layer_norm,
