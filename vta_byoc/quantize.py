@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
+import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from vta_byoc.base.boundary import boundary
-from vta_byoc.base.choices import RESCALES, SCALES
+from vta_byoc.base.choices import CHEAP, NONE, RESCALES, SCALES, ZERO_POINTS
 from vta_byoc.base.progress import Progress, shown
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
@@ -35,7 +36,7 @@ from vta_byoc.quantization import keep_float as float_names
 from vta_byoc.quantization import qdq
 from vta_byoc.quantization.bias_correction import correct_biases
 from vta_byoc.quantization.calibration.samples import Sample, default_calibration, load_calibration
-from vta_byoc.quantization.calibration.statistics import tensor_ranges
+from vta_byoc.quantization.calibration.statistics import TensorStatistics, tensor_statistics
 from vta_byoc.quantization.channels_first import channels_first
 from vta_byoc.quantization.dialect import DialectWriter
 from vta_byoc.quantization.ops.attention import SOFTMAX
@@ -68,6 +69,7 @@ def quantize(
     rescale: str | None = None,
     function_tolerance: int = 1,
     exact_rescale: bool = False,
+    zero_points: str | None = None,
     calibration_workers: int | None = None,
     calibration_scheduler: str | None = None,
 ) -> tvm.IRModule:
@@ -97,6 +99,10 @@ def quantize(
         exact_rescale: whether the integers of a quantized TFLite or ONNX model are its runtime's
             to the bit, where the machine has MUL and int32 holds it; `vta.quantization` says of
             each layer why not ("exact").
+        zero_points: which tensors get a zero point at scales "mul": "cheap", those that use more of
+            int8 with one and whose readers take it at little cost; "all", also beside padding,
+            where it costs a bias for each position; "none"; None: "cheap", and none at "pow2".
+            Scales that the model states are kept.
         calibration_workers: processes of this computer that run the samples in parts; the module
             is the same, bit for bit. All samples are in memory then.
         calibration_scheduler: the address of a Dask scheduler whose workers do.
@@ -113,6 +119,7 @@ def quantize(
         chosen: dict[str, object] = {"scales": scales, "per_channel": per_channel}
         chosen |= {"equalize": equalize, "bias_correction": bias_correction}
         chosen |= {"keep_float": keep_float, "rescale": rescale, "exact_rescale": exact_rescale}
+        chosen["zero_points"] = zero_points
         _check_nothing_chosen(chosen)
         return mod.with_attr(QUANTIZATION, as_record(EMPTY_RECORD))
     machine = config or scope_config()
@@ -122,6 +129,7 @@ def quantize(
     policy = dataclasses.replace(
         policy,
         tolerance=function_tolerance,
+        zero_points=_checked_zero_points(zero_points, policy),
         arithmetic=arithmetic,
         attention=lambda shape, numbers: attention_refusal(
             dataclasses.astuple(shape)[:-1], numbers, machine, shape.hiding
@@ -192,10 +200,10 @@ def _written(
             mod, stated = qdq.as_float(mod)
             constants = {}
     kept = frozenset(float_names.keep_float(mod, options.keep_float))
-    ranges: Mapping[relax.Var, float] = {}
+    seen: Mapping[relax.Var, TensorStatistics] = {}
     if calibration is not None:
         method, percentile = options.method, options.percentile
-        ranges = tensor_ranges(
+        seen = tensor_statistics(
             mod,
             calibration,
             progress,
@@ -205,7 +213,9 @@ def _written(
             workers=options.workers,
             scheduler=options.scheduler,
         )
-    quantizer = Quantizer(mod, {**ranges, **stated}, policy, kept, constants)
+    ranges = {var: each.amax for var, each in seen.items()} | dict(stated)
+    intervals = {var: each.interval for var, each in seen.items() if math.isfinite(each.amax)}
+    quantizer = Quantizer(mod, ranges, policy, kept, constants, intervals)
     result = with_main(mod, rewritten(quantizer))
     LOG.info("quantized: scales %s, layers: %d", policy.name, len(quantizer.record.accumulators))
     return result.with_attr(QUANTIZATION, as_record(quantizer.record.to_json()))
@@ -288,6 +298,21 @@ def _checked_form(scales: str | None, came_quantized: bool) -> str:
     if scales not in SCALES:
         raise VTAError(f'scales "{scales}" is not known; {" and ".join(SCALES)} are; choose one')
     return scales
+
+
+def _checked_zero_points(zero_points: str | None, policy: Policy) -> str:
+    if zero_points is None:
+        return CHEAP if policy.has_zero_points else NONE
+    if zero_points not in ZERO_POINTS:
+        raise VTAError(
+            f'zero_points "{zero_points}" is not known; {", ".join(ZERO_POINTS)} are; choose one'
+        )
+    if zero_points != NONE and not policy.has_zero_points:
+        raise VTAError(
+            f'zero_points "{zero_points}" with scales "{policy.name}", which has none; use '
+            'scales "mul" or leave zero_points out'
+        )
+    return zero_points
 
 
 def _check_rescale(rescale: str | None, form: str) -> None:

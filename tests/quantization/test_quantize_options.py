@@ -70,13 +70,15 @@ def test_vta_equals_the_reference_in_every_form(form, seed):
 
 
 def test_scales_of_channels_and_multipliers_are_closer_to_float():
+    """Without zero points, which move every rounding: these forms are close to one another."""
     errors = []
     for form in FORMS:
         total = 0.0
         for seed in range(3):
-            mod, _, inputs = network(seed)
+            mod, samples, inputs = network(seed)
             exact = dialect_numpy.run(mod, *inputs)["result"][0]
-            got = dialect_numpy.run(quantized(seed, **form), *inputs)["result"]
+            qmod = quantize(mod, calibration=samples, zero_points="none", **form)
+            got = dialect_numpy.run(qmod, *inputs)["result"]
             total += float(np.abs(got[0] - exact).mean())
         errors.append(total)
     pow2, pow2_channel, mul, mul_channel = errors

@@ -9,6 +9,7 @@ import pytest
 
 from vta_byoc.unary import search
 from vta_byoc.unary.functions import FUNCTIONS, table_of
+from vta_byoc.unary.gates import clamped_late, refitted
 from vta_byoc.unary.program import Program
 from vta_byoc.unary.search import DOUBLING, ROUNDING, Target, found_for
 
@@ -78,3 +79,47 @@ def test_the_same_table_gives_the_same_program() -> None:
     wanted = tuple(int(v) for v in table("elu", 1.5))
     again = search._found.__wrapped__(wanted, 1, True)
     assert again == found_for(np.array(wanted))
+
+
+GATES = (
+    (0.04665, -18, 0.028019, -115),
+    (0.06087, -27, 0.03832, -118),
+    (0.04238, -19, 0.0257, -113),
+)
+"""Step and zero point of a hard swish's operand and result, where 256 values reach from -0.4 on."""
+
+
+@pytest.mark.parametrize("scales", GATES)
+def test_a_hard_swish_with_zero_points_is_all_but_exact(scales: tuple[float, ...]) -> None:
+    step, zero, out_step, out_zero = scales
+    table = table_of(FUNCTIONS["hard_swish"], step, int(zero), out_step, int(out_zero))
+    found = found_for(table)
+    assert found is not None
+    assert found.exact >= 0.97 and found.program.cycles() <= 16
+
+
+def test_a_gate_whose_result_is_clamped_computes_the_same() -> None:
+    line = (("mul", 26473), ("shr", 8), ("add", 8882))
+    after = (("shr", 5), ("add", -28736), ("shr", 8))
+    early = Program((("add", 16),), "mul", (("max", -84), ("min", 47), *line), after)
+    late = clamped_late(early)
+    assert late is not None and late.right[:3] == line
+    np.testing.assert_array_equal(late.results(), early.results())
+    assert clamped_late(late) is None
+    assert clamped_late(Program(after=(("max", 0),))) is None
+
+
+def test_a_gate_is_fitted_for_every_offset_of_its_operand() -> None:
+    wanted = table_of(FUNCTIONS["hard_swish"], 0.04665, -18, 0.028019, -115)
+    line = (("mul", 26473), ("shr", 8), ("add", 8882))
+    after = (("shr", 5), ("add", -28736), ("shr", 8))
+    late = clamped_late(Program((("add", 16),), "mul", (("max", -84), ("min", 47), *line), after))
+    assert late is not None
+    target, offsets = Target(wanted, 1), []
+    for found in refitted(late, wanted):
+        assert found.fits
+        offsets.append(found.left[0][1])
+    assert offsets == list(range(8, 25))
+    nearest = min(refitted(late, wanted), key=target.distance_squared)
+    assert target.distance_squared(nearest) < target.distance_squared(late) / 4
+    assert not list(refitted(Program(after=(("max", 0),)), wanted))

@@ -8,6 +8,9 @@ METHODS = (MINMAX, PERCENTILE, MSE, KL)
 POW2, MUL = "pow2", "mul"
 SCALES = (POW2, MUL)
 """What the factor between two steps may be: a power of two, or any."""
+NONE, CHEAP, ALL = "none", "cheap", "all"
+ZERO_POINTS = (NONE, CHEAP, ALL)
+"""Which tensors get a zero point: none, those whose readers take it at little cost, or any."""
 MULTIPLY, DIGITS, SHIFTS, APPROXIMATE = "multiply", "digits", "shifts", "approximate"
 RESCALES = (MULTIPLY, DIGITS, SHIFTS, APPROXIMATE)
 """Forms in which a layer has its factor."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar, cast
 import click
 
 from vta_byoc.base.boundary import boundary
-from vta_byoc.base.choices import METHODS, PERCENTILE, RESCALES, SCALES
+from vta_byoc.base.choices import METHODS, PERCENTILE, RESCALES, SCALES, ZERO_POINTS
 from vta_byoc.cli.calibration import calibration_option, read_calibration
 from vta_byoc.cli.jobs import MOST_WORKERS
 from vta_byoc.cli.names import RegisteredName
@@ -52,6 +52,7 @@ class QuantizeArguments(TypedDict, total=False):
     rescale: str
     function_tolerance: int
     exact_rescale: bool
+    zero_points: str
     calibration_workers: int
     calibration_scheduler: str
 
@@ -70,6 +71,7 @@ class QuantizationOptions:
     rescale: str | None = None
     function_tolerance: int | None = None
     exact_rescale: bool = False
+    zero_points: str | None = None
     calibration_workers: int | None = None
     calibration_scheduler: str | None = None
 
@@ -220,6 +222,13 @@ _OPTIONS: tuple[_Decorator, ...] = (
         is_flag=True,
         help="Of a quantized TFLite or ONNX model: its runtime's integers to the bit, where the "
         "machine has MUL; costs cycles.",
+    ),
+    _option(
+        "--zero-points",
+        type=click.Choice(ZERO_POINTS),
+        help="Of scales mul, which tensors get a zero point: cheap (those that use more of int8 "
+        "with one and whose readers take it at little cost), all (also beside padding), none. "
+        "Default: cheap.",
     ),
     _option(
         "--calibration-workers",

@@ -37,8 +37,8 @@ def result_scale(q: Quantizer, end: Epilogue, unit: np.ndarray | float, bound: i
     """
     if end.scale is not None:
         return end.scale
-    amax, name = q.ranges[end.last], source_name(end.last)
-    return q.policy.result(amax, np.asarray(unit, np.float64), bound, name)
+    amax, name, span = q.ranges[end.last], source_name(end.last), q.spans.get(end.last)
+    return q.policy.result(amax, np.asarray(unit, np.float64), bound, name, span)
 
 
 def close(

@@ -17,6 +17,7 @@ from typing import ClassVar
 import numpy as np
 from tvm import relax
 
+from vta_byoc.base.choices import NONE
 from vta_byoc.base.int8_digits import MOST_OF_TWO
 from vta_byoc.hw.errors import Refusal
 from vta_byoc.quantization.dialect import DialectWriter
@@ -37,7 +38,9 @@ from vta_byoc.quantization.scales import (
     Unscalable,
     scale_exponent,
     slope_factor,
+    spanning,
 )
+from vta_byoc.quantization.value import Span
 
 BIAS_BITS = 29
 """A quantized bias has at most this many bits."""
@@ -90,6 +93,7 @@ class Policy(ABC):
         attention: why the machine does not take an attention with the numbers of
             `ir.attention.Attention` from `shift` on; None where it does.
         arithmetic: of the runtime whose results are reproduced to the bit; None: none.
+        zero_points: one of `base.choices.ZERO_POINTS`; `NONE` where scales have none.
     """
 
     per_channel: bool = False
@@ -99,11 +103,14 @@ class Policy(ABC):
     tolerance: int = 1
     attention: Callable[[AttentionShape, tuple[int, ...]], Refusal | None] = lambda *_given: None
     arithmetic: Arithmetic | None = None
+    zero_points: str = NONE
 
     name: ClassVar[str]
     """What `quantize(scales=...)` calls it."""
     keeps_stated: ClassVar[bool]
     """Whether scales that the model states are kept."""
+    has_zero_points: ClassVar[bool]
+    """Whether its scales may have a zero point."""
 
     @property
     @abstractmethod
@@ -129,8 +136,8 @@ class Policy(ABC):
         """
 
     @abstractmethod
-    def scale(self, amax: float, name: str) -> Scale:
-        """The scale at which int8 reaches `amax`.
+    def scale(self, amax: float, name: str, span: Span | None = None) -> Scale:
+        """The scale at which int8 reaches `amax`, or all of `span` with a zero point.
 
         Raises:
             Unscalable: `amax` is infinite or NaN.
@@ -138,7 +145,9 @@ class Policy(ABC):
         """
 
     @abstractmethod
-    def result(self, amax: float, unit: np.ndarray, bound: int, name: str) -> Scale:
+    def result(
+        self, amax: float, unit: np.ndarray, bound: int, name: str, span: Span | None = None
+    ) -> Scale:
         """The scale of a group's result.
 
         Args:
@@ -146,6 +155,7 @@ class Policy(ABC):
             unit: float64 () or [channels]: the real value of one in the accumulator.
             bound: the largest magnitude of the accumulator.
             name: of the group, for errors.
+            span: what the result reaches from and to, where it gets a zero point for it.
 
         Raises:
             Unscalable: the accumulator cannot be brought there.
@@ -182,7 +192,7 @@ class PowersOfTwo(Policy):
     """Every scale is a power of two, every zero point 0; constants fit the ALU's immediates."""
 
     name = "pow2"
-    keeps_stated = False
+    keeps_stated = has_zero_points = False
 
     @property
     def terms(self) -> Precision:
@@ -209,11 +219,13 @@ class PowersOfTwo(Policy):
         """Never: factors of 15 bits fit int32 beside the sums of all but the largest planes."""
         return False
 
-    def scale(self, amax: float, name: str) -> Scale:
+    def scale(self, amax: float, name: str, _span: Span | None = None) -> Scale:
         """The smallest power of two at which int8 reaches `amax`."""
         return Scale.power(scale_exponent(amax, name))
 
-    def result(self, amax: float, unit: np.ndarray, bound: int, name: str) -> Scale:
+    def result(
+        self, amax: float, unit: np.ndarray, bound: int, name: str, _span: Span | None = None
+    ) -> Scale:
         """The scale of `amax`, with two exceptions that lose nothing.
 
         A left shift stops before `bound` would leave int32, and what was always zero is not shifted
@@ -267,7 +279,7 @@ class AnyScales(Policy):
     """int8 reaches exactly as far as a tensor does; scales that a model states are kept."""
 
     name = "mul"
-    keeps_stated = True
+    keeps_stated = has_zero_points = True
 
     @property
     def terms(self) -> Precision:
@@ -281,16 +293,20 @@ class AnyScales(Policy):
         """Where the machine has MUL, so that 15 bits of the factor are left for any plane."""
         return self.multiplies
 
-    def scale(self, amax: float, name: str) -> Scale:
-        """`amax` / 127, float32."""
+    def scale(self, amax: float, name: str, span: Span | None = None) -> Scale:
+        """`amax` / 127, float32; with a zero point the length of `span` / 255."""
         exponent = scale_exponent(amax, name)
         if amax == 0 or amax < INT8_HIGH * 2.0**exponent / 2:
             return Scale.power(exponent)
+        if span is not None:
+            return spanning(*span)
         return Scale(float(np.float32(amax / INT8_HIGH)))
 
-    def result(self, amax: float, unit: np.ndarray, bound: int, name: str) -> Scale:
-        """The scale of `amax`, whatever the accumulator is."""
-        return self.scale(amax, name)
+    def result(
+        self, amax: float, unit: np.ndarray, bound: int, name: str, span: Span | None = None
+    ) -> Scale:
+        """The scale of `amax` or of `span`, whatever the accumulator is."""
+        return self.scale(amax, name, span)
 
     def weight_steps(
         self, absmax: np.ndarray, bias: np.ndarray, data: float, amax: float | None, name: str

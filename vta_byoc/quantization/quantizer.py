@@ -32,13 +32,18 @@ from vta_byoc.quantization.policy import Policy
 from vta_byoc.quantization.qdq import ConstantScale
 from vta_byoc.quantization.record import Record
 from vta_byoc.quantization.scales import Accumulator, Scale, Unscalable, quantized
-from vta_byoc.quantization.value import UNKNOWN_RANGE, Ranges, Value
+from vta_byoc.quantization.value import UNKNOWN_RANGE, Ranges, Span, Value
 
 
 # ---------------------------------------------------------------- the table
 def asks_if_wanted(q: Quantizer, binding: relax.VarBinding) -> bool:
     """Whether the readers of an operator that takes its data as it comes ask for int8."""
     return q.wants_int8(binding.var)
+
+
+def never(q: Quantizer, binding: relax.VarBinding) -> bool:
+    """Nothing is known of what a zero point costs the operator."""
+    return False
 
 
 Convert = Callable[["Quantizer", relax.VarBinding], bool]
@@ -57,6 +62,7 @@ class IntegerOp:
         copies: whether it gives its elements another place and does nothing else.
         stated: whether it is a quantize or dequantize of the model, which says a scale.
         if_read: whether it becomes integer only where an integer operator reads its result.
+        zero: whether it takes a zero point of its data as the policy's `zero_points` has it.
     """
 
     convert: Convert
@@ -64,6 +70,7 @@ class IntegerOp:
     copies: bool = False
     stated: bool = False
     if_read: bool = False
+    zero: Convert = never
 
 
 OPERATORS: Registry[IntegerOp] = Registry("integer operator")
@@ -76,12 +83,13 @@ def integer_op(
     copies: bool = False,
     stated: bool = False,
     if_read: bool = False,
+    zero: Convert = never,
 ) -> Callable[[Convert], Convert]:
     """Register the decorated conversion for the operators `names`; see `IntegerOp`."""
 
     def register(convert: Convert) -> Convert:
         for name in names:
-            OPERATORS.add(name, IntegerOp(convert, asks, copies, stated, if_read))
+            OPERATORS.add(name, IntegerOp(convert, asks, copies, stated, if_read, zero))
         return convert
 
     return register
@@ -102,6 +110,7 @@ class Quantizer:
         policy: Policy,
         keep_float: frozenset[relax.Var] = frozenset(),
         constants: Mapping[GenericConst, ConstantScale] | None = None,
+        intervals: Mapping[relax.Var, Span] | None = None,
     ) -> None:
         """Start with nothing converted.
 
@@ -111,12 +120,16 @@ class Quantizer:
             policy: chooses the scales.
             keep_float: results of operators that stay float.
             constants: float constant -> the integers and scale that the model states for it.
+            intervals: tensor -> what calibration saw of it, cut at its largest magnitude.
         """
         self.main = mod["main"]
         self.ranges = Ranges(ranges)
         self.policy = policy
         self.keep_float = keep_float
         self.constants = constants or {}
+        self.intervals = intervals or {}
+        self.spans: dict[relax.Var, Span] = {}
+        self.takes_zero: Callable[[relax.Var], bool] = lambda _var: False
         self.bindings = straight_bindings(self.main)
         self.places = {b.var: number for number, b in enumerate(self.bindings)}
         self._kinds = {b.var: op_name(b.value) for b in self.bindings}
@@ -210,7 +223,15 @@ class Quantizer:
             return value.scale
         if value.amax is None:
             raise Unscalable(value.name, UNKNOWN_RANGE)
-        return self.policy.scale(value.amax, value.name)
+        return self.policy.scale(value.amax, value.name, value.span)
+
+    def chosen_scale(self, var: relax.Var) -> Scale:
+        """The scale that the policy chooses for a tensor of the float module.
+
+        Raises:
+            Unscalable: its range is not known, or out of reach.
+        """
+        return self.policy.scale(self.ranges[var], source_name(var), self.spans.get(var))
 
     def only_user(self, var: relax.Var) -> relax.VarBinding | None:
         """The one binding that reads `var`, if nothing else does and it may be integer."""
@@ -301,7 +322,8 @@ class Quantizer:
         """The same for a group that ends in float32."""
         self._note_group(first, absorbed, out, accumulator)
         last = (first, *absorbed)[-1]
-        self.values[last] = Value(source_name(first), self.ranges.get(last), out)
+        amax, span = self.ranges.get(last), self.spans.get(last)
+        self.values[last] = Value(source_name(first), amax, out, span=span)
 
     def _note_group(
         self,

@@ -22,14 +22,19 @@ from vta_byoc.quantization.own_ops import converted
 from vta_byoc.quantization.quantizer import Quantizer
 from vta_byoc.quantization.scales import Unscalable
 from vta_byoc.quantization.value import Value
+from vta_byoc.quantization.zero_points import zero_pointed
 
 
 def rewritten(q: Quantizer) -> relax.Function:
     """`main` of `q` in the integer dialect; what it notes on the way is in `q.record`."""
     assert OPERATORS, "no conversion is registered"
+    q.spans = zero_pointed(q)
     for param in q.main.params:
         q.write.names.fresh(param.name)
-        q.values[param] = Value(sanitized(param.name), q.ranges.get(param), param, is_input=True)
+        span = q.spans.get(param)
+        q.values[param] = Value(
+            sanitized(param.name), q.ranges.get(param), param, is_input=True, span=span
+        )
     for binding in in_order(q):
         if binding.var not in q.absorbed:
             at(f'operator "{source_name(binding.var)}"')
@@ -76,7 +81,7 @@ def _take_element(q: Quantizer, var: relax.Var, expr: TupleGetItem) -> None:
 
 def _set_plain(q: Quantizer, var: relax.Var, expr: relax.Expr) -> None:
     out = q.write.emit(expr, var.name)
-    q.values[var] = Value(source_name(var), q.ranges.get(var), out)
+    q.values[var] = Value(source_name(var), q.ranges.get(var), out, span=q.spans.get(var))
 
 
 def _with_plain_args(q: Quantizer, expr: relax.Expr) -> relax.Expr:

@@ -65,6 +65,18 @@ class Scale:
         return exponent - 1
 
 
+def spanning(low: float, high: float) -> Scale:
+    """The scale whose 256 values reach from `low` to `high`, and 0, which has a value of its own.
+
+    Args:
+        low: the least real value; what is above 0 counts as 0.
+        high: the largest real value, above `low`; what is below 0 counts as 0.
+    """
+    low, high = min(low, 0.0), max(high, 0.0)
+    step = float(np.float32((high - low) / (INT8_HIGH - INT8_LOW)))
+    return Scale(step, round(INT8_LOW - low / step))
+
+
 def scale_exponent(amax: float, name: str) -> int:
     """The smallest e with 127 * 2**e >= amax, at least -60; -7 if amax is 0.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from tvm import relax
 
@@ -14,6 +15,10 @@ UNKNOWN_RANGE = (
     "the model states no scale for a tensor of it and there are no samples; give calibration= (or "
     "--calibration)"
 )
+
+
+Span: TypeAlias = tuple[float, float]
+"""The least and the largest value of a tensor in calibration."""
 
 
 class Ranges(dict[relax.Var, float]):
@@ -36,6 +41,7 @@ class Value:
         fields: the elements, if the value is a tuple that was built from values.
         is_input: it is an input of the model, so that quantizing it is the normal case.
         dtype: of the variable in the source module: "int8" or "uint8" behind its own quantize.
+        span: from where to where int8 reaches, if the value gets a zero point for it.
     """
 
     name: str
@@ -47,3 +53,4 @@ class Value:
     fields: list[Value] | None = None
     is_input: bool = False
     dtype: str = "float32"
+    span: Span | None = None

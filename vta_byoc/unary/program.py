@@ -62,10 +62,10 @@ class Program:
 
     def results(self, values: np.ndarray = VALUES) -> np.ndarray:
         """What the program makes of int8 `values`, int64."""
-        found = _run(values, self.left)
+        found = applied_steps(values, self.left)
         if self.op is not None:
-            found = applied(self.op, found, _run(values, self.right))
-        return _run(found, self.after)
+            found = applied(self.op, found, applied_steps(values, self.right))
+        return applied_steps(found, self.after)
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -95,9 +95,9 @@ class Program:
         """The largest magnitude of any value on the way, for all int8 operands."""
         found = [VALUES]
         for steps in (self.left, self.right):
-            found += [_run(VALUES, steps[: count + 1]) for count in range(len(steps))]
+            found += [applied_steps(VALUES, steps[: count + 1]) for count in range(len(steps))]
         joined = replace(self, after=()).results()
-        found += [_run(joined, self.after[:count]) for count in range(len(self.after) + 1)]
+        found += [applied_steps(joined, self.after[:count]) for count in range(len(self.after) + 1)]
         return int(max(np.abs(values).max() for values in found))
 
     @property
@@ -123,7 +123,8 @@ class Program:
         return ", ".join([" ".join(chains), *_words(self.after)])
 
 
-def _run(value: np.ndarray, steps: Sequence[Step]) -> np.ndarray:
+def applied_steps(value: np.ndarray, steps: Sequence[Step]) -> np.ndarray:
+    """What a chain of steps makes of int64 `value`."""
     for op, operand in steps:
         value = applied(op, value, value if isinstance(operand, str) else operand)
     return value

@@ -12,6 +12,7 @@ import numpy as np
 
 from vta_byoc.ir.chains import INT8_HIGH, INT8_LOW, SELF
 from vta_byoc.unary.forms import Form, tried
+from vta_byoc.unary.gates import clamped_late, refitted
 from vta_byoc.unary.program import Program, Step
 
 SEED = 19
@@ -26,12 +27,14 @@ IMPROVED = 4
 """Of so many forms, those that look cheapest, the best candidate is improved."""
 ROUNDING = 1.0 / 12.0
 """The mean square of the error of rounding to whole steps, in squares of a step."""
+NEAR = 0.25
+"""Programs with less noise than this, in that of rounding, are near enough as they are."""
 DOUBLING = 4.0
 """So many cycles a vector are paid for half the noise of a function's result.
 
 The noise is that of rounding and that of results which differ from the table.  With 4, a program
 is not much longer than the shortest within the tolerance, and hard swish, which is the basis of
-MobileNetV3, is exact (`docs/design/037-near-functions.md`).
+MobileNetV3, is exact (`docs/design/038-near-functions.md`).
 """
 
 FORMS = tuple(
@@ -59,11 +62,13 @@ class Found:
         program: what was found.
         error: the largest difference from the table, in steps, over all 256 values.
         exact: the share of the 256 values with the table's result.
+        noise: the mean square of the differences, in that of rounding.
     """
 
     program: Program
     error: int
     exact: float
+    noise: float
 
 
 def found_for(table: np.ndarray, tolerance: int = 1, multiplies: bool = True) -> Found | None:
@@ -90,7 +95,7 @@ def _found(table: tuple[int, ...], tolerance: int, multiplies: bool) -> Found | 
     if best is None:
         return None
     off = target.off(best)
-    return Found(best, int(off.max()), float((off == 0).mean()))
+    return Found(best, int(off.max()), float((off == 0).mean()), target.noise(best))
 
 
 @dataclass(frozen=True)
@@ -118,10 +123,13 @@ class Target:
         """Whether the program's results are such, and no value overflows on the way."""
         return self.reached(program.results()) and program.fits
 
+    def noise(self, program: Program) -> float:
+        """The mean square of the differences, in that of rounding."""
+        return float((self.off(program) ** 2).mean()) / ROUNDING
+
     def estimate(self, program: Program) -> float:
         """Cycles a vector, and `DOUBLING` for each doubling of the rounding's noise."""
-        noise = float((self.off(program) ** 2).mean()) / ROUNDING
-        return program.cycles() + DOUBLING * math.log2(1.0 + noise)
+        return program.cycles() + DOUBLING * math.log2(1.0 + self.noise(program))
 
     def price(self, program: Program | None) -> float:
         """The estimate of a program that can be taken, infinite of any other."""
@@ -130,6 +138,10 @@ class Target:
     def excess(self, program: Program) -> int:
         """The squares of what is above the tolerance, all in all."""
         return int((np.maximum(self.off(program) - self.tolerance, 0) ** 2).sum())
+
+    def distance_squared(self, program: Program) -> float:
+        """The squares of all differences, whatever the tolerance."""
+        return float((self.off(program) ** 2).sum())
 
     def squares(self, program: Program) -> float:
         """The squares of all differences; infinite where a result is not within the tolerance."""
@@ -242,7 +254,19 @@ def _improved(program: Program, target: Target) -> Program:
         program = _swept(program, target.distance, target.tolerance + 1)
         if not target.takes(program):
             return program
-    program = _shortened(program, target)
+    program = _nearer(_shortened(program, target), target)
+    late = clamped_late(program) if target.noise(program) > NEAR else None
+    if late is None:
+        return program
+    late = min([late, *refitted(late, target.wanted)], key=target.distance_squared)
+    late = _swept(late, target.distance)
+    if not target.takes(late):
+        return program
+    return min(program, _nearer(_shortened(late, target), target), key=target.price)
+
+
+def _nearer(program: Program, target: Target) -> Program:
+    """`program` after changes of its immediates that lower the squares of its differences."""
     return _drawn(_swept(program, target.squares), target.squares, MORE_DRAWS)
 
 

@@ -228,7 +228,7 @@ def _convert(q: Quantizer, chain: AttentionChain, name: str) -> None:
         hiding=_hiding(chain, raised),
     )
     end = follow(q, chain.product.var)
-    target = end.scale or q.policy.scale(q.ranges[end.last], source_name(end.last))
+    target = end.scale or q.chosen_scale(end.last)
     limits = end.limits(target)
     numbers = attention_of(keys, exponential, scales[2].step, target, limits, name)
     refusal = q.policy.attention(shape, dataclasses.astuple(numbers)[1:])

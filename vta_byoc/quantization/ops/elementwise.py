@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax
 
+from vta_byoc.base.choices import ALL
 from vta_byoc.ir.bindings import is_constant, is_float32, op_name, source_name, static_shape
 from vta_byoc.ir.clamps import interval_of
 from vta_byoc.quantization.exact_groups import exact_addition
@@ -58,7 +59,18 @@ def is_wanted(q: Quantizer, binding: relax.VarBinding) -> bool:
     return op_name(binding.value) == "relax.add" or not q.feeds_floats(binding.var)
 
 
-@integer_op(*BINARY, "relax.divide", "relax.negative", asks=asks_arithmetic)
+def takes_zero_point(q: Quantizer, binding: relax.VarBinding) -> bool:
+    """Sums have zero points in their constant, a product adds one to its operand.
+
+    The larger or smaller of two tensors would add one to each side.
+    """
+    constants = any(is_constant(arg) for arg in binding.value.args)
+    if op_name(binding.value) in ("relax.maximum", "relax.minimum"):
+        return q.takes_zero(binding.var) if constants else q.policy.zero_points == ALL
+    return True
+
+
+@integer_op(*BINARY, "relax.divide", "relax.negative", asks=asks_arithmetic, zero=takes_zero_point)
 def convert_arithmetic(q: Quantizer, binding: relax.VarBinding) -> bool:
     """A clamp, a scale and offset, or an operator of two tensors, whichever it is."""
     if convert_clamp(q, binding):
@@ -201,7 +213,7 @@ def _affine(q: Quantizer, binding: relax.VarBinding, chain: Affine) -> bool:
     end.absorbed = chain.absorbed + end.absorbed
     if not q.is_ready(value) or (end.scale is None and q.feeds_floats(end.last)):
         return False
-    target = end.scale or q.policy.scale(q.ranges[end.last], source_name(end.last))
+    target = end.scale or q.chosen_scale(end.last)
     scale = q.scale(value)
     term = Operand(chain.scale * scale.step / target.step, scale.zero)
     constant, limits = chain.offset / target.step, end.limits(target)
@@ -211,7 +223,12 @@ def _affine(q: Quantizer, binding: relax.VarBinding, chain: Affine) -> bool:
 
 
 # ---------------------------------------------------------------- one tensor
-@integer_op("relax.nn.relu", "relax.nn.relu6", "relax.clip")
+@integer_op(
+    "relax.nn.relu",
+    "relax.nn.relu6",
+    "relax.clip",
+    zero=lambda q, binding: q.takes_zero(binding.var),
+)
 def convert_clamp(q: Quantizer, binding: relax.VarBinding) -> bool:
     """A relu, clip, maximum or minimum with a constant, on int8.
 
@@ -234,7 +251,11 @@ def convert_clamp(q: Quantizer, binding: relax.VarBinding) -> bool:
     return close(q, binding, end, out, target, found, FIX)
 
 
-@integer_op("relax.nn.leakyrelu", "relax.nn.prelu")
+@integer_op(
+    "relax.nn.leakyrelu",
+    "relax.nn.prelu",
+    zero=lambda q, binding: q.policy.zero_points == ALL,
+)
 def convert_leaky_relu(q: Quantizer, binding: relax.VarBinding) -> bool:
     """A leaky relu or prelu, one slope or one for each channel: the larger of x and slope*x.
 

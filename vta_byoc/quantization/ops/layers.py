@@ -9,7 +9,7 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Attrs, GenericConst
 
-from vta_byoc.base.choices import MULTIPLY
+from vta_byoc.base.choices import ALL, MULTIPLY
 from vta_byoc.base.int8_digits import MOST_OF_TWO, is_int8, magnitude
 from vta_byoc.hw.errors import Refusal
 from vta_byoc.ir.bindings import op_name, source_name, static_shape
@@ -81,8 +81,25 @@ def takes_layer(call: relax.Call) -> bool:
     return anchor is not None and anchor.takes(call)
 
 
+def takes_zero_point(q: Quantizer, binding: relax.VarBinding) -> bool:
+    """Whether a zero point of a layer's data is one number in the bias of each channel.
+
+    It is a map where padding leaves some sums with fewer weights; products of two activations have
+    no place for it.
+    """
+    call = binding.value
+    if not takes_layer(call):
+        return not takes_product(call)
+    anchor, shape = ANCHORS[op_name(call)], static_shape(call.args[1])
+    if q.policy.zero_points == ALL or len(shape) == 2:
+        return True
+    return border_sums(anchor, np.ones(shape, "int8"), call, static_shape(binding.var)).ndim == 1
+
+
 @integer_op(
-    *ANCHORS, asks=lambda q, binding: takes_layer(binding.value) or takes_product(binding.value)
+    *ANCHORS,
+    asks=lambda q, binding: takes_layer(binding.value) or takes_product(binding.value),
+    zero=takes_zero_point,
 )
 def convert_layer(q: Quantizer, binding: relax.VarBinding) -> bool:
     """A layer with its bias and clamps; int32 to float where nothing integer reads it."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from tvm import relax
 from tvm.ir import GenericConst
 
+from vta_byoc.base.choices import ALL
 from vta_byoc.ir.bindings import SEPARATOR, is_float32, op_name, static_shape
 from vta_byoc.quantization.fused_ops import follow
 from vta_byoc.quantization.groups import moves_as_int8, rescaled
 from vta_byoc.quantization.quantizer import Quantizer, integer_op
-from vta_byoc.quantization.scales import Scale, quantized
+from vta_byoc.quantization.scales import INT8_HIGH, INT8_LOW, Scale, quantized, spanning
 from vta_byoc.quantization.value import Value
 
 COPIES = (
@@ -38,8 +41,17 @@ SELECTIONS = (
 """Operators on one tensor whose results hold only values of the tensor, and zero."""
 
 
-@integer_op(*COPIES, copies=True)
-@integer_op(*SELECTIONS)
+def takes_zero_point(q: Quantizer, binding: relax.VarBinding) -> bool:
+    """What a move gives elsewhere has its data's zero point; padding would have to be written."""
+    attrs = binding.value.attrs
+    pads = [int(width) for width in getattr(attrs, "pad_width", None) or ()]
+    pads += [int(width) for width in getattr(attrs, "padding", None) or ()]
+    is_free = not any(pads) or q.policy.zero_points == ALL
+    return is_free and q.takes_zero(binding.var)
+
+
+@integer_op(*COPIES, copies=True, zero=takes_zero_point)
+@integer_op(*SELECTIONS, zero=takes_zero_point)
 def convert_move(q: Quantizer, binding: relax.VarBinding) -> bool:
     """The same operator on int8; padding writes the zero point."""
     call = binding.value
@@ -76,11 +88,12 @@ def _border(call: relax.Call, zero: int) -> np.ndarray:
     return np.pad(np.zeros(shape, "int64"), widths, constant_values=zero)
 
 
-@integer_op("relax.concat", copies=True)
+@integer_op("relax.concat", copies=True, zero=takes_zero_point)
 def convert_concat(q: Quantizer, binding: relax.VarBinding) -> bool:
     """Concatenation at one scale; inputs at other scales are rescaled.
 
-    It is the scale that the model states for the result, or else the coarsest of the inputs.
+    It is the scale that the model states for the result, or else one that reaches as far as all
+    inputs do: the coarsest where none has a zero point.
     """
     call = binding.value
     whole = q.value(call.args[0])
@@ -92,7 +105,7 @@ def convert_concat(q: Quantizer, binding: relax.VarBinding) -> bool:
     if end.clamps:
         end = follow(q, binding.var, clamps=False)
     scales = [q.scale(item) for item in whole.fields]
-    target = end.scale or max(scales, key=lambda scale: scale.step)
+    target = end.scale or _covering(scales)
     parts = [
         _at_scale(q, item, target, f"{binding.var.name}{SEPARATOR}part{i}")
         for i, item in enumerate(whole.fields)
@@ -102,6 +115,16 @@ def convert_concat(q: Quantizer, binding: relax.VarBinding) -> bool:
     q.absorbed.update(end.absorbed)
     q.set_int8(end.last, out, target)
     return True
+
+
+def _covering(scales: Sequence[Scale]) -> Scale:
+    """A scale that holds what all do, to half a step of it: one of them where one does."""
+    ends = [[scale.step * (q - scale.zero) for q in (INT8_LOW, INT8_HIGH)] for scale in scales]
+    low, high = min(least for least, _ in ends), max(most for _, most in ends)
+    for scale, (least, most) in zip(scales, ends, strict=True):
+        if max(least - low, high - most) <= scale.step / 2:
+            return scale
+    return spanning(low, high)
 
 
 def _at_scale(q: Quantizer, item: Value, target: Scale, name: str) -> relax.Expr:

@@ -95,7 +95,7 @@ def convert_norm(q: Quantizer, binding: relax.VarBinding) -> bool:
     if scale.zero and not centred:
         raise Unscalable(name, _zero_point(scale))
     end = follow(q, binding.var)
-    target = end.scale or q.policy.scale(q.ranges[end.last], name)
+    target = end.scale or q.chosen_scale(end.last)
     channels = static_shape(call.args[0])[axis]
     epsilon = epsilon_of(float(call.attrs.epsilon), channels, scale, name)
     weight, bias = _constants(call)

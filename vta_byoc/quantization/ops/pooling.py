@@ -9,6 +9,7 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Attrs
 
+from vta_byoc.base.choices import ALL
 from vta_byoc.ir.bindings import is_float32, op_name, source_name, static_shape
 from vta_byoc.quantization.exact_groups import exact_mean
 from vta_byoc.quantization.fused_ops import follow
@@ -23,7 +24,12 @@ FIX = "pool in two steps"
 
 
 # ---------------------------------------------------------------- means
-@integer_op("relax.mean", "relax.nn.adaptive_avg_pool2d", asks=lambda q, binding: True)
+@integer_op(
+    "relax.mean",
+    "relax.nn.adaptive_avg_pool2d",
+    asks=lambda q, binding: True,
+    zero=lambda q, binding: True,
+)
 def convert_mean(q: Quantizer, binding: relax.VarBinding) -> bool:
     """Mean over any axes, and adaptive average pooling to 1 x 1."""
     call = binding.value
@@ -110,7 +116,20 @@ def takes_avg_pool2d(call: relax.Call) -> bool:
     return layouts == {"NCHW"} and is_float32(call.args[0])
 
 
-@integer_op("relax.nn.avg_pool2d", asks=lambda q, binding: takes_avg_pool2d(binding.value))
+def _is_whole(q: Quantizer, binding: relax.VarBinding) -> bool:
+    """Whether every window of a pool reads as many values of the input as any other."""
+    call = binding.value
+    if not takes_avg_pool2d(call) or q.policy.zero_points == ALL:
+        return True
+    shapes = static_shape(call.args[0]), static_shape(binding.var)
+    return window_counts(call.attrs, *shapes, include_pad=False).size == 1
+
+
+@integer_op(
+    "relax.nn.avg_pool2d",
+    asks=lambda q, binding: takes_avg_pool2d(binding.value),
+    zero=_is_whole,
+)
 def convert_avg_pool2d(q: Quantizer, binding: relax.VarBinding) -> bool:
     """avg_pool2d of NCHW.
 

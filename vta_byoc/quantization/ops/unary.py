@@ -7,6 +7,7 @@ evaluated once; a program that is near enough to these results (`vta_byoc.unary`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -20,12 +21,12 @@ from vta_byoc.ir.bindings import (
     op_name,
     source_name,
 )
-from vta_byoc.quantization.fused_ops import follow
+from vta_byoc.quantization.fused_ops import Epilogue, follow
 from vta_byoc.quantization.groups import moves_as_int8
 from vta_byoc.quantization.quantizer import OPERATORS, Quantizer, integer_op
-from vta_byoc.quantization.scales import Accumulator, Unscalable
+from vta_byoc.quantization.scales import Accumulator, Scale, Unscalable
 from vta_byoc.unary.functions import ERF, FUNCTIONS, table_of
-from vta_byoc.unary.search import found_for
+from vta_byoc.unary.search import DOUBLING, NEAR, Found, found_for
 
 Evaluate = Callable[..., np.ndarray]
 CURVES: Mapping[str, Evaluate] = {
@@ -189,10 +190,41 @@ def _is_curve(group: Group) -> bool:
     return any(bends(binding) for binding in group.bindings)
 
 
-@integer_op(*(name for name in CURVES if name not in ("relax.exp", "relax.erf")), if_read=True)
+@integer_op(
+    *(name for name in CURVES if name not in ("relax.exp", "relax.erf")),
+    if_read=True,
+    zero=lambda q, binding: True,
+)
 def convert_curve(q: Quantizer, binding: relax.VarBinding) -> bool:
     """A curve that begins a group was converted with it; any other stays float."""
     return False
+
+
+def _made(q: Quantizer, group: Group, scale: Scale, end: Epilogue) -> tuple[Found, Scale] | None:
+    """The program of a group of operands at `scale`, and the scale of its result.
+
+    A zero point makes the steps of the result finer, and its program harder to find: where that is
+    not near enough, a result without one may be worth more.
+    """
+    targets = [end.scale or q.chosen_scale(end.last)]
+    if end.scale is None and targets[0].zero:
+        amax, name = q.ranges[end.last], source_name(end.last)
+        targets.append(q.policy.scale(amax, name))
+    made: list[tuple[Found, Scale]] = []
+    for target in targets:
+        limits = end.limits(target)
+        table = table_of(group.of, scale.step, scale.zero, target.step, target.zero, *limits)
+        found = found_for(table, q.policy.tolerance, q.policy.multiplies)
+        made += [(found, target)] if found is not None else []
+        if found is not None and found.noise <= NEAR:
+            break
+    return min(made, key=lambda each: _price(*each), default=None)
+
+
+def _price(found: Found, target: Scale) -> float:
+    """The cycles of a program, and what its noise is worth, at results of any step."""
+    noise = (1.0 + found.noise) * target.step**2
+    return found.program.cycles() + DOUBLING * math.log2(noise)
 
 
 def convert_group(q: Quantizer, binding: relax.VarBinding) -> bool:
@@ -210,14 +242,12 @@ def convert_group(q: Quantizer, binding: relax.VarBinding) -> bool:
     end = follow(q, group.last)
     if end.scale is None and q.leaves_as_float(end.last):
         return False
-    scale, name = q.scale(value), source_name(binding.var)
-    target = end.scale or q.policy.scale(q.ranges[end.last], source_name(end.last))
-    limits = end.limits(target)
-    table = table_of(group.of, scale.step, scale.zero, target.step, target.zero, *limits)
-    found = found_for(table, q.policy.tolerance, q.policy.multiplies)
-    if found is None:
+    name = source_name(binding.var)
+    made = _made(q, group, q.scale(value), end)
+    if made is None:
         reason = TOO_FAR if q.policy.multiplies else NEEDS_MUL
         raise Unscalable(name, f"{reason} (tolerance {q.policy.tolerance})")
+    found, target = made
     out = q.write.program(q.int8(value), found.program, name)
     absorbed = (*(b.var for b in group.bindings[1:]), *end.absorbed)
     proof = Accumulator(name, found.program.bound, 0, "use other scales").checked()

@@ -1,0 +1,64 @@
+"""Which tensors get a zero point: those that symmetric scales leave much of int8 unused for.
+
+A tensor behind a relu, a hard swish or a sigmoid reaches from 0 or a little less to a positive
+number. With a zero point all 256 values of int8 lie there.  The producer pays nothing for it; what
+a reader pays is known where the reader is registered (`IntegerOp.zero`).
+"""
+
+from __future__ import annotations
+
+import functools
+
+from tvm import relax
+
+from vta_byoc.base.choices import NONE
+from vta_byoc.quantization.ops.unary import group_of
+from vta_byoc.quantization.quantizer import Quantizer
+from vta_byoc.quantization.scales import INT8_HIGH, INT8_LOW
+from vta_byoc.quantization.value import Span
+
+MOST_OF_SYMMETRIC = 0.97
+"""A zero point is given where the step is at most so much of the symmetric one."""
+
+
+def zero_pointed(q: Quantizer) -> dict[relax.Var, Span]:
+    """The tensors that get a zero point, and what int8 then reaches from and to.
+
+    `Quantizer.takes_zero` is what the rules of readers ask about their own results.
+    """
+    if q.policy.zero_points == NONE:
+        return {}
+    q.takes_zero = functools.cache(lambda var: _takes_zero(q, var))
+    return {
+        var: span for var, span in q.intervals.items() if _is_one_sided(span) and q.takes_zero(var)
+    }
+
+
+def _is_one_sided(span: Span) -> bool:
+    """Whether a zero point makes the step smaller."""
+    amax, length = max(abs(end) for end in span), max(*span, 0.0) - min(*span, 0.0)
+    levels = INT8_HIGH - INT8_LOW
+    return bool(amax and length / levels <= MOST_OF_SYMMETRIC * amax / INT8_HIGH)
+
+
+def _takes_zero(q: Quantizer, var: relax.Var) -> bool:
+    """Whether everything that reads `var` takes a zero point of it."""
+    users = [user for user in q.users.get(var, []) if user is not None]
+    return all(_reader_takes_zero(q, user, var) for user in users)
+
+
+def _reader_takes_zero(q: Quantizer, user: relax.VarBinding, var: relax.Var) -> bool:
+    """A function is a table, and floats are dequantized: neither cares."""
+    if not isinstance(user.value, relax.Call):
+        return q.takes_zero(user.var)
+    entry = q.entry(user)
+    return entry is None or entry.zero(q, user) or _is_in_function(q, user, var)
+
+
+def _is_in_function(q: Quantizer, user: relax.VarBinding, var: relax.Var) -> bool:
+    """Whether `user` belongs to a function of `var` alone."""
+    first = [other for other in q.users[var] if other is not None]
+    groups = [group_of(q, binding) for binding in first]
+    return any(
+        group is not None and group.data.same_as(var) and user in group.bindings for group in groups
+    )
