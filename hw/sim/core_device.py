@@ -23,7 +23,7 @@ from vta_byoc.hw.faults import COUNTER_SLOTS, INDEX_SLOT
 from vta_byoc.hw.rtl.build import core_config, core_library, digest_of
 from vta_byoc.hw.rtl.simulation import MemoryModel, run_core
 from vta_byoc.hw.sim.interpreter import symbol
-from vta_byoc.hw.sim.target import as_target
+from vta_byoc.hw.sim.target import as_target, device_code
 
 
 def build_core_device(
@@ -81,7 +81,7 @@ def _build(config: VTAConfig, name: str, target: str) -> tvm.runtime.Module:
     callback = f"vta_byoc.rtl.{digest_of(core_config(config))}"
     tvm.register_global_func(callback, functools.partial(_run, config), override=True)
     module = tvm.IRModule({name: _core_run.specialize(name=name, callback=callback)})
-    return tvm.tirx.build(module, target=Target(target), pipeline="tirx")
+    return device_code(module, target)
 
 
 def _run(

@@ -23,7 +23,7 @@ from vta_byoc.hw.counters import COUNTER_NAMES
 from vta_byoc.hw.driver.protocol import AnyRunner, DeviceError, DeviceTimeout
 from vta_byoc.hw.faults import COUNTER_SLOTS
 from vta_byoc.hw.sim.interpreter import symbol
-from vta_byoc.hw.sim.target import as_target
+from vta_byoc.hw.sim.target import as_target, device_code
 
 # An error that crosses compiled code comes back by the name of its class.
 tvm_ffi.register_error("DeviceError", DeviceError)
@@ -110,4 +110,4 @@ def _forward(
 @functools.cache
 def _build(name: str, answer: str, target: str) -> tvm.runtime.Module:
     module = tvm.IRModule({name: _forward.specialize(name=name, answer=answer)})
-    return tvm.tirx.build(module, target=Target(target), pipeline="tirx")
+    return device_code(module, target)

@@ -29,7 +29,7 @@ from vta_byoc.hw.sim.dot import DOTS
 from vta_byoc.hw.sim.instructions import vta_run
 from vta_byoc.hw.sim.kept_code import kept
 from vta_byoc.hw.sim.sram import Machine
-from vta_byoc.hw.sim.target import as_target, features, runs_here
+from vta_byoc.hw.sim.target import as_target, device_code, features, runs_here
 
 MAX_LANES = 16
 SRAM_ARGUMENTS = ("uop_h", "inp_h", "wgt_h", "acc_h")
@@ -112,9 +112,7 @@ def _compile(config: VTAConfig, target: Target, dot: str, probe: bool) -> tvm.ru
         name = symbol(config)
         function = vta_run.specialize(m=Machine(config, DOTS[dot](lanes)), name=name, **absent)
         module = tvm.IRModule({name: function})
-        # The shorter pipeline: the function has no blocks to lower, and the default one takes a
-        # second.
-        return tvm.tirx.build(module, target=target, pipeline="tirx")
+        return device_code(module, target)
 
     return kept(code_facts(config, target, dot, probe=probe), build)
 

@@ -27,7 +27,7 @@ from vta_byoc.hw.sim.interpreter import (
 from vta_byoc.hw.sim.interpreter import build_interpreter as _build_interpreter
 from vta_byoc.hw.sim.kept_code import kept
 from vta_byoc.hw.sim.sram import Machine
-from vta_byoc.hw.sim.target import as_target, runs_here
+from vta_byoc.hw.sim.target import as_target, device_code, runs_here
 
 SYMBOL = "vta_log"
 
@@ -40,7 +40,7 @@ def _build(config: VTAConfig, target_json: str, dot: str) -> tvm.runtime.Module:
     def build() -> tvm.runtime.Module:
         function = vta_run.specialize(m=Machine(config, DOTS[dot](lanes)), name=SYMBOL)
         module = tvm.IRModule({SYMBOL: function})
-        return tvm.tirx.build(module, target=target, pipeline="tirx")
+        return device_code(module, target)
 
     return kept(code_facts(config, target, dot, log=True), build)
 

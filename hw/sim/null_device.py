@@ -14,7 +14,7 @@ from tvm.target import Target
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.faults import COUNTER_SLOTS
 from vta_byoc.hw.sim.interpreter import symbol
-from vta_byoc.hw.sim.target import as_target
+from vta_byoc.hw.sim.target import as_target, device_code
 
 
 def build_null_device(
@@ -54,4 +54,4 @@ def _null_run(
 @functools.cache
 def _build(name: str, target: str) -> tvm.runtime.Module:
     module = tvm.IRModule({name: _null_run.specialize(name=name)})
-    return tvm.tirx.build(module, target=Target(target), pipeline="tirx")
+    return device_code(module, target)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import tvm
 from tvm.target import Target, codegen
 
 from vta_byoc.hw.config import VTAConfig
@@ -127,3 +128,13 @@ def _system_flags() -> frozenset[str] | None:
         return None
     found = re.search(r"^flags\s*:(.*)$", text, re.MULTILINE)
     return frozenset(f.replace("_", "") for f in found[1].split()) if found else None
+
+
+def device_code(module: tvm.IRModule, target: Target | str) -> tvm.runtime.Module:
+    """The functions of a device as machine code, whatever the pass context around says.
+
+    Faults are assertions, which a context may leave out, and the code is kept for other contexts.
+    The pipeline is the shorter one: there are no blocks to lower, and the other takes a second.
+    """
+    with tvm.transform.PassContext():
+        return tvm.tirx.build(module, target=Target(target), pipeline="tirx")

@@ -11,6 +11,7 @@ import pytest
 import tvm
 from simulator_cases import MACHINES, SIM
 
+from vta_byoc.hw.cache import CACHE_VARIABLE, OFF
 from vta_byoc.hw.config import Capabilities, VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.faults import COUNTER_SLOTS, MAX_STEPS, MESSAGES, Fault
@@ -237,6 +238,21 @@ def test_a_fault_leaves_earlier_instructions_done_and_its_own_undone() -> None:
     )
     assert simulator.named_counters(counters)["inp_load_nbytes"] == 16
     assert sram["inp"].sum() == 16
+
+
+def test_faults_are_told_whatever_the_context_around_leaves_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Interpreters are built while a module is, and kept for others."""
+    monkeypatch.setenv(CACHE_VARIABLE, OFF)
+    interpreter._build.cache_clear()
+    with tvm.transform.PassContext(config={"tirx.disable_assert": True}):
+        module = interpreter.build_interpreter(SIM)
+    given = [tvm.runtime.tensor(np.zeros(n, t)) for n, t in (((1, 2), np.uint64), (8, np.int8))]
+    result = [tvm.runtime.empty((8,), "int8"), tvm.runtime.empty((COUNTER_SLOTS,), "int64")]
+    empty = tvm.runtime.empty((0,), "int8")
+    with pytest.raises(RuntimeError, match="the stream ends without FINISH"):
+        module[interpreter.symbol(SIM)](*given, empty, interpreter.NO_REGION, *result)
 
 
 def test_faults_leave_no_memory_behind() -> None:
