@@ -65,3 +65,27 @@ def test_what_does_not_link_is_left_to_the_jit(
     monkeypatch.setattr(machine_code, "_linker", lambda: str(broken))
     assert kinds(linked(executable)) == [KIND]
     assert np.isfinite(run(executable, x)).all()
+
+
+@needs_linker
+def test_a_full_disk_leaves_it_to_the_jit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The linker says so and ends; nothing is left behind, and what is compiled runs."""
+    executable, x = built()
+    limited = tmp_path / "ld"
+    limited.write_text(f'#!/bin/sh\nulimit -f 1\nexec {shutil.which("ld")} "$@"\n')
+    limited.chmod(0o755)
+    monkeypatch.setattr(machine_code, "_linker", lambda: str(limited))
+    monkeypatch.setattr(machine_code.tempfile, "tempdir", str(tmp_path))
+    assert kinds(linked(executable)) == [KIND]
+    assert [path.name for path in tmp_path.iterdir()] == ["ld"]
+    assert np.isfinite(run(executable, x)).all()
+
+
+@needs_linker
+def test_without_a_folder_for_temporary_files_the_jit_compiles(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    executable, x = built()
+    monkeypatch.setattr(machine_code.tempfile, "tempdir", str(tmp_path / "absent"))
+    assert kinds(linked(executable)) == [KIND]
+    assert np.isfinite(run(executable, x)).all()

@@ -8,6 +8,7 @@ at the target's own level, linked and loaded. What the functions compute is the 
 from __future__ import annotations
 
 import functools
+import os
 import shutil
 import subprocess
 import sys
@@ -49,13 +50,24 @@ def _linker() -> str | None:
 
 
 def _library(module: tvm.runtime.Module, linker: str) -> tvm.runtime.Module | None:
-    with tempfile.TemporaryDirectory(prefix="vta_byoc-") as folder:
-        built, library = Path(folder, "functions.o"), Path(folder, "functions.so")
-        module.write_to_file(str(built))
-        # Every name must be found now: one that the loader misses would end the process.
-        flags = ("-shared", "--no-undefined", "-z", "now", "-o", str(library))
-        beside = (tvm_ffi.libinfo.find_libtvm_ffi(), *LIBRARIES)
-        done = subprocess.run([linker, *flags, str(built), *beside], capture_output=True)
-        if done.returncode:
-            return None
-        return tvm.runtime.load_module(str(library))  # the file is not needed behind this
+    """The library of a module; None where it does not link, or where there is no room for it.
+
+    The object file is in memory: LLVM ends the process where a disk is full, a linker only itself.
+    """
+    built = os.memfd_create("functions.o")
+    try:
+        module.write_to_file(f"/proc/self/fd/{built}", "o")
+        with tempfile.TemporaryDirectory(prefix="vta_byoc-") as folder:
+            library = Path(folder, "functions.so")
+            # Every name must be found now: one that the loader misses would end the process.
+            flags = ("-shared", "--no-undefined", "-z", "now", "-o", str(library))
+            inputs = (f"/proc/self/fd/{built}", tvm_ffi.libinfo.find_libtvm_ffi(), *LIBRARIES)
+            command = [linker, *flags, *inputs]
+            done = subprocess.run(command, capture_output=True, pass_fds=(built,))
+            if done.returncode:
+                return None
+            return tvm.runtime.load_module(str(library))  # the file is not needed behind this
+    except OSError:  # no folder for temporary files
+        return None
+    finally:
+        os.close(built)
