@@ -31,6 +31,7 @@ from vta_byoc.ir.bindings import op_name, straight_bindings
 from vta_byoc.pipeline import compile_module
 from vta_byoc.runtime.execute import profile
 from vta_byoc.validation.bit_exact import compare_outputs, compare_stored, reference_runner
+from vta_byoc.validation.noise import decibels
 
 SPREADS = (1, 2, 3, 4)
 HEADS, TOKENS, DEPTH = 3, 197, 64
@@ -91,8 +92,7 @@ def steps(mod: tvm.IRModule) -> list[float]:
 
 def sqnr(found: np.ndarray, wanted: np.ndarray) -> float:
     """In dB."""
-    noise = np.square(found - wanted).sum()
-    return float(10 * np.log10(np.square(wanted).sum() / noise))
+    return decibels(float(np.square(wanted).sum()), float(np.square(found - wanted).sum()))
 
 
 @dataclass(frozen=True)

@@ -102,12 +102,13 @@ def _of_opcode(
     ok = known.allowed & fits & there & (f["x_size"] > 0) & (f["y_size"] > 0)
     if opcode == Opcode.STORE:
         ok &= ~np.any([f[pad] != 0 for pad in PADS], axis=0)
-    columns = (x[ok].tolist() for x in (rows, f["mem_type"], f["sram_base"], stop, low, high))
-    for index, code, start, end, first, last in zip(*columns, strict=True):
+    wanted = (rows, f["mem_type"], known.elem, f["sram_base"], stop, low, high)
+    columns = (x[ok].tolist() for x in wanted)
+    for index, code, elem, start, end, first, last in zip(*columns, strict=True):
         insn, mem = insns[index], MemType(code)
         assert insn is not None
-        sram, elem = slice(start, end), dram_elem_bytes(config, mem)
-        made = Transfer(insn, mem, elem, MEMORY_TYPES[mem].sram, sram, (first, last))
+        space, sram = MEMORY_TYPES[mem].sram, slice(start, end)
+        made = Transfer(insn, mem, elem, space, sram, (first, last))
         yield index, (made, named.symbols[index])
 
 

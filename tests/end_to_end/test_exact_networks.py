@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tvm
 from quantized_runs import loaded
-from tvm import relax
+from small_models import plain_machine
 
 from models.quantized_ops import OP_CASES, SCHEMES, qdq, session
 from vta_byoc.hw.config import VTAConfig
@@ -27,8 +27,7 @@ EXACT_OPERATORS = ("conv 3x3", "conv depthwise", "gemm", "add", "global average 
 
 def results(mod: tvm.IRModule, feed: list[np.ndarray]) -> list[np.ndarray]:
     """On LLVM, and the same on the simulator."""
-    target = tvm.target.Target({"kind": "llvm", "opt-level": 0})
-    machine = relax.VirtualMachine(relax.build(mod, target), tvm.cpu())
+    machine = plain_machine(mod)
     out = machine["main"](*(tvm.runtime.tensor(x) for x in feed))
     found = [out.numpy()] if hasattr(out, "numpy") else [item.numpy() for item in out]
     compiled = compile_module(mod, SIM)

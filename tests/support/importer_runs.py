@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 import tvm
 from importer_draws import Case
-from small_models import PLAIN, flat
-from tvm import relax
+from small_models import flat, plain_machine
 
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.importers.canonicalize.index_bounds import unproven_indices
 from vta_byoc.importers.load import load_model
-from vta_byoc.ir.host_loops import without_asserts
 
 TOLERANCE = 1e-5
 """Of float32, relative to the value and to the largest of its tensor; other dtypes are equal."""
@@ -139,20 +137,15 @@ def _machines(mods: Sequence[tvm.IRModule]) -> list[Any]:
 
 def _built(mods: Sequence[tvm.IRModule]) -> list[Any]:
     if len(mods) == 1:
-        return [_machine(mods[0])["main"]]
+        return [plain_machine(mods[0])["main"]]
     if any(len(mod.get_global_vars()) > 1 for mod in mods):
         raise ValueError("a module with functions of its own is built alone")
     functions = {
         f"main{number}": mod["main"].with_attr("global_symbol", f"main{number}")
         for number, mod in enumerate(mods)
     }
-    machine = _machine(tvm.IRModule(functions))
+    machine = plain_machine(tvm.IRModule(functions))
     return [machine[name] for name in functions]
-
-
-def _machine(mod: tvm.IRModule) -> relax.VirtualMachine:
-    with without_asserts():
-        return relax.VirtualMachine(relax.build(mod, PLAIN), tvm.cpu())
 
 
 def _compared(group: _Group, machine: Any) -> Iterator[tuple[int, Outcome]]:

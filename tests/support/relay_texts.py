@@ -6,12 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_models import PLAIN, flat
-from tvm import cpu, relax, runtime
+from small_models import flat, plain_machine
+from tvm import runtime
 
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.importers.load import load_model
-from vta_byoc.ir.host_loops import without_asserts
 
 SMALL = """#[version = "0.0.5"]
 def @main(%data: Tensor[(1, 3, 8, 8), float32] /* ty=Tensor[(1, 3, 8, 8), float32] */,
@@ -44,8 +43,7 @@ def @double(%v: Tensor[(2, 3), float32]) -> Tensor[(2, 3), float32] {
 
 def run(path: Path, *feed: np.ndarray, **options: object) -> list[np.ndarray]:
     mod = load_model(path, **options)  # type: ignore[arg-type]
-    with without_asserts():
-        machine = relax.VirtualMachine(relax.build(mod, PLAIN), cpu())
+    machine = plain_machine(mod)
     return flat(machine["main"](*(runtime.tensor(x) for x in feed)))
 
 

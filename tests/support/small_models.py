@@ -148,14 +148,19 @@ KEPT = 64
 """Machines that are kept; more would hold on to much memory."""
 
 
+def plain_machine(mod: tvm.IRModule) -> relax.VirtualMachine:
+    """A machine for `mod` as TVM lowers it, in code that is quick to make."""
+    with without_asserts():
+        return relax.VirtualMachine(linked(relax.build(mod, PLAIN)), tvm.cpu())
+
+
 def machine_of(mod: tvm.IRModule) -> relax.VirtualMachine:
     """A machine for `mod`, or for an equal module, constants included, that was built before."""
     known = _BUILT.setdefault(structural_hash(mod), [])
     for other, machine in known:
         if structural_equal(mod, other):
             return machine
-    with without_asserts():
-        machine = relax.VirtualMachine(linked(relax.build(mod, PLAIN)), tvm.cpu())
+    machine = plain_machine(mod)
     known.append((mod, machine))
     while len(_BUILT) > KEPT:
         del _BUILT[next(iter(_BUILT))]

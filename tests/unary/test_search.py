@@ -120,6 +120,6 @@ def test_a_gate_is_fitted_for_every_offset_of_its_operand() -> None:
         assert found.fits
         offsets.append(found.left[0][1])
     assert offsets == list(range(8, 25))
-    nearest = min(refitted(late, wanted), key=target.distance_squared)
-    assert target.distance_squared(nearest) < target.distance_squared(late) / 4
+    nearest = min(refitted(late, wanted), key=target.noise)
+    assert target.noise(nearest) < target.noise(late) / 4
     assert not list(refitted(Program(after=(("max", 0),)), wanted))

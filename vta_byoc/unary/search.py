@@ -139,10 +139,6 @@ class Target:
         """The squares of what is above the tolerance, all in all."""
         return int((np.maximum(self.off(program) - self.tolerance, 0) ** 2).sum())
 
-    def distance_squared(self, program: Program) -> float:
-        """The squares of all differences, whatever the tolerance."""
-        return float((self.off(program) ** 2).sum())
-
     def squares(self, program: Program) -> float:
         """The squares of all differences; infinite where a result is not within the tolerance."""
         results = program.results()
@@ -258,7 +254,7 @@ def _improved(program: Program, target: Target) -> Program:
     late = clamped_late(program) if target.noise(program) > NEAR else None
     if late is None:
         return program
-    late = min([late, *refitted(late, target.wanted)], key=target.distance_squared)
+    late = min([late, *refitted(late, target.wanted)], key=target.noise)
     late = _swept(late, target.distance)
     if not target.takes(late):
         return program

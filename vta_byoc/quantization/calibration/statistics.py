@@ -73,31 +73,6 @@ class Statistics(dict[relax.Var, TensorStatistics]):
         return list(dict.fromkeys(names))
 
 
-def tensor_ranges(
-    mod: tvm.IRModule,
-    calibration: Iterable[Sample],
-    progress: Progress | None = None,
-    *,
-    method: str = "minmax",
-    percentile: float = 99.99,
-    scales: str = "pow2",
-    workers: int | None = None,
-    scheduler: str | None = None,
-) -> dict[relax.Var, float]:
-    """The threshold of every float32 tensor of `main`; see `tensor_statistics`."""
-    statistics = tensor_statistics(
-        mod,
-        calibration,
-        progress,
-        method=method,
-        percentile=percentile,
-        scales=scales,
-        workers=workers,
-        scheduler=scheduler,
-    )
-    return {tensor: seen.amax for tensor, seen in statistics.items()}
-
-
 def tensor_statistics(
     mod: tvm.IRModule,
     calibration: Iterable[Sample],
