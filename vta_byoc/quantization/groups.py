@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from tvm import relax
 
-from vta_byoc.ir.bindings import source_name
+from vta_byoc.ir.bindings import is_float32, op_name, source_name
 from vta_byoc.quantization.exact_groups import exact_change
 from vta_byoc.quantization.exact_sum import ExactSum
-from vta_byoc.quantization.fused_ops import Epilogue
+from vta_byoc.quantization.fused_ops import Epilogue, follow
 from vta_byoc.quantization.linear import Linear, Operand, linear
 from vta_byoc.quantization.quantizer import Quantizer
 from vta_byoc.quantization.requantize import FixedPoint
-from vta_byoc.quantization.scales import INT8_HIGH, INT8_LOW, Accumulator, Scale
+from vta_byoc.quantization.scales import INT8_HIGH, INT8_LOW, Accumulator, Scale, Unscalable
 from vta_byoc.quantization.value import Value
 
 ALL = (INT8_LOW, INT8_HIGH)
@@ -38,7 +40,30 @@ def result_scale(q: Quantizer, end: Epilogue, unit: np.ndarray | float, bound: i
     if end.scale is not None:
         return end.scale
     amax, name, span = q.ranges[end.last], source_name(end.last), q.spans.get(end.last)
-    return q.policy.result(amax, np.asarray(unit, np.float64), bound, name, span)
+    steps = np.asarray(unit, np.float64)
+    return _of_its_sum(q, end, q.policy.result(amax, steps, bound, name, span), steps)
+
+
+def _of_its_sum(q: Quantizer, end: Epilogue, own: Scale, unit: np.ndarray) -> Scale:
+    """The scale of the sum that alone reads a group's result, where that loses nothing; `own`.
+
+    A clamp at another number than 0 would be another one there.
+    """
+    user = q.only_user(end.last)
+    if user is None or op_name(user.value) != "relax.add" or not is_float32(user.var):
+        return own
+    others = [arg for arg in user.value.args if not arg.same_as(end.last)]
+    if len(others) != 1 or not isinstance(others[0], relax.Var):
+        return own
+    if any(bound and not math.isinf(bound) for bound in (end.low, end.high)):
+        return own
+    try:
+        read = q.values.get(others[0])
+        other = q.chosen_scale(others[0]) if read is None else q.scale(read)
+        total = q.chosen_scale(follow(q, user.var).last)
+    except Unscalable:  # the sum stays float
+        return own
+    return q.policy.term(own, other, total, unit)
 
 
 def close(

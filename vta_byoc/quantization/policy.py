@@ -161,6 +161,17 @@ class Policy(ABC):
             Unscalable: the accumulator cannot be brought there.
         """
 
+    def term(self, own: Scale, other: Scale, total: Scale, unit: np.ndarray) -> Scale:
+        """The scale of a group's result that only a sum reads: `own`, or one that costs less.
+
+        Args:
+            own: what :meth:`result` chose.
+            other: of the sum's other operand.
+            total: of the sum's result.
+            unit: float64 () or [channels], as of :meth:`result`.
+        """
+        return own
+
     @abstractmethod
     def weight_steps(
         self, absmax: np.ndarray, bias: np.ndarray, data: float, amax: float | None, name: str
@@ -243,6 +254,16 @@ class PowersOfTwo(Policy):
         if exponent - finest > MAX_SHIFT:
             raise Unscalable(name, TOO_FAR)
         return Scale.power(exponent)
+
+    def term(self, own: Scale, other: Scale, total: Scale, unit: np.ndarray) -> Scale:
+        """The sum's own, where it is coarser and the other operand has no bits below it.
+
+        The sum would round the finer bits away at its end, after the result was rounded to them:
+        rounded once it is nearer, and the sum needs no shifts.
+        """
+        if not own.step < total.step <= other.step:
+            return own
+        return total if total.exponent - int(_exponents(unit).min()) <= MAX_SHIFT else own
 
     def weight_steps(
         self, absmax: np.ndarray, bias: np.ndarray, data: float, amax: float | None, name: str
