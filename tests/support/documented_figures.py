@@ -167,6 +167,14 @@ def _networks() -> Iterator[tuple[str, str]]:
     yield page, "needs {networks[resnet18_compile_cpu]:.1f} s of CPU time for ResNet-18"
     for name in ("deit_small", "bert_base_layer"):
         yield page, f"| {{networks[{name}_mac_utilisation]:.1f}} % | 1 |"
+    for title in ("ResNet-18", "MobileNetV1", "MobileNetV2"):
+        name = NETWORKS[title]
+        figure = f"{name}_chisel_cycles"
+        yield page, (
+            f"| {title} | {{machines[{figure}]:,.0f}} | {{machines[{figure}.baseline]:,.0f}} | "
+            f"{{machines[{figure}_over_unrestricted]:.4f}} | "
+            f"{{machines[{name}_tensors_compared]:.0f}} of "
+        )
 
 
 def _layers() -> Iterator[tuple[str, str]]:
