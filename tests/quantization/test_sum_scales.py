@@ -18,9 +18,9 @@ from vta_byoc.quantize import default_calibration, quantize
 CHANNELS, SIZE = 4, 6
 
 
-def branches(seed: int = 0, fine: float = 0.06, images: int = 1) -> tuple[Graph, Any, Any]:
+def branches(seed: int = 0, fine: float = 0.06) -> tuple[Graph, Any, Any]:
     """Two convolutions of one input, the second of results that are that much smaller."""
-    g = Graph((images, CHANNELS, SIZE, SIZE), seed=seed)
+    g = Graph((1, CHANNELS, SIZE, SIZE), seed=seed)
     coarse = g.conv(g.params[0], CHANNELS, name="coarse")
     weight = g.normal(CHANNELS, CHANNELS, 1, 1, scale=fine)
     small = g.op("nn.conv2d", g.params[0], weight, name="small__conv2d")
