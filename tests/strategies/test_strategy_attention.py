@@ -30,6 +30,7 @@ def work_of(
     ratio: float = 2.0,
     masks: int = 0,
     hiding: tuple[int, ...] = (),
+    causal: tuple[int, ...] = (),
 ) -> AttentionWorkload:
     """Sizes in blocks for `depth` and `width`; scores of `unit`, values `ratio` times as coarse."""
     k = config.block
@@ -37,7 +38,10 @@ def work_of(
     numbers = attention_of(keys, exponential, ratio, Scale(1.0), (-128, 127), "attention")
     own = dataclasses.astuple(numbers)[1:]
     return AttentionWorkload(
-        groups, queries, keys, depth * k, width * k, own, masks, k, hiding=hiding
+        *(groups, queries, keys, depth * k, width * k),
+        *(own, masks, k),
+        hiding=hiding,
+        causal=causal,
     )
 
 
@@ -66,6 +70,34 @@ def drawn(
     hidden = rng.random((masks, queries, keys)) < 0.3
     offsets = rng.integers(-3000, 3000, hidden.shape)
     return work, {"mask": np.where(hidden, -(1 << 24), offsets)}
+
+
+def causal(
+    rng: np.random.Generator, config: VTAConfig
+) -> tuple[AttentionWorkload, Mapping[str, np.ndarray]]:
+    """Queries that see the keys up to their own, or some further; all kinds of masks besides."""
+    groups, depth, width = (int(rng.integers(1, high)) for high in (3, 3, 3))
+    k = config.block
+    queries, further = int(rng.integers(k + 1, 5 * k)), int(rng.integers(0, 2 * k))
+    keys = queries + int(rng.choice([further, 2 * k + 3]))
+    masks, clear = int(rng.choice([1, groups])), bool(rng.integers(2))
+    late = int(rng.choice([0, 1, groups])), int(rng.integers(2)), 12
+    work = work_of(
+        *(config, groups, queries, keys, depth, width),
+        unit=float(10.0 ** -rng.uniform(1, 4.5)),
+        masks=masks,
+        hiding=late if late[0] else (),
+        causal=(-(-(k + further) // k), further // k if clear else -keys),
+    )
+    shape = masks, queries, keys
+    seen = np.tri(queries, keys, further, bool)
+    offsets = 0 if clear else rng.integers(-3000, 3000, shape)
+    return work, {"mask": np.broadcast_to(np.where(seen, offsets, -(1 << 24)), shape)}
+
+
+def test_drawn_causal_attention() -> None:
+    """Keys that no query of a block sees are left out, and no bit differs."""
+    check_strategy(ATTENTION, causal, machines=MACHINES, cases=9, factor=2.2)
 
 
 def test_drawn_attention() -> None:

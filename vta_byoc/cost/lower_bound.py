@@ -354,17 +354,18 @@ def _norm(work: NormWorkload, config: VTAConfig, _around: Around) -> tuple[int, 
 
 
 def _attention(work: AttentionWorkload, config: VTAConfig, _around: Around) -> tuple[int, int]:
-    """Both products, the steps of every score and result, and each operand once."""
+    """Both products, the steps of scores that are seen and of results, each operand once."""
     time, k, numbers = config.timing, work.block, work.attention
-    scores = work.groups * work.query_blocks * work.keys
+    seen = [(min(work.keys, count * k), count) for _, count in work.seen_together(1)]
+    scores = work.groups * sum(keys for keys, _ in seen)
     mixed = work.groups * work.query_blocks * work.width
+    products = work.groups * sum(count for _, count in seen) * work.width
     each = RESET_CYCLES + GEMM_CYCLES * (work.depth // k) + time.alu_tensor_cycles
     each += _program((*score_steps(numbers), *share_steps(numbers)), {}, config)
     each += (GEMM_CYCLES + time.alu_imm_cycles) * bool(work.hiding)
-    last = RESET_CYCLES + GEMM_CYCLES * work.key_blocks
-    last += _program(result_steps(numbers), {}, config)
+    last = RESET_CYCLES + _program(result_steps(numbers), {}, config)
     nbytes = sum(_nbytes(shape, config) for shape in (*work.in_shapes, work.out_shape))
-    return scores * each + mixed * last, nbytes
+    return scores * each + products * GEMM_CYCLES + mixed * last, nbytes
 
 
 def _program(steps: Instructions, numbers: Mapping[str, int], config: VTAConfig) -> int:

@@ -239,6 +239,27 @@ def attended(
     return found
 
 
+def never_seen(mask: np.ndarray, numbers: Attention, depth: int, hidden: int = 0) -> np.ndarray:
+    """Where a constant mask gives a key the share 0 for every input, bool [..., T, S].
+
+    Such a key is so far below the largest score of its query, whatever the operands are, that it
+    is not the largest and its exponential is exactly 0.
+
+    Args:
+        mask: integers [..., T, S], added to the scores.
+        numbers: of what is computed.
+        depth: channels of a query.
+        hidden: the largest magnitude that a mask of run time adds besides.
+    """
+    bound = depth * HALF * HALF
+    zero = {SCORE: np.zeros(1, np.int64), ROOM: np.zeros(1, np.int64)}
+    if run(share_steps(numbers), zero)[SHARE][0] != -HALF:
+        return np.zeros(mask.shape, bool)
+    ends = mask + bound, mask.max(-1, keepdims=True) - bound - hidden
+    most, top = (run(score_steps(numbers), {SCORE: end})[SCORE] for end in ends)
+    return np.asarray(most - top + numbers.width <= 0)
+
+
 @functools.lru_cache(maxsize=256)
 def bound_of(numbers: Attention, depth: int, mask: int = 0) -> int:
     """No value that attention computes is larger, whatever its int8 operands are.

@@ -12,6 +12,7 @@ from tvm import relax
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import Refusal, VTAError
 from vta_byoc.ir.attention import (
+    HALF,
     PRODUCT,
     RESULT,
     SCORE,
@@ -19,7 +20,9 @@ from vta_byoc.ir.attention import (
     TOP,
     TOTAL,
     VALUES,
+    Attention,
     lifts,
+    never_seen,
     rates,
     results,
     room,
@@ -244,12 +247,41 @@ def read_attention(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     groups = math.prod(leading)
     hiding = () if found.hidden is None else _hiding(found.hidden, found.raised, leading)
     sizes = groups, queries, keys, depth, width, masks
-    work = attention_work(sizes, found.numbers, config, hiding)
     given = {} if found.mask is None else {MASK: found.mask.reshape(masks, queries, keys)}
+    causal = _causal(given[MASK], found, depth, config.block) if given else ()
+    work = attention_work(sizes, found.numbers, config, hiding, causal)
     operands, layouts = [query, key, value], [tokens(k), turned(k), turned(k)]
     if found.hidden is not None:
         operands, layouts = [*operands, found.hidden], [*layouts, turned(k)]
     return Parsed(work, tuple(operands), given, tokens(k), tuple(layouts))
+
+
+def _causal(mask: np.ndarray, found: _Found, depth: int, k: int) -> tuple[int, ...]:
+    """`AttentionWorkload.causal` of a mask [masks, T, S]; of one block of queries nothing.
+
+    It is the window of a decoder, which is somewhere else in each run.
+    """
+    _, queries, keys = mask.shape
+    firsts = range(0, queries, k)
+    numbers, late = Attention(keys, *found.numbers), HALF << found.raised
+    hidden = never_seen(mask, numbers, depth, late if found.hidden is not None else 0)
+    seen = max(
+        _blocks_with(~hidden[:, first : first + k], k)[1] - number
+        for number, first in enumerate(firsts)
+    )
+    if len(firsts) < 2 or seen >= blocks(keys, k):
+        return ()
+    clear = min(
+        _blocks_with(mask[:, first : first + k] != 0, k)[0] - number
+        for number, first in enumerate(firsts)
+    )
+    return max(1, seen), clear
+
+
+def _blocks_with(some: np.ndarray, k: int) -> tuple[int, int]:
+    """The first block of keys with any, bool [masks, queries, keys]; and that behind the last."""
+    places = np.flatnonzero(some.any((0, 1)))
+    return (int(places[0]) // k, int(places[-1]) // k + 1) if len(places) else (some.shape[-1], 0)
 
 
 def _hiding(hidden: relax.Expr, raised: int, leading: Sequence[int]) -> tuple[int, int, int]:
@@ -264,6 +296,7 @@ def attention_work(
     numbers: tuple[int, ...],
     config: VTAConfig,
     hiding: tuple[int, ...] = (),
+    causal: tuple[int, ...] = (),
 ) -> AttentionWorkload:
     """The workload of an attention.
 
@@ -272,6 +305,7 @@ def attention_work(
         numbers: of `ir.attention.Attention`, from `shift` on.
         config: the machine.
         hiding: of a mask of run time, see `AttentionWorkload`.
+        causal: what no query sees, likewise.
 
     Raises:
         VTAError: why the machine does not compute it.
@@ -280,9 +314,8 @@ def attention_work(
     _check_machine(config)
     k = config.block
     depth, width = (blocks(size, k) * k for size in (depth, width))
-    return AttentionWorkload(
-        *(groups, queries, keys, depth, width), numbers, masks, k, hiding=hiding
-    )
+    sizes = groups, queries, keys, depth, width, masks
+    return AttentionWorkload(*sizes[:5], numbers, masks, k, hiding=hiding, causal=causal)
 
 
 def _check_machine(config: VTAConfig) -> None:

@@ -30,6 +30,9 @@ class AttentionWorkload:
             of its own (1 or all), whether queries have (1 or 0), and what it is shifted by to the
             left before it is added to the scores; empty where there is none. It is
             (1, groups * columns of queries or one block, 1, columns of the keys).
+        causal: (seen, clear) in blocks of keys: the first block of queries sees none behind
+            `seen`, and to none of the first `clear` is a mask added; for each block of queries
+            both are one more. `clear` may be below 0. Empty where all keys may be seen.
     """
 
     groups: int
@@ -42,6 +45,7 @@ class AttentionWorkload:
     block: int
     epilogue: Epilogue = Epilogue()
     hiding: tuple[int, ...] = ()
+    causal: tuple[int, ...] = ()
 
     @property
     def attention(self) -> Attention:
@@ -75,6 +79,30 @@ class AttentionWorkload:
     def hidden_blocks(self) -> int:
         """Blocks of queries for which a mask of run time has values: one for all, or their own."""
         return self.query_blocks if self.hiding[1] else 1
+
+    def seen(self, first: int, chunk: int) -> int:
+        """Blocks of keys that `chunk` blocks of queries from `first` on may see."""
+        if not self.causal:
+            return self.key_blocks
+        return min(self.key_blocks, self.seen_first(chunk) + first)
+
+    def seen_first(self, chunk: int) -> int:
+        """What the first chunk may see of a causal mask, if there are so many blocks of keys."""
+        return self.causal[0] + chunk - 1
+
+    def seen_together(self, chunk: int) -> list[tuple[int, int]]:
+        """(blocks of queries, blocks of keys that they may see) of a group's chunks of queries."""
+        return [
+            (min(chunk, self.query_blocks - first), self.seen(first, chunk))
+            for first in range(0, self.query_blocks, chunk)
+        ]
+
+    def masked_keys(self, chunk: int) -> int:
+        """Keys to whose scores a chunk of blocks of queries has a constant mask added."""
+        if not self.causal:
+            return self.keys
+        seen, clear = self.causal
+        return min(self.keys, (seen - clear + chunk - 1) * self.block)
 
     @property
     def out_shape(self) -> Shape:

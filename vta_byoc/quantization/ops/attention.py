@@ -219,9 +219,10 @@ def _convert(q: Quantizer, chain: AttentionChain, name: str) -> None:
     bound = depth * INT8_LOW**2
     far = 2 * bound + math.ceil(2 * REACH / unit)
     raised = raised_by(far)
-    largest = far * (chain.mask is not None) + (HALF << raised) * bool(chain.hiding)
+    late = (HALF << raised) * bool(chain.hiding)
+    largest = (far + late) * (chain.mask is not None) + late
     exponential = exponential_of(unit, bound + largest, name)
-    mask = _integers(chain, unit, far, name)
+    mask = _integers(chain, unit, far + late, name)
     shape = dataclasses.replace(
         shape,
         masks=0 if mask is None else math.prod(mask.shape[:-2]),
@@ -278,6 +279,8 @@ def _check_keys(keys: int, name: str) -> None:
 
 def _integers(chain: AttentionChain, unit: float, far: int, name: str) -> np.ndarray | None:
     """The mask in scores, int64 [..., T, S]: one for all groups where they have the same.
+
+    What it hides is `far` below: also below what a mask of run time hides.
 
     Raises:
         Unscalable: a mask that is no number.

@@ -7,11 +7,13 @@ of the shares; the result turned. See `nests`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 from tvm import tirx
 
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.ir.attention import HALF
 from vta_byoc.strategies.attention.definition import attention_definition
 from vta_byoc.strategies.attention.mix import mix_nests
 from vta_byoc.strategies.attention.shares import share_nests
@@ -69,17 +71,20 @@ class AttentionStrategy(Strategy[AttentionWorkload]):
     ) -> list[np.ndarray]:
         """The identity and a vector of ones; a tile of ones; the mask with queries in lanes.
 
+        The tile has half of `HALF` where queries do not see all keys.
+
         Behind the ones, where there is a mask of run time, a tile that spreads a vector of it over
         the queries of a block: each its own lane, or all the first.
         """
         work, k = schedule.work, config.block
         units = np.concatenate([np.eye(k, dtype=np.int8), np.ones((1, k), np.int8)])
-        found = [units.reshape(1, k + 1, 1, 1, 1, k), np.ones((1, 1, 1, 1, k, k), np.int8)]
+        ones = np.full((1, 1, 1, 1, k, k), HALF // 2 if work.causal else 1, np.int8)
+        found = [units.reshape(1, k + 1, 1, 1, 1, k), ones]
         if work.hiding:
             own = np.eye(k) if work.hiding[1] else np.eye(1, k).repeat(k, 0)
             found.append((own * (1 << SPREAD_BITS)).astype(np.int8).reshape(1, 1, 1, 1, k, k))
         if work.masks:
-            found.append(packed_mask(given[MASK], k))
+            found.append(packed_mask(given[MASK], k, "edge" if work.causal else "constant"))
         return found
 
     def scratch(
@@ -115,11 +120,17 @@ class AttentionStrategy(Strategy[AttentionWorkload]):
         ]
 
 
-def packed_mask(mask: np.ndarray, block: int) -> np.ndarray:
-    """A mask [masks, queries, keys] with queries in lanes of ``block``, int32."""
+def packed_mask(
+    mask: np.ndarray, block: int, fill: Literal["constant", "edge"] = "constant"
+) -> np.ndarray:
+    """A mask [masks, queries, keys] with queries in lanes of ``block``, int32.
+
+    What fills the last block sees all keys, or with `fill` "edge" those of the last query.
+    """
     masks, queries, keys = mask.shape
     count = -(-queries // block)
-    full = np.pad(mask.astype(np.int32), ((0, 0), (0, count * block - queries), (0, 0)))
+    places = ((0, 0), (0, count * block - queries), (0, 0))
+    full = np.pad(mask.astype(np.int32), places, fill)
     split = full.reshape(masks, count, block, keys)
     return np.ascontiguousarray(split.transpose(0, 1, 3, 2)[..., None, :])
 

@@ -30,6 +30,15 @@ class Kernel:
         self.depth, self.width = work.depth // self.k, work.width // self.k
         self.queries, self.keys = work.query_blocks, work.key_blocks
 
+    def seen(self, tile: Expr) -> Expr:
+        """Blocks of keys that a chunk of a group may see, or more than there are."""
+        chunk = self.choice.tile["t"]
+        return tile * chunk + self.work.seen_first(chunk)
+
+    def before_end(self, block: Expr, tile: Expr) -> list[Expr]:
+        """Conditions of a block of keys being one that a chunk may see."""
+        return [block < self.seen(tile)] if self.work.causal else []
+
     def finish(self) -> tirx.PrimFunc:
         """The PrimFunc."""
         return self.nests.func(self.choice.slots_attr())

@@ -6,6 +6,8 @@ accumulators into weights.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tvm import tirx
 
 from vta_byoc.cost.search import Choice
@@ -55,7 +57,8 @@ class _Shares(Kernel):
             self.hidden_tile = nests.sram(INP, "hidden_tile", (rows, work.keys))
             nests.load("load_spread", (1,), lambda i: (self.spread[i], spread[i]))
         if work.masks:
-            self.mask_tile = nests.sram(ACC, "mask_tile", (self.chunk, work.keys))
+            masked = work.masked_keys(self.chunk)
+            self.mask_tile = nests.sram(ACC, "mask_tile", (self.chunk, masked))
         self.unit = nests.sram(INP, "unit", (k,))
         self.tile = nests.sram(WGT, "tile", (self.chunk, self.keys))
         self.acc = nests.sram(ACC, "acc", (self.chunk, self.part, k))
@@ -82,6 +85,11 @@ class _Shares(Kernel):
         short = [self.at(t) < self.queries] if self.queries % self.chunk else []
         return [self.group < self.work.groups, *short]
 
+    def key_seen(self, t: Expr, s: Expr) -> list[Expr]:
+        """The same, and of a key that the tile may see."""
+        some = [s < self.seen(self.outer) * self.k] if self.work.causal else []
+        return [*self.inside(t), *some]
+
     def _tile(self) -> None:
         nests, work, k = self.nests, self.work, self.k
         each = (self.chunk, work.keys)
@@ -102,68 +110,91 @@ class _Shares(Kernel):
             each,
             lambda t, s: self.scores[t, s],
             {ROOM: lambda t, s: self.top[0, t]},
-            lambda t, s: self.inside(t),
+            self.key_seen,
         )
-        behind = self.keys * k - work.keys
-        if behind:
-            rest = (self.chunk, behind)
-            nests.reset(
-                "behind",
-                rest,
-                lambda t, s: self.scores[t, work.keys + s],
-                lambda t, s: self.inside(t),
-            )
-            nests.alu(
-                "behind_share",
-                rest,
-                lambda t, s: (
-                    self.scores[t, work.keys + s],
-                    self.scores[t, work.keys + s] + tirx.const(-HALF, "int32"),
-                ),
-                lambda t, s: self.inside(t),
-            )
+        self._behind()
         nests.store(
             "store",
             (self.chunk, self.keys * k),
             lambda t, s: (self.out[self.group, self.at(t), s], self.scores[t, s]),
-            lambda t, s: self.inside(t),
+            self.key_seen,
+        )
+
+    def _behind(self) -> None:
+        """Keys that fill the last block have the share 0."""
+        nests, work = self.nests, self.work
+        behind = self.keys * self.k - work.keys
+        if not behind:
+            return
+
+        def last_seen(t: Expr, _s: Expr) -> list[Expr]:
+            return [*self.inside(t), *self.before_end(self.keys - 1, self.outer)]
+
+        rest = (self.chunk, behind)
+        nests.reset("behind", rest, lambda t, s: self.scores[t, work.keys + s], last_seen)
+        nests.alu(
+            "behind_share",
+            rest,
+            lambda t, s: (
+                self.scores[t, work.keys + s],
+                self.scores[t, work.keys + s] + tirx.const(-HALF, "int32"),
+            ),
+            last_seen,
         )
 
     def _scores(self, each: tuple[int, int]) -> None:
         nests, work = self.nests, self.work
-        nests.reset("clear", each, lambda t, s: self.scores[t, s], lambda t, s: self.inside(t))
+        nests.reset("clear", each, lambda t, s: self.scores[t, s], self.key_seen)
         if work.hiding:
             self._hide(each)
         nests.gemm(
             "score",
             (self.depth, *each),
             lambda c, t, s: (self.scores[t, s], self.key_tile[c, s], self.query_tile[c, t]),
-            lambda c, t, s: self.inside(t),
+            lambda c, t, s: self.key_seen(t, s),
         )
         self._load_before()  # here: its store is over, and what follows hides it
         if work.masks:
-            nests.load(
-                "load_mask",
-                each,
-                lambda t, s: (
-                    self.mask_tile[t, s],
-                    self.mask[self.group if work.masks > 1 else 0, self.at(t), s],
-                ),
-                lambda t, s: self.inside(t),
-            )
-            nests.alu(
-                "masked",
-                each,
-                lambda t, s: (self.scores[t, s], self.scores[t, s] + self.mask_tile[t, s]),
-                lambda t, s: self.inside(t),
-            )
+            self._mask()
         self.applied(
             "score_",
             score_steps(work.attention),
             each,
             lambda t, s: self.scores[t, s],
             {},
-            lambda t, s: self.inside(t),
+            self.key_seen,
+        )
+
+    def _mask(self) -> None:
+        """The constant mask is added to the scores that it changes."""
+        nests, work, chunk = self.nests, self.work, self.chunk
+        each = (chunk, work.masked_keys(chunk))
+        first: Expr = 0
+        if work.causal and each[1] < work.keys:
+            first = (self.outer * chunk + work.causal[1]) * self.k
+
+        def there(t: Expr, s: Expr) -> list[Expr]:
+            if each[1] == work.keys:
+                return self.key_seen(t, s)
+            return [*self.inside(t), first + s >= 0, first + s < work.keys]
+
+        nests.load(
+            "load_mask",
+            each,
+            lambda t, s: (
+                self.mask_tile[t, s],
+                self.mask[self.group if work.masks > 1 else 0, self.at(t), first + s],
+            ),
+            there,
+        )
+        nests.alu(
+            "masked",
+            each,
+            lambda t, s: (
+                self.scores[t, first + s],
+                self.scores[t, first + s] + self.mask_tile[t, s],
+            ),
+            there,
         )
 
     def _hide(self, each: tuple[int, int]) -> None:
@@ -178,19 +209,19 @@ class _Shares(Kernel):
                 self.hidden_tile[t, s],
                 self.hidden[first + (self.at(t) if own else 0), s],
             ),
-            lambda t, s: self.inside(t) if own else [self.group < work.groups],
+            lambda t, s: self.key_seen(t if own else 0, s),
         )
         nests.gemm(
             "spread",
             each,
             lambda t, s: (self.scores[t, s], self.hidden_tile[t if own else 0, s], self.spread[0]),
-            lambda t, s: self.inside(t),
+            self.key_seen,
         )
         nests.alu(
             "raise_hidden",
             each,
             lambda t, s: (self.scores[t, s], self.scores[t, s] << (shift - SPREAD_BITS)),
-            lambda t, s: self.inside(t),
+            self.key_seen,
         )
 
     def _top(self) -> None:
@@ -217,14 +248,19 @@ class _Shares(Kernel):
 
         if further:
             every = (further, lanes, self.chunk)
-            nests.alu("larger", every, larger, lambda j, r, t: self.inside(t))
+            nests.alu(
+                "larger",
+                every,
+                larger,
+                lambda j, r, t: self.key_seen(t, (j + 1) * lanes),
+            )
         if rest:
             last = (1, rest, self.chunk)
             nests.alu(
                 "last",
                 last,
                 lambda j, r, t: larger(further, r, t),
-                lambda j, r, t: self.inside(t),
+                lambda j, r, t: self.key_seen(t, work.keys - 1),
             )
         self._joined(lanes)
 
@@ -256,24 +292,23 @@ class _Shares(Kernel):
         """The tile of shares before, of this group or, in the first turn, of the group before."""
         nests, k = self.nests, self.k
         each = (self.chunk, self.part)
-        turn = self.group * self.count + self.outer
-        some = [turn >= 1, turn <= self.work.groups * self.count]
-        nests.reset(
-            "clear_acc",
-            (*each, k),
-            lambda t, n, i: self.acc[t, n, i],
-            lambda t, n, i: [*some, *self._there(t, n)],
-        )
-        nests.gemm(
-            "turn",
-            (*each, k),
-            lambda t, n, i: (
-                self.acc[t, n, i],
-                self.unit[i],
-                self.tile[t, self.piece * self.part + n],
-            ),
-            lambda t, n, i: [*some, *self._there(t, n)],
-        )
+        for suffix, _first, when in self._turns():
+            nests.reset(
+                f"clear_acc{suffix}",
+                (*each, k),
+                lambda t, n, i: self.acc[t, n, i],
+                lambda t, n, i, w=when: [*w(self.piece * self.part + n), *self._there(t, n)],
+            )
+            nests.gemm(
+                f"turn{suffix}",
+                (*each, k),
+                lambda t, n, i: (
+                    self.acc[t, n, i],
+                    self.unit[i],
+                    self.tile[t, self.piece * self.part + n],
+                ),
+                lambda t, n, i, w=when: [*w(self.piece * self.part + n), *self._there(t, n)],
+            )
         for suffix, first, when in self._before():
             nests.store(
                 f"store_turned{suffix}",
@@ -282,7 +317,7 @@ class _Shares(Kernel):
                     self.turned[(f + t) * self.keys + self.piece * self.part + n, i],
                     self.acc[t, n, i],
                 ),
-                lambda t, n, i, w=when: [*w, *self._there(t, n)],
+                lambda t, n, i, w=when: [*w(self.piece * self.part + n), *self._there(t, n)],
             )
 
     def _load_before(self) -> None:
@@ -292,17 +327,30 @@ class _Shares(Kernel):
                 f"load_tile{suffix}",
                 (self.chunk, self.keys),
                 lambda t, n, f=first: (self.tile[t, n], self.tiles[(f + t) * self.keys + n]),
-                lambda t, n, w=when: [*w, *self._short(t)],
+                lambda t, n, w=when: [*w(n), *self._short(t)],
             )
 
-    def _before(self) -> list[tuple[str, Expr, list[Expr]]]:
-        """The first block of queries before: in this group, in the one before; and when."""
+    def _before(self) -> list[tuple[str, Expr, Callable[[Expr], list[Expr]]]]:
+        """The first block of queries before: in this group, in the one before; and when.
+
+        That is of the number of a block of keys.
+        """
         here = self.group * self.queries + (self.outer - 1) * self.chunk
         before = (self.group - 1) * self.queries + (self.count - 1) * self.chunk
+        inside = [self.outer >= 1, self.group < self.work.groups]
+        across = [self.outer < 1, self.group >= 1]
         return [
-            ("", here, [self.outer >= 1, self.group < self.work.groups]),
-            ("_before", before, [self.outer < 1, self.group >= 1]),
+            ("", here, lambda n: [*inside, *self.before_end(n, self.outer - 1)]),
+            ("_before", before, lambda n: [*across, *self.before_end(n, self.count - 1)]),
         ]
+
+    def _turns(self) -> list[tuple[str, Expr, Callable[[Expr], list[Expr]]]]:
+        """As `_before`; together where both turn as many blocks of keys."""
+        if self.work.causal:
+            return self._before()
+        turn = self.group * self.count + self.outer
+        some = [turn >= 1, turn <= self.work.groups * self.count]
+        return [("", 0, lambda _n: some)]
 
     def _short(self, t: Expr) -> list[Expr]:
         """Conditions of a smaller tile before, which was its group's last."""

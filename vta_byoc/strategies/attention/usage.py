@@ -11,7 +11,16 @@ from vta_byoc.cost.dma import tile_copies
 from vta_byoc.cost.search import Array, Demand, Space, Staged, ceil_div, sizes
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.ir.attention import RATE, TOTAL, rate_steps, result_steps, score_steps, share_steps
+from vta_byoc.hw.isa import IMMEDIATE_HIGH
+from vta_byoc.ir.attention import (
+    HALF,
+    RATE,
+    TOTAL,
+    rate_steps,
+    result_steps,
+    score_steps,
+    share_steps,
+)
 from vta_byoc.ir.programs import Instructions
 from vta_byoc.strategies.te.registers import Allocated, allocated
 from vta_byoc.workload.alu import is_shift
@@ -68,18 +77,46 @@ def steps_cost(program: Instructions, config: VTAConfig) -> tuple[float, int]:
     return cycles, count
 
 
+def unseen_parts(work: AttentionWorkload) -> int:
+    """Immediates in which HALF times the keys that a tile does not see is taken off."""
+    parts = 1
+    while HALF * work.block * work.key_blocks > parts * IMMEDIATE_HIGH:
+        parts *= 2
+    return parts if work.causal else 0
+
+
+def _seen(work: AttentionWorkload, chunk: Array) -> tuple[Array, Array]:
+    """Scores, in vectors, of a group in chunks of such sizes; tiles of shares."""
+    sizes, places = np.unique(chunk, return_inverse=True)
+    tiles = [work.seen_together(int(size)) for size in sizes]
+    scores = [sum(n * min(work.keys, seen * work.block) for n, seen in each) for each in tiles]
+    shares = [sum(n * seen for n, seen in each) for each in tiles]
+    found = np.array([scores, shares], float)[:, places]
+    return found[0].reshape(np.shape(chunk)), found[1].reshape(np.shape(chunk))
+
+
+def _masked(work: AttentionWorkload, chunk: Array) -> Array:
+    """Keys of which a tile has a constant mask."""
+    if not work.causal:
+        return np.full_like(chunk, work.keys * (work.masks > 0))
+    return np.array([work.masked_keys(int(each)) for each in np.ravel(chunk)]).reshape(
+        np.shape(chunk)
+    )
+
+
 def _shares(work: AttentionWorkload, config: VTAConfig, tile: Tile, _variant: str) -> Demand:
     time, k, numbers = config.timing, work.block, work.attention
     groups, blocks, rows = work.groups, work.query_blocks, work.key_blocks * work.block
     depth, chunk = work.depth // k, tile["t"]
     tiles = groups * ceil_div(blocks, chunk)
-    vectors, turned = float(groups * blocks * work.keys), float(groups * blocks * rows)
+    vectors, turned = (groups * each for each in _seen(work, chunk))
+    turned, masked = turned * k, _masked(work, chunk)
+    masks = groups * blocks * masked
     pieces = tiles * ceil_div(work.key_blocks, tile["n"])
     score, share = (steps_cost(p(numbers), config) for p in (score_steps, share_steps))
-    masked = work.masks > 0
     tensor = time.alu_tensor_cycles
-    each = score[0] + share[0] + tensor * (1 + masked)
-    count = score[1] + share[1] + 3 + masked + ROOM_STEPS
+    each = score[0] + share[0] + tensor
+    count = score[1] + share[1] + 3 + (work.masks > 0) + ROOM_STEPS
     staged = [
         Staged(INP, depth * work.keys, groups, groups * depth * work.keys * _inp(config), groups),
         Staged(
@@ -95,9 +132,9 @@ def _shares(work: AttentionWorkload, config: VTAConfig, tile: Tile, _variant: st
         Staged(WGT, chunk * work.key_blocks, tiles, turned * _inp(config), tiles),
         Staged(ACC, chunk * tile["n"] * k, pieces),
     ]
-    if masked:
-        nbytes = vectors * config.acc_elem_bytes
-        staged.append(Staged(ACC, chunk * work.keys, tiles, nbytes, tiles))
+    if work.masks:
+        nbytes = masks * config.acc_elem_bytes
+        staged.append(Staged(ACC, chunk * masked, tiles, nbytes, tiles))
     spread = int(bool(work.hiding))
     if work.hiding:
         raised = -(-(work.hiding[2] - SPREAD_BITS) // config.capabilities.max_shift)
@@ -109,7 +146,7 @@ def _shares(work: AttentionWorkload, config: VTAConfig, tile: Tile, _variant: st
         tiles=tiles,
         gemm=vectors * (1 + depth + spread) + 2 * turned + groups * blocks * (rows - work.keys + 2),
         gemm_starts=tiles * (4 + spread) + 2 * pieces,
-        alu=vectors * each + groups * blocks * (ROOM_STEPS + 8),
+        alu=vectors * each + masks * tensor + groups * blocks * (ROOM_STEPS + 8),
         alu_starts=tiles * count,
         uops=kernels * depth,
         kernels=kernels,
@@ -169,29 +206,33 @@ def _mixed(work: AttentionWorkload, config: VTAConfig, tile: Tile, _variant: str
     groups, blocks, keys = work.groups, work.query_blocks, work.key_blocks
     tiles = groups * ceil_div(blocks, chunk)
     program, values = rate_program(work), keys * work.width
+    seen = groups * float(sum(n * count for n, count in work.seen_together(1)))
+    lifted = keys * work.width * (2 if work.causal else 1)
+    together, runs = (1, groups * blocks) if work.causal else (chunk, tiles)
     rate = steps_cost(rate_steps(work.attention), config)
     result = steps_cost(result_steps(work.attention), config)
+    unseen = unseen_parts(work)
     copies = program.copies * (config.timing.alu_tensor_cycles + 1)
     vectors, spots = float(groups * blocks * work.width), groups * blocks
-    near = chunk < config.capabilities.dst_distance
+    near = together < config.capabilities.dst_distance
     kernels = np.minimum(tiles, MOST_SLOTS) * (rate[1] + 2 * program.copies + result[1] + 4)
     return Demand(
         staged=(
             Staged(INP, 1, 1, _inp(config), 1),
             Staged(WGT, 1, 1, float(config.wgt_elem_bytes), 1),
             Staged(INP, values, groups, groups * values * _inp(config), groups),
-            Staged(WGT, chunk * keys, tiles, float(spots * keys * config.wgt_elem_bytes), tiles),
+            Staged(WGT, chunk * keys, tiles, seen * config.wgt_elem_bytes, tiles),
             Staged(ACC, work.width, groups),
-            Staged(ACC, chunk * work.width, tiles),
+            Staged(ACC, together * work.width, runs),
             Staged(ACC, chunk * program.count, tiles),
         ),
         tiles=tiles,
-        gemm=vectors * (1 + keys) + spots * keys + groups * work.width * (1 + keys),
-        gemm_starts=tiles * (3 + program.copies + np.where(near, keys, 1)) + 2 * groups,
-        alu=vectors * result[0] + spots * (rate[0] + copies),
-        alu_starts=tiles * (rate[1] + program.copies + result[1]) + groups,
+        gemm=vectors + seen * (work.width + 1) + groups * (work.width + lifted),
+        gemm_starts=runs * (2 + np.where(near, keys, 1)) + tiles * (1 + program.copies) + 2 * groups,
+        alu=vectors * result[0] + spots * (rate[0] + copies + unseen * config.timing.alu_imm_cycles),
+        alu_starts=tiles * (rate[1] + program.copies) + runs * (result[1] + unseen) + groups,
         uops=kernels * (1 + keys / 4),
         kernels=kernels,
         stored=vectors * config.out_elem_bytes,
-        stores=tiles,
+        stores=runs,
     )
