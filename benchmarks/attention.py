@@ -8,10 +8,14 @@ means of three draws: against float attention on the same int8 operands, and on 
 them (`..._of_floats`): rounding queries and keys moves a share by as much as the scores are
 spread, whatever is computed from them then. The first draw is compiled for the preset sim too, and
 every tensor that VTA stores is compared with the integer reference.
+
+`causal_128_cycles` and `causal_256_cycles` are those of causal attention of so many tokens; the
+baseline computes all scores and masks them, and gives the same results, bit for bit.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import sys
 from collections.abc import Sequence
@@ -27,17 +31,30 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks._figures import Figure, arguments, report
 from vta_byoc import quantize
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.sim import simulator
+from vta_byoc.hw.timing.engine import simulate
+from vta_byoc.ir.attention import HALF, never_seen
 from vta_byoc.ir.bindings import op_name, straight_bindings
 from vta_byoc.pipeline import compile_module
+from vta_byoc.quantization.ops.exponential import attention_of, exponential_of
+from vta_byoc.quantization.scales import Scale
 from vta_byoc.runtime.execute import profile
+from vta_byoc.schedule import random_inputs
+from vta_byoc.strategies.attention.attention import ATTENTION
+from vta_byoc.strategies.base import LayerWork
+from vta_byoc.testing.strategies import layer_program
 from vta_byoc.validation.bit_exact import compare_outputs, compare_stored, reference_runner
 from vta_byoc.validation.noise import decibels
+from vta_byoc.workload.attention import AttentionWorkload
 
 SPREADS = (1, 2, 3, 4)
 HEADS, TOKENS, DEPTH = 3, 197, 64
 DRAWS = 3
 LEAST = 32.0
 """dB, at every spread."""
+CAUSAL = (128, 256)
+CAUSAL_UNIT = 2e-4
+"""What one in a score is worth there: scores of drawn operands have a deviation of about 9."""
 CONFIG = VTAConfig.preset("sim")
 NAMES = ("queries", "keys", "values")
 
@@ -128,6 +145,59 @@ class Drawn:
         return sum(not check.equal for check in checks)
 
 
+@dataclass(frozen=True)
+class Causal:
+    """Causal attention, its scores computed as far as they are seen, and all of them.
+
+    Attributes:
+        cycles: of the first.
+        every: of the second.
+        different: results in which the two differ.
+    """
+
+    cycles: int
+    every: int
+    different: int
+
+
+def causal(tokens: int, heads: int = HEADS, depth: int = DEPTH) -> Causal:
+    """Of int8 queries, keys and values of the preset sim."""
+    k, far = CONFIG.block, 4 * depth * HALF**2
+    exponential = exponential_of(CAUSAL_UNIT, far, "attention")
+    numbers = attention_of(tokens, exponential, 1.0, Scale(1 / 16), (-128, 127), "attention")
+    sizes = heads, tokens, tokens, depth, depth
+    steps = dataclasses.astuple(numbers)[1:]
+    mask = np.where(np.tri(tokens), 0, -far)[None].astype(np.int64)
+    assert never_seen(mask, numbers, depth)[0, 0, 1:].all(), "what is masked has the share 0"
+    seen, every = (
+        _ran(AttentionWorkload(*sizes, steps, 1, k, causal=causal), mask) for causal in ((1, 0), ())
+    )
+    return Causal(seen[0], every[0], int((seen[1] != every[1]).sum()))
+
+
+def _ran(work: AttentionWorkload, mask: np.ndarray) -> tuple[int, np.ndarray]:
+    """The cycles of an attention by itself, and its result on drawn operands."""
+    schedule = ATTENTION.choose(LayerWork(work), CONFIG)
+    definition = ATTENTION.compute(schedule, CONFIG)
+    operands = random_inputs(definition, 0)[: len(work.in_shapes)]
+    values = [*operands, *ATTENTION.constants(schedule, {"mask": mask}, CONFIG)]
+    program = layer_program(ATTENTION, schedule, CONFIG, definition, values)
+    given = {f"x{number}": operand for number, operand in enumerate(operands)}
+    return simulate(program).cycles, simulator.run(program, given).outputs["y"]
+
+
+def causal_figures(tokens: int) -> list[Figure]:
+    """Of so many tokens."""
+    found, name = causal(tokens), f"causal_{tokens}"
+    return [
+        Figure(
+            f"{name}_cycles", found.cycles, "cycles", baseline=found.every, baseline_name="all keys"
+        ),
+        Figure(f"{name}_saved", 100 * (1 - found.cycles / found.every), "%"),
+        Figure.at_most(f"{name}_different", found.different, "values", 0),
+    ]
+
+
 def drawn(
     spread: float, seed: int, heads: int = HEADS, tokens: int = TOKENS, depth: int = DEPTH
 ) -> Drawn:
@@ -153,6 +223,8 @@ def main() -> int:
         floats = float(np.mean([each.of_floats for each in found]))
         figures.append(Figure(f"{name}_of_floats", floats, "dB"))
     figures.append(Figure.at_most("attention_different", different, "tensors", 0))
+    for tokens in CAUSAL:
+        figures += causal_figures(tokens)
     return report("attention", figures, options.json)
 
 

@@ -110,3 +110,14 @@ def test_near_float() -> None:
         (found,) = call(quantized(mod, VTAConfig.preset("sim"), scales), *given)
         noise = np.square(found - exact).sum() / np.square(exact).sum()
         assert -10 * np.log10(noise) > (35 if scales == "mul" else 28)
+
+
+def test_keys_behind_a_causal_mask() -> None:
+    """What no query of a block sees is not computed, and every stored tensor is the same."""
+    config, bias = VTAConfig.preset("sim"), np.random.default_rng(0).normal(size=(70, 70))
+    masks = bias, np.where(np.tri(70), bias, -np.inf), np.where(np.tri(70), 0, -1e4)
+    found = [checked(attention(70, 2, 24, mask=mask), config, "mul") for mask in masks]
+    bounds = [
+        op.bound for each in found for op in each.placement if op.why.rule.endswith("attention")
+    ]
+    assert bounds[0] > bounds[1] == bounds[2] > 0

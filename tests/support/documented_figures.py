@@ -119,6 +119,12 @@ def claims() -> Iterator[tuple[str, str]]:
     for spread in (1, 2, 3, 4):
         figure = f"{{attention[attention_sqnr_sigma_{spread}"
         yield "docs/attention.md", f"{figure}]:.1f}} dB | {figure}_of_floats]:.1f}} dB |"
+    for tokens in (128, 256):
+        figure = f"attention[causal_{tokens}"
+        yield "docs/attention.md", (
+            f"| {tokens} tokens | {{{figure}_cycles]:,.0f}} | {{{figure}_cycles.baseline]:,.0f}} | "
+            f"{{{figure}_saved]:.1f}} % |"
+        )
     for title, name in OBJECTIVES.items():
         yield "docs/cost-model.md", (
             f"| {title} | {{objectives[{name}_cycles]:,.0f}} | "

@@ -31,6 +31,7 @@ from vta_byoc.ir.attention import (
 from vta_byoc.ir.bindings import is_constant, op_name, static_shape
 from vta_byoc.ir.chains import Binding, Graph, dtype_of, is_narrowing, is_widening
 from vta_byoc.ir.programs import Instructions
+from vta_byoc.partitioning.causal import seen_blocks
 from vta_byoc.partitioning.entry import Parsed, PatternEntry, Plan
 from vta_byoc.partitioning.layers import MATMUL, simple_plan
 from vta_byoc.partitioning.program_walk import Users, Walk
@@ -248,40 +249,16 @@ def read_attention(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     hiding = () if found.hidden is None else _hiding(found.hidden, found.raised, leading)
     sizes = groups, queries, keys, depth, width, masks
     given = {} if found.mask is None else {MASK: found.mask.reshape(masks, queries, keys)}
-    causal = _causal(given[MASK], found, depth, config.block) if given else ()
+    numbers, late = Attention(keys, *found.numbers), HALF << found.raised
+    causal: tuple[int, ...] = ()
+    if given:
+        hidden = never_seen(given[MASK], numbers, depth, late if hiding else 0)
+        causal = seen_blocks(given[MASK], hidden, k)
     work = attention_work(sizes, found.numbers, config, hiding, causal)
     operands, layouts = [query, key, value], [tokens(k), turned(k), turned(k)]
     if found.hidden is not None:
         operands, layouts = [*operands, found.hidden], [*layouts, turned(k)]
     return Parsed(work, tuple(operands), given, tokens(k), tuple(layouts))
-
-
-def _causal(mask: np.ndarray, found: _Found, depth: int, k: int) -> tuple[int, ...]:
-    """`AttentionWorkload.causal` of a mask [masks, T, S]; of one block of queries nothing.
-
-    It is the window of a decoder, which is somewhere else in each run.
-    """
-    _, queries, keys = mask.shape
-    firsts = range(0, queries, k)
-    numbers, late = Attention(keys, *found.numbers), HALF << found.raised
-    hidden = never_seen(mask, numbers, depth, late if found.hidden is not None else 0)
-    seen = max(
-        _blocks_with(~hidden[:, first : first + k], k)[1] - number
-        for number, first in enumerate(firsts)
-    )
-    if len(firsts) < 2 or seen >= blocks(keys, k):
-        return ()
-    clear = min(
-        _blocks_with(mask[:, first : first + k] != 0, k)[0] - number
-        for number, first in enumerate(firsts)
-    )
-    return max(1, seen), clear
-
-
-def _blocks_with(some: np.ndarray, k: int) -> tuple[int, int]:
-    """The first block of keys with any, bool [masks, queries, keys]; and that behind the last."""
-    places = np.flatnonzero(some.any((0, 1)))
-    return (int(places[0]) // k, int(places[-1]) // k + 1) if len(places) else (some.shape[-1], 0)
 
 
 def _hiding(hidden: relax.Expr, raised: int, leading: Sequence[int]) -> tuple[int, int, int]:

@@ -70,7 +70,7 @@ def check_strategy(
         definition = made.compute(schedule, config)
         operands = random_inputs(definition, int(rng.integers(SEEDS)))[: len(work.in_shapes)]
         values = [*operands, *made.constants(schedule, constants, config)]
-        program = _program(made, schedule, config, definition, values)
+        program = layer_program(made, schedule, config, definition, values)
         check_verified(program, where)
         given = {f"x{i}": value for i, value in enumerate(operands)}
         found = simulator.run(program, given).outputs["y"]
@@ -81,7 +81,7 @@ def check_strategy(
     return Suite(what, seed, cases, case, machines or default_machines()).run(attempt)
 
 
-def _program(
+def layer_program(
     strategy: Strategy[Any],
     schedule: LayerSchedule[Any],
     config: VTAConfig,

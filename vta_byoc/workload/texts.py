@@ -14,7 +14,10 @@ from vta_byoc.workload.workloads import Epilogue, Kind, Prologue, Step, Workload
 
 TEXT_NAMES = {"prologues": "sides"}
 """Fields that have another name in texts, as tuning logs hold them."""
-LATER: Mapping[str, object] = {"bias": False, "ranges": (), "shapes": (), "hiding": (), "causal": ()}
+LATER: Mapping[str, object] = {
+    "bias": False,
+    **dict.fromkeys(("ranges", "shapes", "hiding", "causal"), ()),
+}
 """Fields that texts of older versions do not have, and their values there."""
 
 

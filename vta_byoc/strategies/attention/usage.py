@@ -212,8 +212,9 @@ def _mixed(work: AttentionWorkload, config: VTAConfig, tile: Tile, _variant: str
     rate = steps_cost(rate_steps(work.attention), config)
     result = steps_cost(result_steps(work.attention), config)
     unseen = unseen_parts(work)
-    copies = program.copies * (config.timing.alu_tensor_cycles + 1)
     vectors, spots = float(groups * blocks * work.width), groups * blocks
+    spot = rate[0] + program.copies * (config.timing.alu_tensor_cycles + 1)
+    spot += unseen * config.timing.alu_imm_cycles
     near = together < config.capabilities.dst_distance
     kernels = np.minimum(tiles, MOST_SLOTS) * (rate[1] + 2 * program.copies + result[1] + 4)
     return Demand(
@@ -228,8 +229,8 @@ def _mixed(work: AttentionWorkload, config: VTAConfig, tile: Tile, _variant: str
         ),
         tiles=tiles,
         gemm=vectors + seen * (work.width + 1) + groups * (work.width + lifted),
-        gemm_starts=runs * (2 + np.where(near, keys, 1)) + tiles * (1 + program.copies) + 2 * groups,
-        alu=vectors * result[0] + spots * (rate[0] + copies + unseen * config.timing.alu_imm_cycles),
+        gemm_starts=tiles * (1 + program.copies) + runs * (2 + near * (keys - 1) + 1) + 2 * groups,
+        alu=vectors * result[0] + spots * spot,
         alu_starts=tiles * (rate[1] + program.copies) + runs * (result[1] + unseen) + groups,
         uops=kernels * (1 + keys / 4),
         kernels=kernels,
