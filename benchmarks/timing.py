@@ -62,6 +62,11 @@ ONE_SLOT, TWO_SLOTS = (1, 1, 1), (2, 2, 2)
 
 
 # ---------------------------------------------------------------- programs
+def builder_as_in_networks(config: VTAConfig) -> ProgramBuilder:
+    """Of programs as the compiler makes them unless an option says otherwise."""
+    return ProgramBuilder(config, BEST, reuse_resident=True, join_uops=True, load_early=True)
+
+
 def program_of(
     func: tirx.PrimFunc,
     constants: dict[int, str],
@@ -70,9 +75,12 @@ def program_of(
 ) -> Program:
     """A scheduled PrimFunc alone in a Program; ``constants`` are parameters by position.
 
-    What is in its place in SRAM already is not loaded again, as in networks; the tutorials do so.
+    As in networks, what is in its place in SRAM already is not loaded again, and loads come early;
+    the tutorials do neither.
     """
-    builder, names = ProgramBuilder(config, compression, reuse_resident=compression == BEST), []
+    builder, names = builder_as_in_networks(config), []
+    if compression != BEST:
+        builder = ProgramBuilder(config, compression)
     for position, param in enumerate(func.params):
         shape, dtype = [int(s) for s in param.shape], str(param.dtype)
         name = constants.get(position, str(param.name))
@@ -272,7 +280,7 @@ class _Region:
 
     def __init__(self, config: VTAConfig):
         self.config = config
-        self.builder = ProgramBuilder(config, reuse_resident=True)
+        self.builder = builder_as_in_networks(config)
         self.count = 0
 
     def tensor(self, channels: int, size: int, kind: str) -> str:

@@ -16,7 +16,7 @@ import dataclasses
 import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic
 
@@ -37,6 +37,7 @@ from vta_byoc.strategies.fused.tile import Roles
 from vta_byoc.strategies.te.definition import epilogue_constants
 from vta_byoc.strategies.te.kept_choices import kept_choice
 from vta_byoc.strategies.te.kernel import Kernel, Kernels, KernelSpace
+from vta_byoc.strategies.te.timed import cycles_alone
 from vta_byoc.workload.memory import DRAM_ACC, DRAM_INP, DRAM_WGT
 from vta_byoc.workload.texts import workload_attr
 from vta_byoc.workload.workloads import Conv2dWorkload, Kind
@@ -287,18 +288,59 @@ def _searched(strategy: Strategy[Any], layer: LayerWork[Any], config: VTAConfig)
     """The kernels that cost least; of a batch those of one image, unless others cost clearly less.
 
     With the tiles of one image a batch takes no more cycles an image than an image alone. Tiles of
-    less traffic may, as the objective allows; and estimates of two tiles are not that exact.
+    less traffic may, as the objective allows.
     """
     found = strategy.cheapest(layer, config)
     one = _of_one_image(layer, config)
     if one is None or current().name == DRAM_BYTES:
         return found
     try:
-        repeated = _repeated(strategy, layer, strategy.choose(one, config).kernels, config)
+        alone = strategy.choose(one, config).kernels
+        repeated = _repeated(strategy, layer, alone, config)
     except VTAError:  # an image alone may be refused, as too small for what is fused into it
         return found
-    most = (1 - SURELY) * sum(kernel.choice.cycles for kernel in repeated)
-    return found if sum(kernel.choice.cycles for kernel in found) <= most else repeated
+    clearly = _estimated(found) <= (1 - SURELY) * _estimated(repeated)
+    picks = (found, repeated) if clearly else (repeated, found)
+    if layer.weight_batch > 1:  # a call alone says nothing of weights that are loaded once
+        return picks[0]
+    limit = -(-layer.work.batch // config.batch) * _timed(strategy, one, alone, config)
+    return _no_slower(strategy, layer, picks, limit, config)
+
+
+def _estimated(kernels: Kernels) -> float:
+    return sum(kernel.choice.cycles for kernel in kernels)
+
+
+def _no_slower(
+    strategy: Strategy[Any],
+    layer: LayerWork[Any],
+    picks: Sequence[Kernels],
+    limit: float,
+    config: VTAConfig,
+) -> Kernels:
+    """The first of ``picks`` that takes at most ``limit`` cycles as simulated, or the fastest.
+
+    Estimates of two tiles that are close may be in the wrong order.
+    """
+    timed: list[tuple[float, Kernels]] = []
+    for kernels in picks:
+        if math.isfinite(_estimated(kernels)):
+            timed.append((_timed(strategy, layer, kernels, config), kernels))
+            if timed[-1][0] <= limit:
+                return kernels
+    return min(timed, key=lambda pair: pair[0])[1]
+
+
+def _timed(
+    strategy: Strategy[Any], layer: LayerWork[Any], kernels: Kernels, config: VTAConfig
+) -> float:
+    """Simulated cycles of a layer alone, infinite where no program can be made of it."""
+    schedule = LayerSchedule(layer.work, layer.fused, layer.weight_batch, kernels)
+    try:
+        functions = strategy.functions(schedule, config)
+        return cycles_alone([(each.func, each.args) for each in functions], config)
+    except VTAError:
+        return math.inf
 
 
 def _of_one_image(layer: LayerWork[Any], config: VTAConfig) -> LayerWork[Any] | None:

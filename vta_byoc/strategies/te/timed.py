@@ -1,0 +1,53 @@
+"""Cycles of a layer alone, from its scheduled PrimFuncs: what estimates are checked against."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tvm import tirx
+
+from vta_byoc.base.rewrites import is_on
+from vta_byoc.codegen import ProgramBuilder
+from vta_byoc.codegen.views import views_of
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.timing.engine import simulate
+
+Bound = tuple[tirx.PrimFunc, tuple[int, ...]]
+"""A scheduled PrimFunc and the numbers of the tensors that its parameters are; it stores the last.
+"""
+
+
+def cycles_alone(functions: Sequence[Bound], config: VTAConfig) -> int:
+    """Simulated cycles of kernels that run one after the other, and nothing beside them.
+
+    Time does not depend on data: constants are inputs here.
+
+    Args:
+        functions: the kernels, in order; number -1 is what they compute together.
+        config: the machine.
+
+    Raises:
+        VTAError: no program can be made of them.
+    """
+    early, joined = is_on("early_loads"), is_on("joined_uops")
+    builder = ProgramBuilder(config, reuse_resident=True, join_uops=joined, load_early=early)
+    stored = {args[-1] for _, args in functions}
+    for number, (size, dtype) in _tensors(functions).items():
+        kind = ("output" if number == -1 else "temp") if number in stored else "input"
+        builder.symbol(f"t{number}", kind, (size,), dtype)
+    for func, args in functions:
+        builder.layer("layer", func, [f"t{number}" for number in args])
+    return simulate(builder.finish()).cycles
+
+
+def _tensors(functions: Sequence[Bound]) -> dict[int, tuple[int, str]]:
+    """Scalars and dtype of every tensor, as far as the parameters reach."""
+    found: dict[int, tuple[int, str]] = {}
+    for func, args in functions:
+        views = views_of(func)
+        for param, number in zip(func.params, args, strict=True):
+            shape = [int(size) for size in param.shape]
+            size = views[param].reach(shape)[1] if param in views else math.prod(shape)
+            found[number] = max(size, found.get(number, (0, ""))[0]), str(param.dtype)
+    return found
