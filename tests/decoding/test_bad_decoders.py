@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tvm
 from attention_cases import attention
-from decoders import KNOWN, small
+from decoders import KNOWN, SMALL, compiled, model, small
 from tvm import relax
 
 import vta_byoc as vta
@@ -193,6 +193,25 @@ def test_masks_that_are_not_causal(name: str) -> None:
     with pytest.raises(VTAError) as caught:
         windows_of(qmod, 16)
     assert re.fullmatch(rf'the mask of "\w+" {re.escape(text + FORM)}', str(caught.value))
+
+
+@pytest.mark.parametrize("fill", [-1e3, -1e4, -1e9, float(np.finfo("float32").min), -np.inf])
+@pytest.mark.parametrize("biased", [False, True])
+def test_masks_that_hide_by_any_large_number(fill: float, biased: bool) -> None:
+    """Whatever the operands are: they hide as minus infinity does, beside a bias too."""
+    bias = np.tri(32) * np.arange(32) / 8 if biased else 0.0
+    mod = attention(32, 1, 16, mask=np.where(EARLIER, 0.0, fill) + bias)
+    qmod = quantize(mod, calibration=[np.full((1, 32, 16), 300, "float32")])
+    assert len(windows_of(qmod, 16).masks) == 1
+
+
+def test_heads_that_are_no_whole_blocks() -> None:
+    text = (
+        "a head has 24 channels; caches keep keys and values in whole blocks of 16, the machine's "
+        "BLOCK; export the model with heads of 32 channels"
+    )
+    with pytest.raises(VTAError, match=f"^{re.escape(text)}$"):
+        compiled(model(dataclasses.replace(SMALL, tokens=32, width=48, depth=1)), tokens=32)
 
 
 def test_a_machine_with_a_batch() -> None:

@@ -10,6 +10,7 @@ from attention_cases import Late, attention, checked, devices, quantized, sample
 from small_models import call
 from tvm import relax
 
+from vta_byoc import quantize
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.ir.bindings import op_name, straight_bindings
 from vta_byoc.ir.quantization_record import islands
@@ -86,6 +87,19 @@ def test_hidden_keys_change_nothing() -> None:
     kept = mask[0] == 1
     np.testing.assert_array_equal(first[0, kept], second[0, kept])
     assert not np.array_equal(first[0, ~kept], second[0, ~kept])
+
+
+def test_masks_of_minus_infinity_calibrate() -> None:
+    """A sample of 0 and minus infinity is taken as one of the least number is, with its result."""
+    mod = attention(TOKENS, HEADS, WIDTH, late=LATE["an input of floats"]())
+    ((x, far), *_) = samples(mod)
+    found = []
+    for fill in (-np.inf, np.finfo("float32").min):
+        given = {"x": x, "far": np.where(far < 0, fill, 0).astype("float32")}
+        integers = quantize(mod, calibration=[given], config=SIM, scales="mul")
+        assert not islands(integers)
+        found.append(call(integers, *given.values())[0])
+    np.testing.assert_array_equal(*found)
 
 
 def test_a_bias_of_run_time_is_no_mask() -> None:

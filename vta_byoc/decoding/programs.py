@@ -12,7 +12,7 @@ from tvm import relax
 
 from vta_byoc.decoding.halves import Halves, halves_of, region_program
 from vta_byoc.decoding.sliding import Held, layouts
-from vta_byoc.decoding.windows import Windows
+from vta_byoc.decoding.windows import Cache, Windows
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.program.program import Program
@@ -61,6 +61,8 @@ def compiled(
         VTAError: the machine does not run it as one region, or caches that are not in whole blocks.
     """
     chosen = dataclasses.replace(options or BuildOptions(), config=config)
+    for cache in windows.caches:
+        _check_head(cache, config)
     prefill = halves_of(partition_for_vta(windows.prefill, options=chosen), config)
     one, two = (_rows(windows, blocks) for blocks in _two_windows(windows))
     with kept_caches():
@@ -78,6 +80,17 @@ def compiled(
     sliding = sliding_constants(windows, step.program, one)
     check_slides(windows, step.program, other, sliding, two)
     return DecoderPrograms(windows, prefill, step, pairs, sliding)
+
+
+def _check_head(cache: Cache, config: VTAConfig) -> None:
+    """Refuse heads of which keys and values are no whole blocks."""
+    size, block = cache.head, config.block
+    if size % block:
+        raise VTAError(
+            f"a head has {size} channels; caches keep keys and values in whole blocks of "
+            f"{block}, the machine's BLOCK; export the model with heads of "
+            f"{-(-size // block) * block} channels"
+        )
 
 
 def _alike(prefill: Halves, whole: str, step: Halves, state: str) -> bool:

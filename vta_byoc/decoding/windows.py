@@ -43,11 +43,20 @@ NEXT = "export it as ids (1, T) to logits (1, T, vocabulary), causal"
 
 @dataclass(frozen=True)
 class Cache:
-    """Keys or values of one attention: ``name`` is its parameter's in the function of a window."""
+    """Keys or values of one attention: ``name`` is its parameter's in the function of a window.
+
+    Tokens are along ``axis``, one of the last two.
+    """
 
     name: str
     shape: tuple[int, ...]
     axis: int
+
+    @property
+    def head(self) -> int:
+        """Channels of a head."""
+        rank = len(self.shape)
+        return self.shape[2 * rank - 3 - self.axis]
 
 
 @dataclass(frozen=True)

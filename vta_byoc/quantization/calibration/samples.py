@@ -2,7 +2,8 @@
 
 A sample is what `main` is called with once: an array for a model with one input, a tuple or list
 of arrays in the order of the inputs, or a dict input name -> array. Arrays have exactly the input's
-shape, batch dimension included, and its dtype; floats are finite.
+shape, batch dimension included, and its dtype; floats are finite, but for masks of 0 and minus
+infinity.
 """
 
 from __future__ import annotations
@@ -150,9 +151,10 @@ def _checked(
     dtypes: dict[str, str],
     index: int,
 ) -> dict[str, np.ndarray]:
+    found = {}
     for name, shape in shapes.items():
         where = f'calibration sample {index}, input "{name}"'
-        array = sample[name]
+        array = found[name] = _finite_mask(sample[name])
         if not isinstance(array, np.ndarray):
             raise VTAError(
                 f"{where} is a {type(array).__name__}; samples are NumPy arrays; "
@@ -174,7 +176,17 @@ def _checked(
                 f"{where} has {bad} values that are NaN or infinite; every value must be finite; "
                 "remove or repair the sample"
             )
-    return dict(sample)
+    return found
+
+
+def _finite_mask(array: np.ndarray) -> np.ndarray:
+    """A float mask of 0 and minus infinity with the least number instead; others as they are."""
+    if not isinstance(array, np.ndarray) or array.dtype != np.float32:
+        return array
+    hidden = np.isneginf(array)
+    if not hidden.any() or array[~hidden].any():
+        return array
+    return np.where(hidden, np.finfo(np.float32).min, array)
 
 
 def _read_npz(path: Path) -> dict[str, np.ndarray]:

@@ -147,13 +147,17 @@ def _is_view(binding: relax.VarBinding, data: relax.Var) -> bool:
 
 
 def _added(binding: relax.VarBinding, data: relax.Var) -> np.ndarray | None:
-    """The constant that `binding` adds to `data`, in its shape; what it hides is -infinity."""
+    """The constant that `binding` adds to `data`, in its shape; what it hides is -infinity.
+
+    A number of `LEAST_FILL` or less hides, as in masks of run time.
+    """
     call, kind, shape = binding.value, op_name(binding.value), static_shape(data)
     if kind == "relax.add" and static_shape(binding.var) == shape:
         constants = [arg for arg in call.args if is_constant(arg)]
         if len(constants) != 1:
             return None
-        return np.broadcast_to(constants[0].value.numpy().astype(np.float64), shape)
+        added = np.broadcast_to(constants[0].value.numpy().astype(np.float64), shape)
+        return np.where(added <= LEAST_FILL, -np.inf, added)
     if kind != "relax.where" or not is_constant(call.args[0]):
         return None
     condition, *sides = call.args
