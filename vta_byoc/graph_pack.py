@@ -23,15 +23,26 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.bindings import source_name, static_shape, straight_bindings
 from vta_byoc.ir.legality import MARKED, PACKED
+from vta_byoc.ir.names import ROUTED, of_channels
 from vta_byoc.ir.records import text_of
 from vta_byoc.ir.stage import Stage
+from vta_byoc.partitioning.channel_order import is_by_channel
 from vta_byoc.partitioning.composite import RESULT_ATTR, SOURCE_ATTR, composite_source, composites
 from vta_byoc.partitioning.entry import Match, Parsed, Plan
 from vta_byoc.partitioning.kept_match import match_of
 from vta_byoc.partitioning.layers import simple_plan
 from vta_byoc.partitioning.left_out import names_left_out
-from vta_byoc.partitioning.packed_forms import FOLD, PACK, UNPACK, PackedForm, PackedForms
+from vta_byoc.partitioning.packed_forms import (
+    FOLD,
+    PACK,
+    UNPACK,
+    PackedForm,
+    PackedForms,
+    packed_function,
+)
 from vta_byoc.partitioning.placement import with_plans
+from vta_byoc.partitioning.routes import Part, Routes
+from vta_byoc.partitioning.routing import find_routes
 from vta_byoc.partitioning.token_forms import token_copy, with_tokens
 from vta_byoc.strategies.te.kernel import SCHEDULE_ATTR, Chosen
 from vta_byoc.strategy import STRATEGIES, STRATEGY_ATTR, WORKLOAD_ATTR, Computation
@@ -41,8 +52,8 @@ from vta_byoc.workload.packing import packed_shape
 from vta_byoc.workload.workloads import Conv2dWorkload, ElementwiseWorkload, Shape
 
 LOG = logging.getLogger(__name__)
-MOVED = "vta.move"
-"""The composite of a copy of tokens, as that of other copies."""
+MOVED, JOINED = "vta.move", "vta.concat"
+"""The composites of a copy and of what lies side by side, where packing writes them."""
 GRAPH_PACK = Stage("GraphPack", MARKED, PACKED, "packs tensors; chooses a strategy for each group")
 
 
@@ -72,12 +83,15 @@ def graph_pack(
         given = schedules.in_module(mod) if schedules else None
         packer = _Packer(builder, config, groups, keep_packed, given)
         packer.no_views = names_left_out(mod)
+        if keep_packed:
+            packer.routes = find_routes(mod["main"], groups, config)
         main = packer.rewrite(mod["main"])
         result = builder.get()
         result.update_func(mod.get_global_var("main"), main)
         for key, value in (mod.attrs or {}).items():
             result = result.with_attr(key, value)
-        return relax.transform.Normalize()(with_plans(result, packer.plans, packer.views()))
+        moved = {source_name(var) for var in packer.routes.moves}
+        return relax.transform.Normalize()(with_plans(result, packer.plans, packer.views(), moved))
 
     return run
 
@@ -86,7 +100,8 @@ class _Packer(PackedForms):
     """Rewrites one function, keeping for each value its plain and its packed forms.
 
     ``plans`` has for each composite's source how it is computed and what the host folds for it;
-    ``no_views`` are reshapes that the user leaves to the CPU.
+    ``no_views`` are reshapes that the user leaves to the CPU; ``routes`` are the channels that
+    nothing moves.
     """
 
     def __init__(
@@ -103,6 +118,9 @@ class _Packer(PackedForms):
         self._groups = groups
         self.plans: dict[str, list[tuple[Plan, int]]] = {}
         self.no_views: set[str] = set()
+        self.routes = Routes()
+        self._parts: dict[tuple[relax.Var, int], relax.Var] = {}
+        self._reordered: dict[relax.Expr, relax.Var] = {}
         self._read_as_tokens: set[relax.Expr] = set()
 
     def rewrite(self, main: relax.Function) -> relax.Function:
@@ -113,7 +131,9 @@ class _Packer(PackedForms):
         for binding in straight_bindings(main):
             var, value = binding.var, binding.value
             group = self._group(value)
-            if group is not None:
+            if var in self.routes.moves:
+                self._route(var)
+            elif group is not None:
                 self._composite(var, group, value)
             elif self._is_reshape_of_packed(value) and source_name(var) not in self.no_views:
                 self._reshaped[var] = binding
@@ -147,34 +167,103 @@ class _Packer(PackedForms):
 
     # ---------------------------------------------------------------- composites
     def _composite(self, var: relax.Var, group: relax.Function, call: relax.Call) -> None:
-        match = match_of(group)
+        match = self.routes.readers.get(var) or match_of(group)
         inner = dict(zip(group.params, call.args, strict=True))
-        match, operands = self._unflattened(match, [inner[x] for x in match.parsed.operands])
+        parts = self.routes.parts.get(var, [])
+        if not parts:
+            operands = [inner[x] for x in match.parsed.operands]
+            form = self._computed(var, group, match, operands, str(group.attrs[RESULT_ATTR]))
+            if operands[0] in self._reordered and is_by_channel(match.parsed.work):
+                self._reordered[var] = form.expr
+            else:
+                self._packed[var, form.layout] = form
+            return
+        self._sources[composite_source(group)] += len(parts) - 1
+        for part in parts:
+            assert part.match is not None
+            operands = [inner[x] for x in part.match.parsed.operands]
+            name = of_channels(str(group.attrs[RESULT_ATTR]), part.first, part.last)
+            form = self._computed(var, group, part.match, operands, name)
+            self._parts[var, part.first] = form.expr
+
+    def _computed(
+        self,
+        var: relax.Var,
+        group: relax.Function,
+        match: Match,
+        operands: list[relax.Var],
+        result: str,
+    ) -> PackedForm:
+        """The tensor ``result`` of ``match``, which is ``var`` or a part of it."""
+        match, operands = self._unflattened(match, operands)
         match = self._following(match, operands, var)
-        hosted = not any(self._forms(x) for x in operands)
+        reordered = operands[0] in self._reordered
+        hosted = not reordered and not any(self._forms(x) for x in operands)
         entry, parsed = match.entry, match.parsed
         plan = match.planned(self._config, hosted)
-        source, result_name = composite_source(group), str(group.attrs[RESULT_ATTR])
-        computation = self._scheduled(plan, source, result_name)
-        schedule = computation.schedule(self._config)
-        plan = dataclasses.replace(plan, cycles=self._cycles(plan, computation))
-        LOG.debug("%s: %s; %s", result_name, plan.candidate.text, computation.chosen)
-        if plan.fold is not None:
+        if reordered:
+            packed = [self._reordered[operands[0]]]
+            if is_by_channel(parsed.work):
+                result = f"{result}{ROUTED}"
+        elif plan.fold is not None:
             packed = [self._as_folded(operands[0], plan.fold)]
         else:
-            wanted = list(zip(operands, parsed.operand_layouts, strict=True))
-            shapes = getattr(parsed.work, "shapes", ()) or [None] * len(operands)
-            asked = [(*each, shape) for each, shape in zip(wanted, shapes, strict=True)]
-            once = {each: self._as_packed(*each) for each in dict.fromkeys(asked)}
-            packed = [once[each] for each in asked]
-            if self._needs_zeros(parsed, wanted):
-                packed[0] = self._pack_tokens(*wanted[0])
-        args = [*packed, *(relax.const(c) for c in plan.constants(schedule, self._config))]
-        expr = self._emitted(entry.name, computation, args, source, result_name)
-        dtype, layout = plan.work.epilogue.dtype, parsed.layout
-        self._packed[var, layout] = PackedForm(expr, plan.work.out_shape, dtype, layout)
+            packed = self._packed_operands(parsed, operands)
         host = plan.fold.nbytes(self._config) if plan.fold is not None else 0
+        expr = self._planned(entry.name, plan, packed, composite_source(group), result, host)
+        return PackedForm(expr, plan.work.out_shape, plan.work.epilogue.dtype, parsed.layout)
+
+    def _packed_operands(self, parsed: Parsed, operands: list[relax.Var]) -> list[relax.Expr]:
+        """The operands of a composite in the layouts that it takes."""
+        wanted = list(zip(operands, parsed.operand_layouts, strict=True))
+        shapes = getattr(parsed.work, "shapes", ()) or [None] * len(operands)
+        asked = [(*each, shape) for each, shape in zip(wanted, shapes, strict=True)]
+        once = {each: self._as_packed(*each) for each in dict.fromkeys(asked)}
+        packed = [once[each] for each in asked]
+        if self._needs_zeros(parsed, wanted):
+            packed[0] = self._pack_tokens(*wanted[0])
+        return packed
+
+    def _planned(
+        self,
+        composite: str,
+        plan: Plan,
+        packed: list[relax.Expr],
+        source: str,
+        result: str,
+        host: int = 0,
+    ) -> relax.Var:
+        """The variable ``result`` of a packed composite that computes ``plan``; notes the plan."""
+        computation = self._scheduled(plan, source, result)
+        schedule = computation.schedule(self._config)
+        plan = dataclasses.replace(plan, cycles=self._cycles(plan, computation))
+        LOG.debug("%s: %s; %s", result, plan.candidate.text, computation.chosen)
+        args = [*packed, *(relax.const(c) for c in plan.constants(schedule, self._config))]
+        expr = self._emitted(composite, computation, args, source, result)
         self.plans.setdefault(source, []).append((plan, host))
+        return expr
+
+    # ---------------------------------------------------------------- channels in other orders
+    def _route(self, var: relax.Var) -> None:
+        """Join what convolutions read as ``var``; nothing where none reads it."""
+        order = self.routes.orders.get(var)
+        if order is None:
+            return
+        source, result = source_name(var), f"{var.name}{ROUTED}"
+        pieces = [self._part(part) for part in order.pieces]
+        if order.copy is not None:
+            copied = [self._part(part) for part in order.copied]
+            name = result if order.joined is None else f"{result}_copied"
+            pieces.append(self._planned(MOVED, order.copy, copied, source, name))
+        if order.joined is not None:
+            pieces = [self._planned(JOINED, order.joined, pieces, source, result)]
+        (self._reordered[var],) = pieces
+
+    def _part(self, part: Part) -> relax.Var:
+        """What holds ``part``."""
+        if part.match is None:
+            return self._as_packed(part.var, NCHW)
+        return self._parts[part.var, part.first]
 
     def _emitted(
         self,
@@ -231,13 +320,8 @@ class _Packer(PackedForms):
         except VTAError as err:
             LOG.debug("%s: the host moves it: %s", var.name, err)
             return
-        source, result = source_name(var), str(var.name)
-        computation = self._scheduled(plan, source, result)
-        schedule = computation.schedule(self._config)
-        args = [form.expr, *(relax.const(c) for c in plan.constants(schedule, self._config))]
-        expr = self._emitted(MOVED, computation, args, source, result)
+        expr = self._planned(MOVED, plan, [form.expr], source_name(var), str(var.name))
         self._copied[var, layout] = PackedForm(expr, work.out_shape, "int8", layout)
-        self.plans.setdefault(source, []).append((plan, 0))
 
     def _scheduled(self, plan: Plan, source: str, result: str) -> Computation:
         """What ``plan`` computes, with the kernels that are given for it or that it has."""
@@ -302,20 +386,6 @@ class _Packer(PackedForms):
         """The packed compute; equal workloads of one ``kind`` share one."""
         key = f"{kind} {compute.attrs[STRATEGY_ATTR]} {text_of(compute.attrs[WORKLOAD_ATTR])}"
         return self._function(key, compute, f"{composite.replace('.', '_')}_compute")
-
-
-def packed_function(
-    prim: relax.GlobalVar,
-    args: list[relax.Expr],
-    out: relax.TensorType,
-    builder: relax.BlockBuilder,
-) -> relax.Function:
-    """A function of ``args``' types that calls ``prim``."""
-    params = [relax.Var(f"x{i}", a.ty) for i, a in enumerate(args)]
-    result = relax.Var("out", out)
-    call = builder.normalize(relax.call_tir(prim, params, out_ty=out))
-    block = relax.DataflowBlock([relax.VarBinding(result, call)])
-    return relax.Function(params, relax.SeqExpr([block], result), ret_ty=out)
 
 
 def pack_counts(mod: tvm.IRModule) -> dict[str, int]:

@@ -115,6 +115,17 @@ def concat(batch: int) -> IntegerNet:
     return net
 
 
+def in_ranges() -> IntegerNet:
+    """The filters of the first convolution are computed in two ranges, of which one is read."""
+    net = IntegerNet(x=(1, 16, 5, 4))
+    both = net.conv(net.params[0], 64, 1, relu=False, name="both")
+    halves = [net.op("strided_slice", both, [1], [c], [c + 32], name=f"from{c}") for c in (0, 32)]
+    deep = net.conv(halves[1], 32, 3, relu=False, name="deep")
+    joined = net.op("concat", [*halves, deep], axis=1, name="joined")
+    net.result = net.conv(joined, 16, 1, name="last")
+    return net
+
+
 def convolved(**inputs: tuple[int, ...]) -> tuple[IntegerNet, relax.Var]:
     """A network and a convolution of its input ``x`` to 40 channels."""
     net = IntegerNet(x=(1, 20, 8, 6), **inputs)
@@ -155,6 +166,7 @@ NETS: dict[str, Callable[[], IntegerNet]] = {
     "clamp": clamp,
     "concat": functools.partial(concat, 1),
     "copied concat": functools.partial(concat, 2),
+    "in ranges": in_ranges,
     "shared sum": shared_sum,
     "shared chain": shared_chain,
 }
@@ -230,7 +242,7 @@ def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Cas
 MOST = 2
 """Of each kind of change in a network."""
 EXACT = {"folded stem", "grouped", "depthwise", "conv1d", "transposed", "dense", "int32", "mean",
-         "concat", "copied concat"}
+         "concat", "copied concat", "in ranges"}
 """Networks whose steps are those of the machine: a wrong immediate is named exactly."""
 
 

@@ -27,6 +27,9 @@ REWRITES: dict[str, str] = {
     "256 results.",
     "folded_shuffles": "A channel shuffle behind a convolution is the order of its filters, where "
     "that costs less than groups and a copy.",
+    "routed_channels": "Channels that are only moved between convolutions (slices, concatenations, "
+    "shuffles) are stored where they are read: the convolutions before compute their filters in "
+    "ranges, those behind have their weights in the order of what is stored.",
     "implied_clamps": "Clamps at a producer's end are left out where the bounds of a sum that is "
     "fused into it imply them.",
     "joined_uops": "The micro-ops of a kernel are loaded together instead of when each instruction "

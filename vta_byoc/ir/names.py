@@ -10,9 +10,27 @@ POOLED = f"{SEPARATOR}pooled"
 """Ends the name of a tensor that the model does not have: the maxima of what a pool's operand is
 computed of."""
 
+ROUTED = f"{SEPARATOR}routed"
+"""In the name of a tensor that the model has in another order of its channels, or of several."""
+CHANNELS = f"{SEPARATOR}channels_"
+"""Stands before the first and the last channel in the name of a part of a tensor."""
 SCRATCH = f"{SEPARATOR}scratch"
 """Stands, with a number behind it, at the end of the name of a tensor that kernels of one layer
 hand each other."""
+
+
+def of_channels(name: str, first: int, last: int) -> str:
+    """The name of the channels of tensor ``name`` from ``first`` to before ``last``."""
+    return f"{name}{CHANNELS}{first}_{last - 1}"
+
+
+def channels_in(name: str) -> tuple[str, slice]:
+    """The tensor of the model that ``name`` is a part of, and which of its channels: axis 1."""
+    whole, _, numbers = name.partition(CHANNELS)
+    if not numbers:
+        return name, slice(None)
+    first, last = map(int, numbers.split("_"))
+    return whole, slice(first, last + 1)
 
 
 def operators_of(layer: str) -> list[str]:

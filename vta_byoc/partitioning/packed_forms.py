@@ -243,3 +243,17 @@ class PackedForms:
 
 def _text(shape: Sequence[int]) -> str:
     return "x".join(map(str, shape))
+
+
+def packed_function(
+    prim: relax.GlobalVar,
+    args: list[relax.Expr],
+    out: relax.TensorType,
+    builder: relax.BlockBuilder,
+) -> relax.Function:
+    """A function of ``args``' types that calls ``prim``."""
+    params = [relax.Var(f"x{i}", a.ty) for i, a in enumerate(args)]
+    result = relax.Var("out", out)
+    call = builder.normalize(relax.call_tir(prim, params, out_ty=out))
+    block = relax.DataflowBlock([relax.VarBinding(result, call)])
+    return relax.Function(params, relax.SeqExpr([block], result), ret_ty=out)

@@ -31,6 +31,7 @@ from vta_byoc.partitioning.entry import Candidate, Plan
 
 LOG = logging.getLogger(__name__)
 VTA, CPU = "vta", "cpu"
+ROUTED = "not carried out: convolutions store and read the channels in their places"
 VIEW = "a view: the packed tensor stays as it is"
 
 
@@ -192,16 +193,21 @@ def with_plans(
     mod: tvm.IRModule,
     plans: Mapping[str, Sequence[tuple[Plan, int]]],
     views: Collection[str],
+    routed: Collection[str] = (),
 ) -> tvm.IRModule:
     """``mod`` whose record says how each source is computed: (plan, host bytes) of its composites.
 
-    ``views`` are sources that turned out to cost nothing.
+    ``views`` are sources that turned out to cost nothing, ``routed`` those whose channels the
+    convolutions around them store and read elsewhere.
     """
     records, factors, found = [], factor_forms(mod), functions(mod)
     exact = exact_reasons(mod)
     for record in placements(mod):
         if record.name in views and record.device == CPU:
             record = dataclasses.replace(record, device=VTA, why=Taken())
+        if record.name in routed:
+            still = (Candidate(ROUTED),)
+            record = dataclasses.replace(record, computed_by=still, cycles=0, bound=0)
         if record.name in plans:
             own = plans[record.name]
             by = [plan.candidate for plan, _ in own]

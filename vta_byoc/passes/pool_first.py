@@ -17,12 +17,12 @@ import tvm
 from tvm import relax
 
 from vta_byoc.base.rewrites import is_on
-from vta_byoc.graph_pack import packed_function
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.bindings import FunctionWriter, straight_bindings, substituted, users_of
 from vta_byoc.ir.names import POOLED
 from vta_byoc.partitioning.composite import RESULT_ATTR, SOURCE_ATTR, composites
+from vta_byoc.partitioning.packed_forms import packed_function
 from vta_byoc.partitioning.placement import placements, with_placements
 from vta_byoc.partitioning.region import called_composite, computation_in
 from vta_byoc.strategies.fused.consumer import FusedConsumer, check_pool, fused_plan, pools_first

@@ -19,7 +19,7 @@ from tvm.ir import Tuple
 from vta_byoc.hw.program.program import STORED, Program
 from vta_byoc.hw.sim import simulator
 from vta_byoc.ir.bindings import FunctionWriter, straight_bindings, substituted, with_main
-from vta_byoc.ir.names import POOLED, SCRATCH
+from vta_byoc.ir.names import POOLED, ROUTED, SCRATCH, channels_in
 from vta_byoc.ir.reference import build_reference
 from vta_byoc.pipeline import Compiled
 from vta_byoc.runtime.execute import Inputs, profile, run_vm
@@ -88,24 +88,33 @@ def reference_runner(
         programs: region name -> Program; the tensors they store are kept beside the outputs.
     """
     names = [name for program in programs.values() for name in stored(program)]
-    observed, count = observing(qmod, names)
+    whole = list(dict.fromkeys(channels_in(name)[0] for name in names))
+    observed, count = observing(qmod, whole)
     machine = relax.VirtualMachine(build_reference(observed), tvm.cpu())
 
     def run(inputs: Inputs) -> Reference:
         values = run_vm(machine, inputs)
-        return Reference(values[:count], dict(zip(names, values[count:], strict=True)))
+        tensors = dict(zip(whole, values[count:], strict=True))
+        return Reference(values[:count], {name: _part(tensors, name) for name in names})
 
     return run
+
+
+def _part(tensors: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+    """The tensor of the model, or the channels of it, that a program stores as ``name``."""
+    whole, channels = channels_in(name)
+    return tensors[name] if whole == name else tensors[whole][:, channels]
 
 
 def stored(program: Program) -> list[str]:
     """Symbols that a program stores to DRAM: its results and what it keeps between layers.
 
-    A tensor that the model does not have is not among them: as a pool was computed first, or as
-    only the kernels of one layer know of it.
+    A tensor that the model does not have is not among them: as a pool was computed first, as its
+    channels have another order, or as only the kernels of one layer know of it.
     """
     names = [s.name for kind in STORED for s in program.of_kind(kind)]
-    return [name for name in names if not name.endswith(POOLED) and SCRATCH not in name]
+    own = (SCRATCH, ROUTED)
+    return [n for n in names if not n.endswith(POOLED) and not any(mark in n for mark in own)]
 
 
 def compare_outputs(

@@ -22,7 +22,7 @@ from vta_byoc.hw.program.program import Layer, Program
 from vta_byoc.hw.trace.implementations import Inputs
 from vta_byoc.ir.bindings import source_name, straight_bindings
 from vta_byoc.ir.chains import as_step, is_narrowing
-from vta_byoc.ir.names import operators_of
+from vta_byoc.ir.names import channels_in, operators_of
 from vta_byoc.ir.reference import build_reference
 from vta_byoc.runtime.execute import Inputs as ModelInputs
 from vta_byoc.runtime.execute import run_vm
@@ -87,10 +87,13 @@ def find_root_cause(
         layer: the layer of the program that stores the tensor.
         at: an element of the stored tensor, as the module has it, that is wrong.
     """
-    chain = stages(qmod, layer.output)
-    reference = _reference_values(qmod, inputs, [*(s.name for s in chain), layer.output])
+    whole, channels = channels_in(layer.output)
+    chain = stages(qmod, whole)
+    reference = _reference_values(qmod, inputs, [*(s.name for s in chain), whole])
+    if whole != layer.output:
+        reference = {name: value[:, channels] for name, value in reference.items()}
     machine = MachineRun(program, values)
-    tensor = StoredTensor.of(machine, layer.output, reference[layer.output])
+    tensor = StoredTensor.of(machine, layer.output, reference[whole])
     plane = tensor.wrong_plane(at)
     element, lane = divmod(int(tensor.places[(plane, *at)]), program.config.out_elem_bytes)
     store = machine.store_of(element)
