@@ -70,7 +70,7 @@ def hunt_blocks(seeds: range, progress: Progress) -> tuple[Counter[str], list[st
     failures: list[str] = []
     for seed in progress.track(seeds, description="blocks"):
         try:
-            found.update(("block", *try_block(seed)))
+            found.update(("block", *try_block(drawn(seed))))
         except Exception as error:  # whatever stops a block is a finding
             text = f"seed {seed}, {drawn(seed)}: {type(error).__name__}: {error}"
             failures.append(text)
