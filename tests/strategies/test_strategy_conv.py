@@ -23,6 +23,7 @@ from conv_cases import (
     random_work,
     rescale,
 )
+from small_models import PLAIN
 
 from vta_byoc.base.rewrites import without
 from vta_byoc.cost.objective import NAMED, aiming
@@ -108,7 +109,7 @@ def test_definition_on_llvm_equals_numpy(work: Any, preset: str) -> None:
     assert all(len(kernel.args) == len(kernel.func.params) for kernel in kernels)
     tensors = [tvm.runtime.tensor(array) for array in arrays]
     module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
-    tvm.compile(module, target={"kind": "llvm"})["main"](*tensors)
+    tvm.compile(module, target=PLAIN)["main"](*tensors)
     got = joined(tensors[-1].numpy(), work.epilogue.dtype)
     expected = reference(work, x, weight, *operands)
     np.testing.assert_array_equal(unpack_activation(got, work.batch, work.out_channels), expected)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import tvm
+from small_models import PLAIN
 
 from vta_byoc.codegen import ProgramBuilder
 from vta_byoc.cost.search import Choice
@@ -179,7 +180,7 @@ def run_llvm(
     """The unpacked result of the strategy's compute on the CPU."""
     schedule = strategy.choose(LayerWork(work), config)
     func = strategy.compute(schedule, config).with_attr("global_symbol", "main")
-    built = tvm.compile(tvm.IRModule({"main": func}), target="llvm")
+    built = tvm.compile(tvm.IRModule({"main": func}), target=PLAIN)
     arrays = [pack_activation(x, config) for x in data]
     arrays += strategy.constants(schedule, given, config)
     out = np.zeros(packed_shape(work.out_shape, config), np.int8)

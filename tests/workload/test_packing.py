@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tvm
 from layer_runs import unpacked
+from small_models import PLAIN
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.workload.layout import NCHW, ROWS, canonical, pack_compute, unpack_compute
@@ -42,7 +43,7 @@ def test_pack_and_unpack_are_inverse(preset: str, shape: tuple[int, ...]) -> Non
 
 
 def run(func: tvm.tirx.PrimFunc, source: np.ndarray, out: np.ndarray) -> np.ndarray:
-    built = tvm.compile(func.with_attr("global_symbol", "main"), target="llvm")
+    built = tvm.compile(func.with_attr("global_symbol", "main"), target=PLAIN)
     result = tvm.runtime.tensor(np.zeros_like(out))
     built["main"](tvm.runtime.tensor(source), result)
     return result.numpy()
