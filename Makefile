@@ -9,6 +9,9 @@ READY := $(VENV)/.ready-$(subst $(COMMA),-,$(EXTRAS))
 # One thread for each process: more of them wait for each other in busy loops.
 THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 TVM_NUM_THREADS=1
 PYTEST := $(THREADS) $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+# Tests that draw more than in `make test` where VTA_BYOC_DRAWS says so (tests/support/draws.py).
+HUNTS := $(addprefix tests/,end_to_end/test_random_graphs.py end_to_end/test_random_graphs_more.py \
+  end_to_end/test_layers.py end_to_end/test_layers_geometries.py strategies/test_conv_shapes.py)
 MODEL := build/resnet18.onnx
 CALIBRATION := build/resnet18-calibration.npz
 SAMPLE := build/resnet18-image.npy
@@ -55,6 +58,7 @@ fuzz: $(READY) ## Hunt for wrong results: random instructions, random networks, 
 	$(BIN)/python benchmarks/fuzz_networks.py
 	$(BIN)/python benchmarks/fuzz_networks.py --kind transformers
 	$(BIN)/python benchmarks/mutate_files.py
+	VTA_BYOC_DRAWS=many $(PYTEST) $(HUNTS)
 
 venv: $(READY) ## Create the Python environment (PYTHON=python3.12 picks another Python)
 

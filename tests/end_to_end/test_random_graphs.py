@@ -1,31 +1,35 @@
-"""250 random ONNX networks on five machines: import, quantize, compile, run, equal bit for bit.
+"""Half of the random ONNX networks on five machines, from import to the simulator, bit for bit.
 
 Some of them again with DRAM scopes only, without memory scopes, and with random legal demands.
-`test_random_graphs_more.py` runs the other half, at the same time; `make fuzz` hunts on.
+`test_random_graphs_more.py` runs the other half, at the same time; `make fuzz` runs three times as
+many (draws.py) and hunts on.
 """
 
 from __future__ import annotations
 
 import pytest
+from draws import draws, least
 from network_demands import AGAINST_COST, INJECTED, TAKEN_OUT
 from network_hunt import DEMANDED, MACHINES, PUBLIC, Tally, machine_of, try_network, way_of
 from network_runs import demanded, public
 
 from vta_byoc.partitioning.table import entries
 
-NETWORKS = 500
+NETWORKS = draws(200, 600)
 HALF = NETWORKS // 2
+MANY = 250
+"""Networks that must show the numbers below; fewer must show as much less."""
 CHUNK = 10
-LEAST_HITS = 18
-"""Of every entry of the partition table, by all networks; a shuffle of single channels is none."""
+LEAST_HITS = 9
+"""Of every entry of the partition table, by MANY; a shuffle of single channels is none."""
 LEAST_SHARE = 95
 """Percent of the networks with work for VTA."""
-LEAST_SHARING = 150
-"""Networks with a layer of several operators."""
-LEAST_TILES = 16
-"""Fused consumers of each kind, and layers of each length."""
-LEAST_DEMANDS = {INJECTED: 10, AGAINST_COST: 2, TAKEN_OUT: 2}
-"""By what came of them; rarer outcomes are tests of test_random_demands.py."""
+LEAST_SHARING = 75
+"""Networks with a layer of several operators, of MANY."""
+LEAST_TILES = 8
+"""Fused consumers of each kind, and layers of each length, of MANY."""
+LEAST_DEMANDS = {INJECTED: 12, TAKEN_OUT: 4}
+"""Of MANY, by what came of them; rarer outcomes are tests of test_random_demands.py."""
 ELSEWHERE = (
     *("vta.matmul2", "vta.transpose", "vta.norm", "vta.attention"),
     *("vta.token_concat", "vta.token_slice"),
@@ -47,13 +51,13 @@ def check_tally(tally: Tally) -> None:
     name, hits = min(
         ((n, h) for n, h in tally.hits.items() if n not in ELSEWHERE), key=lambda found: found[1]
     )
-    assert hits >= LEAST_HITS / 2, f"{name}: {tally.hits}"
+    assert hits >= least(LEAST_HITS, HALF, MANY), f"{name}: {tally.hits}"
     assert set(tally.hits) == {entry.name for entry in entries()}
-    assert tally.sharing >= LEAST_SHARING / 2
+    assert tally.sharing >= least(LEAST_SHARING, HALF, MANY)
     for kind, count in (tally.tiles.consumers | tally.tiles.chains).items():
-        assert count >= LEAST_TILES / 2, f"{kind}: {tally.tiles}"
-    for what, least in LEAST_DEMANDS.items():
-        assert tally.demands[what] >= least / 2, f"{what}: {tally.demands}"
+        assert count >= least(LEAST_TILES, HALF, MANY), f"{kind}: {tally.tiles}"
+    for what, count in LEAST_DEMANDS.items():
+        assert tally.demands[what] >= least(count, HALF, MANY), f"{what}: {tally.demands}"
 
 
 @pytest.mark.parametrize("first", SEEDS[::CHUNK])
@@ -64,6 +68,7 @@ def test_networks_equal_the_reference(first: int) -> None:
 
 def test_the_table_was_used() -> None:
     check_tally(TALLY)
+    assert TALLY.demands[AGAINST_COST]
 
 
 def test_ways_and_machines() -> None:

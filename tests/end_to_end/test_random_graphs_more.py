@@ -1,4 +1,4 @@
-"""The other 250 networks of `test_random_graphs.py`: a file runs in one process."""
+"""The other half of the networks of `test_random_graphs.py`: a file runs in one process."""
 
 from __future__ import annotations
 

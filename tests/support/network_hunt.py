@@ -23,11 +23,11 @@ from vta_byoc.partitioning.table import entries
 MACHINES = machines()
 CORES = {"chisel": VTAConfig.preset("chisel")}
 """Machines that take their turn only when they are asked for."""
-PUBLIC = 50
+PUBLIC = 40
 """One network of so many takes the public way."""
 AGAIN = 12
 """Of so many networks one also runs with DRAM scopes only, and one without memory scopes."""
-DEMANDED = 16
+DEMANDED = 8
 """One network of so many also runs with random demands."""
 CHOICES = 4_096
 """Bytes that a network's choices are read from; more than the largest needs."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -29,6 +30,9 @@ from vta_byoc.workload.workloads import Conv2dWorkload
 Tile = Mapping[str, Array]
 DESTINATIONS = ("n", "g", "co", "oh", "ow")
 """Axes of the accumulator."""
+Known: TypeAlias = dict[Hashable, Any]
+"""What was counted for other variants of a space, by name and tiles."""
+Counted = TypeVar("Counted")
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,9 @@ class GemmUsage:
     With ``pool`` the tiles are those of what the pool leaves (``out_tile`` of ``out_size``), and
     ``tile`` has the outputs of the convolution that they see.
     """
+
+    _known: Known
+    _tiles: Hashable
 
     def __init__(
         self,
@@ -101,6 +108,20 @@ class GemmUsage:
             self.vectors = self.planes * area
         self.keeps_wgt = variant.resident and variant.order == WEIGHT_STATIONARY
         self.keeps_inp = variant.resident and variant.order == INPUT_STATIONARY
+
+    def share(self, known: Known) -> None:
+        """Take from `known`, and keep there, what is the same for all orders of the loops."""
+        sizes = (np.asarray(size) for size in self.out_tile.values())
+        self._known = known
+        self._tiles = (self.variant.gather, *((size.shape, size.tobytes()) for size in sizes))
+
+    def once(self, name: str, count: Callable[[], Counted]) -> Counted:
+        """What `count` gives, which depends on the tiles and on neither order nor residence."""
+        key = (name, self._tiles)
+        if key not in self._known:
+            self._known[key] = count()
+        found: Counted = self._known[key]
+        return found
 
     def skips(self) -> Array:
         """The number in `skips_of` of what each tile leaves out: where that costs least."""

@@ -22,7 +22,7 @@ from vta_byoc.cost.search import (
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.isa import PAD_LIMIT
-from vta_byoc.strategies.conv.gemm_usage import DESTINATIONS, GemmUsage, Tile
+from vta_byoc.strategies.conv.gemm_usage import DESTINATIONS, GemmUsage, Known, Tile
 from vta_byoc.strategies.conv.halo import Positions, padded_tiles, positions
 from vta_byoc.strategies.conv.pooled import PooledTiles
 from vta_byoc.strategies.conv.schedule import (
@@ -110,7 +110,7 @@ def conv_space(
         for order in (WEIGHT_STATIONARY, INPUT_STATIONARY)
         for resident in (True, False)
     ]
-    usage = functools.partial(_usage, work, grouping, config, out_strides, fused, pool)
+    usage = functools.partial(_usage, work, grouping, config, out_strides, fused, pool, {})
     rows, cols = pooled_by(fused)
 
     def legal(tile: Tile, _variant: str) -> Mask:
@@ -128,10 +128,12 @@ def _usage(
     out_strides: tuple[int, int] | None,
     fused: Sequence[FusedConsumer],
     pool: PooledTiles | None,
+    known: Known,
     tile: Tile,
     variant: str,
 ) -> Demand:
     counts = _ConvUsage(work, grouping, config, ConvVariant.parse(variant), tile, pool)
+    counts.share(known)
     extents = [tile[name] for name in DESTINATIONS]
     size = TileSize(extents, tile["g"] * tile["co"], tile["oh"] * tile["ow"])
     epilogue = None if work.digit_shift else work.epilogue
@@ -153,7 +155,8 @@ class _ConvUsage(GemmUsage):
         copies = copies_of(self.work.epilogue.steps)
         result = Staged(ACC, pixels + copies * pixels // self.digits, self.tiles)
         operands = [self.operand(kind) for kind in self.work.epilogue.tensors]
-        products, shapes = self.products(pixels), self.shapes(NONE)
+        products = self.once("products", lambda: self.products(pixels))
+        shapes = self.once("shapes", lambda: self.shapes(NONE))
         alu, ops = alu_cost(steps_of_alu, config)
         # of an accumulator's slot: the reset, the steps with immediates, those with each tensor
         others = 1 + bool(ops) + len(operands)
@@ -177,7 +180,7 @@ class _ConvUsage(GemmUsage):
             step_kernels=products.kernels,
             step_uops=products.uops,
             stored=planes * self.results * config.out_elem_bytes,
-            stores=planes * self.tiles * self.store_dmas(out_strides),
+            stores=planes * self.tiles * self.once("stores", lambda: self.store_dmas(out_strides)),
             waits=1 - 1 / planes,
         )
         return demand if self.pool is None else self.with_maxima(demand, self.pool)
