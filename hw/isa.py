@@ -241,14 +241,10 @@ class Instruction:
     def __getitem__(self, name: str) -> int:
         return self.fields[name]
 
-    @property
+    @functools.cached_property
     def queue(self) -> Queue:
         """The command queue that executes it."""
-        # Kept by hand: before Python 3.12 `cached_property` takes a lock, twice the time of this.
-        found = self.__dict__.get("_queue")
-        if found is None:
-            found = self.__dict__["_queue"] = _queue_of(self)
-        return found
+        return _queue_of(self)
 
 
 def _queue_of(insn: Instruction) -> Queue:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.faults import Fault, fault_message
 from vta_byoc.hw.isa import ISA, Instruction
 from vta_byoc.hw.program.program import Layer, Program
+
+Found = TypeVar("Found")
 
 RULES: Mapping[str, str] = {
     # the words
@@ -106,6 +109,16 @@ class Report:
     def named(self, index: int) -> str:
         """``instruction 3 of layer conv (GEMM ...)``."""
         return named(self.program.config, self.program.insns, self.program.layers, index)
+
+
+# ---------------------------------------------------------------- equal instructions
+def of_each(
+    insns: Sequence[Instruction | None], function: Callable[[Instruction], Found]
+) -> list[Found | None]:
+    """``function`` of every instruction, asked once where several are one object; None of None."""
+    objects = {id(insn): insn for insn in insns if insn is not None}
+    found = {key: function(insn) for key, insn in objects.items()}
+    return [found.get(id(insn)) for insn in insns]
 
 
 # ---------------------------------------------------------------- naming instructions

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from vta_byoc.hw.faults import TOKEN_PAIRS, Fault
 from vta_byoc.hw.isa import Instruction, Queue
-from vta_byoc.hw.verify.rules import Report
+from vta_byoc.hw.verify.rules import Report, of_each
 
 Pair = tuple[Queue, Queue]
 PAIRS: tuple[Pair, ...] = (
@@ -85,6 +85,8 @@ class _Schedule:
             if insn is not None:
                 self._lines[insn.queue].append(index)
         self._next = [0 for _ in Queue]
+        self._pops = of_each(self.insns, lambda insn: numbers_of(insn, "pop"))
+        self._pushes = of_each(self.insns, lambda insn: numbers_of(insn, "push"))
         self._run()
 
     def _heads(self) -> dict[Queue, int]:
@@ -114,16 +116,12 @@ class _Schedule:
 
     def _lacking(self, index: int) -> list[Pair]:
         """The pairs that have no token for instruction ``index``."""
-        insn = self.insns[index]
-        assert insn is not None
-        numbers = numbers_of(insn, "pop")
+        numbers = self._pops[index] or ()
         return [PAIRS[n] for n in numbers if len(self._popped[n]) >= len(self._pushed[n])]
 
     def _execute(self, index: int, queue: Queue) -> None:
-        insn = self.insns[index]
-        assert insn is not None
         clock = self._now[queue]
-        for number in numbers_of(insn, "pop"):
+        for number in self._pops[index] or ():
             count = len(self._popped[number])
             self._popped[number].append(index)
             if count < len(self._pushed[number]):
@@ -135,7 +133,7 @@ class _Schedule:
         after = [*clock]
         after[queue] = index
         self._now[queue] = after
-        for number in numbers_of(insn, "push"):
+        for number in self._pushes[index] or ():
             self._pushed[number].append(index)
         self._next[queue] += 1
 
@@ -146,8 +144,8 @@ def check_tokens(report: Report) -> list[list[int]]:
     Returns for each instruction the last instruction of each queue (load, compute, store) that is
     certainly finished when it starts; -1 where there is none.
     """
-    for index, insn in enumerate(report.insns):
-        if insn is not None and bad_flags(insn):
+    for index, bad in enumerate(of_each(report.insns, bad_flags)):
+        if bad:
             report.fault("token-flag", index, Fault.TOKEN_FLAG)
     schedule = _Schedule(report.insns)
     _check_deadlock(report, schedule)

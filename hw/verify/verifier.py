@@ -19,7 +19,7 @@ from vta_byoc.hw.faults import Fault
 from vta_byoc.hw.isa import ISA, OPCODE_MASK, Instruction, Opcode, Queue
 from vta_byoc.hw.program.program import KINDS, STORED, WRITTEN, Program, Symbol
 from vta_byoc.hw.verify.memory_rules import MemoryWalk
-from vta_byoc.hw.verify.rules import RULES, Report, Violation, summary
+from vta_byoc.hw.verify.rules import RULES, Report, Violation, of_each, summary
 from vta_byoc.hw.verify.tokens import check_tokens
 from vta_byoc.hw.verify.transfer_rules import relocatable
 
@@ -51,7 +51,7 @@ def check(program: Program) -> None:
 
 
 def _decoded(report: Report) -> list[Instruction | None]:
-    """Every instruction, None where the words are none; all of an opcode at once."""
+    """Every instruction, None where the words are none; equal words are one object."""
     words = report.program.insns
     codes = words[:, 0] & np.uint64(OPCODE_MASK)
     found: list[Instruction | None] = [None] * len(words)
@@ -62,11 +62,16 @@ def _decoded(report: Report) -> list[Instruction | None]:
         reserved = reserved_bits(fields, words[rows])
         for k in np.flatnonzero(reserved).tolist():
             report.fault("reserved-bits", int(rows[k]), Fault.RESERVED_BITS, int(reserved[k]))
-        columns = [column(f, words[rows]).tolist() for f in fields]
+        distinct, which = np.unique(words[rows], axis=0, return_inverse=True)
+        columns = [column(f, distinct).tolist() for f in fields]
         names = [f.name for f in fields]
-        for index, bits, *values in zip(rows.tolist(), reserved.tolist(), *columns, strict=True):
-            if not bits:
-                found[index] = Instruction(opcode, dict(zip(names, values, strict=True)))
+        made = [
+            Instruction(opcode, dict(zip(names, values, strict=True)))
+            for values in zip(*columns, strict=True)
+        ]
+        sound = reserved == 0
+        for index, k in zip(rows[sound].tolist(), which.reshape(-1)[sound].tolist(), strict=True):
+            found[index] = made[k]
     return found
 
 
@@ -172,9 +177,9 @@ def _is_circular(symbol: Symbol, by_name: Mapping[str, Symbol]) -> bool:
 # ---------------------------------------------------------------- relocations and layers
 def _check_references(report: Report) -> None:
     program, count = report.program, len(report.insns)
+    able = of_each(report.insns, relocatable)
     for rel in program.relocations:
-        insn = report.insns[rel.index] if 0 <= rel.index < count else None
-        if not relocatable(insn):
+        if not (0 <= rel.index < count and able[rel.index]):
             report.add(
                 "relocation",
                 -1,
@@ -195,8 +200,9 @@ def _check_references(report: Report) -> None:
 
 # ---------------------------------------------------------------- the end
 def _check_finish(report: Report, clocks: list[list[int]]) -> None:
-    insns, last = report.insns, len(report.insns) - 1
-    finishes = [i for i, x in enumerate(insns) if x is not None and x.opcode == Opcode.FINISH]
+    last = len(report.insns) - 1
+    ends = of_each(report.insns, lambda insn: insn.opcode == Opcode.FINISH)
+    finishes = [index for index, is_end in enumerate(ends) if is_end]
     if not finishes:
         report.fault("finish", last, Fault.NO_FINISH)
         return
@@ -222,8 +228,8 @@ def _check_finish_flags(report: Report, index: int) -> None:
 
 
 def _check_finish_waits(report: Report, finish: int, queue: Queue, known: int) -> None:
-    line = [i for i, x in enumerate(report.insns) if x is not None and x.queue == queue]
-    late = [i for i in line if known < i < finish]
+    later = enumerate(report.insns[known + 1 : finish], known + 1)
+    late = [i for i, x in later if x is not None and x.queue == queue]
     if late:
         report.add(
             "finish",
