@@ -16,9 +16,9 @@ from vta_byoc.hw.verify.access import Transfer, Where, dram_grain, end_of
 from vta_byoc.hw.verify.compute_rules import ComputeRules
 from vta_byoc.hw.verify.rules import Report
 from vta_byoc.hw.verify.sound_transfers import sound_transfers
+from vta_byoc.hw.verify.tokens import Clock
 from vta_byoc.hw.verify.transfer_rules import SymbolMap, check_transfer
 
-Clock = Sequence[int]
 _NOTHING = -1
 """In place of a tensor where nothing was stored."""
 _SHARED = "a tensor lies in bytes that it shares until another is stored there"

@@ -28,13 +28,42 @@ from vta_byoc.hw.program.program import Program, Symbol
 from vta_byoc.hw.verify.access import Transfer
 from vta_byoc.hw.verify.transfer_rules import PADS, SymbolMap
 
-Found = tuple[Transfer | None, Symbol | None]
+Found = tuple[Transfer, Symbol]
 """What `check_transfer` returns: the geometry, and the symbol that it lies in."""
+Row = tuple[int, ...]
+"""Memory type, bytes of an element, begin and end in SRAM, first byte in DRAM and the one past it.
+"""
+
+
+class SoundTransfers(Mapping[int, Found]):
+    """By instruction, each made when it is asked for: Python's collector finds few objects."""
+
+    def __init__(
+        self,
+        insns: Sequence[Instruction | None],
+        symbols: Mapping[int, Symbol],
+        rows: Mapping[int, Row],
+    ):
+        self._insns, self._symbols, self._rows = insns, symbols, rows
+
+    def __getitem__(self, index: int) -> Found:
+        code, elem, start, end, first, last = self._rows[index]
+        insn, mem = self._insns[index], MemType(code)
+        assert insn is not None
+        space, sram = MEMORY_TYPES[mem].sram, slice(start, end)
+        made = Transfer(insn, mem, elem, space, sram, (first, last))
+        return made, self._symbols[index]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
 
 
 def sound_transfers(
     program: Program, symbols: SymbolMap, insns: Sequence[Instruction | None]
-) -> dict[int, Found]:
+) -> SoundTransfers:
     """The transfers of a program that break no rule by themselves, by instruction.
 
     Args:
@@ -45,12 +74,12 @@ def sound_transfers(
     named = _Named.of(symbols, len(insns))
     decoded = np.array([insn is not None for insn in insns], bool)
     codes = program.insns[:, 0] & np.uint64(OPCODE_MASK)
-    found: dict[int, Found] = {}
+    found: dict[int, Row] = {}
     for opcode in (Opcode.LOAD, Opcode.STORE):
         rows = np.flatnonzero((codes == opcode) & decoded)
         if len(rows):
-            found.update(_of_opcode(program, opcode, rows, named, insns))
-    return found
+            found.update(_of_opcode(program, opcode, rows, named))
+    return SoundTransfers(insns, named.symbols, found)
 
 
 @dataclass(frozen=True)
@@ -88,8 +117,7 @@ def _of_opcode(
     opcode: Opcode,
     rows: np.ndarray,
     named: _Named,
-    insns: Sequence[Instruction | None],
-) -> Iterator[tuple[int, Found]]:
+) -> Iterator[tuple[int, Row]]:
     config, words = program.config, program.insns[rows]
     f = {x.name: column(x, words) for x in ISA.of(config).instructions[opcode]}
     known = _Known.of(config, opcode, f["mem_type"])
@@ -103,13 +131,8 @@ def _of_opcode(
     if opcode == Opcode.STORE:
         ok &= ~np.any([f[pad] != 0 for pad in PADS], axis=0)
     wanted = (rows, f["mem_type"], known.elem, f["sram_base"], stop, low, high)
-    columns = (x[ok].tolist() for x in wanted)
-    for index, code, elem, start, end, first, last in zip(*columns, strict=True):
-        insn, mem = insns[index], MemType(code)
-        assert insn is not None
-        space, sram = MEMORY_TYPES[mem].sram, slice(start, end)
-        made = Transfer(insn, mem, elem, space, sram, (first, last))
-        yield index, (made, named.symbols[index])
+    for index, *row in zip(*(x[ok].tolist() for x in wanted), strict=True):
+        yield index, tuple(row)
 
 
 @dataclass(frozen=True)

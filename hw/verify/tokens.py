@@ -24,6 +24,9 @@ PAIRS: tuple[Pair, ...] = (
     (Queue.STORE, Queue.COMPUTE),
 )
 """(from, to), in the order of ``faults.TOKEN_PAIRS``."""
+Clock = tuple[int, ...]
+"""The last instruction of each queue that is finished: a tuple, as Python's collector skips it."""
+_NONE: Clock = tuple(-1 for _ in Queue)
 Stuck = Mapping[Queue, tuple[int, Sequence[Pair]]]
 """Queues that wait for ever: their next instruction, and the pairs that have no token for it."""
 _FLAGS: Mapping[tuple[str, Queue], Sequence[tuple[str, Pair]]] = {
@@ -71,14 +74,14 @@ class _Schedule:
     """One execution of the token network; every other one matches the same pushes and pops."""
 
     insns: Sequence[Instruction | None]
-    clocks: list[list[int]] = field(default_factory=list)
+    clocks: list[Clock] = field(default_factory=list)
     pushes: dict[Pair, list[int]] = field(default_factory=lambda: {p: [] for p in PAIRS})
     pops: dict[Pair, list[int]] = field(default_factory=lambda: {p: [] for p in PAIRS})
     stuck: dict[Queue, tuple[int, list[Pair]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.clocks = [[-1, -1, -1] for _ in self.insns]
-        self._now = [[-1, -1, -1] for _ in Queue]
+        self.clocks = [_NONE] * len(self.insns)
+        self._now = [_NONE for _ in Queue]
         self._pushed, self._popped = list(self.pushes.values()), list(self.pops.values())
         self._lines: dict[Queue, list[int]] = {q: [] for q in Queue}
         for index, insn in enumerate(self.insns):
@@ -126,19 +129,23 @@ class _Schedule:
             self._popped[number].append(index)
             if count < len(self._pushed[number]):
                 pusher = self._pushed[number][count]
-                known = [*self.clocks[pusher]]
-                known[PAIRS[number][0]] = pusher
-                clock = list(map(max, clock, known))
+                known = _moved(self.clocks[pusher], PAIRS[number][0], pusher)
+                clock = (*map(max, clock, known),)
         self.clocks[index] = clock
-        after = [*clock]
-        after[queue] = index
-        self._now[queue] = after
+        self._now[queue] = _moved(clock, queue, index)
         for number in self._pushes[index] or ():
             self._pushed[number].append(index)
         self._next[queue] += 1
 
 
-def check_tokens(report: Report) -> list[list[int]]:
+def _moved(clock: Clock, queue: Queue, index: int) -> Clock:
+    """``clock`` when instruction ``index`` of ``queue`` is finished too."""
+    after = [*clock]
+    after[queue] = index
+    return (*after,)
+
+
+def check_tokens(report: Report) -> list[Clock]:
     """Check every token rule.
 
     Returns for each instruction the last instruction of each queue (load, compute, store) that is

@@ -20,7 +20,7 @@ from vta_byoc.hw.isa import ISA, OPCODE_MASK, Instruction, Opcode, Queue
 from vta_byoc.hw.program.program import KINDS, STORED, WRITTEN, Program, Symbol
 from vta_byoc.hw.verify.memory_rules import MemoryWalk
 from vta_byoc.hw.verify.rules import RULES, Report, Violation, of_each, summary
-from vta_byoc.hw.verify.tokens import check_tokens
+from vta_byoc.hw.verify.tokens import Clock, check_tokens
 from vta_byoc.hw.verify.transfer_rules import relocatable
 
 __all__ = ["RULES", "Violation", "check", "verify"]
@@ -199,7 +199,7 @@ def _check_references(report: Report) -> None:
 
 
 # ---------------------------------------------------------------- the end
-def _check_finish(report: Report, clocks: list[list[int]]) -> None:
+def _check_finish(report: Report, clocks: Sequence[Clock]) -> None:
     last = len(report.insns) - 1
     ends = of_each(report.insns, lambda insn: insn.opcode == Opcode.FINISH)
     finishes = [index for index, is_end in enumerate(ends) if is_end]
