@@ -40,7 +40,7 @@ from vta_byoc.passes.fuse_tiles import sharing_record
 from vta_byoc.pipeline import DRAM_ONLY, OFF, ON, compile_module
 from vta_byoc.quantization.calibration import statistics as calibrate
 from vta_byoc.runtime.execute import profile, run_vm
-from vta_byoc.validation.bit_exact import same_packed
+from vta_byoc.validation.bit_exact import same_packed, values_of
 
 TOLERANCE = 1e-4
 """Of float results, which add up in another order elsewhere."""
@@ -112,7 +112,7 @@ def demanded(network: Network, config: VTAConfig) -> Outcome:
         other, count = with_demands(again, record, demands)
         assert_equal(other.outputs, _listed(values["result"]))
         for name, packed in other.stored.items():
-            check = same_packed(name, "a region", packed, values[name])
+            check = same_packed(name, "a region", packed, values_of(values, name))
             assert check.equal, str(check)
     except Exception as error:
         name = type(error).__name__

@@ -11,7 +11,7 @@ from tvm import tirx
 from tvm.s_tir import SBlockRealize
 
 from vta_byoc.codegen.linear import CodegenError, VarTable
-from vta_byoc.codegen.tensorizable import PRAGMA_KEY, Classifier, TensorizableNest
+from vta_byoc.codegen.tensorizable import APART_KEY, PRAGMA_KEY, Classifier, TensorizableNest
 from vta_byoc.workload.memory import SRAM_SCOPES
 
 
@@ -55,7 +55,8 @@ class Reader:
         chain = leaf_chain(stmt)
         if chain is not None:
             nest = self._classifier.classify(*chain)
-            if not nest.immediates_vary:
+            apart = any(APART_KEY in loop.annotations for loop in chain[0])
+            if not apart and not nest.immediates_vary:
                 return nest
         if isinstance(stmt, tirx.For):
             return self._loop(stmt, threaded)

@@ -22,6 +22,8 @@ from vta_byoc.workload.memory import ACC, DTYPES, INP, LOADS, SRAM_SCOPES, WGT, 
 
 PRAGMA_KEY = "vta.pragma"
 PRAGMAS = ("dma_copy", "gemm", "alu")
+APART_KEY = "vta.apart"
+"""Annotates a loop that is no part of a nest: every turn has instructions of its own."""
 
 
 @dataclass(eq=False)

@@ -95,13 +95,13 @@ def reference_runner(
     def run(inputs: Inputs) -> Reference:
         values = run_vm(machine, inputs)
         tensors = dict(zip(whole, values[count:], strict=True))
-        return Reference(values[:count], {name: _part(tensors, name) for name in names})
+        return Reference(values[:count], {name: values_of(tensors, name) for name in names})
 
     return run
 
 
-def _part(tensors: Mapping[str, np.ndarray], name: str) -> np.ndarray:
-    """The tensor of the model, or the channels of it, that a program stores as ``name``."""
+def values_of(tensors: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+    """What of ``tensors`` of the model a program stores as ``name``: a whole one, or channels."""
     whole, channels = channels_in(name)
     return tensors[name] if whole == name else tensors[whole][:, channels]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from tvm import s_tir, te, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import Expr, Var
 
-from vta_byoc.codegen import SLOTS_ATTR
+from vta_byoc.codegen import APART_KEY, SLOTS_ATTR
 from vta_byoc.cost.dma import copies_of
 from vta_byoc.cost.search import Choice
 from vta_byoc.hw.config import VTAConfig
@@ -39,6 +40,9 @@ WEIGHT_DIMS = 7
 WEIGHT_STATIONARY, INPUT_STATIONARY = "weights", "inputs"
 """Loop orders: a tile's weights stay while it walks the images, or its input while it walks the
 output channels."""
+
+LEAST_IN_HALVES = 128
+"""Vectors of a tile whose byte planes are stored in halves: each takes longer than to begin it."""
 
 
 @dataclass(frozen=True)
@@ -326,8 +330,24 @@ def _tile_output(sch: s_tir.Schedule, tile: Mapping[str, int], order: str) -> di
         inner.append(inside)
     weight_stationary = order == WEIGHT_STATIONARY
     names = ("g", "co", "n", "oh", "ow") if weight_stationary else ("g", "n", "oh", "ow", "co")
-    sch.reorder(*(outer[name] for name in names), *planes, *inner, b, k)
+    halves = _halved(sch, tile, inner) if planes else []
+    sch.reorder(*(outer[name] for name in names), *planes, *halves, *inner, b, k)
     return {**outer, "last": outer[names[-1]]}
+
+
+def _halved(sch: s_tir.Schedule, tile: Mapping[str, int], inner: list[LoopRV]) -> list[LoopRV]:
+    """The loop over the halves of a large tile, whose byte planes are made one after the other.
+
+    A plane is made in place of the one before, which must have been stored: while one half is, the
+    ALU shifts the other.
+    """
+    sizes = [tile[name] for name in ("n", "g", "co", "oh", "ow")]
+    if math.prod(sizes) < LEAST_IN_HALVES:
+        return []
+    axis = next(number for number, size in enumerate(sizes) if size > 1)
+    half, inner[axis] = sch.split(inner[axis], [2, None])
+    sch.annotate(half, APART_KEY, 1)
+    return [half]
 
 
 def _split_reduction(
