@@ -6,7 +6,6 @@ import functools
 import math
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from tvm import relax
 from vta_byoc.codegen import ProgramBuilder
 from vta_byoc.hw.cache import CACHE_VARIABLE
 from vta_byoc.hw.program.program import Program
+from vta_byoc.hw.sim import kept_code
 from vta_byoc.hw.sim.target import exact_target, native_target, unoptimized_target
 from vta_byoc.hw.verify.verifier import verify
 from vta_byoc.ir.float_modules import computes_floats
@@ -25,8 +25,12 @@ from vta_byoc.ir.host_loops import TIR_PIPELINE, without_asserts
 from vta_byoc.ir.stage import checked_forms
 from vta_byoc.passes import kept_programs
 from vta_byoc.passes.lower_regions import compile_region
+from vta_byoc.strategies.te import kept_choices
 
 GOLDEN = Path(__file__).parent / "golden"
+KEPT = Path(__file__).resolve().parents[1] / "build" / "test-cache"
+MOST_MACHINES = 512
+"""Machines for which choices and interpreters are kept: the tests have more than users."""
 LONG = (
     "test_random_graphs",
     "test_random_graphs_more",
@@ -144,12 +148,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if collection_path.suffix == ".py" and stem not in UNIT else None
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Interpreters are built once for all processes of a run, and kept nowhere else."""
-    if CACHE_VARIABLE not in os.environ:
-        folder = tempfile.TemporaryDirectory(prefix="vta-byoc-tests-", ignore_cleanup_errors=True)
-        os.environ[CACHE_VARIABLE] = folder.name
-        config.add_cleanup(folder.cleanup)
+def pytest_configure() -> None:
+    """Interpreters are built, and tiles and programs of functions searched for, once for all runs.
+
+    Entries are named by the sources that they were made by: what a change may touch is made anew.
+    """
+    os.environ.setdefault(CACHE_VARIABLE, str(KEPT))
+    kept_choices.MOST_FILES = kept_code.MOST_ENTRIES = MOST_MACHINES
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -39,7 +39,7 @@ COMPILER = {
     "graph_pack": "hw ir workload strategies tuning strategy partitioning",
     "vdevice": "hw ir workload scopes strategy partitioning",
     "passes": "hw base registry tuning runtime ir workload codegen cost strategies strategy "
-    "partitioning graph_pack vdevice",
+    "partitioning vdevice",
     "tune": "hw base ir cost codegen strategies strategy partitioning tuning passes",
     "options": "hw base ir cost tuning passes",
     "pipeline": "hw options cost tuning tune ir partitioning partition graph_pack vdevice "

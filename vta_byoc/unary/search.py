@@ -13,6 +13,7 @@ import numpy as np
 from vta_byoc.ir.chains import INT8_HIGH, INT8_LOW, SELF
 from vta_byoc.unary.forms import Form, tried
 from vta_byoc.unary.gates import clamped_late, refitted
+from vta_byoc.unary.kept import kept_program
 from vta_byoc.unary.program import Program, Step
 
 SEED = 19
@@ -88,14 +89,20 @@ def found_for(table: np.ndarray, tolerance: int = 1, multiplies: bool = True) ->
 @functools.lru_cache(maxsize=1024)
 def _found(table: tuple[int, ...], tolerance: int, multiplies: bool) -> Found | None:
     target = Target(np.array(table, np.int64), tolerance)
-    clamps = Program(after=(("max", min(table)), ("min", max(table))))
-    best = _shortened(clamps, target) if target.takes(clamps) else None
-    if multiplies:
-        best = _cheapest(target, best)
+    search = functools.partial(_searched, target, multiplies)
+    best = kept_program(table, tolerance, multiplies, search)
     if best is None:
         return None
     off = target.off(best)
     return Found(best, int(off.max()), float((off == 0).mean()), target.noise(best))
+
+
+def _searched(target: Target, multiplies: bool) -> Program | None:
+    """The program of the lowest price that is near enough."""
+    low, high = int(target.wanted.min()), int(target.wanted.max())
+    clamps = Program(after=(("max", low), ("min", high)))
+    best = _shortened(clamps, target) if target.takes(clamps) else None
+    return _cheapest(target, best) if multiplies else best
 
 
 @dataclass(frozen=True)
