@@ -21,9 +21,15 @@ NETWORKS = {
     "DCGAN": "dcgan",
 }
 NEWER = {
+    "MobileNetV3-Small": "mobilenet_v3_small",
     "EfficientNet-B0": "efficientnet_b0",
     "RegNetY-400MF": "regnet_y_400mf",
     "ShuffleNetV2": "shufflenet_v2",
+    "DenseNet-121": "densenet121",
+    "ConvNeXt-Tiny": "convnext_tiny",
+    "U-Net": "unet",
+    "DeepLabV3": "deeplabv3_mobilenet",
+    "super resolution": "super_resolution",
     "DS-CNN": "kws_ds_cnn",
     "M5 on waves": "wav_conv1d",
     "YOLOv8n": "yolov8n",
