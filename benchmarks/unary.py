@@ -9,6 +9,7 @@ counted: they stay on the host.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from _figures import Figure, arguments, report
 
+from vta_byoc.hw.cache import CACHE_VARIABLE, OFF
 from vta_byoc.unary.functions import FUNCTIONS, table_of
 from vta_byoc.unary.search import Found, found_for
 
@@ -91,6 +93,7 @@ def by_function(cases: Sequence[Case]) -> list[Figure]:
 def main() -> int:
     """Measure and print."""
     args = arguments(__doc__.splitlines()[0]).parse_args()
+    os.environ[CACHE_VARIABLE] = OFF  # what is measured is the search
     with_mul = [case(name, reach, True) for name in NAMES for reach in RANGES]
     without = [case(name, reach, False) for name in NAMES for reach in RANGES]
     rows = [*figures(with_mul), *by_function(with_mul), *figures(without, "without_mul_")]
