@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import math
 import os
 import sys
@@ -166,6 +167,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = {**dict.fromkeys(UNIT, -2), **{stem: place for place, stem in enumerate(LONG)}}
     order["test_lint"] = -3  # half of the time of the unit tests, in one process
     items.sort(key=lambda item: order.get(item.path.stem, -1))
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: the collector need not look at it again after every few tests."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
 
 
 @pytest.fixture
