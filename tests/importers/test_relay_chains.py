@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import relay_files
+from draws import draws
 from importer_draws import Case, Draw
 from importer_runs import EQUAL, outcomes
 from relay_numpy import evaluate
@@ -14,7 +15,7 @@ from vta_byoc.importers.load import load_model
 from vta_byoc.importers.relay.read import read_text
 from vta_byoc.ir.bindings import op_name, straight_bindings
 
-CASES = 120
+CASES = draws(60, 120)
 SHAPE = (1, 4, 6, 6)
 
 

