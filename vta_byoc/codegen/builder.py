@@ -40,6 +40,10 @@ def _placed(interval: Interval, places: Mapping[str, tuple[str, int]]) -> Interv
     return whole, low + first, high + first
 
 
+AHEAD_16 = 15
+"""Sixteenths of the SRAM for weights that those which are loaded ahead have; others are beside."""
+
+
 class ProgramBuilder:
     """Builds one Program from scheduled PrimFuncs, layer by layer.
 
@@ -47,7 +51,8 @@ class ProgramBuilder:
     with :meth:`layer`, then :meth:`finish`.  A layer may be several PrimFuncs.
     ``reuse_resident`` leaves out every LOAD of what is in its place in SRAM already, ``join_uops``
     loads the micro-ops of a kernel together, and ``load_early`` loads what does not wait for a
-    result before what does, in places of SRAM that are free by then.
+    result before what does, in places of SRAM that are free by then.  ``weights_ahead`` gives
+    weights all of SRAM for that.
     """
 
     def __init__(
@@ -58,6 +63,7 @@ class ProgramBuilder:
         reuse_resident: bool = False,
         join_uops: bool = False,
         load_early: bool = False,
+        weights_ahead: bool = False,
     ):
         self._config = config
         self._compression = compression
@@ -67,7 +73,7 @@ class ProgramBuilder:
         self._uops = UopBuffer(config, compression)
         self._tokens = TokenAssigner(config.capabilities.max_tokens)
         self._streams: list[list[Insn]] = []
-        self._join_uops, self._load_early = join_uops, load_early
+        self._join_uops, self._load_early, self._ahead = join_uops, load_early, weights_ahead
         self._layers: list[tuple[str, str]] = []
         self._needs_zeros = False
         self._plan: ArenaPlan | None = None
@@ -180,7 +186,8 @@ class ProgramBuilder:
             symbols = self._bind(lowered, args)
             number = self._number(name, args[-1])
             emitter = NestEmitter(self._config, self._compression, symbols, number)
-            Walker(self._config, lowered, emitter).run()
+            room = self._config.wgt_depth * AHEAD_16 // 16 if self._ahead else 0
+            Walker(self._config, lowered, emitter, room).run()
         except CodegenError as err:
             raise CodegenError(f"layer {name}: {err}") from err
         self._needs_zeros |= emitter.needs_zeros
@@ -262,7 +269,7 @@ class ProgramBuilder:
         if self._load_early:
             kept = [insn.fields.copy() for insn in insns]
             try:
-                self._assign(early_loads(insns, self._config), last)
+                self._assign(early_loads(insns, self._config, self._ahead), last)
                 return
             except VTAError as err:
                 LOG.info("loads keep their order: %s", err)

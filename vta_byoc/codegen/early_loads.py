@@ -22,14 +22,14 @@ from enum import IntEnum
 from vta_byoc.codegen.load_parts import Part, parts
 from vta_byoc.codegen.stream import DRAM, Insn, LastTouch
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.hw.isa import Opcode, Queue
+from vta_byoc.hw.isa import MemType, Opcode, Queue
 from vta_byoc.hw.timing.work import cycles_alone
 
 LATER_SHARE = 4
 """A LOAD goes ahead of one that could start before its end, if it holds that up for no more than
 this part of its own time."""
-PART_CYCLES = 1024
-"""About the cycles of a part of weights."""
+PART_CYCLES, AHEAD_CYCLES = 1024, 256
+"""About the cycles of a part of weights; of one that is loaded ahead between others."""
 PLACES = ("sram_base", "uop_bgn", "uop_end")
 """Fields that say where something is, which takes no time."""
 
@@ -43,11 +43,16 @@ class Lane(IntEnum):
     RESULT = 3
     COMPUTE = 4
     STORE = 5
+    WEIGHT = 6
+    NEXT_WEIGHT = 7
+    THIRD_WEIGHT = 8
 
 
 CONSTANTS = (Lane.CONSTANT, Lane.NEXT_CONSTANT, Lane.THIRD_CONSTANT)
 """The lanes of constants, which layers take in turn."""
-LOADS = (*CONSTANTS, Lane.RESULT)
+WEIGHTS = (Lane.WEIGHT, Lane.NEXT_WEIGHT, Lane.THIRD_WEIGHT)
+"""Those of weights, where they do not wait for other constants."""
+LOADS = (*CONSTANTS, *WEIGHTS, Lane.RESULT)
 
 
 @dataclass
@@ -73,16 +78,17 @@ class _Item:
         return max((need.place + 1 for need in self.needs), default=0)
 
 
-def early_loads(insns: Sequence[Insn], config: VTAConfig) -> list[Insn]:
+def early_loads(insns: Sequence[Insn], config: VTAConfig, ahead: bool = False) -> list[Insn]:
     """The instructions of a program in a better order, each LOAD in the layer that it comes to.
 
-    Those given are left as they are.
+    Those given are left as they are.  With ``ahead`` weights do not wait for other constants, and
+    pass in smaller parts.
     """
-    items = _items(insns, config)
+    items = _items(insns, config, ahead)
     return list(_Player(items, config.timing.token_latency).stream())
 
 
-def _items(insns: Sequence[Insn], config: VTAConfig) -> list[_Item]:
+def _items(insns: Sequence[Insn], config: VTAConfig, ahead: bool) -> list[_Item]:
     """The instructions with what they need of each other."""
     stored = {space for insn in insns for space, _, _ in insn.writes if space.startswith(DRAM)}
     time = _Cycles(config)
@@ -90,8 +96,8 @@ def _items(insns: Sequence[Insn], config: VTAConfig) -> list[_Item]:
     touched = {lane: LastTouch() for lane in Lane}
     place = 0
     for insn in insns:
-        lane = _lane(insn, stored)
-        for part in parts(insn, time(insn), PART_CYCLES):
+        lane = _lane(insn, stored, ahead)
+        for part in parts(insn, time(insn), AHEAD_CYCLES if ahead else PART_CYCLES):
             each, number = part.insn, len(items)
             needs = [touched[other].conflict(each) for other in Lane if other != lane]
             item = _Item(part, each, lane, number, time(each), [items[n] for n in needs if n >= 0])
@@ -119,11 +125,12 @@ class _Cycles:
         return self._known[key]
 
 
-def _lane(insn: Insn, stored: set[str]) -> Lane:
+def _lane(insn: Insn, stored: set[str], ahead: bool) -> Lane:
     if insn.queue == Queue.LOAD:
         if any(space in stored for space, _, _ in insn.reads):
             return Lane.RESULT
-        return CONSTANTS[insn.layer % len(CONSTANTS)]
+        weights = ahead and insn.fields["mem_type"] == MemType.WGT
+        return (WEIGHTS if weights else CONSTANTS)[insn.layer % len(CONSTANTS)]
     return Lane.STORE if insn.opcode == Opcode.STORE else Lane.COMPUTE
 
 

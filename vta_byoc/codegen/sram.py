@@ -11,10 +11,12 @@ from tvm.s_tir import SBlockRealize
 from vta_byoc.codegen.linear import CodegenError, VarTable
 from vta_byoc.codegen.nest import extent_of
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.workload.memory import SRAM_SCOPES, depth_of, element_scalars
+from vta_byoc.workload.memory import SRAM_SCOPES, WGT, depth_of, element_scalars
 
 SLOTS_ATTR = "vta.slots"
 DEFAULT_SLOTS = 2
+SMALL_TILES = 32
+"""Tiles of weights of which so many fit SRAM are small: their loads are short."""
 
 
 class Tile:
@@ -50,6 +52,9 @@ class SramMap:
 
     Each execution of an allocating block is a new instance; instance i takes slot i mod slots, a
     slot is carved out when it is first used.  A virtual thread owns the slot of its number.
+
+    The largest tile of weights has as many slots as fit ``weight_room`` elements, if there are more
+    than ``slots`` says: so much of it can be loaded ahead.
     """
 
     def __init__(
@@ -57,22 +62,39 @@ class SramMap:
         config: VTAConfig,
         shapes: Mapping[tirx.Var, Sequence[int]],
         slots: Mapping[str, int],
+        weight_room: int = 0,
     ):
         self._config = config
         self._shapes = shapes
         self._slots = slots
+        self._ahead = self._loaded_ahead(weight_room)
         self._top = dict.fromkeys(SRAM_SCOPES, 0)
         self._tiles: dict[tirx.Var, Tile] = {}
 
     def __getitem__(self, buffer: tirx.Var) -> Tile:
         return self._tiles[buffer]
 
+    def _loaded_ahead(self, room: int) -> dict[tirx.Var, int]:
+        """The slots of the largest tile of weights; nothing where it is small."""
+        weights = {
+            buffer: Tile(self._config, buffer, shape).size
+            for buffer, shape in self._shapes.items()
+            if str(buffer.scope()) == WGT
+        }
+        largest = max(weights, key=weights.__getitem__, default=None)
+        if not room or largest is None:
+            return {}
+        size, slots = weights[largest], self._slots.get(WGT, DEFAULT_SLOTS)
+        if size * SMALL_TILES < depth_of(self._config, WGT):
+            return {}
+        return {largest: max(slots, (room - slots * (sum(weights.values()) - size)) // size)}
+
     def new_instance(self, buffer: tirx.Var, thread: int | None) -> None:
         """Give ``buffer`` its next instance, or that of virtual thread ``thread``."""
         tile = self._tiles.get(buffer)
         if tile is None:
             tile = self._tiles[buffer] = Tile(self._config, buffer, self._shapes[buffer])
-        slots = self._slots.get(tile.scope, DEFAULT_SLOTS)
+        slots = self._ahead.get(buffer, self._slots.get(tile.scope, DEFAULT_SLOTS))
         self._select(tile, tile.count % slots if thread is None else thread)
         tile.count += 1
         tile.generation += 1

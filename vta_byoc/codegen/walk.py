@@ -37,14 +37,19 @@ class Emitter(Protocol):
 
 
 class Walker:
-    """Executes the loops of one PrimFunc and hands every nest to the emitter."""
+    """Executes the loops of one PrimFunc and hands every nest to the emitter.
 
-    def __init__(self, config: VTAConfig, func: tirx.PrimFunc, emitter: Emitter):
+    ``weight_room`` is that of `SramMap`.
+    """
+
+    def __init__(
+        self, config: VTAConfig, func: tirx.PrimFunc, emitter: Emitter, weight_room: int = 0
+    ):
         table = VarTable()
         shapes = tile_shapes(func, table)
         classifier = Classifier(config, table, shapes, views_of(func))
         self._root = Reader(table, classifier).read(func.body)
-        self._sram = SramMap(config, shapes, slots_of(func))
+        self._sram = SramMap(config, shapes, slots_of(func), weight_room)
         self._emitter = emitter
         self._env: dict[int, int] = {}
         self._threads: Loop | None = None

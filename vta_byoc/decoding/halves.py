@@ -15,6 +15,7 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.sim.target import exact_target, native_target
+from vta_byoc.hw.timing.engine import simulate
 from vta_byoc.ir.bindings import (
     FunctionWriter,
     is_constant,
@@ -101,7 +102,11 @@ class _Splitter:
     def program(self) -> Program:
         args = enumerate(self.call.call.args)
         constants = {i: arg.value.numpy() for i, arg in args if is_constant(arg)}
-        return with_short_rows(compile_region(self.pmod, self.call.func, constants, self.config))
+        given = self.pmod, self.call.func, constants, self.config
+        programs = [
+            with_short_rows(compile_region(*given, weights_ahead=ahead)) for ahead in (False, True)
+        ]
+        return min(programs, key=lambda program: simulate(program).cycles)
 
     def halves(self) -> Halves:
         args = zip(self.region.params, self.call.call.args, strict=True)

@@ -46,10 +46,12 @@ def compile_region(
     constants: Mapping[int, np.ndarray],
     config: VTAConfig,
     compression: LoopCompression = BEST,
+    weights_ahead: bool = False,
 ) -> Program:
     """The Program of region ``func``; ``constants`` are parameters known now, by position.
 
     Symbols are named after the region's tensors, layers after the model's operators.
+    `weights_ahead` is that of `ProgramBuilder`.
     """
     region = Region.of(func)
     builder = ProgramBuilder(
@@ -58,6 +60,7 @@ def compile_region(
         reuse_resident=True,
         join_uops=is_on("joined_uops"),
         load_early=is_on("early_loads"),
+        weights_ahead=weights_ahead,
     )
     place = _placing(func, region, config)
     shared = _shared(region, constants, place)
