@@ -299,6 +299,24 @@ def test_slots_in_turn() -> None:
         assert plain[one].base == want
 
 
+def test_weights_that_are_loaded_ahead_have_all_the_room() -> None:
+    """The largest tile has slots as far as there is room; small ones and others keep theirs."""
+    large, small = buffer("large", WGT, 100, 256), buffer("small", WGT, 10, 256)
+    other = buffer("other", INP, 3, 16)
+    shapes = {large: (100, 256), small: (10, 256), other: (3, 16)}
+    sram = SramMap(CONFIG, shapes, {WGT: 2, INP: 2}, weight_room=450)
+    bases = []
+    for _ in range(5):
+        for each in shapes:
+            sram.new_instance(each, None)
+        bases.append([sram[each].base for each in shapes])
+    assert bases == [[0, 100, 0], [110, 210, 3], [220, 100, 0], [320, 210, 3], [0, 100, 0]]
+    tiny = SramMap(CONFIG, {small: (10, 256)}, {WGT: 1}, weight_room=450)
+    for _ in range(2):
+        tiny.new_instance(small, None)
+        assert tiny[small].base == 0
+
+
 def test_a_virtual_thread_has_a_slot() -> None:
     one = buffer("one", ACC, 3, 16)
     sram = SramMap(CONFIG, {one: (3, 16)}, {})

@@ -93,6 +93,17 @@ def test_an_order_without_results_stays() -> None:
     assert symbols.index("y") < symbols.index("w")
 
 
+@pytest.mark.parametrize("ahead", [False, True])
+def test_weights_ahead_do_not_wait_for_other_constants(ahead: bool) -> None:
+    """A constant input waits for its place, which the layer before reads last."""
+    given = two_layers(64)
+    given.insert(5, load("inp", "y", 0, 20, 4, 1))
+    given.insert(4, gemm((20, 24), (0, 16), 4, 0, 9000))
+    stream = early_loads(given, CONFIG, ahead)
+    assert place_of(stream, "a") < place_of(stream, "y")
+    assert (place_of(stream, "w") < place_of(stream, "a")) == ahead
+
+
 def test_what_is_given_is_left_as_it_is() -> None:
     given = two_layers(64)
     before = [(insn.fields.copy(), insn.layer) for insn in given]
@@ -149,11 +160,12 @@ def drawn(rng: np.random.Generator) -> list[Insn]:
     return insns
 
 
-def test_every_order_gives_the_same() -> None:
+@pytest.mark.parametrize("ahead", [False, True])
+def test_every_order_gives_the_same(ahead: bool) -> None:
     changed = 0
     for seed in range(120):
         insns = drawn(np.random.default_rng(seed))
-        stream = early_loads(insns, CONFIG)
+        stream = early_loads(insns, CONFIG, ahead)
         expected, found = played(insns), played(stream)
         for name, values in expected.items():
             assert np.array_equal(found[name], values), (seed, name)
