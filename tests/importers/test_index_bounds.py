@@ -75,8 +75,15 @@ def test_constant_indices_count_from_the_start(name: str) -> None:
 
 def test_indices_that_are_right_stay() -> None:
     g = Graph(SHAPE)
-    mod = g.module(g.op("take", g.params[0], integers([4, 0]), 1))
+    mod = g.module(g.op("take", g.params[0], integers([4, 0]), 1, "clip"))
     assert structural_equal(mod, bound_indices(mod))
+
+
+def test_tvm_does_not_warn_of_indices_that_are_right(capfd: pytest.CaptureFixture[str]) -> None:
+    g = Graph(SHAPE)
+    mod = bound_indices(g.module(g.op("take", g.params[0], integers([4, 0]), 1, "fast")))
+    np.testing.assert_array_equal(call(mod, DATA)[0], DATA[:, [4, 0]])
+    assert "Warning" not in capfd.readouterr().err
 
 
 # ---------------------------------------------------------------- computed while the model runs

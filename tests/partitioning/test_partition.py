@@ -230,6 +230,16 @@ def test_every_operator_of_a_channel_shuffle_is_on_vta() -> None:
         }
 
 
+def test_a_slice_between_reshapes_is_no_shuffle() -> None:
+    """A plane seen as a row, cut, and seen as a plane again, behind a convolution."""
+    net = IntegerNet(x=(1, 16, 4, 5))
+    a = net.conv(net.params[0], 32, name="a")
+    row = net.op("reshape", a, (1, 32, 20), name="row")
+    cut = net.op("strided_slice", row, [2], [0], [20], name="cut")
+    mod = net.module(net.op("reshape", cut, (1, 32, 4, 5), name="plane"))
+    assert placed(mod)["a"] == ("vta", "pattern vta.conv2d")
+
+
 @pytest.mark.parametrize("value", [1, 2])
 def test_an_average_is_a_convolution_of_ones(value: int) -> None:
     net = IntegerNet(x=(1, 16, 6, 5))

@@ -96,6 +96,8 @@ def match_repeat(graph: Graph, anchor: Binding) -> list[Binding] | None:
 
 def match_shuffle(graph: Graph, anchor: Binding) -> list[Binding] | None:
     """(N, C, H, W) seen as groups, two axes swapped, and seen as before."""
+    if op_name(anchor.value) != PERMUTE:
+        return None
     before = graph.defined.get(anchor.value.args[0])
     after = graph.only_user(anchor.var)
     if before is None or after is None or graph.only_user(before.var) is None:

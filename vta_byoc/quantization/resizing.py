@@ -243,7 +243,7 @@ def _with_edges(data: relax.Expr, axis: int, widths: tuple[int, int], nearest: i
     before = [i * nearest for i in range(widths[0], 0, -1)]
     behind = [size - 1 - i * nearest for i in range(1, widths[1] + 1)]
     rows = np.array([*before, *range(size), *behind], "int64")
-    return relax.op.take(data, relax.const(rows, "int64"), axis)
+    return relax.op.take(data, relax.const(rows, "int64"), axis, "clip")
 
 
 _NEAREST = {"replicate": 0, "edge": 0, "reflect": 1}

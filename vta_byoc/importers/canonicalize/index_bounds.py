@@ -192,6 +192,14 @@ def _element_as_slice(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None
     return relax.op.squeeze(rewriter.emit(piece, f"{rewriter.name}{SEPARATOR}slice"), [int(axis)])
 
 
+def _clipped(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
+    """The same elements: no index is outside, and TVM does not warn of what would happen then."""
+    if str(call.attrs.mode) != "fast":
+        return None
+    axis = None if call.attrs.axis is None else int(call.attrs.axis)
+    return relax.op.take(call.args[0], call.args[INDEX], axis, mode="clip")
+
+
 def _scatter_into_part(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     """Indices of fewer rows than the data point into the first of these.
 
@@ -216,7 +224,7 @@ def _scatter_into_part(rewriter: Rewriter, call: relax.Call) -> relax.Expr | Non
 
 _FORMS = {
     "relax.scatter_elements": (_scatter_into_part,),
-    "relax.take": (_element_as_slice,),
+    "relax.take": (_element_as_slice, _clipped),
 }
 """Operator -> rules for what TVM computes wrongly, or VTA better."""
 
