@@ -7,7 +7,7 @@ and biases are packed at compile time.
 
 Without ``keep_packed`` every value between composites is plain: each composite packs its operands
 and its result is unpacked.  How each one is computed is decided as if values were kept packed, so
-that only layout copies differ.
+that only layout copies differ, and channels are moved that packed tensors hold where they are read.
 """
 
 from __future__ import annotations

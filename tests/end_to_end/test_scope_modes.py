@@ -259,10 +259,11 @@ def test_plans_are_the_same_without_scopes(name: str) -> None:
 def test_only_inside_a_region_are_parts_stored_in_place() -> None:
     net = concat_net()
     mod, inputs = net.module(net.result), net.inputs()
-    stored = {
-        mode: counters(run_module(mod, CONFIG, inputs, planned=False, scopes=mode))
-        for mode in (DRAM_ONLY, OFF)
-    }
+    with without(["routed_channels"]):  # of packed tensors alone
+        stored = {
+            mode: counters(run_module(mod, CONFIG, inputs, planned=False, scopes=mode))
+            for mode in (DRAM_ONLY, OFF)
+        }
     joined = 48 * 6 * 6
     more = stored[OFF]["out_store_nbytes"] - stored[DRAM_ONLY]["out_store_nbytes"]
     assert more == joined
