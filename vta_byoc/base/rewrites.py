@@ -32,6 +32,8 @@ REWRITES: dict[str, str] = {
     "ranges, those behind have their weights in the order of what is stored.",
     "implied_clamps": "Clamps at a producer's end are left out where the bounds of a sum that is "
     "fused into it imply them.",
+    "layer_order": "Of layers that do not depend on each other the one with most layers behind it "
+    "comes first, where the program is better so.",
     "joined_uops": "The micro-ops of a kernel are loaded together instead of when each instruction "
     "first needs its own.",
     "early_loads": "Weights and inputs that wait for no result are loaded before what does, while "

@@ -30,6 +30,7 @@ from vta_byoc.ir.stage import Stage
 from vta_byoc.partitioning.appended import APPENDED
 from vta_byoc.partitioning.region import Region, RegionCall, Step, region_calls, region_functions
 from vta_byoc.passes.kept_programs import asked_of, kept_program
+from vta_byoc.passes.layer_order import best_order, longest_path_first
 from vta_byoc.passes.program_call import ProgramCall
 from vta_byoc.passes.reuse_weights import WeightRun, computation_in, weight_runs
 from vta_byoc.runtime.executable import with_signature
@@ -53,16 +54,36 @@ def compile_region(
     Symbols are named after the region's tensors, layers after the model's operators.
     `weights_ahead` is that of `ProgramBuilder`.
     """
+
+    def written(region: Region) -> Program:
+        builder = ProgramBuilder(
+            config,
+            compression,
+            reuse_resident=True,
+            join_uops=is_on("joined_uops"),
+            load_early=is_on("early_loads"),
+            weights_ahead=weights_ahead,
+        )
+        return _written(mod, region, constants, _placing(func, region, config), builder, config)
+
     region = Region.of(func)
-    builder = ProgramBuilder(
-        config,
-        compression,
-        reuse_resident=True,
-        join_uops=is_on("joined_uops"),
-        load_early=is_on("early_loads"),
-        weights_ahead=weights_ahead,
-    )
-    place = _placing(func, region, config)
+    other = longest_path_first(region) if is_on("layer_order") else None
+    program = written(region)
+    if other is not None:
+        program = best_order([program, written(other)])
+    check(program)  # a program that could hang or race is never handed out
+    return program
+
+
+def _written(
+    mod: tvm.IRModule,
+    region: Region,
+    constants: Mapping[int, np.ndarray],
+    place: Callable[[str], tuple[str, int]],
+    builder: ProgramBuilder,
+    config: VTAConfig,
+) -> Program:
+    """The program of ``region``, its steps in order."""
     shared = _shared(region, constants, place)
     runs = weight_runs(mod, region, shared, config)
     for position, name in enumerate(region.params):
@@ -89,9 +110,7 @@ def compile_region(
             if stored is None or stored.step is not step or stored.position != kernel.args[0]:
                 bound = [shared.get(tensors[i], tensors[i]) for i in kernel.args]
                 builder.layer(region.layer_name(step), kernel.func, bound)
-    program = builder.finish()
-    check(program)  # a program that could hang or race is never handed out
-    return program
+    return builder.finish()
 
 
 def _kept(
