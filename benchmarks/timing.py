@@ -39,6 +39,7 @@ from vta_byoc.strategies.conv.conv2d import CONV2D
 from vta_byoc.strategies.conv.grouping import groupings
 from vta_byoc.strategies.elementwise.elementwise import ELEMENTWISE
 from vta_byoc.strategies.te.kernel import Kernel
+from vta_byoc.strategies.te.program_builder import program_builder
 from vta_byoc.workload.packing import packed_shape
 from vta_byoc.workload.workloads import (
     Conv2dWorkload,
@@ -62,11 +63,6 @@ ONE_SLOT, TWO_SLOTS = (1, 1, 1), (2, 2, 2)
 
 
 # ---------------------------------------------------------------- programs
-def builder_as_in_networks(config: VTAConfig) -> ProgramBuilder:
-    """Of programs as the compiler makes them unless an option says otherwise."""
-    return ProgramBuilder(config, BEST, reuse_resident=True, join_uops=True, load_early=True)
-
-
 def program_of(
     func: tirx.PrimFunc,
     constants: dict[int, str],
@@ -78,7 +74,7 @@ def program_of(
     As in networks, what is in its place in SRAM already is not loaded again, and loads come early;
     the tutorials do neither.
     """
-    builder, names = builder_as_in_networks(config), []
+    builder, names = program_builder(config), []
     if compression != BEST:
         builder = ProgramBuilder(config, compression)
     for position, param in enumerate(func.params):
@@ -280,7 +276,7 @@ class _Region:
 
     def __init__(self, config: VTAConfig):
         self.config = config
-        self.builder = builder_as_in_networks(config)
+        self.builder = program_builder(config)
         self.count = 0
 
     def tensor(self, channels: int, size: int, kind: str) -> str:

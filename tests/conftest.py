@@ -25,7 +25,7 @@ from vta_byoc.ir.float_modules import computes_floats
 from vta_byoc.ir.host_loops import TIR_PIPELINE, without_asserts
 from vta_byoc.ir.stage import checked_forms
 from vta_byoc.passes import kept_programs
-from vta_byoc.passes.lower_regions import compile_region
+from vta_byoc.passes.lower_regions import unchecked_program
 from vta_byoc.strategies.te import kept_choices
 from vta_byoc.strategies.te.timed import cycles_alone
 
@@ -209,8 +209,9 @@ def checked() -> Iterator[None]:
 def verified(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every program that a test builds passes the static verifier.
 
-    `compile_region` asks it itself (test_arena.py), and a second time would find nothing else. What
-    a search only times, `cycles_alone`, is verified when it is chosen and compiled.
+    `compile_region` asks it itself (test_arena.py) of the better of what `unchecked_program` wrote,
+    and a second time would find nothing else. What a search only times, `cycles_alone`, is verified
+    when it is chosen and compiled.
     """
     if request.node.get_closest_marker("unverified"):
         return
@@ -218,7 +219,7 @@ def verified(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
     def verified_finish(builder: ProgramBuilder) -> Program:
         program = finish(builder)
-        if sys._getframe(1).f_code in (compile_region.__code__, cycles_alone.__code__):
+        if sys._getframe(1).f_code in (unchecked_program.__code__, cycles_alone.__code__):
             return program
         violations = verify(program)
         assert not violations, "\n".join(map(str, violations))

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import pytest
 
-from vta_byoc.strategies.te.kept_choices import ROOMS
+from vta_byoc.strategies.te import kept_choices
+from vta_byoc.unary import kept
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = {"vta_byoc": ROOT / "vta_byoc", "vta_byoc.hw": ROOT / "hw"}
@@ -25,7 +26,7 @@ COMPILER = {
     "base": "hw",
     "runtime": "hw",
     "ir": "hw base",
-    "unary": "hw ir",
+    "unary": "hw base ir",
     "workload": "hw ir",
     "registry": "hw",
     "scopes": "hw ir",
@@ -40,7 +41,7 @@ COMPILER = {
     "vdevice": "hw ir workload scopes strategy partitioning",
     "passes": "hw base registry tuning runtime ir workload codegen cost strategies strategy "
     "partitioning vdevice",
-    "tune": "hw base ir cost codegen strategies strategy partitioning tuning passes",
+    "tune": "hw base ir cost strategies strategy partitioning tuning passes",
     "options": "hw base ir cost tuning passes",
     "pipeline": "hw options cost tuning tune ir partitioning partition graph_pack vdevice "
     "passes",
@@ -271,10 +272,13 @@ def test_an_upward_import_is_found_in_any_form(source: str) -> None:
     assert found.keys().isdisjoint(stated(COMPILER))
 
 
-def test_kept_choices_are_of_all_sources_that_strategies_see() -> None:
+@pytest.mark.parametrize(
+    "room, rooms", [("strategies", kept_choices.ROOMS), ("unary", kept.ROOMS)]
+)
+def test_what_is_kept_is_of_all_sources_that_a_room_sees(room: str, rooms: tuple[str, ...]) -> None:
     seen: set[str] = set()
-    new = {"strategies"}
+    new = {room}
     while new:
         seen |= new
         new = {lower for name in new for lower in COMPILER[name].split()} - seen
-    assert set(ROOMS) == seen
+    assert set(rooms) == seen

@@ -41,6 +41,7 @@ from vta_byoc.partitioning.packed_forms import (
     packed_function,
 )
 from vta_byoc.partitioning.placement import with_plans
+from vta_byoc.partitioning.region import called_composite
 from vta_byoc.partitioning.routes import Part, Routes
 from vta_byoc.partitioning.routing import find_routes
 from vta_byoc.partitioning.token_forms import token_copy, with_tokens
@@ -130,7 +131,7 @@ class _Packer(PackedForms):
         self._note_readers(main)
         for binding in straight_bindings(main):
             var, value = binding.var, binding.value
-            group = self._group(value)
+            group = called_composite(binding, self._groups)
             if var in self.routes.moves:
                 self._route(var)
             elif group is not None:
@@ -145,7 +146,7 @@ class _Packer(PackedForms):
         """Which values composites read as tokens, themselves or behind elementwise operators."""
         layout = tokens(self._config.block)
         for binding in reversed(straight_bindings(main)):
-            group = self._group(binding.value)
+            group = called_composite(binding, self._groups)
             if group is None:
                 continue
             parsed = match_of(group).parsed
@@ -159,11 +160,6 @@ class _Packer(PackedForms):
     def views(self) -> set[str]:
         """Source names of the reshapes that no instruction and no copy carries out."""
         return {source_name(var) for var in self._reshaped if var not in self._plain}
-
-    def _group(self, value: relax.Expr) -> relax.Function | None:
-        if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.GlobalVar):
-            return self._groups.get(value.op.name_hint)
-        return None
 
     # ---------------------------------------------------------------- composites
     def _composite(self, var: relax.Var, group: relax.Function, call: relax.Call) -> None:

@@ -20,20 +20,18 @@ import tvm
 
 from vta_byoc.base.jobs import run_in_order
 from vta_byoc.base.progress import Progress, shown
-from vta_byoc.base.rewrites import is_on, switched_off, without
-from vta_byoc.codegen import ProgramBuilder
+from vta_byoc.base.rewrites import switched_off, without
 from vta_byoc.cost.objective import Measured, Objective, aiming, current
 from vta_byoc.cost.search import cheapest
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.hw.counters import dram_bytes
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.program.program import Program
-from vta_byoc.hw.timing.engine import simulate
 from vta_byoc.hw.verify.verifier import check
 from vta_byoc.ir.bindings import is_constant
 from vta_byoc.partitioning.region import region_calls
 from vta_byoc.passes.lower_regions import weight_runs_of
 from vta_byoc.strategies.te.kernel import PIN, Kernel
+from vta_byoc.strategies.te.program_builder import program_builder
 from vta_byoc.strategy import STRATEGIES, Computation, LayerSchedule
 from vta_byoc.tuning.log import Entry, machine_of
 from vta_byoc.tuning.schedule import Schedule, layer_steps
@@ -161,12 +159,7 @@ def layer_program(computation: Computation, config: VTAConfig) -> Program:
     Raises:
         VTAError: no program can be made of its kernels.
     """
-    builder = ProgramBuilder(
-        config,
-        reuse_resident=True,
-        join_uops=is_on("joined_uops"),
-        load_early=is_on("early_loads"),
-    )
+    builder = program_builder(config)
     types = _argument_types(computation, config)
     names = [f"argument{i}" for i in range(len(types) - 1)]
     inputs = _inputs(computation)
@@ -227,7 +220,7 @@ def measured(schedule: Schedule, config: VTAConfig) -> Measured:
         VTAError: no program can be made of its kernels.
     """
     program = layer_program(schedule.computation(PIN), config)
-    return Measured(simulate(program, config.timing).cycles, dram_bytes(program.counters()))
+    return Measured.of(program)
 
 
 def candidates(schedule: Schedule, config: VTAConfig, count: int) -> list[list[Kernel]]:

@@ -34,7 +34,7 @@ def with_filters(match: Match, first: int, last: int, config: VTAConfig) -> Matc
         VTAError: no tile of it fits.
     """
     parsed, work = match.parsed, match.parsed.work
-    constants = _ordered(parsed, range(first, last))
+    constants = in_order(parsed, range(first, last))
     constants["weight"] = parsed.constants["weight"][first:last]
     return _planned(match, dataclasses.replace(work, out_channels=last - first), constants, config)
 
@@ -52,7 +52,7 @@ def reading(match: Match, lanes: Sequence[int], config: VTAConfig) -> Match:
     parsed, work = match.parsed, match.parsed.work
     weight, count = parsed.constants["weight"], len(lanes)
     if is_by_channel(work):
-        constants = _ordered(parsed, lanes)
+        constants = in_order(parsed, lanes)
         constants["weight"] = _taken(weight, lanes)
         whole = dataclasses.replace(work, in_channels=count, out_channels=count, groups=count)
         return _planned(match, whole, constants, config)
@@ -61,7 +61,7 @@ def reading(match: Match, lanes: Sequence[int], config: VTAConfig) -> Match:
     return _planned(match, dataclasses.replace(work, in_channels=count), given, config)
 
 
-def _ordered(parsed: Parsed, channels: Sequence[int]) -> dict[str, np.ndarray]:
+def in_order(parsed: Parsed, channels: Sequence[int]) -> dict[str, np.ndarray]:
     """The constants of the epilogue for the results ``channels``."""
     found = dict(parsed.constants)
     for number, kind in enumerate(parsed.work.epilogue.tensors):

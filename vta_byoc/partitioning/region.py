@@ -139,7 +139,7 @@ def chosen_of(composite: relax.Function) -> Chosen | None:
 def called_composite(
     binding: relax.VarBinding, groups: Mapping[str, relax.Function]
 ) -> relax.Function | None:
-    """Which of the packed composites, by name, a binding of ``main`` calls."""
+    """Which of the composites, by name, a binding of ``main`` calls."""
     call = binding.value
     if not isinstance(call, relax.Call) or not isinstance(call.op, tvm.ir.GlobalVar):
         return None

@@ -12,6 +12,7 @@ from vta_byoc.partitioning.channel_moves import Channel, moved_channels
 from vta_byoc.partitioning.channel_order import is_by_channel, is_dense
 from vta_byoc.partitioning.entry import Match
 from vta_byoc.partitioning.kept_match import match_of
+from vta_byoc.partitioning.region import called_composite
 from vta_byoc.workload.layout import NCHW
 from vta_byoc.workload.workloads import MoveWorkload
 
@@ -45,9 +46,9 @@ class ChannelMoves:
         self._users = users_of(main)
         self._calls: dict[relax.Var, tuple[relax.Function, relax.Call]] = {}
         for binding in straight_bindings(main):
-            name = str(getattr(getattr(binding.value, "op", None), "name_hint", ""))
-            if name in groups:
-                self._calls[binding.var] = groups[name], binding.value
+            group = called_composite(binding, groups)
+            if group is not None:
+                self._calls[binding.var] = group, binding.value
         self._matches: dict[relax.Var, Match] = {}
 
     def change(self, readers: Mapping[relax.Var, Match]) -> None:
@@ -71,6 +72,12 @@ class ChannelMoves:
             self._matches[var] = match_of(self._calls[var][0])
         return self._matches[var]
 
+    def _convolution(self, var: relax.Var) -> Match | None:
+        """The convolution that ``var`` is the result of; None where it is of anything else."""
+        if var not in self._calls or str(self._calls[var][0].attrs["Composite"]) != CONV:
+            return None
+        return self._match(var)
+
     def _argument(self, var: relax.Var, param: relax.Var) -> relax.Var:
         group, call = self._calls[var]
         return next(a for p, a in zip(group.params, call.args, strict=True) if p.same_as(param))
@@ -92,12 +99,12 @@ class ChannelMoves:
 
         Behind one of each channel the readers need that, too.
         """
-        if var not in self._calls or str(self._calls[var][0].attrs["Composite"]) != CONV:
+        match = self._convolution(var)
+        if match is None:
             return False
-        work = self._match(var).parsed.work
+        work, users = match.parsed.work, self._users.get(var, [])
         if is_dense(work):
             return True
-        users = self._users.get(var, [])
         return is_by_channel(work) and all(u is not None and self._follows(u.var) for u in users)
 
     def _resolved(self, kept: Mapping[relax.Var, list[Channel]]) -> dict[relax.Var, list[Channel]]:
@@ -116,37 +123,30 @@ class ChannelMoves:
     ) -> Connected:
         readers: dict[relax.Var, tuple[relax.Var, Match]] = {}
         for var in self._calls:
-            data = self._data(var)
-            if data is None or not self._follows(var):
+            match = self._convolution(var)
+            if match is None or not self._follows(var):
                 continue
+            (operand,) = match.parsed.operands
+            data = self._argument(var, operand)
             ordered = data in readers and not is_dense(readers[data][1].parsed.work)
             if data in moves or ordered:
-                readers[var] = data, self._match(var)
-        read = [var for var in moves if any(data.same_as(var) for data, _ in readers.values())]
+                readers[var] = data, match
+        wanted = {data for data, _ in readers.values()}
+        read = [var for var in moves if var in wanted]
         splits = {
             var: self._match(var)
             for var in self._calls
-            if var not in readers and self._splits(var, moves, sources)
+            if var in sources and var not in readers and self._splits(var, moves)
         }
         return Connected(moves, read, splits, readers, copies)
 
-    def _data(self, var: relax.Var) -> relax.Var | None:
-        """What a convolution reads."""
-        if str(self._calls[var][0].attrs["Composite"]) != CONV:
-            return None
-        (operand,) = self._match(var).parsed.operands
-        return self._argument(var, operand)
-
-    def _splits(
-        self, var: relax.Var, moves: Mapping[relax.Var, object], sources: set[relax.Var]
-    ) -> bool:
+    def _splits(self, var: relax.Var, moves: Mapping[relax.Var, object]) -> bool:
         """Whether a tensor is of a convolution that can compute its filters in ranges."""
-        if var not in sources or str(self._calls[var][0].attrs["Composite"]) != CONV:
+        match = self._convolution(var)
+        if match is None or not is_dense(match.parsed.work):
             return False
-        work = self._match(var).parsed.work
-        users = self._users.get(var, [])
-        moved = all(u is not None and u.var in moves for u in users)
-        return moved and is_dense(work) and work.epilogue.dtype == "int8"
+        moved = all(u is not None and u.var in moves for u in self._users.get(var, []))
+        return moved and match.parsed.work.epilogue.dtype == "int8"
 
 
 def _components(moves: Mapping[relax.Var, list[Channel]]) -> list[list[relax.Var]]:

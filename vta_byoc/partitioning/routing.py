@@ -64,6 +64,7 @@ class _Planner:
         self._moves = moves
         self._config = config
         self._start = START_LATENCIES * config.timing.dma_latency
+        self._channels = {var: set(moves.moves[var]) for var in moves.read}
 
     def plan(self) -> tuple[Routes, float]:
         """The routes and how many cycles they save by estimate.
@@ -201,8 +202,7 @@ class _Planner:
     def _is_alone(self, var: relax.Var, part: Part) -> bool:
         """Whether ``part`` can lie in ``var``: it is all of it, or no other joins it to more."""
         own = {(part.var, c) for c in part.channels}
-        channels = {v: set(self._moves.moves[v]) for v in self._moves.read}
-        joining = {v for v, read in channels.items() if own & read and read - own}
+        joining = {v for v, read in self._channels.items() if own & read and read - own}
         return var not in joining or len(joining) == 1
 
     def _is_dense(self, var: relax.Var, own: Sequence[int]) -> bool:

@@ -16,6 +16,7 @@ from vta_byoc.base.rewrites import is_on
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import Refusal, VTAError
 from vta_byoc.ir.chains import Binding, Graph, dtype_of
+from vta_byoc.partitioning.channel_order import in_order
 from vta_byoc.partitioning.entry import Parsed, PatternEntry, Plan
 from vta_byoc.partitioning.layers import (
     CONV2D,
@@ -25,7 +26,7 @@ from vta_byoc.partitioning.layers import (
     read_conv,
 )
 from vta_byoc.partitioning.movement import match_shuffle, plan_move, read_shuffle, shuffle_order
-from vta_byoc.workload.workloads import MAP, Conv2dWorkload
+from vta_byoc.workload.workloads import Conv2dWorkload
 
 MOVES = 3
 """Operators of a shuffle: it is seen as groups, two axes are swapped, and it is seen as before."""
@@ -47,10 +48,8 @@ def read_shuffled(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     layer = read_conv(bindings[:-MOVES], config)
     moved = read_shuffle(bindings[-MOVES:], config)
     order, work = shuffle_order(bindings[-MOVES:]), layer.work
-    constants = {"weight": ungrouped(layer.constants["weight"], work)[order]}
-    for number, kind in enumerate(work.epilogue.tensors):
-        values = layer.constants[f"operand{number}"]
-        constants[f"operand{number}"] = values if kind == MAP else values[order]
+    weight = ungrouped(layer.constants["weight"], work)[order]
+    constants = {**in_order(layer, order), "weight": weight}
     whole = dataclasses.replace(work, groups=1)
     return Parsed(whole, layer.operands, constants, apart=(layer, moved))
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from graphlib import TopologicalSorter
 
 from vta_byoc.cost.objective import Measured, current
-from vta_byoc.hw.counters import dram_bytes
 from vta_byoc.hw.program.program import Program
-from vta_byoc.hw.timing.engine import simulate
 from vta_byoc.partitioning.appended import APPENDED
-from vta_byoc.partitioning.region import Region, Step
+from vta_byoc.partitioning.region import Region
 
 
 def longest_path_first(region: Region) -> Region | None:
@@ -23,53 +22,36 @@ def longest_path_first(region: Region) -> Region | None:
     Of the steps whose operands are stored, the one comes first from which the way to the end of the
     region has most steps; of equal ones that of the model.
     """
-    if any(step.composite == APPENDED for step in region.steps):
+    steps = region.steps
+    if any(step.composite == APPENDED for step in steps):
         return None  # the state of a session is read and written in the order of the model
-    readers = _readers(region.steps)
-    if not _has_choice(region.steps, readers):
-        return None
-    paths = _paths(region.steps, readers)
-    waiting = [sum(arg in readers for arg in set(step.args)) for step in region.steps]
-    ready = [number for number, count in enumerate(waiting) if not count]
+    stored = {step.output: number for number, step in enumerate(steps)}
+    needs = [{stored[arg] for arg in step.args if arg in stored} for step in steps]
+    paths = _paths(needs)
+    sorter = TopologicalSorter(dict(enumerate(needs)))
+    sorter.prepare()
+    ready: list[int] = []
     order: list[int] = []
-    while ready:
-        number = max(ready, key=lambda n: (paths[n], -n))
-        ready.remove(number)
-        order.append(number)
-        for reader in readers[region.steps[number].output]:
-            waiting[reader] -= 1
-            if not waiting[reader]:
-                ready.append(reader)
+    while sorter.is_active():
+        ready += sorter.get_ready()
+        order.append(min(ready, key=lambda number: (-paths[number], number)))
+        ready.remove(order[-1])
+        sorter.done(order[-1])
     if order == sorted(order):
         return None
-    return dataclasses.replace(region, steps=tuple(region.steps[number] for number in order))
+    return dataclasses.replace(region, steps=tuple(steps[number] for number in order))
 
 
 def best_order(programs: Sequence[Program]) -> Program:
     """The best of programs of one region by the objective; the first of equal ones."""
-    measured = [Measured(simulate(p).cycles, dram_bytes(p.counters())) for p in programs]
+    measured = [Measured.of(program) for program in programs]
     return programs[current().best(measured, measured[0])]
 
 
-def _readers(steps: Sequence[Step]) -> dict[str, list[int]]:
-    """By tensor that a step stores: the steps that read it."""
-    found: dict[str, list[int]] = {step.output: [] for step in steps}
-    for number, step in enumerate(steps):
-        for arg in set(step.args):
-            if arg in found:
-                found[arg].append(number)
-    return found
-
-
-def _has_choice(steps: Sequence[Step], readers: dict[str, list[int]]) -> bool:
-    """Whether some step does not read the one before it."""
-    pairs = enumerate(steps[:-1], start=1)
-    return any(number not in readers[before.output] for number, before in pairs)
-
-
-def _paths(steps: Sequence[Step], readers: dict[str, list[int]]) -> list[int]:
+def _paths(needs: Sequence[set[int]]) -> list[int]:
     """For each step the number of steps until the end of the region on the longest way."""
-    paths = [0] * len(steps)
-    for number in reversed(range(len(steps))):
-        paths[number] = 1 + max((paths[r] for r in readers[steps[number].output]), default=0)
+    paths = [1] * len(needs)
+    for number in reversed(range(len(needs))):
+        for need in needs[number]:
+            paths[need] = max(paths[need], paths[number] + 1)
     return paths

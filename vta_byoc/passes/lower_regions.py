@@ -34,6 +34,7 @@ from vta_byoc.passes.layer_order import best_order, longest_path_first
 from vta_byoc.passes.program_call import ProgramCall
 from vta_byoc.passes.reuse_weights import WeightRun, computation_in, weight_runs
 from vta_byoc.runtime.executable import with_signature
+from vta_byoc.strategies.te.program_builder import program_builder
 from vta_byoc.vdevice import scope_align, scopes_of
 
 LOG = logging.getLogger(__name__)
@@ -54,28 +55,19 @@ def compile_region(
     Symbols are named after the region's tensors, layers after the model's operators.
     `weights_ahead` is that of `ProgramBuilder`.
     """
-
-    def written(region: Region) -> Program:
-        builder = ProgramBuilder(
-            config,
-            compression,
-            reuse_resident=True,
-            join_uops=is_on("joined_uops"),
-            load_early=is_on("early_loads"),
-            weights_ahead=weights_ahead,
-        )
-        return _written(mod, region, constants, _placing(func, region, config), builder, config)
-
     region = Region.of(func)
     other = longest_path_first(region) if is_on("layer_order") else None
-    program = written(region)
-    if other is not None:
-        program = best_order([program, written(other)])
+    place = _placing(func, region, config)
+    programs = []
+    for ordered in (region,) if other is None else (region, other):
+        builder = program_builder(config, compression, weights_ahead=weights_ahead)
+        programs.append(unchecked_program(mod, ordered, constants, place, builder, config))
+    program = programs[0] if other is None else best_order(programs)
     check(program)  # a program that could hang or race is never handed out
     return program
 
 
-def _written(
+def unchecked_program(
     mod: tvm.IRModule,
     region: Region,
     constants: Mapping[int, np.ndarray],
@@ -83,7 +75,10 @@ def _written(
     builder: ProgramBuilder,
     config: VTAConfig,
 ) -> Program:
-    """The program of ``region``, its steps in order."""
+    """The program of ``region``, its steps in order, which nothing has verified yet.
+
+    ``place`` gives scope and alignment of a tensor; ``builder`` is a new one.
+    """
     shared = _shared(region, constants, place)
     runs = weight_runs(mod, region, shared, config)
     for position, name in enumerate(region.params):

@@ -12,16 +12,15 @@ import hashlib
 import json
 import platform
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 
-import vta_byoc.hw
-from vta_byoc.hw.cache import cache_folder, digest_of_sources, read_entry, usable, write_entry
+from vta_byoc.base.sources import digests_of_rooms
+from vta_byoc.hw.cache import cache_folder, read_entry, usable, write_entry
 from vta_byoc.unary.program import Program
 
-ROOMS = ("hw", "ir", "unary")
-"""Folders of `vta_byoc` whose sources a program depends on."""
+ROOMS = ("base", "hw", "ir", "unary")
+"""Folders of `vta_byoc` whose sources a program depends on: all that this one imports."""
 MOST_ENTRIES = 1024
 """Entries that are kept, some 300 bytes each; the ones that were used longest ago make room."""
 _SUFFIX = ".function"
@@ -73,7 +72,4 @@ def _checksum(text: bytes) -> bytes:
 @functools.cache
 def _sources() -> tuple[str, ...]:
     """Digests of the rooms, and what else may change the last bit of a sum."""
-    roots = {room: Path(__file__).resolve().parents[1] / room for room in ROOMS}
-    roots["hw"] = Path(str(vta_byoc.hw.__file__)).resolve().parent
-    digests = (digest_of_sources(roots[room]) for room in ROOMS)
-    return (*digests, np.__version__, platform.machine())
+    return (*digests_of_rooms(ROOMS), np.__version__, platform.machine())

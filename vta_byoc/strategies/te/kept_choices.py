@@ -19,8 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-import vta_byoc.hw
-from vta_byoc.hw.cache import cache_folder, digest_of_sources, tell_unusable, usable
+from vta_byoc.base.sources import digests_of_rooms
+from vta_byoc.hw.cache import cache_folder, tell_unusable, usable
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.te.kernel import Kernel, Kernels
 
@@ -135,10 +135,8 @@ def _digest_of(config: VTAConfig) -> str:
 
 @functools.cache
 def _sources() -> list[str]:
-    """Digests of the rooms; that of the machine lies apart where nothing is installed."""
-    roots = {room: Path(__file__).resolve().parents[2] / room for room in ROOMS}
-    roots["hw"] = Path(str(vta_byoc.hw.__file__)).resolve().parent
-    return [digest_of_sources(roots[room]) for room in ROOMS]
+    """Digests of the rooms."""
+    return digests_of_rooms(ROOMS)
 
 
 def _make_room(folder: Path) -> None:

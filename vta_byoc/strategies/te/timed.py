@@ -7,11 +7,10 @@ from collections.abc import Sequence
 
 from tvm import tirx
 
-from vta_byoc.base.rewrites import is_on
-from vta_byoc.codegen import ProgramBuilder
 from vta_byoc.codegen.views import views_of
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.timing.engine import simulate
+from vta_byoc.strategies.te.program_builder import program_builder
 
 Bound = tuple[tirx.PrimFunc, tuple[int, ...]]
 """A scheduled PrimFunc and the numbers of the tensors that its parameters are; it stores the last.
@@ -30,8 +29,7 @@ def cycles_alone(functions: Sequence[Bound], config: VTAConfig) -> int:
     Raises:
         VTAError: no program can be made of them.
     """
-    early, joined = is_on("early_loads"), is_on("joined_uops")
-    builder = ProgramBuilder(config, reuse_resident=True, join_uops=joined, load_early=early)
+    builder = program_builder(config)
     stored = {args[-1] for _, args in functions}
     for number, (size, dtype) in _tensors(functions).items():
         kind = ("output" if number == -1 else "temp") if number in stored else "input"
