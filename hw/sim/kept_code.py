@@ -12,7 +12,6 @@ import functools
 import hashlib
 import json
 import logging
-import tempfile
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -20,14 +19,7 @@ from pathlib import Path
 import tvm
 from tvm.target import codegen
 
-from vta_byoc.hw.cache import (
-    cache_folder,
-    digest_of_sources,
-    read_entry,
-    tell_unusable,
-    usable,
-    write_entry,
-)
+from vta_byoc.hw.cache import cache_folder, digest_of_sources, read_entry, usable, write_entry
 
 MOST_ENTRIES = 64
 """Entries that are kept, about half a MiB each; the ones that were used longest ago make room."""
@@ -86,14 +78,10 @@ def _read(path: Path) -> tvm.runtime.Module | None:
 
 
 def _write(path: Path, module: tvm.runtime.Module) -> None:
-    """Write ``module`` to ``path``, behind a line with its digest."""
-    try:
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix="new-") as room:
-            part = Path(room) / path.name
-            module.write_to_file(str(part))
-            text = part.read_bytes()
-    except OSError as err:
-        tell_unusable(path.parent, str(err.strerror or err))
-        return
+    """Write ``module`` to ``path``, behind a line with its digest.
+
+    LLVM gives the text only: where it writes a file itself, a full disk ends the process.
+    """
+    text = module.inspect_source("ll").encode()
     head = _HEAD + hashlib.sha256(text).hexdigest().encode()
     write_entry(path, head + b"\n" + text, MOST_ENTRIES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -144,6 +145,21 @@ def test_a_full_disk_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.warns(VTAWarning, match="No space left on device; interpreters are built"):
         assert answer_of(kept(FACTS, Builder())) == 7
+    assert not list(folder.iterdir())
+
+
+def test_a_disk_that_takes_no_more_does_not_end_the_process(folder: Path) -> None:
+    """Whoever writes, Python or LLVM: the system refuses what is beyond 64 bytes of a file."""
+    kept(FACTS, Builder())
+    (entry,) = folder.iterdir()
+    entry.unlink()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, hard))
+    try:
+        with pytest.warns(VTAWarning, match="File too large; interpreters are built"):
+            assert answer_of(kept(FACTS, Builder())) == 7
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not list(folder.iterdir())
 
 
