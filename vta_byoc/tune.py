@@ -32,6 +32,7 @@ from vta_byoc.partitioning.region import region_calls
 from vta_byoc.passes.lower_regions import weight_runs_of
 from vta_byoc.strategies.te.kernel import PIN, Kernel
 from vta_byoc.strategies.te.program_builder import program_builder
+from vta_byoc.strategies.te.timed import measured_alone
 from vta_byoc.strategy import STRATEGIES, Computation, LayerSchedule
 from vta_byoc.tuning.log import Entry, machine_of
 from vta_byoc.tuning.schedule import Schedule, layer_steps
@@ -220,7 +221,7 @@ def measured(schedule: Schedule, config: VTAConfig) -> Measured:
         VTAError: no program can be made of its kernels.
     """
     program = layer_program(schedule.computation(PIN), config)
-    return Measured.of(program)
+    return measured_alone(program)
 
 
 def candidates(schedule: Schedule, config: VTAConfig, count: int) -> list[list[Kernel]]:

@@ -12,10 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from vta_byoc.hw.counters import dram_bytes
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.hw.program.program import Program
-from vta_byoc.hw.timing.engine import simulate
 
 CYCLES, DRAM_BYTES, BOTH = OBJECTIVES = ("cycles", "dram-bytes", "both")
 
@@ -31,11 +28,6 @@ class Measured:
 
     cycles: int
     dram_bytes: int
-
-    @classmethod
-    def of(cls, program: Program) -> Measured:
-        """What a program takes alone, by the timing of its machine."""
-        return cls(simulate(program).cycles, dram_bytes(program.counters()))
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,11 @@ import dataclasses
 from collections.abc import Sequence
 from graphlib import TopologicalSorter
 
-from vta_byoc.cost.objective import Measured, current
+from vta_byoc.cost.objective import current
 from vta_byoc.hw.program.program import Program
 from vta_byoc.partitioning.appended import APPENDED
 from vta_byoc.partitioning.region import Region
+from vta_byoc.strategies.te.timed import measured_alone
 
 
 def longest_path_first(region: Region) -> Region | None:
@@ -44,7 +45,7 @@ def longest_path_first(region: Region) -> Region | None:
 
 def best_order(programs: Sequence[Program]) -> Program:
     """The best of programs of one region by the objective; the first of equal ones."""
-    measured = [Measured.of(program) for program in programs]
+    measured = [measured_alone(program) for program in programs]
     return programs[current().best(measured, measured[0])]
 
 

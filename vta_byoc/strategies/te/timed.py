@@ -1,4 +1,4 @@
-"""Cycles of a layer alone, from its scheduled PrimFuncs: what estimates are checked against."""
+"""What the timing simulator says: of programs, of layers alone from their scheduled PrimFuncs."""
 
 from __future__ import annotations
 
@@ -8,13 +8,21 @@ from collections.abc import Sequence
 from tvm import tirx
 
 from vta_byoc.codegen.views import views_of
+from vta_byoc.cost.objective import Measured
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.counters import dram_bytes
+from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.timing.engine import simulate
 from vta_byoc.strategies.te.program_builder import program_builder
 
 Bound = tuple[tirx.PrimFunc, tuple[int, ...]]
 """A scheduled PrimFunc and the numbers of the tensors that its parameters are; it stores the last.
 """
+
+
+def measured_alone(program: Program) -> Measured:
+    """What a program takes with nothing beside it, by the timing of its machine."""
+    return Measured(simulate(program).cycles, dram_bytes(program.counters()))
 
 
 def cycles_alone(functions: Sequence[Bound], config: VTAConfig) -> int:
