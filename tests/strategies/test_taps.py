@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 
 import numpy as np
 import pytest
 from conv_cases import chosen_tiling, conv_case, rescale
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from vta_byoc.base.rewrites import without
+from vta_byoc.codegen.linear import Bound, Clip, Linear
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.sim import simulator
 from vta_byoc.hw.timing.engine import simulate
@@ -77,3 +81,37 @@ def test_starts_of_instructions_may_cost_more_than_padding() -> None:
     work = dataclasses.replace(WORK, in_channels=16, out_channels=16, height=8, width=56)
     grouping, tile = chosen_tiling(work, SIM)
     assert chosen_skips(work, grouping, SIM, tile) != (True, True)
+
+
+@settings(max_examples=200, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_boxes_in_planes_are_those_of_code_generation(seed: int) -> None:
+    """As many products as a clip of the nest leaves, tile by tile, in no more boxes than counted."""
+    rng = np.random.default_rng(seed)
+    taps, step, dilation, before = (int(n) for n in rng.integers((1, 1, 1, -2), (6, 4, 4, 6)))
+    out, size = (int(n) for n in rng.integers(2, 16, 2))
+    planes, outs = int(rng.integers(2, 5)), int(rng.integers(1, 4))
+    window, outs = Window(out, size, taps, step, dilation, before), outs * planes
+    products, boxes, *_ = boxes_of(window, outs, taps, planes)
+    found = [
+        domain
+        for first, count in window.tiles(outs)
+        for domain in _clip(window, first, count, outs, planes).domains({})
+    ]
+    assert len(found) <= boxes
+    assert sum(math.prod(high - low for low, high in domain) for domain in found) == products
+
+
+def _clip(window: Window, first: int, count: int, outs: int, planes: int) -> Clip:
+    """Of the loops over planes, outputs of a plane and taps: inside of the input and the tile."""
+    plane, output, tap = range(3)
+    place = Linear.of(0, {output: planes, plane: 1})
+    seen = place.scale(window.step) + Linear.of(
+        first * window.step - window.before, {tap: window.dilation}
+    )
+    inside = [seen, seen.scale(-1) + Linear(window.size - 1)]
+    bounds = [Bound(form, "inside") for form in inside]
+    if count < outs:
+        bounds.append(Bound(place.scale(-1) + Linear(count - 1), "partial"))
+    loops = [(plane, planes), (output, outs // planes), (tap, window.taps)]
+    return Clip(bounds, loops, 3)

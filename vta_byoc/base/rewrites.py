@@ -21,6 +21,8 @@ REWRITES: dict[str, str] = {
     "each rectangle of output positions that see the input.",
     "pool_first": "The maxima of windows come before bias, shift, clamps and operators of one "
     "operand that never fall where it rises, which then have fewer vectors to work on.",
+    "pool_planes": "The accumulators that a pool in the tile joins are in planes, one for each "
+    "position within a window: the first is joined in place.",
     "overlapping_pools": "Maxima of windows that overlap or are padded are computed in the tiles "
     "of the convolution before them, which computes what two tiles see twice.",
     "short_chains": "A function of one int8 value is computed by the fewest steps that give all "

@@ -144,8 +144,9 @@ class Site:
     def __init__(self, config: VTAConfig, nest: TensorizableNest):
         self.nest = nest
         self._config = config
-        # a sum may leave out terms of any place; a copy is one box
-        self._where = Clip(nest.where, nest.loops, 2 if nest.kind == "gemm" else 1)
+        # a sum may leave out terms of any place, in planes; what is computed elsewhere is one box
+        most = {"gemm": 3, "reset": 2}.get(nest.kind, 1)
+        self._where = Clip(nest.where, nest.loops, most)
         self._pad = Clip(nest.pad, nest.loops)
         self._chip = [
             (a, element_scalars(config, a.scope), _Place(a, nest.loops)) for a in nest.on_chip

@@ -6,6 +6,7 @@ remainder left by a fused loop is simplified away first; what is still not affin
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -202,7 +203,7 @@ class Clip:
         return outer, inner
 
     def domains(self, env: Mapping[int, int]) -> list[Domain]:
-        """As :meth:`domain`, in the boxes that bounds about two loops leave."""
+        """As :meth:`domain`, in the boxes that bounds about several loops leave."""
         whole = self.domain(env)
         if whole is None:
             return []
@@ -235,42 +236,59 @@ def _clipped(domain: tuple[int, int], base: int, coef: int) -> tuple[int, int]:
 
 
 def _boxes(domain: Domain, skewed: Sequence[tuple[int, Terms]]) -> Iterator[Domain]:
-    """The boxes of ``domain`` where all of ``skewed`` hold, each ``(base, terms of two loops)``.
+    """The boxes of ``domain`` where all of ``skewed`` hold, each ``(base, terms of some loops)``.
 
     The shorter loop of a bound is cut into runs of iterations that leave the same of all others.
     """
-
-    def least(base: int, terms: Terms) -> int:
-        return base + sum(min(coef * domain[k][0], coef * (domain[k][1] - 1)) for k, coef in terms)
-
-    cutting = next((terms for base, terms in skewed if least(base, terms) < 0), None)
+    cutting = next((terms for base, terms in skewed if _least(base, terms, domain) < 0), None)
     if cutting is None:
         yield domain
         return
     cut = min((k for k, _ in cutting), key=lambda k: domain[k][1] - domain[k][0])
     here = [(base, dict(terms)) for base, terms in skewed if cut in dict(terms)]
     rest = [(base, terms) for base, terms in skewed if cut not in dict(terms)]
-    runs: list[list[tuple[int, int]]] = []
+    runs: list[_Run] = []
     for value in range(*domain[cut]):
-        part = list(domain)
+        part, left = list(domain), []
         for base, terms in here:
-            ((k, coef),) = ((k, coef) for k, coef in terms.items() if k != cut)
-            part[k] = _clipped(part[k], base + terms[cut] * value, coef)
+            here_base = base + terms[cut] * value
+            others = tuple((k, coef) for k, coef in terms.items() if k != cut)
+            if len(others) > 1:
+                left.append((here_base, others))
+                continue
+            ((k, coef),) = others
+            part[k] = _clipped(part[k], here_base, coef)
         if any(low >= high for low, high in part):
             continue
         part[cut] = (value, value + 1)
-        last = runs[-1] if runs else None
-        if (
-            last
-            and last[cut][1] == value
-            and [*last[:cut], *last[cut + 1 :]]
-            == [
-                *part[:cut],
-                *part[cut + 1 :],
-            ]
-        ):
-            last[cut] = (last[cut][0], value + 1)
+        left = [(base, terms) for base, terms in left if _least(base, terms, part) < 0]
+        run = _Run((*part[:cut], *part[cut + 1 :]), tuple(left), value, value + 1)
+        if runs and run.follows(runs[-1]):
+            runs[-1] = dataclasses.replace(runs[-1], end=value + 1)
         else:
-            runs.append(part)
+            runs.append(run)
     for run in runs:
-        yield from _boxes(tuple(run), rest)
+        yield from _boxes(run.domain(cut), [*run.left, *rest])
+
+
+def _least(base: int, terms: Terms, domain: Sequence[tuple[int, int]]) -> int:
+    """The least that a bound's form is in ``domain``."""
+    return base + sum(min(coef * domain[k][0], coef * (domain[k][1] - 1)) for k, coef in terms)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Iterations [begin, end) of a loop that leave the same of all others, and the same bounds."""
+
+    others: Domain
+    left: tuple[tuple[int, Terms], ...]
+    begin: int
+    end: int
+
+    def follows(self, other: _Run) -> bool:
+        """Whether both are one run."""
+        return (self.begin, self.others, self.left) == (other.end, other.others, other.left)
+
+    def domain(self, cut: int) -> Domain:
+        """Of all loops; `cut` is the number of this one."""
+        return (*self.others[:cut], (self.begin, self.end), *self.others[cut:])

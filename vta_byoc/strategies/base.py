@@ -264,7 +264,7 @@ class SingleKernelStrategy(Strategy[Kind]):
         work = without_implied_clamps(schedule.work, schedule.fused)
         func = self.scheduled(dataclasses.replace(schedule, work=work), config)
         if schedule.fused:
-            func = with_fused(func, schedule.fused, self.roles, config)
+            func = with_fused(func, schedule.fused, self.roles, config, work)
         return [KernelFunction(func, (*range(len(func.params) - 1), -1))]
 
 

@@ -38,13 +38,14 @@ from vta_byoc.strategies.conv.tile_space import (
     gemm_work,
     operands_at_groups,
 )
+from vta_byoc.strategies.fused.planes import planes_of
 from vta_byoc.strategies.fused.tile import Roles
 from vta_byoc.strategies.te.definition import packed_operands, with_epilogue
 from vta_byoc.strategies.te.kernel import Grouping, Kernel, Kernels, KernelSpace
 from vta_byoc.workload.memory import DRAM_WGT
 from vta_byoc.workload.workloads import Conv2dWorkload
 
-ROLES = Roles((1, 2), (3, 4))
+ROLES = Roles((1, 2), (3, 4), sorted=True)
 """Dimensions of the result: images, block-diagonal groups, channel blocks, rows, columns."""
 
 
@@ -113,7 +114,7 @@ class Conv2d(SingleKernelStrategy[Conv2dWorkload]):
         work, (kernel,) = schedule.work, schedule.kernels
         grouping, choice = grouping_of(kernel), kernel.choice
         pool = PooledTiles.of(work, schedule.fused)
-        skips = chosen_skips(work, grouping, config, choice, pool)
+        skips = chosen_skips(work, grouping, config, choice, pool, planes_of(work, schedule.fused))
         if pool is not None:
             work = pool.convolution
         func = conv_function(work, grouping, config, ConvVariant.parse(choice.variant), pool)

@@ -23,6 +23,7 @@ from vta_byoc.strategies.conv.schedule import (
 )
 from vta_byoc.strategies.conv.taps import Boxes, Skips, boxes_by_size, skips_of
 from vta_byoc.strategies.conv.window import windows
+from vta_byoc.strategies.fused.planes import whole
 from vta_byoc.strategies.te.kernel import Grouping
 from vta_byoc.workload.packing import blocks
 from vta_byoc.workload.workloads import Conv2dWorkload
@@ -51,10 +52,12 @@ def chosen_skips(
     config: VTAConfig,
     choice: Choice,
     pool: PooledTiles | None = None,
+    sorted_by: tuple[int, int] | None = None,
 ) -> Skips:
     """Which products with padding a tile leaves out: what its estimate counts on."""
     tile = {name: np.int64(size) for name, size in choice.tile.items()}
-    usage = GemmUsage(work, grouping, config, ConvVariant.parse(choice.variant), tile, pool)
+    variant = ConvVariant.parse(choice.variant)
+    usage = GemmUsage(work, grouping, config, variant, tile, pool, sorted_by)
     return skips_of(usage.work)[int(usage.skips())]
 
 
@@ -62,7 +65,8 @@ class GemmUsage:
     """Tiles and steps of one variant, and what the GEMM core does, for all tiles at once.
 
     With ``pool`` the tiles are those of what the pool leaves (``out_tile`` of ``out_size``), and
-    ``tile`` has the outputs of the convolution that they see.
+    ``tile`` has the outputs of the convolution that they see.  With ``sorted_by`` their rows and
+    columns are sorted by positions within such windows (`fused.planes`).
     """
 
     _known: Known
@@ -76,7 +80,9 @@ class GemmUsage:
         variant: ConvVariant,
         tile: Tile,
         pool: PooledTiles | None = None,
+        sorted_by: tuple[int, int] | None = None,
     ):
+        self.sorted_by = sorted_by
         self.out_tile, self.out_size = tile, (work.out_height, work.out_width)
         self.pool = pool
         if pool is not None:
@@ -144,10 +150,10 @@ class GemmUsage:
 
     def boxes(self, skips: Skips) -> tuple[Boxes, Boxes]:
         """Of the rows and of the columns."""
-        tile, (rows, cols) = self.tile, skips
+        tile, (rows, cols), (high, wide) = self.tile, skips, self.windows()
         return (
-            boxes_by_size(self.rows, tile["oh"], tile["kh"], rows),
-            boxes_by_size(self.cols, tile["ow"], tile["kw"], cols),
+            boxes_by_size(self.rows, tile["oh"], tile["kh"], rows, high),
+            boxes_by_size(self.cols, tile["ow"], tile["kw"], cols, wide),
         )
 
     def products(self, pixels: Array) -> Products:
@@ -185,7 +191,7 @@ class GemmUsage:
         """
         tile, distance = self.tile, self.config.capabilities.dst_distance
         reduction = tile["ci"] * tile["kh"] * tile["kw"]
-        spatial = _two_largest([self.digits, *(tile[name] for name in DESTINATIONS)])
+        spatial = _two_largest([self.digits, *self.loops()])
         reduced = _two_largest([tile[name] for name in ("ci", "kh", "kw")])
         # two loops run in hardware; what is left must keep equal destinations apart
         one = (reduction == reduced[0]) | (pixels >= distance * spatial[0])
@@ -196,6 +202,22 @@ class GemmUsage:
         few = (least < distance) & (reduction > 1)
         count = np.where(few, reduction, ceil_div(kernel, self.config.uop_depth))
         return count, np.where(few, pixels * reduction, kernel)
+
+    def loops(self) -> list[Array]:
+        """The loops over the accumulators of a tile."""
+        *others, rows, cols = (self.tile[name] for name in DESTINATIONS)
+        if self.sorted_by is None:
+            return [*others, rows, cols]
+        high, wide = self.windows()
+        return [*others, rows // high, cols // wide, high, wide]
+
+    def windows(self) -> tuple[Array, Array]:
+        """Rows and columns of the windows by whose positions accumulators are sorted."""
+        if self.sorted_by is None:
+            return 1, 1
+        there = whole(self.sorted_by, self.tile["oh"], self.tile["ow"])
+        high, wide = self.sorted_by
+        return np.where(there, high, 1), np.where(there, wide, 1)
 
     def shapes(self, skips: Skips) -> Array:
         """Kernels of different shape that partial last tiles make, about, but for boxes."""

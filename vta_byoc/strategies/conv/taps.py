@@ -6,6 +6,7 @@ instruction for each box of taps and outputs that see the input, instead of one 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Sequence
@@ -54,14 +55,16 @@ class Boxes:
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def boxes_of(window: Window, outs: int, taps: int) -> tuple[int, int, int, int, int]:
-    """:class:`Boxes` of tiles of ``outs`` outputs in steps of ``taps`` taps."""
+def boxes_of(
+    window: Window, outs: int, taps: int, planes: int = 1
+) -> tuple[int, int, int, int, int]:
+    """:class:`Boxes` of tiles of ``outs`` outputs, in ``planes``, in steps of ``taps`` taps."""
     products = total = 0
     kinds: set[tuple[Box, ...]] = set()
     for first, count in window.tiles(outs):
         for first_tap in range(0, window.taps, taps):
             origin = first * window.step + first_tap * window.dilation - window.before
-            kind = _boxes(window, count, taps, origin)
+            kind = _boxes_in_planes(window, count, taps, origin, planes)
             products += sum(box.outputs * box.taps for box in kind)
             total += len(kind)
             kinds.add(kind)
@@ -71,22 +74,42 @@ def boxes_of(window: Window, outs: int, taps: int) -> tuple[int, int, int, int, 
 
 
 class Box(NamedTuple):
-    """Outputs and taps of which each sees the input: [first, end) of both."""
+    """Outputs of some planes, and taps, of which each sees the input: [first, end) of both."""
 
     first: int
     end: int
     first_tap: int
     end_tap: int
+    planes: int = 1
 
     @property
     def outputs(self) -> int:
         """How many outputs it has."""
-        return self.end - self.first
+        return (self.end - self.first) * self.planes
 
     @property
     def taps(self) -> int:
         """How many taps it has."""
         return self.end_tap - self.first_tap
+
+
+def _boxes_in_planes(
+    window: Window, outs: int, taps: int, origin: int, planes: int
+) -> tuple[Box, ...]:
+    """:func:`_boxes` where every ``planes``-th output is in one plane; whole planes are one box."""
+    if planes == 1:
+        return _boxes(window, outs, taps, origin)
+    apart = dataclasses.replace(window, step=window.step * planes)
+    found: list[Box] = []
+    for plane in range(min(outs, planes)):
+        count = -(-(outs - plane) // planes)
+        kind = _boxes(apart, count, taps, origin + plane * window.step)
+        whole = Box(0, count, 0, taps)
+        if kind == (whole,) and found and found[-1]._replace(planes=1) == whole:
+            found[-1] = whole._replace(planes=found[-1].planes + 1)
+        else:
+            found += kind
+    return tuple(found)
 
 
 def _boxes(window: Window, outs: int, taps: int, origin: int) -> tuple[Box, ...]:
@@ -122,15 +145,21 @@ def all_products(work: Conv2dWorkload) -> int:
     return rows * cols
 
 
-def boxes_by_size(window: Window, outs: Array, taps: Array, skip: bool) -> Boxes:
-    """:class:`Boxes` of an axis for tiles of any sizes; all in one where nothing is skipped."""
+def boxes_by_size(
+    window: Window, outs: Array, taps: Array, skip: bool, planes: Array = 1
+) -> Boxes:
+    """:class:`Boxes` of an axis for tiles of any sizes; all in one where nothing is skipped.
+
+    ``planes``: into how many the outputs of each tile are sorted.
+    """
     outs, taps = np.asarray(outs), np.asarray(taps)
     if not skip:
         nests = window.count(outs) * (window.taps // taps)
         return Boxes(window.computed(outs) * window.taps, nests, 1, 1, outs)
-    shape = np.broadcast_shapes(outs.shape, taps.shape)
-    pairs = zip(*(np.broadcast_to(a, shape).reshape(-1) for a in (outs, taps)), strict=True)
-    counts = np.array([boxes_of(window, int(o), int(t)) for o, t in pairs], float)
+    each = np.broadcast_arrays(outs, taps, planes)
+    shape = each[0].shape
+    tiles = zip(*(sizes.reshape(-1) for sizes in each), strict=True)
+    counts = np.array([boxes_of(window, int(o), int(t), int(p)) for o, t, p in tiles], float)
     return Boxes(*(counts[:, k].reshape(shape) for k in range(5)))
 
 

@@ -35,6 +35,7 @@ from vta_byoc.strategies.conv.taps import NONE, all_products
 from vta_byoc.strategies.conv.window import Window
 from vta_byoc.strategies.fused.consumer import FusedConsumer, pooled_by
 from vta_byoc.strategies.fused.implied import without_implied_clamps
+from vta_byoc.strategies.fused.planes import planes_of, whole
 from vta_byoc.strategies.fused.usage import TileSize, fused_usage
 from vta_byoc.strategies.te.kernel import Grouping
 from vta_byoc.strategies.te.window import divisors
@@ -132,12 +133,14 @@ def _usage(
     tile: Tile,
     variant: str,
 ) -> Demand:
-    counts = _ConvUsage(work, grouping, config, ConvVariant.parse(variant), tile, pool)
+    kind, window = ConvVariant.parse(variant), planes_of(work, fused)
+    counts = _ConvUsage(work, grouping, config, kind, tile, pool, window)
     counts.share(known)
     extents = [tile[name] for name in DESTINATIONS]
     size = TileSize(extents, tile["g"] * tile["co"], tile["oh"] * tile["ow"])
     epilogue = None if work.digit_shift else work.epilogue
-    return fused_usage(counts.usage(out_strides), fused, size, config, epilogue)
+    in_place = window is not None and whole(window, tile["oh"], tile["ow"])
+    return fused_usage(counts.usage(out_strides), fused, size, config, epilogue, in_place)
 
 
 class _ConvUsage(GemmUsage):

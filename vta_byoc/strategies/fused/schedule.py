@@ -6,11 +6,13 @@ strategy's PrimFunc will do whose accumulators are not read again after the stor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
+from vta_byoc.codegen.narrowing import narrowed
 from vta_byoc.codegen.nest import extent_of, leaf_chain
 from vta_byoc.codegen.walk import lower
 from vta_byoc.hw.config import VTAConfig
@@ -23,26 +25,46 @@ from vta_byoc.strategies.fused.consumer import (
     pooled_by,
 )
 from vta_byoc.strategies.fused.nests import LANES, Loop, Store, nest
+from vta_byoc.strategies.fused.planes import Planes, Window, planes_of
 from vta_byoc.strategies.fused.tile import Roles, Stage, Tile
 from vta_byoc.strategies.te.tir_builder import sequence, serial_for
 from vta_byoc.workload.memory import WGT
-from vta_byoc.workload.workloads import PoolWorkload
+from vta_byoc.workload.workloads import Conv2dWorkload, PoolWorkload, Workload
+
+Chain: TypeAlias = tuple[list[tirx.For], SBlockRealize]
+"""The loops of a nest and its block."""
 
 
 def with_fused(
-    func: tirx.PrimFunc, fused: Sequence[FusedConsumer], roles: Roles, config: VTAConfig
+    func: tirx.PrimFunc,
+    fused: Sequence[FusedConsumer],
+    roles: Roles,
+    config: VTAConfig,
+    work: Workload | None = None,
 ) -> tirx.PrimFunc:
     """``func`` with ``fused`` between its computation and its store.
+
+    ``work``: of the producer, where its accumulators may be sorted into planes.
 
     Parameters: those of ``func`` without its result; for each consumer its int8 operands from
     DRAM, its weights and its tensor operands; the result, in the shape that pools leave.
     """
-    return _Writer(lower(func), fused, roles, config).func()
+    window, lowered = None, lower(func)
+    if roles.sorted and isinstance(work, Conv2dWorkload):
+        window = planes_of(work, fused)
+    if window is not None:  # the loops of its conditions are divided too
+        lowered = narrowed(lowered)
+    return _Writer(lowered, fused, roles, config, window).func()
 
 
 class _Writer:
     def __init__(
-        self, func: tirx.PrimFunc, fused: Sequence[FusedConsumer], roles: Roles, config: VTAConfig
+        self,
+        func: tirx.PrimFunc,
+        fused: Sequence[FusedConsumer],
+        roles: Roles,
+        config: VTAConfig,
+        window: Window | None,
     ):
         self._func, self._roles, self._config = func, roles, config
         *self._inputs, self._out = func.params
@@ -51,6 +73,10 @@ class _Writer:
         self._result = self._out
         if pooled_by(fused) != (1, 1):
             self._result = tirx.decl_buffer(self._shape, "int8", str(self._out.name))
+        self._planes: Planes | None = None
+        if window is not None:
+            (store,) = (_store_of(*chain) for chain in _chains(func.body) if self._is_last(chain))
+            self._planes = Planes.of(store, roles.position, window)
 
     def func(self) -> tirx.PrimFunc:
         params = list(self._inputs)
@@ -59,7 +85,8 @@ class _Writer:
         root = self._func.body
         loads, tiles = self._weights()
         body = sequence([*loads, self._visit(root.block.body)])
-        block = SBlock([], [], [], "root", body, alloc_buffers=[*root.block.alloc_buffers, *tiles])
+        tiles = [*self._buffers(root.block), *tiles]
+        block = SBlock([], [], [], "root", body, alloc_buffers=tiles)
         func = tirx.PrimFunc([*params, self._result], SBlockRealize([], True, block))
         return func.with_attrs(dict(self._func.attrs))
 
@@ -109,26 +136,52 @@ class _Writer:
             return sequence([self._visit(part) for part in stmt.seq])
         chain = leaf_chain(stmt) if isinstance(stmt, tirx.For | SBlockRealize) else None
         if chain is not None:
-            store = chain[1].block.body
-            return self._continued(*chain) if self._is_store(store) else stmt
+            if self._is_last(chain):
+                return self._continued(*chain)
+            return stmt if self._planes is None else self._planes.sorted(*chain)
         if isinstance(stmt, tirx.For):
             return serial_for(stmt.loop_var, extent_of(stmt), self._visit(stmt.body))
         block = stmt.block
-        inner = SBlock(
-            [], [], [], block.name_hint, self._visit(block.body), alloc_buffers=block.alloc_buffers
-        )
+        tiles = self._buffers(block)
+        inner = SBlock([], [], [], block.name_hint, self._visit(block.body), alloc_buffers=tiles)
         return SBlockRealize([], stmt.predicate, inner)
 
-    def _is_store(self, stmt: tirx.Stmt) -> bool:
-        return isinstance(stmt, tirx.BufferStore) and bool(stmt.buffer.same_as(self._out))
+    def _is_last(self, chain: Chain) -> bool:
+        store = chain[1].block.body
+        return isinstance(store, tirx.BufferStore) and bool(store.buffer.same_as(self._out))
+
+    def _buffers(self, block: SBlock) -> list[tirx.Buffer]:
+        """The tiles of a block, accumulators in planes where they are sorted."""
+        found = list(block.alloc_buffers)
+        if self._planes is None:
+            return found
+        acc, tile = self._planes.acc, self._planes.tile
+        return [tile if each.same_as(acc) else each for each in found]
 
     def _continued(self, loops: Sequence[tirx.For], real: SBlockRealize) -> tirx.Stmt:
-        body = real.block.body
-        store = Store(
-            str(real.block.name_hint),
-            [Loop(loop.loop_var, extent_of(loop)) for loop in loops],
-            real.predicate,
-            list(body.indices),
-            body.value.value,
-        )
-        return Tile(store, self._result, self._stages, self._roles, self._config).stmt()
+        store, planes = _store_of(loops, real), self._planes
+        return Tile(store, self._result, self._stages, self._roles, self._config, planes).stmt()
+
+
+def _chains(stmt: tirx.Stmt) -> Iterator[Chain]:
+    """All nests, in order."""
+    if isinstance(stmt, tirx.SeqStmt):
+        for part in stmt.seq:
+            yield from _chains(part)
+        return
+    chain = leaf_chain(stmt) if isinstance(stmt, tirx.For | SBlockRealize) else None
+    if chain is not None:
+        yield chain
+    else:
+        yield from _chains(stmt.body if isinstance(stmt, tirx.For) else stmt.block.body)
+
+
+def _store_of(loops: Sequence[tirx.For], real: SBlockRealize) -> Store:
+    body = real.block.body
+    return Store(
+        str(real.block.name_hint),
+        [Loop(loop.loop_var, extent_of(loop)) for loop in loops],
+        real.predicate,
+        list(body.indices),
+        body.value.value,
+    )

@@ -42,6 +42,7 @@ from vta_byoc.strategies.fused.nests import (
     with_loads,
 )
 from vta_byoc.strategies.fused.overlapping import overlapping_maxima
+from vta_byoc.strategies.fused.planes import Planes
 from vta_byoc.strategies.te.definition import OPERATORS
 from vta_byoc.strategies.te.prologue import Term
 from vta_byoc.strategies.te.tir_builder import sequence, serial_for
@@ -55,10 +56,14 @@ CHUNK_SHARE = 4
 
 @dataclass(frozen=True)
 class Roles:
-    """Which dimensions of the result parameter are channels and which positions."""
+    """Which dimensions of the result parameter are channels and which positions.
+
+    ``sorted``: whether the GEMM core may sort the accumulators into planes (:mod:`.planes`).
+    """
 
     channel: tuple[int, ...]
     position: tuple[int, ...]
+    sorted: bool = False
 
     def of(self, kind: str) -> tuple[int, ...]:
         """The dimensions that move an operand of ``kind``."""
@@ -93,7 +98,9 @@ class Tile:
         stages: Sequence[Stage],
         roles: Roles,
         config: VTAConfig,
+        planes: Planes | None = None,
     ):
+        self._planes = planes
         self._store, self._result, self._stages = store, result, stages
         self._roles, self._config = roles, config
         self._acc = store.acc
@@ -139,33 +146,45 @@ class Tile:
         else:
             self._flush(f"{prefix}value", None)
             pending = raw
+        windows = self._windows(work)
+        index = [loop.var for loop in self._store.loops]
+        if self._planes is None:
+            values = [substituted(self._acc, tap) for tap in windows.taps]
+            extents = [loop.extent for loop in self._store.loops]
+            tile = tirx.decl_buffer(extents, "int32", f"{prefix}pooled", scope=ACC)
+            self._tiles.append(tile)
+            pooled = tile[tuple(index)]
+        else:
+            values = self._planes.elements(self._acc, windows.parts)
+            pooled = values[0]
+        join = OPERATORS["max" if work.kind == "max" else "add"]
+        value = functools.reduce(join, values)
+        store = tirx.BufferStore(pooled.source, value, list(pooled.indices))
+        self._add(self._nest(f"{prefix}pool", "alu", self._store.loops, store))
+        self._acc = pooled
+        self._value = with_loads(pending, raw, self._acc)
+        self._cut()
+        self._after(prefix, stage, work.epilogue.steps, 0)
+
+    def _windows(self, work: PoolWorkload) -> _Windows:
+        """Go on with a loop over windows in place of each over positions."""
         place, loops = list(self._store.place), list(self._store.loops)
         taps: list[dict[tirx.Var, Expr]] = [{}]
+        parts: list[tirx.Var] = []
         for dim, size in zip(self._roles.position, work.kernel, strict=True):
             at = next(i for i, loop in enumerate(loops) if reads(place[dim], loop.var))
             whole = loops[at]
             fresh = tirx.Var(f"{whole.var.name}_pooled", "int32")
             loops[at] = part = Loop(fresh, whole.extent // size)
+            parts.append(part.var)
             first = part.var * size
             taps = [{**tap, whole.var: first + d} for tap in taps for d in range(size)]
             moved = substituted(place[dim], {whole.var: first})
             place[dim] = tirx.floordiv(moved, size)
-        join = OPERATORS["max" if work.kind == "max" else "add"]
-        value = functools.reduce(join, (substituted(self._acc, tap) for tap in taps))
-        tile = tirx.decl_buffer(
-            [loop.extent for loop in loops], "int32", f"{prefix}pooled", scope=ACC
-        )
         # a window is there if its last row and column are
         where = substituted(self._store.predicate, taps[-1])
         self._store = dataclasses.replace(self._store, loops=loops, predicate=where, place=place)
-        self._tiles.append(tile)
-        index = [loop.var for loop in loops]
-        store = tirx.BufferStore(tile, value, index)
-        self._add(self._nest(f"{prefix}pool", "alu", loops, store))
-        self._acc = tile[tuple(index)]
-        self._value = with_loads(pending, raw, self._acc)
-        self._cut()
-        self._after(prefix, stage, work.epilogue.steps, 0)
+        return _Windows(taps, parts)
 
     def _overlapping(self, prefix: str, stage: Stage) -> None:
         """Windows that the tile, which is of the pool's result, sees become one each."""
@@ -334,6 +353,14 @@ class Tile:
 
     def _add(self, stmt: tirx.Stmt) -> None:
         self._body.append(stmt)
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """Windows in place of positions: where each of theirs was, and the loops along them."""
+
+    taps: list[dict[tirx.Var, Expr]]
+    parts: list[tirx.Var]
 
 
 @dataclass

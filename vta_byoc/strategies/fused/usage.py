@@ -13,7 +13,7 @@ import numpy as np
 
 from vta_byoc.base.rewrites import is_on
 from vta_byoc.cost.dma import alu_cost, kernel_size
-from vta_byoc.cost.search import Array, Demand, Staged
+from vta_byoc.cost.search import Array, Demand, Mask, Staged
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.fused.consumer import (
@@ -69,10 +69,12 @@ def fused_usage(
     tile: TileSize,
     config: VTAConfig,
     epilogue: Epilogue | None = None,
+    in_place: Mask | bool = False,
 ) -> Demand:
     """``usage`` of the producer alone, with ``fused`` between computation and store.
 
-    ``epilogue``: the producer's, where a pool may take its accumulators before it.
+    ``epilogue``: the producer's, where a pool may take its accumulators before it; ``in_place``:
+    whether they are then in planes.
     """
     own = () if epilogue is None else epilogue.steps
     waiting: Sequence[Step] = own if rises(own) else ()
@@ -83,8 +85,8 @@ def fused_usage(
         if isinstance(consumer.work, PoolWorkload):
             before = waiting if is_on("pool_first") and pools_first(consumer.work) else ()
             usage = _fewer(usage, before, consumer.work, config)
-            usage, tile = _with_pool(usage, consumer, consumer.work, tile, config)
-            waiting = before
+            usage, tile = _with_pool(usage, consumer, consumer.work, tile, config, in_place)
+            waiting, in_place = before, False
         else:
             usage, waiting = _with_elementwise(usage, consumer, tile, config), ()
     return usage
@@ -103,9 +105,14 @@ def _kept(work: PoolWorkload) -> float:
 
 
 def _with_pool(
-    usage: Demand, consumer: FusedConsumer, work: PoolWorkload, tile: TileSize, config: VTAConfig
+    usage: Demand,
+    consumer: FusedConsumer,
+    work: PoolWorkload,
+    tile: TileSize,
+    config: VTAConfig,
+    in_place: Mask | bool,
 ) -> tuple[Demand, TileSize]:
-    """With a pool, and the tile that it leaves."""
+    """With a pool, and the tile that it leaves; ``in_place`` that is a part of its producer's."""
     check_pool(work)
     *outer, rows, cols = tile.extents
     rows, cols = np.maximum(1, rows // work.kernel[0]), np.maximum(1, cols // work.kernel[1])
@@ -115,18 +122,19 @@ def _with_pool(
     vectors = usage.stored / config.out_elem_bytes * kept
     cycles, count = alu_cost(work.epilogue.steps, config)
     # cleared, the first tap added, the others joined
-    kernels = np.minimum(tiles, MOST_SLOTS) * (1 + taps + bool(count))
+    copied = np.where(in_place, 0, 1)
+    kernels = np.minimum(tiles, MOST_SLOTS) * (2 * copied + taps - 1 + bool(count))
     pooled = dataclasses.replace(
         usage,
         staged=(
             *usage.staged,
-            Staged(ACC, small.size, tiles),
+            Staged(ACC, small.size * copied, tiles),
             *_operands(consumer, small, usage, config),
         ),
-        gemm=usage.gemm + vectors,
-        gemm_starts=usage.gemm_starts + tiles,
-        alu=usage.alu + vectors * (taps * time.alu_tensor_cycles + cycles),
-        alu_starts=usage.alu_starts + tiles * (taps + count),
+        gemm=usage.gemm + vectors * copied,
+        gemm_starts=usage.gemm_starts + tiles * copied,
+        alu=usage.alu + vectors * ((taps - 1 + copied) * time.alu_tensor_cycles + cycles),
+        alu_starts=usage.alu_starts + tiles * (taps - 1 + copied + count),
         kernels=usage.kernels + kernels,
         uops=usage.uops + kernels * kernel_size([*outer, rows, cols]),
         stored=usage.stored * kept,
