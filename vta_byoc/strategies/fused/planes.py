@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from tvm import sym, tirx
 from tvm.ir import TensorLoad
 from tvm.s_tir import SBlockRealize
@@ -21,7 +22,7 @@ from tvm_ffi import structural_map
 from vta_byoc.base.rewrites import is_on
 from vta_byoc.codegen import PRAGMA_KEY
 from vta_byoc.codegen.nest import extent_of
-from vta_byoc.cost.search import Array
+from vta_byoc.cost.search import Array, Mask
 from vta_byoc.strategies.fused.consumer import (
     FusedConsumer,
     computed_order,
@@ -56,9 +57,9 @@ def planes_of(work: Conv2dWorkload, fused: Sequence[FusedConsumer]) -> Window | 
     return pool.kernel
 
 
-def whole(window: Window, rows: Array, cols: Array) -> Array:
+def whole(window: Window, rows: Array, cols: Array) -> Mask:
     """Whether a tile of so many rows and columns is one of whole windows; others are not sorted."""
-    return (rows % window[0] == 0) & (cols % window[1] == 0)
+    return np.asarray(rows % window[0] == 0) & np.asarray(cols % window[1] == 0)
 
 
 @dataclass(frozen=True)
