@@ -21,7 +21,7 @@ from vta_byoc.hw.timing.engine import simulate
 from vta_byoc.strategies.fused.consumer import FusedConsumer
 from vta_byoc.strategies.fused.planes import planes_of
 from vta_byoc.strategies.te.kernel import Chosen, Kernel
-from vta_byoc.workload.workloads import MAP, Conv2dWorkload, Epilogue, PoolWorkload, Step
+from vta_byoc.workload.workloads import CHANNEL, MAP, Conv2dWorkload, Epilogue, PoolWorkload, Step
 
 PADDED = Conv2dWorkload(1, 20, 24, 28, 35, (3, 3), (1, 1), (1, 1, 1, 1), epilogue=Epilogue(RISING))
 PLANES = "pool_planes"
@@ -31,10 +31,18 @@ def windows(rows: int, cols: int) -> tuple[tuple[int, int], tuple[int, int], tup
     return (rows, cols), (rows, cols), (0, 0, 0, 0)
 
 
+def rising(rng: np.random.Generator) -> Epilogue:
+    """Operands by channel, and numbers of both signs."""
+    added = Step("add", int(rng.integers(-300, 300)))
+    steps = [Step("add", CHANNEL), Step("max", CHANNEL), Step("mul", 3), added, Step("min", 900)]
+    kept = [step for step in steps if rng.random() < 0.5]
+    return Epilogue((*kept, Step("shr", 7), *clamp()))
+
+
 def drawn(rng: np.random.Generator) -> tuple[Conv2dWorkload, PoolWorkload]:
     """Any convolution with a rising epilogue, and windows side by side that tile its result."""
     while True:
-        work = dataclasses.replace(random_work(rng), digit_shift=0, epilogue=Epilogue(RISING))
+        work = dataclasses.replace(random_work(rng), digit_shift=0, epilogue=rising(rng))
         rows, cols = (int(n) for n in rng.integers(1, 5, 2))
         _, _, height, width = work.out_shape
         if np.prod(work.out_shape) <= MOST_VALUES and rows <= height and cols <= width:
@@ -102,6 +110,24 @@ def test_nothing_is_copied(machine: str, window: tuple[int, int]) -> None:
     assert simulate(made.program).cycles < simulate(apart.program).cycles
     fewer, more = (each.program.counters()["alu_counter"] for each in (made, apart))
     assert fewer < more
+
+
+def test_numbers_below_zero_are_added_behind_the_pool() -> None:
+    """TVM subtracts them."""
+    steps = (Step("add", CHANNEL), Step("add", -4032), Step("shr", 7), *clamp())
+    work = dataclasses.replace(PADDED, height=24, width=24, epilogue=Epilogue(steps))
+    pool = pool_of(work, windows(2, 2))  # type: ignore[arg-type]
+    made = made_of(work, pool, BARE)
+    made.check()
+    with without([PLANES]):
+        copied = made_of(work, pool, BARE)
+        copied.check()
+    with without(["pool_first"]):
+        before = made_of(work, pool, BARE)
+    fewest, fewer, more = (
+        each.program.counters()["alu_counter"] for each in (made, copied, before)
+    )
+    assert fewest < fewer < more
 
 
 @pytest.mark.parametrize("machine", ["pynq", "1x16", "4x8", "quarter"])

@@ -125,8 +125,7 @@ class Planes:
             kept[number] = part
             values[along.var] = part.var * size + phase.var
             places.append((phase.var, part.var))
-        store = tirx.BufferStore(body.buffer, body.value, at)
-        moved = self._on_planes(store, values, places)
+        moved = self._on_planes(body, values, places)
         where = real.predicate
         where = where if isinstance(where, bool) else substituted(where, values)
         pragma = str(loops[-1].annotations[PRAGMA_KEY])

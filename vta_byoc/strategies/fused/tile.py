@@ -141,7 +141,9 @@ class Tile:
         work = stage.consumer.work
         assert isinstance(work, PoolWorkload)
         pending, raw = self._value, self._acc
-        if is_on("pool_first") and pools_first(work) and self._rises(pending):
+        if self._planes is not None or (
+            is_on("pool_first") and pools_first(work) and self._rises(pending)
+        ):
             self._value = raw  # what is pending is computed of the maxima
         else:
             self._flush(f"{prefix}value", None)
@@ -200,6 +202,8 @@ class Tile:
         """Whether ``value`` never falls where its accumulator rises, alike at all positions."""
         if value.same_as(self._acc):
             return True
+        if isinstance(value, tirx.Sub) and isinstance(value.b, tirx.IntImm):
+            return self._rises(value.a)  # which TVM makes of a negative number that is added
         row = operation_of(value)
         if row is None or row.name not in (*RISING, "mul"):
             return False
