@@ -141,7 +141,7 @@ def test_what_is_not_said() -> None:
     }
     pool = {n: conv[n] for n in ("strides", "padding", "dilation", "epilogue")}
     defaults: dict[type, dict[str, Any]] = {
-        Conv2dWorkload: conv,
+        Conv2dWorkload: {**conv, "borders": False},
         ConvTransposeWorkload: {**conv, "output_padding": (0, 0)},
         PoolWorkload: {**pool, "low": -128, "factor": 1},
         ElementwiseWorkload: {"op": None, "epilogue": Epilogue(), "ranges": (), "shapes": ()},

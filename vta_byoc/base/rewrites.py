@@ -17,6 +17,8 @@ from vta_byoc.hw.errors import VTAError
 REWRITES: dict[str, str] = {
     "bias_gemm": "A bias by channel is a product of the GEMM core with a constant vector, in one "
     "cycle a vector, or of idle lanes that the host fills, in none.",
+    "border_bias": "What the zero point of the data adds beside padding is a vector by channel for "
+    "each box of positions that see the same taps, added there, instead of a map that is loaded.",
     "skip_padding": "Taps that read only zero padding are not multiplied: a GEMM instruction for "
     "each rectangle of output positions that see the input.",
     "pool_first": "The maxima of windows come before bias, shift, clamps and operators of one "

@@ -144,8 +144,8 @@ class Site:
     def __init__(self, config: VTAConfig, nest: TensorizableNest):
         self.nest = nest
         self._config = config
-        # a sum may leave out terms of any place, in planes; what is computed elsewhere is one box
-        most = {"gemm": 3, "reset": 2}.get(nest.kind, 1)
+        # of places in planes a nest may leave out any; what is loaded or stored is one box
+        most = {"gemm": 3, "reset": 2, "alu": 2}.get(nest.kind, 1)
         self._where = Clip(nest.where, nest.loops, most)
         self._pad = Clip(nest.pad, nest.loops)
         self._chip = [

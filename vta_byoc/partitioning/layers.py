@@ -296,7 +296,7 @@ def simple_plan(
     """
     check_sizes(work)
     strategy = STRATEGIES[name]
-    forms = [(work, constants), *strategy.with_bias(work, constants, config)]
+    forms = [(work, constants), *strategy.bias_forms(work, constants, config)]
     plans = []
     for each, given in forms:
         schedule = strategy.choose(LayerWork(each), config)

@@ -158,10 +158,10 @@ class Strategy(ABC, Generic[Kind]):
     def kernel_spaces(self, layer: LayerWork[Kind], config: VTAConfig) -> tuple[KernelSpace, ...]:
         """What :meth:`spaces` gives, of consumers that are allowed."""
 
-    def with_bias(
+    def bias_forms(
         self, _work: Kind, _given: Mapping[str, np.ndarray], _config: VTAConfig
     ) -> list[tuple[Kind, dict[str, np.ndarray]]]:
-        """The layer whose bias is a product, and its arrays by name, where that can be."""
+        """The layer with its bias as a product or in boxes, where that can be, and its arrays."""
         return []
 
     def cheapest(self, layer: LayerWork[Kind], config: VTAConfig) -> Kernels:

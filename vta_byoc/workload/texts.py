@@ -15,7 +15,7 @@ from vta_byoc.workload.workloads import Epilogue, Kind, Prologue, Step, Workload
 TEXT_NAMES = {"prologues": "sides"}
 """Fields that have another name in texts, as tuning logs hold them."""
 LATER: Mapping[str, object] = {
-    "bias": False,
+    **dict.fromkeys(("bias", "borders"), False),
     **dict.fromkeys(("ranges", "shapes", "hiding", "causal"), ()),
 }
 """Fields that texts of older versions do not have, and their values there."""

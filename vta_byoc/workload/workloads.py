@@ -116,9 +116,14 @@ class Conv2dWorkload(ConvWorkload):
     case of one row, a dense layer that of one pixel.
 
     ``weight_by_input``: blocks of weights lie in DRAM by input, then output channel.
+
+    Attributes:
+        borders: whether values by channel are added in each box of the result beside a border
+            (`workload.borders`), an argument behind the weights and the bias.
     """
 
     weight_by_input: ClassVar[bool] = False
+    borders: bool = False
 
     def _out(self, axis: int, size: int) -> int:
         padded = size + self.padding[axis] + self.padding[axis + 2]

@@ -27,6 +27,16 @@ from vta_byoc.strategies.conv.bias import (
     packed_bias,
     with_bias,
 )
+from vta_byoc.strategies.conv.borders import (
+    BORDERS,
+    border_scopes,
+    bordered,
+    borders_operand,
+    in_boxes,
+    with_border_sums,
+    with_borders,
+)
+from vta_byoc.strategies.conv.copies import KEEP, stage_before_copy
 from vta_byoc.strategies.conv.gemm_usage import chosen_skips
 from vta_byoc.strategies.conv.grouping import groupings, pack_grouped
 from vta_byoc.strategies.conv.pooled import PooledTiles
@@ -42,6 +52,7 @@ from vta_byoc.strategies.fused.planes import planes_of
 from vta_byoc.strategies.fused.tile import Roles
 from vta_byoc.strategies.te.definition import packed_operands, with_epilogue
 from vta_byoc.strategies.te.kernel import Grouping, Kernel, Kernels, KernelSpace
+from vta_byoc.workload.borders import pack_borders
 from vta_byoc.workload.memory import DRAM_WGT
 from vta_byoc.workload.workloads import Conv2dWorkload
 
@@ -90,6 +101,9 @@ class Conv2d(SingleKernelStrategy[Conv2dWorkload]):
         if work.bias:
             inputs += bias_operands((grouping.sets * grouping.co,), config)
             acc = with_bias(acc, *inputs[-2:])
+        if work.borders:
+            inputs.append(borders_operand(work, config))
+            acc = with_border_sums(acc, work, inputs[-1])
         return with_epilogue(inputs, acc, work, config)
 
     def weights(
@@ -98,14 +112,24 @@ class Conv2d(SingleKernelStrategy[Conv2dWorkload]):
         given: Mapping[str, np.ndarray],
         config: VTAConfig,
     ) -> list[np.ndarray]:
-        """The packed "weight" (O, I/groups, KH, KW), and what makes "bias" (O,)."""
+        """The packed "weight" (O, I/groups, KH, KW), what makes "bias" (O,), and the "borders"."""
         work, grouping = schedule.work, grouping_of(schedule.kernels[0])
         bias = packed_bias(given[BIAS], config) if work.bias else []
-        return [packed_weight(given["weight"], work, grouping, config), *bias]
+        borders = [pack_borders(given[BORDERS], config)] if work.borders else []
+        return [packed_weight(given["weight"], work, grouping, config), *bias, *borders]
+
+    def constants(
+        self,
+        schedule: LayerSchedule[Conv2dWorkload],
+        given: Mapping[str, np.ndarray],
+        config: VTAConfig,
+    ) -> list[np.ndarray]:
+        """The packed constants; a bias by position is taken apart where that is in boxes."""
+        return super().constants(schedule, in_boxes(schedule.work, given), config)
 
     def weight_scopes(self, work: Conv2dWorkload) -> tuple[str, ...]:
-        """Those of the weight; of a bias those of the constant vector and of its weights."""
-        return (DRAM_WGT, *bias_scopes(work))
+        """Those of the weight; of a bias those of its constant vector and weights; of borders."""
+        return (DRAM_WGT, *bias_scopes(work), *border_scopes(work))
 
     def scheduled(
         self, schedule: LayerSchedule[Conv2dWorkload], config: VTAConfig
@@ -121,14 +145,21 @@ class Conv2d(SingleKernelStrategy[Conv2dWorkload]):
         groups = operands_at_groups(work.epilogue, grouping, config)
         at_groups = groups, bias_at_groups(grouping, config)
         func = conv_schedule(func, work, choice, *at_groups, pooled=pool is not None)
-        return without_padding(func, work, skips)
+        func = without_padding(func, work, skips)
+        if not work.borders:
+            return func
+        before = len(work.in_shapes) + len(self.weight_scopes(work)) - 1
+        steps = (KEEP, stage_before_copy(work.epilogue) or KEEP)
+        return with_borders(func, work, ROLES.channel, ROLES.position, before, steps)
 
-    def with_bias(
+    def bias_forms(
         self, work: Conv2dWorkload, given: Mapping[str, np.ndarray], config: VTAConfig
     ) -> list[tuple[Conv2dWorkload, dict[str, np.ndarray]]]:
-        """With the constant vector."""
-        found = biased(work, given, config.block)
-        return [] if found is None else [found]
+        """In boxes, and either with the constant vector."""
+        boxes = bordered(work, given)
+        forms = [] if boxes is None else [boxes]
+        products = [biased(*form, config.block) for form in ((work, given), *forms)]
+        return forms + [found for found in products if found is not None]
 
     def kept_tile(
         self, schedule: LayerSchedule[Conv2dWorkload], config: VTAConfig

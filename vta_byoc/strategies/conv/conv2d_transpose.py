@@ -180,7 +180,7 @@ class Conv2dTranspose(Strategy[ConvTransposeWorkload]):
         """A weight for each phase with taps; what makes a bias, for all of them."""
         return (DRAM_WGT,) * _weight_count(work) + bias_scopes(work)
 
-    def with_bias(
+    def bias_forms(
         self, work: ConvTransposeWorkload, given: Mapping[str, np.ndarray], config: VTAConfig
     ) -> list[tuple[ConvTransposeWorkload, dict[str, np.ndarray]]]:
         """With the constant vector."""

@@ -29,6 +29,16 @@ from vta_byoc.strategies.base import (
     SingleKernelStrategy,
     with_alike_epilogue,
 )
+from vta_byoc.strategies.conv.borders import (
+    BORDERS,
+    border_scopes,
+    bordered,
+    borders_operand,
+    in_boxes,
+    with_border_sums,
+    with_borders,
+    with_borders_demand,
+)
 from vta_byoc.strategies.fused.consumer import FusedConsumer
 from vta_byoc.strategies.fused.implied import without_implied_clamps
 from vta_byoc.strategies.fused.tile import Roles
@@ -36,7 +46,8 @@ from vta_byoc.strategies.fused.usage import TileSize, fused_usage
 from vta_byoc.strategies.te.definition import packed_operands, with_epilogue
 from vta_byoc.strategies.te.kernel import KernelSpace
 from vta_byoc.strategies.te.tir_builder import Expr, Load
-from vta_byoc.strategies.te.window import SPACE, Sliding, SlidingNests, seen, windows_of
+from vta_byoc.strategies.te.window import SPACE, STEPS, Sliding, SlidingNests, seen, windows_of
+from vta_byoc.workload.borders import pack_borders
 from vta_byoc.workload.memory import ACC, DRAM_INP, DRAM_WGT, INP, WGT
 from vta_byoc.workload.packing import blocks, diagonal_weights, packed_shape
 from vta_byoc.workload.workloads import Conv2dWorkload
@@ -73,12 +84,24 @@ class Depthwise(SingleKernelStrategy[Conv2dWorkload]):
         shape = (blocks(work.in_channels, k), math.prod(work.kernel), b, k)
         weight = te.placeholder(shape, "int8", name="weight")
         identity = te.placeholder((1, 1, 1, 1, k, k), "int8", name="identity")
-        acc = _accumulators(work, data, weight, config)
-        return with_epilogue([data, weight, identity], acc, work, config)
+        acc, inputs = _accumulators(work, data, weight, config), [data, weight, identity]
+        if work.borders:
+            inputs.append(borders_operand(work, config))
+            acc = with_border_sums(acc, work, inputs[-1])
+        return with_epilogue(inputs, acc, work, config)
+
+    def constants(
+        self,
+        schedule: LayerSchedule[Conv2dWorkload],
+        given: Mapping[str, np.ndarray],
+        config: VTAConfig,
+    ) -> list[np.ndarray]:
+        """The packed constants; a bias by position is taken apart where that is in boxes."""
+        return super().constants(schedule, in_boxes(schedule.work, given), config)
 
     def weight_scopes(self, work: Conv2dWorkload) -> tuple[str, ...]:
-        """A vector a tap, which is loaded like data, and the identity."""
-        return (DRAM_INP, DRAM_WGT)
+        """A vector a tap, which is loaded like data, the identity, and what borders add."""
+        return (DRAM_INP, DRAM_WGT, *border_scopes(work))
 
     def weights(
         self,
@@ -86,14 +109,29 @@ class Depthwise(SingleKernelStrategy[Conv2dWorkload]):
         given: Mapping[str, np.ndarray],
         config: VTAConfig,
     ) -> list[np.ndarray]:
-        """The packed "weight" (C, 1, KH, KW) int8 and the identity."""
-        return [pack_channels(given["weight"], config), diagonal_weights((1,), config)]
+        """The packed "weight" (C, 1, KH, KW) int8, the identity and the "borders"."""
+        borders = [pack_borders(given[BORDERS], config)] if schedule.work.borders else []
+        weight = pack_channels(given["weight"], config)
+        return [weight, diagonal_weights((1,), config), *borders]
+
+    def bias_forms(
+        self, work: Conv2dWorkload, given: Mapping[str, np.ndarray], _config: VTAConfig
+    ) -> list[tuple[Conv2dWorkload, dict[str, np.ndarray]]]:
+        """In boxes."""
+        found = bordered(work, given)
+        return [] if found is None else [found]
 
     def scheduled(
         self, schedule: LayerSchedule[Conv2dWorkload], config: VTAConfig
     ) -> tirx.PrimFunc:
         """Data, weight, identity, operands, result."""
-        return _Nests(schedule.work, config, schedule.kernels[0].choice).func()
+        work = schedule.work
+        func = _Nests(work, config, schedule.kernels[0].choice).func()
+        if not work.borders:
+            return func
+        before = len(work.in_shapes) + len(self.weight_scopes(work)) - 1
+        roles = self.roles
+        return with_borders(func, work, roles.channel, roles.position, before, STEPS)
 
 
 def check(work: Conv2dWorkload, config: VTAConfig) -> None:
@@ -170,7 +208,7 @@ def _usage(
     cycles, count = alu_cost(work.epilogue.steps, config)
     tensor, halvings = config.timing.alu_tensor_cycles, len(halves(taps))
     kernel = kernel_size([tile["c"], tile["h"], tile["w"], *work.kernel])
-    return Demand(
+    demand = Demand(
         staged=staged,
         tiles=tiles,
         gemm=2 * (vectors * taps + factors) + vectors * copies_of(work.epilogue.steps),
@@ -183,6 +221,11 @@ def _usage(
         stored=vectors * config.out_elem_bytes,
         stores=sliding.stores(tile),
     )
+    if not work.borders:
+        return demand
+    sizes = {"channels": tile["c"], "oh": tile["h"], "ow": tile["w"]}
+    repeats = sliding.images * groups
+    return with_borders_demand(demand, work, config, sizes, groups, repeats)
 
 
 # ---------------------------------------------------------------- nests

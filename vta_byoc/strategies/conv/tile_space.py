@@ -22,6 +22,7 @@ from vta_byoc.cost.search import (
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.isa import PAD_LIMIT
+from vta_byoc.strategies.conv.borders import with_borders_demand
 from vta_byoc.strategies.conv.gemm_usage import DESTINATIONS, GemmUsage, Known, Tile
 from vta_byoc.strategies.conv.halo import Positions, padded_tiles, positions
 from vta_byoc.strategies.conv.pooled import PooledTiles
@@ -186,7 +187,17 @@ class _ConvUsage(GemmUsage):
             stores=planes * self.tiles * self.once("stores", lambda: self.store_dmas(out_strides)),
             waits=1 - 1 / planes,
         )
+        if self.work.borders:
+            demand = self.with_borders(demand)
         return demand if self.pool is None else self.with_maxima(demand, self.pool)
+
+    def with_borders(self, demand: Demand) -> Demand:
+        """`demand` and what is added beside borders."""
+        tile, repeats = self.tile, self.n_g * self.n_co * self.n_n
+        sizes = {"channels": tile["g"] * tile["co"], "oh": tile["oh"], "ow": tile["ow"]}
+        once = (self.variant.order == WEIGHT_STATIONARY) | (self.n_co == 1)
+        fills = np.where(once, self.n_g * self.n_co, self.tiles)
+        return with_borders_demand(demand, self.work, self.config, sizes, fills, repeats)
 
     def with_maxima(self, demand: Demand, pool: PooledTiles) -> Demand:
         """``demand`` and what the maxima of windows that overlap take."""

@@ -13,6 +13,7 @@ from tvm_ffi import structural_map, structural_walk
 
 from vta_byoc.codegen import PRAGMA_KEY
 from vta_byoc.codegen.alu import loads_of
+from vta_byoc.codegen.nest import extent_of
 from vta_byoc.strategies.te.tir_builder import serial_for
 
 Expr: TypeAlias = tirx.Expr
@@ -47,6 +48,18 @@ class Store:
             parts = [value.a, value.b] if hasattr(value, "a") else list(value.args)
             value = next(part for part in parts if loads_of(part))
         return value
+
+
+def store_of(loops: Sequence[tirx.For], real: SBlockRealize) -> Store:
+    """The nest `real` in `loops`, which stores int8."""
+    body = real.block.body
+    return Store(
+        str(real.block.name_hint),
+        [Loop(loop.loop_var, extent_of(loop)) for loop in loops],
+        real.predicate,
+        list(body.indices),
+        body.value.value,
+    )
 
 
 def reads(expr: Expr, var: tirx.Var) -> bool:

@@ -64,6 +64,8 @@ def overlap_of(work: Conv2dWorkload, fused: Sequence[FusedConsumer]) -> PoolWork
         raise VTAError(
             f"need an epilogue that never falls where its value rises to compute {what} before it"
         )
+    if work.borders:
+        raise VTAError(f"need one bias at all positions to compute {what} before it, have borders")
     for axis, window in zip(("rows", "columns"), windows_of(pool.window), strict=True):
         if taps_of(window) is None:
             raise VTAError(

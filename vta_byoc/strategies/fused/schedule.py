@@ -24,7 +24,7 @@ from vta_byoc.strategies.fused.consumer import (
     overlaps,
     pooled_by,
 )
-from vta_byoc.strategies.fused.nests import LANES, Loop, Store, nest
+from vta_byoc.strategies.fused.nests import LANES, Loop, nest, store_of
 from vta_byoc.strategies.fused.planes import Planes, Window, planes_of
 from vta_byoc.strategies.fused.tile import Roles, Stage, Tile
 from vta_byoc.strategies.te.tir_builder import sequence, serial_for
@@ -75,7 +75,7 @@ class _Writer:
             self._result = tirx.decl_buffer(self._shape, "int8", str(self._out.name))
         self._planes: Planes | None = None
         if window is not None:
-            (store,) = (_store_of(*chain) for chain in _chains(func.body) if self._is_last(chain))
+            (store,) = (store_of(*chain) for chain in _chains(func.body) if self._is_last(chain))
             self._planes = Planes.of(store, roles.position, window)
 
     def func(self) -> tirx.PrimFunc:
@@ -159,7 +159,7 @@ class _Writer:
         return [tile if each.same_as(acc) else each for each in found]
 
     def _continued(self, loops: Sequence[tirx.For], real: SBlockRealize) -> tirx.Stmt:
-        store, planes = _store_of(loops, real), self._planes
+        store, planes = store_of(loops, real), self._planes
         return Tile(store, self._result, self._stages, self._roles, self._config, planes).stmt()
 
 
@@ -174,14 +174,3 @@ def _chains(stmt: tirx.Stmt) -> Iterator[Chain]:
         yield chain
     else:
         yield from _chains(stmt.body if isinstance(stmt, tirx.For) else stmt.block.body)
-
-
-def _store_of(loops: Sequence[tirx.For], real: SBlockRealize) -> Store:
-    body = real.block.body
-    return Store(
-        str(real.block.name_hint),
-        [Loop(loop.loop_var, extent_of(loop)) for loop in loops],
-        real.predicate,
-        list(body.indices),
-        body.value.value,
-    )

@@ -21,6 +21,8 @@ from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, Conv2dWorkload, Epil
 
 AXES = ("n", "c", "h", "w")
 SPACE = ("c", "h", "w")
+BEFORE, KEEP = STEPS = ("before", "keep")
+"""The nests of steps before the store: what is kept, and its copy."""
 CHUNKS = 4
 """Most sizes tried for the taps of a reduction step."""
 
@@ -363,9 +365,9 @@ class SlidingNests:
             return self.out[self.grid.positions(0, *i)], after
 
         if before:
-            self.nests.alu("before", self.extents, done, self.where)
+            self.nests.alu(BEFORE, self.extents, done, self.where)
         if copy is not None:
-            self.nests.alu("keep", self.extents, lambda *i: (copy[i], sums(*i)), self.where)
+            self.nests.alu(KEEP, self.extents, lambda *i: (copy[i], sums(*i)), self.where)
         self.nests.store("out", self.extents, result, self.where)
 
 
