@@ -13,6 +13,7 @@ import numpy as np
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.workload.packing import pack_operand
+from vta_byoc.workload.receptive import outputs_inside
 from vta_byoc.workload.workloads import CHANNEL, Conv2dWorkload
 
 Run = tuple[int, int]
@@ -23,12 +24,12 @@ Box = tuple[Run, Run]
 
 def runs(work: Conv2dWorkload, axis: int) -> list[Run]:
     """The rows (`axis` 0) or columns of the result, those together that see the same taps."""
-    count, taps = work.out_shape[2 + axis], work.kernel[axis]
-    read = np.arange(count)[:, None] * work.strides[axis] - work.padding[axis]
-    read = read + np.arange(taps)[None, :] * work.dilation[axis]
-    inside = (read >= 0) & (read < (work.height, work.width)[axis])
-    changes = np.flatnonzero((inside[1:] != inside[:-1]).any(axis=1)) + 1
-    return list(itertools.pairwise([0, *changes.tolist(), count]))
+    count, size = work.out_shape[2 + axis], (work.height, work.width)[axis]
+    ends = {0, count}
+    for tap in range(work.kernel[axis]):
+        at = tap * work.dilation[axis] - work.padding[axis]
+        ends |= {*outputs_inside(count, size, work.strides[axis], at)}
+    return list(itertools.pairwise(sorted(ends)))
 
 
 def middle(work: Conv2dWorkload) -> Box:
@@ -39,30 +40,26 @@ def middle(work: Conv2dWorkload) -> Box:
 
 def border_boxes(work: Conv2dWorkload) -> list[Box]:
     """The parts of the result that see other taps than its middle."""
-    whole = itertools.product(runs(work, 0), runs(work, 1))
-    return [box for box in whole if box != middle(work)]
+    inner = middle(work)
+    return [box for box in itertools.product(runs(work, 0), runs(work, 1)) if box != inner]
 
 
 def apart(work: Conv2dWorkload, values: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """Integers (C, H, W) as those of the middle (C,), and what each border box adds (boxes, C).
 
-    Both are int32; the sums wrap.  None where the values of a box differ.
+    Both are int32; the sums wrap.  None where the values of a box differ, or
+    there are none.
     """
-
-    def of(box: Box) -> np.ndarray | None:
-        (top, bottom), (left, right) = box
-        part = values[:, top:bottom, left:right].reshape(len(values), -1)
-        return part[:, 0].astype(np.int64) if (part == part[:, :1]).all() else None
-
-    inner, boxes = of(middle(work)), [of(box) for box in border_boxes(work)]
-    if inner is None or not boxes:
-        return None
-    added = []
-    for each in boxes:
-        if each is None:
+    found = []
+    for (top, bottom), (left, right) in (middle(work), *border_boxes(work)):
+        part = values[:, top:bottom, left:right].reshape(len(values), -1).astype(np.int64)
+        if (part != part[:, :1]).any():
             return None
-        added.append(each - inner)
-    return inner.astype(np.int32), np.stack(added).astype(np.int32)
+        found.append(part[:, 0])
+    inner, *boxes = found
+    if not boxes:
+        return None
+    return inner.astype(np.int32), (np.stack(boxes) - inner).astype(np.int32)
 
 
 def pack_borders(values: np.ndarray, config: VTAConfig) -> np.ndarray:

@@ -23,10 +23,23 @@ from vta_byoc.codegen.walk import lower
 from vta_byoc.cost.dma import alu_cost
 from vta_byoc.cost.usage import MOST_SLOTS, Array, Demand, Staged
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.strategies.fused.nests import LANES, Loop, Store, nest, reads, store_of, substituted
+from vta_byoc.strategies.fused.nests import (
+    LANES,
+    Loop,
+    Store,
+    all_of,
+    chains,
+    conjuncts,
+    nest,
+    reads,
+    store_of,
+    substituted,
+    writes,
+)
+from vta_byoc.strategies.fused.tile import Roles
 from vta_byoc.strategies.te.tir_builder import sequence, serial_for
 from vta_byoc.workload.borders import apart, border_boxes
-from vta_byoc.workload.memory import ACC, DRAM_ACC
+from vta_byoc.workload.memory import ACC
 from vta_byoc.workload.packing import blocks
 from vta_byoc.workload.workloads import CHANNEL, FULL, Conv2dWorkload, Epilogue, Step
 
@@ -62,10 +75,8 @@ def bordered(
     return dataclasses.replace(work, epilogue=epilogue, borders=True), given
 
 
-def in_boxes(work: Conv2dWorkload, given: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+def in_boxes(work: Conv2dWorkload, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The constants of `bordered` as the layer takes them: (C,) in place of each (C, H, W)."""
-    if not work.borders:
-        return given
     whole = given[BORDERS]
     found = apart(work, whole)
     assert found is not None, "the bias of a layer with borders is that of its boxes"
@@ -96,58 +107,36 @@ def with_border_sums(acc: te.Tensor, work: Conv2dWorkload, borders: te.Tensor) -
 
 
 # ---------------------------------------------------------------- how it is computed
-def border_scopes(work: Conv2dWorkload) -> tuple[str, ...]:
-    """The DRAM scope of what the boxes add, where they do."""
-    return (DRAM_ACC,) if work.borders else ()
-
-
-def with_borders(
-    func: tirx.PrimFunc,
-    work: Conv2dWorkload,
-    channel: Sequence[int],
-    position: Sequence[int],
-    before: int,
-    steps: Sequence[str],
-) -> tirx.PrimFunc:
-    """The scheduled `func` whose accumulators have what boxes add before its first step.
+class BorderWriter:
+    """Writes what boxes add to the accumulators of a scheduled convolution, before its first step.
 
     Args:
-        func: it stores int8 tiles of the result.
+        func: it stores int8 tiles of the result; its last parameters are the tensor operands of the
+            epilogue and the result, and that of the boxes comes before them.
         work: the convolution.
-        channel: the dimensions of the result that are channels.
-        position: those that are rows and columns.
-        before: how many of the parameters come before the new one.
+        roles: the dimensions of the result.
         steps: the names of nests before the store that compute steps.
     """
-    return _Writer(lower(func), work, channel, position, before, steps).func()
 
-
-class _Writer:
     def __init__(
-        self,
-        func: tirx.PrimFunc,
-        work: Conv2dWorkload,
-        channel: Sequence[int],
-        position: Sequence[int],
-        before: int,
-        steps: Sequence[str],
+        self, func: tirx.PrimFunc, work: Conv2dWorkload, roles: Roles, steps: Sequence[str]
     ):
-        self._func, self._work, self._before, self._steps = func, work, before, steps
-        self._out, self._boxes = func.params[-1], border_boxes(work)
+        self._func, self._work, self._steps = lower(func), work, steps
+        self._out, self._boxes = self._func.params[-1], border_boxes(work)
         ((around, self._chain),) = (
-            found for found in _chains(func.body, []) if _stores(found[1][1], self._out)
+            found for found in chains(self._func.body) if writes(found[1], self._out)
         )
         self._store = store = store_of(*self._chain)
         single = {loop.var: tirx.const(0, "int32") for loop in around if loop.extent == 1}
         place = [_simplified(at, single) for at in store.place]
-        self._rows, self._cols = (place[dim] for dim in position)
-        self._channels = [place[dim] for dim in channel]
+        self._rows, self._cols = (place[dim] for dim in roles.position)
+        self._channels = [place[dim] for dim in roles.channel]
         self._kept = [loop for loop in store.loops[:-LANES] if self._moves(loop)]
         self._outer = [loop.var for loop in around if self._moves(loop)]
         count = Loop(tirx.Var("box", "int32"), len(self._boxes))
         self._loops = [count, *self._kept, *store.loops[-LANES:]]
-        sizes = [self._out.shape[dim] for dim in (*channel, *range(-LANES, 0))]
-        self._param = tirx.decl_buffer((count.extent, *map(int, sizes)), "int32", BORDERS)
+        sizes = [int(self._out.shape[dim]) for dim in (*roles.channel, *range(-LANES, 0))]
+        self._param = tirx.decl_buffer((count.extent, *sizes), "int32", BORDERS)
         extents = [loop.extent for loop in self._loops]
         self._tile = tirx.decl_buffer(extents, "int32", f"{BORDERS}_tile", scope=ACC)
         acc = _last_load(store)
@@ -159,24 +148,24 @@ class _Writer:
         return any(reads(at, loop.var) for at in self._channels)
 
     def func(self) -> tirx.PrimFunc:
-        """All of it, the boxes a parameter behind the first ones."""
-        params, at = list(self._func.params), self._before
+        """All of it."""
+        params = list(self._func.params)
+        at = len(params) - 1 - len(self._work.epilogue.tensors)
         body = self._visit(self._func.body, [])
         func = tirx.PrimFunc([*params[:at], self._param, *params[at:]], body)
         return func.with_attrs(dict(self._func.attrs))
 
     def _visit(self, stmt: tirx.Stmt, bound: Sequence[Var]) -> tirx.Stmt:
-        if stmt.same_as(self._head):
-            return sequence([*self._nests(), stmt])
-        if isinstance(stmt, tirx.SeqStmt):
-            return sequence(self._parts(stmt, bound))
+        """`stmt`, the store in it behind the boxes; ``bound`` are the variables of loops around."""
         if not _holds(stmt, self._chain[1]):
             return stmt
+        if isinstance(stmt, tirx.SeqStmt):
+            return sequence(self._parts(stmt, bound))
         if isinstance(stmt, tirx.For):
             inside = self._visit(stmt.body, [*bound, stmt.loop_var])
             return serial_for(stmt.loop_var, extent_of(stmt), inside, stmt.annotations)
         block = stmt.block
-        here = not self._placed and all(any(v.same_as(b) for b in bound) for v in self._outer)
+        here = not self._placed and all(_among(var, bound) for var in self._outer)
         self._placed = self._placed or here
         body, tiles = self._visit(block.body, bound), list(block.alloc_buffers)
         if here:
@@ -209,8 +198,8 @@ class _Writer:
         value = self._param[(number, *self._channels, *lanes)]
         store = tirx.BufferStore(self._tile, value, [loop.var for loop in self._loops])
         known = [*self._outer, *(loop.var for loop in self._kept)]
-        conditions = [c for c in _conjuncts(self._store.predicate) if _reads_only(c, known)]
-        return nest(f"load_{BORDERS}", "dma_copy", self._loops, store, _all(conditions))
+        conditions = [c for c in conjuncts(self._store.predicate) if _reads_only(c, known)]
+        return nest(f"load_{BORDERS}", "dma_copy", self._loops, store, all_of(conditions))
 
     def _nests(self) -> Iterator[tirx.Stmt]:
         """The sums of each box, where the tile has a part of it."""
@@ -219,33 +208,11 @@ class _Writer:
         for number, box in enumerate(self._boxes):
             added = self._tile[(tirx.const(number, "int32"), *index)]
             store = tirx.BufferStore(self._acc.source, self._acc + added, list(self._acc.indices))
-            conditions = _conjuncts(self._store.predicate)
+            conditions = conjuncts(self._store.predicate)
             for at, (first, end), size in zip((self._rows, self._cols), box, sizes, strict=True):
                 conditions += [at >= first] * (first > 0) + [at < end] * (end < size)
             name = f"{BORDERS}{number}"
-            yield nest(name, "alu", self._store.loops, store, _all(conditions))
-
-
-def _chains(
-    stmt: tirx.Stmt, around: list[Loop]
-) -> Iterator[tuple[list[Loop], tuple[list[tirx.For], SBlockRealize]]]:
-    """All nests, each with the loops around it."""
-    if isinstance(stmt, tirx.SeqStmt):
-        for part in stmt.seq:
-            yield from _chains(part, around)
-        return
-    chain = leaf_chain(stmt) if isinstance(stmt, tirx.For | SBlockRealize) else None
-    if chain is not None:
-        yield around, chain
-    elif isinstance(stmt, tirx.For):
-        yield from _chains(stmt.body, [*around, Loop(stmt.loop_var, extent_of(stmt))])
-    else:
-        yield from _chains(stmt.block.body, around)
-
-
-def _stores(real: SBlockRealize, out: tirx.Buffer) -> bool:
-    body = real.block.body
-    return isinstance(body, tirx.BufferStore) and bool(body.buffer.same_as(out))
+            yield nest(name, "alu", self._store.loops, store, all_of(conditions))
 
 
 def _holds(stmt: tirx.Stmt, real: SBlockRealize) -> bool:
@@ -265,21 +232,14 @@ def _simplified(value: Expr, values: Mapping[Var, Expr]) -> Expr:
     return sym.Analyzer().simplify(substituted(value, values))
 
 
-def _conjuncts(where: Expr | bool) -> list[Expr]:
-    if isinstance(where, tirx.And):
-        return [*_conjuncts(where.a), *_conjuncts(where.b)]
-    is_true = where is True or (isinstance(where, tirx.IntImm) and bool(where.value))
-    return [] if is_true else [where]
-
-
-def _all(conditions: Sequence[Expr]) -> Expr | bool:
-    return tirx.all(*conditions) if conditions else True
-
-
 def _reads_only(value: Expr, known: Sequence[Var]) -> bool:
     found: list[Var] = []
     structural_walk(value, (tirx.Var, found.append))
-    return all(any(var.same_as(each) for each in known) for var in found)
+    return all(_among(var, known) for var in found)
+
+
+def _among(var: Var, known: Sequence[Var]) -> bool:
+    return any(var.same_as(each) for each in known)
 
 
 # ---------------------------------------------------------------- what it costs

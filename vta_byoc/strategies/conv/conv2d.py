@@ -15,9 +15,7 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.strategies.base import (
     LayerSchedule,
     LayerWork,
-    SingleKernelStrategy,
     cheapest_of,
-    with_alike_epilogue,
 )
 from vta_byoc.strategies.conv.bias import (
     BIAS,
@@ -27,15 +25,7 @@ from vta_byoc.strategies.conv.bias import (
     packed_bias,
     with_bias,
 )
-from vta_byoc.strategies.conv.borders import (
-    BORDERS,
-    border_scopes,
-    bordered,
-    borders_operand,
-    in_boxes,
-    with_border_sums,
-    with_borders,
-)
+from vta_byoc.strategies.conv.convolution import Convolution
 from vta_byoc.strategies.conv.copies import KEEP, stage_before_copy
 from vta_byoc.strategies.conv.gemm_usage import chosen_skips
 from vta_byoc.strategies.conv.grouping import groupings, pack_grouped
@@ -50,9 +40,8 @@ from vta_byoc.strategies.conv.tile_space import (
 )
 from vta_byoc.strategies.fused.planes import planes_of
 from vta_byoc.strategies.fused.tile import Roles
-from vta_byoc.strategies.te.definition import packed_operands, with_epilogue
+from vta_byoc.strategies.te.definition import packed_operands
 from vta_byoc.strategies.te.kernel import Grouping, Kernel, Kernels, KernelSpace
-from vta_byoc.workload.borders import pack_borders
 from vta_byoc.workload.memory import DRAM_WGT
 from vta_byoc.workload.workloads import Conv2dWorkload
 
@@ -60,17 +49,12 @@ ROLES = Roles((1, 2), (3, 4), sorted=True)
 """Dimensions of the result: images, block-diagonal groups, channel blocks, rows, columns."""
 
 
-class Conv2d(SingleKernelStrategy[Conv2dWorkload]):
+class Conv2d(Convolution):
     """A convolution on the GEMM core."""
 
     name = "conv2d"
-    workload = Conv2dWorkload
     fuses = fuses_pools = reuses_weights = True
     roles = ROLES
-
-    def costs_like(self, work: Conv2dWorkload, config: VTAConfig) -> Conv2dWorkload:
-        """The same convolution, whatever the immediates behind it."""
-        return with_alike_epilogue(work, config)
 
     def kernel_spaces(
         self, layer: LayerWork[Conv2dWorkload], config: VTAConfig
@@ -87,10 +71,10 @@ class Conv2d(SingleKernelStrategy[Conv2dWorkload]):
         (space,) = self.spaces(layer, config)
         return (cheapest_kernel(layer.work, space, config),)
 
-    def definition(
+    def sums(
         self, schedule: LayerSchedule[Conv2dWorkload], config: VTAConfig
-    ) -> tirx.PrimFunc:
-        """The convolution of packed tensors: data, weight (sets * co, ci, KH, KW, k, k), operands.
+    ) -> tuple[list[te.Tensor], te.Tensor]:
+        """Of packed data and weight (sets * co, ci, KH, KW, k, k), and a bias.
 
         A weight of two digits is (sets * co, 2, ci, KH, KW, k, k), the upper digit first.
         """
@@ -101,39 +85,24 @@ class Conv2d(SingleKernelStrategy[Conv2dWorkload]):
         if work.bias:
             inputs += bias_operands((grouping.sets * grouping.co,), config)
             acc = with_bias(acc, *inputs[-2:])
-        if work.borders:
-            inputs.append(borders_operand(work, config))
-            acc = with_border_sums(acc, work, inputs[-1])
-        return with_epilogue(inputs, acc, work, config)
+        return inputs, acc
 
-    def weights(
+    def factors(
         self,
         schedule: LayerSchedule[Conv2dWorkload],
         given: Mapping[str, np.ndarray],
         config: VTAConfig,
     ) -> list[np.ndarray]:
-        """The packed "weight" (O, I/groups, KH, KW), what makes "bias" (O,), and the "borders"."""
+        """The packed "weight" (O, I/groups, KH, KW), and what makes "bias" (O,)."""
         work, grouping = schedule.work, grouping_of(schedule.kernels[0])
         bias = packed_bias(given[BIAS], config) if work.bias else []
-        borders = [pack_borders(given[BORDERS], config)] if work.borders else []
-        return [packed_weight(given["weight"], work, grouping, config), *bias, *borders]
+        return [packed_weight(given["weight"], work, grouping, config), *bias]
 
-    def constants(
-        self,
-        schedule: LayerSchedule[Conv2dWorkload],
-        given: Mapping[str, np.ndarray],
-        config: VTAConfig,
-    ) -> list[np.ndarray]:
-        """The packed constants; a bias by position is taken apart where that is in boxes."""
-        return super().constants(schedule, in_boxes(schedule.work, given), config)
+    def factor_scopes(self, work: Conv2dWorkload) -> tuple[str, ...]:
+        """Those of the weight; of a bias those of the constant vector and of its weights."""
+        return (DRAM_WGT, *bias_scopes(work))
 
-    def weight_scopes(self, work: Conv2dWorkload) -> tuple[str, ...]:
-        """Those of the weight; of a bias those of its constant vector and weights; of borders."""
-        return (DRAM_WGT, *bias_scopes(work), *border_scopes(work))
-
-    def scheduled(
-        self, schedule: LayerSchedule[Conv2dWorkload], config: VTAConfig
-    ) -> tirx.PrimFunc:
+    def tiled(self, schedule: LayerSchedule[Conv2dWorkload], config: VTAConfig) -> tirx.PrimFunc:
         """Data, weight, operands, result."""
         work, (kernel,) = schedule.work, schedule.kernels
         grouping, choice = grouping_of(kernel), kernel.choice
@@ -145,19 +114,17 @@ class Conv2d(SingleKernelStrategy[Conv2dWorkload]):
         groups = operands_at_groups(work.epilogue, grouping, config)
         at_groups = groups, bias_at_groups(grouping, config)
         func = conv_schedule(func, work, choice, *at_groups, pooled=pool is not None)
-        func = without_padding(func, work, skips)
-        if not work.borders:
-            return func
-        before = len(work.in_shapes) + len(self.weight_scopes(work)) - 1
-        steps = (KEEP, stage_before_copy(work.epilogue) or KEEP)
-        return with_borders(func, work, ROLES.channel, ROLES.position, before, steps)
+        return without_padding(func, work, skips)
+
+    def steps(self, work: Conv2dWorkload) -> tuple[str, ...]:
+        """What is kept, where steps make it, and its copy."""
+        return (KEEP, stage_before_copy(work.epilogue) or KEEP)
 
     def bias_forms(
         self, work: Conv2dWorkload, given: Mapping[str, np.ndarray], config: VTAConfig
     ) -> list[tuple[Conv2dWorkload, dict[str, np.ndarray]]]:
         """In boxes, and either with the constant vector."""
-        boxes = bordered(work, given)
-        forms = [] if boxes is None else [boxes]
+        forms = super().bias_forms(work, given, config)
         products = [biased(*form, config.block) for form in ((work, given), *forms)]
         return forms + [found for found in products if found is not None]
 

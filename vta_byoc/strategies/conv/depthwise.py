@@ -26,44 +26,28 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.strategies.base import (
     LayerSchedule,
     LayerWork,
-    SingleKernelStrategy,
-    with_alike_epilogue,
 )
-from vta_byoc.strategies.conv.borders import (
-    BORDERS,
-    border_scopes,
-    bordered,
-    borders_operand,
-    in_boxes,
-    with_border_sums,
-    with_borders,
-    with_borders_demand,
-)
+from vta_byoc.strategies.conv.borders import with_borders_demand
+from vta_byoc.strategies.conv.convolution import Convolution
 from vta_byoc.strategies.fused.consumer import FusedConsumer
 from vta_byoc.strategies.fused.implied import without_implied_clamps
 from vta_byoc.strategies.fused.tile import Roles
 from vta_byoc.strategies.fused.usage import TileSize, fused_usage
-from vta_byoc.strategies.te.definition import packed_operands, with_epilogue
+from vta_byoc.strategies.te.definition import packed_operands
 from vta_byoc.strategies.te.kernel import KernelSpace
 from vta_byoc.strategies.te.tir_builder import Expr, Load
 from vta_byoc.strategies.te.window import SPACE, STEPS, Sliding, SlidingNests, seen, windows_of
-from vta_byoc.workload.borders import pack_borders
 from vta_byoc.workload.memory import ACC, DRAM_INP, DRAM_WGT, INP, WGT
 from vta_byoc.workload.packing import blocks, diagonal_weights, packed_shape
 from vta_byoc.workload.workloads import Conv2dWorkload
 
 
-class Depthwise(SingleKernelStrategy[Conv2dWorkload]):
+class Depthwise(Convolution):
     """A convolution of single channels on the vector ALU."""
 
     name = "depthwise"
-    workload = Conv2dWorkload
     fuses = True
     roles = Roles((1,), (2, 3))
-
-    def costs_like(self, work: Conv2dWorkload, config: VTAConfig) -> Conv2dWorkload:
-        """The same convolution, whatever the immediates behind it."""
-        return with_alike_epilogue(work, config)
 
     def kernel_spaces(
         self, layer: LayerWork[Conv2dWorkload], config: VTAConfig
@@ -75,63 +59,37 @@ class Depthwise(SingleKernelStrategy[Conv2dWorkload]):
             ),
         )
 
-    def definition(
+    def sums(
         self, schedule: LayerSchedule[Conv2dWorkload], config: VTAConfig
-    ) -> tirx.PrimFunc:
-        """Data, weight (C/k, taps, b, k) int8, identity weight (unused here), operands, result."""
+    ) -> tuple[list[te.Tensor], te.Tensor]:
+        """Of packed data and weight (C/k, taps, b, k) int8; the identity weight is unused here."""
         work, b, k = schedule.work, config.batch, config.block
         (data,) = packed_operands(work, config)
         shape = (blocks(work.in_channels, k), math.prod(work.kernel), b, k)
         weight = te.placeholder(shape, "int8", name="weight")
         identity = te.placeholder((1, 1, 1, 1, k, k), "int8", name="identity")
-        acc, inputs = _accumulators(work, data, weight, config), [data, weight, identity]
-        if work.borders:
-            inputs.append(borders_operand(work, config))
-            acc = with_border_sums(acc, work, inputs[-1])
-        return with_epilogue(inputs, acc, work, config)
+        return [data, weight, identity], _accumulators(work, data, weight, config)
 
-    def constants(
+    def factor_scopes(self, work: Conv2dWorkload) -> tuple[str, ...]:
+        """A vector a tap, which is loaded like data, and the identity."""
+        return (DRAM_INP, DRAM_WGT)
+
+    def factors(
         self,
         schedule: LayerSchedule[Conv2dWorkload],
         given: Mapping[str, np.ndarray],
         config: VTAConfig,
     ) -> list[np.ndarray]:
-        """The packed constants; a bias by position is taken apart where that is in boxes."""
-        return super().constants(schedule, in_boxes(schedule.work, given), config)
+        """The packed "weight" (C, 1, KH, KW) int8 and the identity."""
+        return [pack_channels(given["weight"], config), diagonal_weights((1,), config)]
 
-    def weight_scopes(self, work: Conv2dWorkload) -> tuple[str, ...]:
-        """A vector a tap, which is loaded like data, the identity, and what borders add."""
-        return (DRAM_INP, DRAM_WGT, *border_scopes(work))
-
-    def weights(
-        self,
-        schedule: LayerSchedule[Conv2dWorkload],
-        given: Mapping[str, np.ndarray],
-        config: VTAConfig,
-    ) -> list[np.ndarray]:
-        """The packed "weight" (C, 1, KH, KW) int8, the identity and the "borders"."""
-        borders = [pack_borders(given[BORDERS], config)] if schedule.work.borders else []
-        weight = pack_channels(given["weight"], config)
-        return [weight, diagonal_weights((1,), config), *borders]
-
-    def bias_forms(
-        self, work: Conv2dWorkload, given: Mapping[str, np.ndarray], _config: VTAConfig
-    ) -> list[tuple[Conv2dWorkload, dict[str, np.ndarray]]]:
-        """In boxes."""
-        found = bordered(work, given)
-        return [] if found is None else [found]
-
-    def scheduled(
-        self, schedule: LayerSchedule[Conv2dWorkload], config: VTAConfig
-    ) -> tirx.PrimFunc:
+    def tiled(self, schedule: LayerSchedule[Conv2dWorkload], config: VTAConfig) -> tirx.PrimFunc:
         """Data, weight, identity, operands, result."""
-        work = schedule.work
-        func = _Nests(work, config, schedule.kernels[0].choice).func()
-        if not work.borders:
-            return func
-        before = len(work.in_shapes) + len(self.weight_scopes(work)) - 1
-        roles = self.roles
-        return with_borders(func, work, roles.channel, roles.position, before, STEPS)
+        return _Nests(schedule.work, config, schedule.kernels[0].choice).func()
+
+    def steps(self, work: Conv2dWorkload) -> tuple[str, ...]:
+        """What is kept, where steps make it, and its copy."""
+        return STEPS
 
 
 def check(work: Conv2dWorkload, config: VTAConfig) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
@@ -13,11 +13,13 @@ from tvm_ffi import structural_map, structural_walk
 
 from vta_byoc.codegen import PRAGMA_KEY
 from vta_byoc.codegen.alu import loads_of
-from vta_byoc.codegen.nest import extent_of
+from vta_byoc.codegen.nest import extent_of, leaf_chain
 from vta_byoc.strategies.te.tir_builder import serial_for
 
 Expr: TypeAlias = tirx.Expr
 Node = TypeVar("Node", bound=ir.Node)
+Chain: TypeAlias = tuple[list[tirx.For], SBlockRealize]
+"""The loops of a nest and its block."""
 LANES = 2
 """The innermost loops of every nest."""
 
@@ -48,6 +50,41 @@ class Store:
             parts = [value.a, value.b] if hasattr(value, "a") else list(value.args)
             value = next(part for part in parts if loads_of(part))
         return value
+
+
+def chains(
+    stmt: tirx.Stmt, around: tuple[Loop, ...] = ()
+) -> Iterator[tuple[tuple[Loop, ...], Chain]]:
+    """All nests in order, each with the loops around it."""
+    if isinstance(stmt, tirx.SeqStmt):
+        for part in stmt.seq:
+            yield from chains(part, around)
+        return
+    chain = leaf_chain(stmt) if isinstance(stmt, tirx.For | SBlockRealize) else None
+    if chain is not None:
+        yield around, chain
+    elif isinstance(stmt, tirx.For):
+        yield from chains(stmt.body, (*around, Loop(stmt.loop_var, extent_of(stmt))))
+    else:
+        yield from chains(stmt.block.body, around)
+
+
+def writes(chain: Chain, buffer: tirx.Buffer) -> bool:
+    """Whether the nest is a store to ``buffer``."""
+    body = chain[1].block.body
+    return isinstance(body, tirx.BufferStore) and bool(body.buffer.same_as(buffer))
+
+
+def conjuncts(condition: Expr | bool) -> list[Expr]:
+    """The parts of ``condition`` that all hold, none of one that always does."""
+    if isinstance(condition, tirx.And):
+        return [*conjuncts(condition.a), *conjuncts(condition.b)]
+    return [] if isinstance(condition, bool | tirx.IntImm) else [condition]
+
+
+def all_of(conditions: Sequence[Expr]) -> Expr | bool:
+    """The condition whose :func:`conjuncts` are ``conditions``."""
+    return tirx.all(*conditions) if conditions else True
 
 
 def store_of(loops: Sequence[tirx.For], real: SBlockRealize) -> Store:

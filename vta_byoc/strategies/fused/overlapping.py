@@ -30,6 +30,8 @@ from vta_byoc.strategies.fused.nests import (
     Expr,
     Loop,
     Store,
+    all_of,
+    conjuncts,
     nest,
     reads,
     substituted,
@@ -172,9 +174,7 @@ class _Writer:
 
     def _conditions(self, without: _Axis | None = None) -> list[Expr]:
         """The conditions of the store, but for those of an axis."""
-        if isinstance(self._store.predicate, bool):
-            return []
-        parts = _conjuncts(self._store.predicate)
+        parts = conjuncts(self._store.predicate)
         if without is None:
             return parts
         return [part for part in parts if not reads(part, without.loop.var)]
@@ -183,8 +183,7 @@ class _Writer:
         self, name: str, loops: Sequence[Loop], at: TensorLoad, value: Expr, where: Sequence[Expr]
     ) -> None:
         store = tirx.BufferStore(at.source, value, list(at.indices))
-        holds: Expr | bool = tirx.all(*where) if where else True
-        self._nests.append(nest(f"{self._prefix}{name}", "alu", loops, store, holds))
+        self._nests.append(nest(f"{self._prefix}{name}", "alu", loops, store, all_of(where)))
 
     def _pooled(self, value: Expr, result: TensorLoad) -> Expr:
         """`value` with `result` in place of the larger of two accumulators."""
@@ -251,9 +250,3 @@ class _Axis:
         last = min(window.size, window.highest() + 1)
         uneven = self._whole != window.out
         return [position < last] if window.pads[1] or uneven else []
-
-
-def _conjuncts(condition: Expr) -> list[Expr]:
-    if isinstance(condition, tirx.And):
-        return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
-    return [] if isinstance(condition, tirx.IntImm) else [condition]

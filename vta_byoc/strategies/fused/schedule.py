@@ -6,8 +6,7 @@ strategy's PrimFunc will do whose accumulators are not read again after the stor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
 
 from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize
@@ -24,15 +23,12 @@ from vta_byoc.strategies.fused.consumer import (
     overlaps,
     pooled_by,
 )
-from vta_byoc.strategies.fused.nests import LANES, Loop, nest, store_of
+from vta_byoc.strategies.fused.nests import LANES, Loop, chains, nest, store_of, writes
 from vta_byoc.strategies.fused.planes import Planes, Window, planes_of
 from vta_byoc.strategies.fused.tile import Roles, Stage, Tile
 from vta_byoc.strategies.te.tir_builder import sequence, serial_for
 from vta_byoc.workload.memory import WGT
 from vta_byoc.workload.workloads import Conv2dWorkload, PoolWorkload, Workload
-
-Chain: TypeAlias = tuple[list[tirx.For], SBlockRealize]
-"""The loops of a nest and its block."""
 
 
 def with_fused(
@@ -75,7 +71,9 @@ class _Writer:
             self._result = tirx.decl_buffer(self._shape, "int8", str(self._out.name))
         self._planes: Planes | None = None
         if window is not None:
-            (store,) = (store_of(*chain) for chain in _chains(func.body) if self._is_last(chain))
+            (store,) = (
+                store_of(*chain) for _, chain in chains(func.body) if writes(chain, self._out)
+            )
             self._planes = Planes.of(store, roles.position, window)
 
     def func(self) -> tirx.PrimFunc:
@@ -136,7 +134,7 @@ class _Writer:
             return sequence([self._visit(part) for part in stmt.seq])
         chain = leaf_chain(stmt) if isinstance(stmt, tirx.For | SBlockRealize) else None
         if chain is not None:
-            if self._is_last(chain):
+            if writes(chain, self._out):
                 return self._continued(*chain)
             return stmt if self._planes is None else self._planes.sorted(*chain)
         if isinstance(stmt, tirx.For):
@@ -145,10 +143,6 @@ class _Writer:
         tiles = self._buffers(block)
         inner = SBlock([], [], [], block.name_hint, self._visit(block.body), alloc_buffers=tiles)
         return SBlockRealize([], stmt.predicate, inner)
-
-    def _is_last(self, chain: Chain) -> bool:
-        store = chain[1].block.body
-        return isinstance(store, tirx.BufferStore) and bool(store.buffer.same_as(self._out))
 
     def _buffers(self, block: SBlock) -> list[tirx.Buffer]:
         """The tiles of a block, accumulators in planes where they are sorted."""
@@ -161,16 +155,3 @@ class _Writer:
     def _continued(self, loops: Sequence[tirx.For], real: SBlockRealize) -> tirx.Stmt:
         store, planes = store_of(loops, real), self._planes
         return Tile(store, self._result, self._stages, self._roles, self._config, planes).stmt()
-
-
-def _chains(stmt: tirx.Stmt) -> Iterator[Chain]:
-    """All nests, in order."""
-    if isinstance(stmt, tirx.SeqStmt):
-        for part in stmt.seq:
-            yield from _chains(part)
-        return
-    chain = leaf_chain(stmt) if isinstance(stmt, tirx.For | SBlockRealize) else None
-    if chain is not None:
-        yield chain
-    else:
-        yield from _chains(stmt.body if isinstance(stmt, tirx.For) else stmt.block.body)
