@@ -108,7 +108,7 @@ def conv_program(
 def as_in_networks(work: Conv2dWorkload, config: VTAConfig) -> Conv2dWorkload:
     """``work`` with its bias where the compiler puts it: on the GEMM core if that costs less."""
     bias = {"operand0": np.zeros(work.out_channels, np.int32)}
-    forms = [work, *(form for form, _ in CONV2D.with_bias(work, bias, config))]
+    forms = [work, *(form for form, _ in CONV2D.bias_forms(work, bias, config))]
 
     def cycles(form: Conv2dWorkload) -> float:
         return CONV2D.estimate(CONV2D.choose(LayerWork(form), config), config)
