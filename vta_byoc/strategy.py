@@ -15,6 +15,7 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import Refusal, VTAError
 from vta_byoc.hw.registry import Registry
 from vta_byoc.strategies.attention.attention import ATTENTION
+from vta_byoc.strategies.attention.transpose import TRANSPOSE
 from vta_byoc.strategies.base import (
     STRATEGY_ATTR,
     WORKLOAD_ATTR,
@@ -27,7 +28,7 @@ from vta_byoc.strategies.base import (
 from vta_byoc.strategies.conv.conv2d import CONV2D
 from vta_byoc.strategies.conv.conv2d_transpose import CONV2D_TRANSPOSE
 from vta_byoc.strategies.conv.depthwise import DEPTHWISE
-from vta_byoc.strategies.conv.matmul2 import MATMUL2, TRANSPOSE
+from vta_byoc.strategies.conv.matmul2 import MATMUL2
 from vta_byoc.strategies.elementwise.elementwise import ELEMENTWISE
 from vta_byoc.strategies.fused.consumer import ConsumerWork, FusedConsumer
 from vta_byoc.strategies.movement.concat import CONCAT

@@ -74,3 +74,12 @@ def test_the_verifier_has_nothing_against_the_programs(name: str) -> None:
     program: Program = getattr(small().programs, name).program
     assert not verify(program)
     assert len(program.of_kind("state")) == (4 if name == "step" else 0)
+
+
+def test_layers_store_keys_and_values_in_the_caches() -> None:
+    """No layer copies there what a projection, or its transposition, has stored elsewhere."""
+    program = small().programs.step.program
+    states = {symbol.name for symbol in program.of_kind("state")}
+    assert states
+    assert not states & {layer.name for layer in program.layers}
+    assert states <= {layer.output for layer in program.layers}

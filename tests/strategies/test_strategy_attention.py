@@ -11,6 +11,7 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.quantization.ops.exponential import attention_of, exponential_of
 from vta_byoc.quantization.scales import Scale
 from vta_byoc.strategies.attention.attention import ATTENTION
+from vta_byoc.strategies.base import LayerWork
 from vta_byoc.testing.strategies import check_strategy
 from vta_byoc.workload.attention import AttentionWorkload
 
@@ -103,3 +104,26 @@ def test_drawn_causal_attention() -> None:
 def test_drawn_attention() -> None:
     """Bit for bit, verified, and the estimate near the timing model."""
     check_strategy(ATTENTION, drawn, machines=MACHINES, cases=9, factor=2.2)
+
+
+def few_queries(
+    rng: np.random.Generator, config: VTAConfig
+) -> tuple[AttentionWorkload, Mapping[str, np.ndarray]]:
+    """A window of a decoder: many heads, one block of queries or two, more keys."""
+    groups, keys = int(rng.choice([6, 8, 12])), int(rng.integers(40, 100))
+    queries = int(rng.integers(1, 2 * config.block + 1))
+    return work_of(config, groups, queries, keys, 1, int(rng.integers(1, 3))), {}
+
+
+def test_reciprocals_of_several_heads_are_computed_together() -> None:
+    """Their instructions are many and of one vector each: bits and estimate are as ever."""
+    check_strategy(ATTENTION, few_queries, machines=MACHINES, cases=4, factor=2.2)
+    mixing = ATTENTION.choose(LayerWork(work_of(SIM, 12, 16, 128, 4, 4)), SIM).kernels[1].choice
+    assert mixing.tile["g"] > 1
+
+
+def test_a_tile_without_all_queries_has_one_head() -> None:
+    """Its values would be loaded again for every tile."""
+    work = work_of(SIM, 4, 400, 400, 2, 2)
+    mixing = ATTENTION.choose(LayerWork(work), SIM).kernels[1].choice
+    assert mixing.tile["g"] == 1 or mixing.tile["t"] == work.query_blocks

@@ -32,7 +32,7 @@ from vta_byoc.ir.attention import result_steps, score_steps, share_steps
 from vta_byoc.ir.programs import Instructions
 from vta_byoc.workload.norms import element_steps, token_steps
 from vta_byoc.workload.packing import PLANES, blocks, packed_shape
-from vta_byoc.workload.products import ProductWorkload
+from vta_byoc.workload.products import ProductWorkload, TransposeWorkload
 from vta_byoc.workload.receptive import products_inside
 from vta_byoc.workload.workloads import (
     CHANNEL,
@@ -202,6 +202,13 @@ def _product(work: ProductWorkload, config: VTAConfig, around: Around) -> tuple[
     each = _epilogue(_open_end(work.epilogue, around), config)
     compute = vectors * (sums * GEMM_CYCLES + RESET_CYCLES)
     return compute + _behind(work, config, around) * each, nbytes
+
+
+def _transpose(work: TransposeWorkload, config: VTAConfig, around: Around) -> tuple[int, int]:
+    """A product with the identity for each vector."""
+    vectors = _vectors(work.out_shape, config)
+    nbytes = sum(_nbytes(shape, config) for shape in work.in_shapes) + _stored(work, config, around)
+    return vectors * (GEMM_CYCLES + RESET_CYCLES), nbytes
 
 
 def _resets(work: Conv2dWorkload | ConvTransposeWorkload, config: VTAConfig) -> int:
@@ -378,6 +385,7 @@ def _program(steps: Instructions, numbers: Mapping[str, int], config: VTAConfig)
 _BOUNDS: dict[type[Workload], Callable[..., tuple[int, int]]] = {
     Conv2dWorkload: _conv2d,
     ProductWorkload: _product,
+    TransposeWorkload: _transpose,
     ConvTransposeWorkload: _conv_transpose,
     ElementwiseWorkload: _elementwise,
     PoolWorkload: _pool,

@@ -19,7 +19,7 @@ from vta_byoc.partitioning.layers import MATMUL, check_sizes, simple_plan
 from vta_byoc.partitioning.steps import Range, StepReader, axes_of
 from vta_byoc.workload.layout import ROWS, tokens, turned
 from vta_byoc.workload.packing import blocks
-from vta_byoc.workload.products import ProductWorkload
+from vta_byoc.workload.products import ProductWorkload, TransposeWorkload
 from vta_byoc.workload.workloads import CHANNEL, Epilogue
 
 PERMUTE = "relax.permute_dims"
@@ -141,7 +141,7 @@ def read_transpose(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     *leading, rows, channels = static_shape(call.args[0])
     groups = math.prod(leading)
     whole, width = (blocks(size, k) * k for size in (rows, channels))
-    work = ProductWorkload(
+    work = TransposeWorkload(
         batch=1,
         in_channels=groups * width,
         out_channels=groups * whole,

@@ -29,6 +29,7 @@ from vta_byoc.ir.names import SCRATCH
 from vta_byoc.ir.stage import Stage
 from vta_byoc.partitioning.appended import APPENDED
 from vta_byoc.partitioning.region import Region, RegionCall, Step, region_calls, region_functions
+from vta_byoc.passes.appended_results import appended_results
 from vta_byoc.passes.kept_programs import asked_of, kept_program
 from vta_byoc.passes.layer_order import best_order, longest_path_first
 from vta_byoc.passes.program_call import ProgramCall
@@ -87,20 +88,30 @@ def unchecked_program(
                 builder.constant(name, constants[position], *place(name))
         else:
             builder.symbol(name, "input", *region.tensors[name], *place(name))
+    kernels = {s.output: computation_in(mod, s, runs).functions(config) for s in region.steps}
     in_place = _in_place(mod, region, config)
+    joined = {place.step.output for place in in_place.values()}
+    in_state = appended_results(mod, region, kernels, joined, config)
     for step in region.steps:
+        if step.output in in_state:
+            continue
         kind = _kind(region, step)
         tensor, where = region.tensors[step.output], place(step.output)
         place_of = in_place.get(step.output)
         inside = (place_of.step.output, place_of.offset) if place_of else None
         builder.symbol(step.output, kind, *tensor, *where, inside=inside)
     scratch = _scratch(mod, region, config, builder)
-    states = {step.output for step in region.steps if step.composite == APPENDED}
+    apart = {step.output for step in region.steps if step.composite == APPENDED} | {*in_state}
     alive = _lifetimes(region, scratch)
-    builder.share({name: life for name, life in alive.items() if name not in states})
+    builder.share({name: life for name, life in alive.items() if name not in apart})
     for step in region.steps:
+        if step.composite == APPENDED and step.args[0] in in_state:
+            continue
         tensors = [*step.args, *scratch[step.output], step.output]
-        for kernel in computation_in(mod, step, runs).functions(config):
+        if step.output in in_state:
+            into, kernels[step.output] = in_state[step.output]
+            tensors[-1] = into.state
+        for kernel in kernels[step.output]:
             stored = in_place.get(tensors[kernel.args[0]])
             if stored is None or stored.step is not step or stored.position != kernel.args[0]:
                 bound = [shared.get(tensors[i], tensors[i]) for i in kernel.args]

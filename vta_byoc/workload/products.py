@@ -23,3 +23,13 @@ class ProductWorkload(Conv2dWorkload):
         """The shapes of the data and of the tensor that is the weight."""
         columns = self.out_channels // self.groups
         return (*super().in_shapes, (1, self.in_channels, 1, columns))
+
+
+@dataclass(frozen=True)
+class TransposeWorkload(ProductWorkload):
+    """Matrices whose rows and columns are exchanged: products of the identity and them."""
+
+    @property
+    def in_shapes(self) -> tuple[Shape, ...]:
+        """The shape of the tensor that is the weight."""
+        return super().in_shapes[1:]

@@ -17,7 +17,7 @@ from vta_byoc.ir.attention import HALF
 from vta_byoc.strategies.attention.definition import attention_definition
 from vta_byoc.strategies.attention.mix import mix_nests
 from vta_byoc.strategies.attention.shares import share_nests
-from vta_byoc.strategies.attention.turning import merge_nests
+from vta_byoc.strategies.attention.turning import turned_nests
 from vta_byoc.strategies.attention.usage import SPREAD_BITS, merge_space, mix_space, share_space
 from vta_byoc.strategies.base import (
     KernelFunction,
@@ -110,13 +110,15 @@ class AttentionStrategy(Strategy[AttentionWorkload]):
         masks = (further,) if work.masks else ()
         shares = further + len(masks)
         turned, mixed = shares + 1, shares + 2
+        tiles = work.query_blocks, work.width // work.block
+        merged = turned_nests(work.groups, tiles, work.block + 1, config, third)
         return [
             KernelFunction(
                 share_nests(work, config, first),
                 (query, key, units, *hidden, *masks, shares, shares, turned),
             ),
             KernelFunction(mix_nests(work, config, second), (value, units, ones, turned, mixed)),
-            KernelFunction(merge_nests(work, config, third), (units, mixed, -1)),
+            KernelFunction(merged, (units, mixed, -1)),
         ]
 
 

@@ -1,6 +1,8 @@
 """Values of an attention mixed by shares, and divided by the sums of the shares.
 
 Behind a causal mask, blocks of queries are mixed one by one, each of the keys that it may see.
+Where a tile has all queries of a group, the reciprocals of several groups are computed together:
+their instructions are many, and of one vector for each block of queries.
 """
 
 from __future__ import annotations
@@ -34,24 +36,41 @@ class _Mix(Kernel):
         units, ones = nests.param("units", (k + 1,)), nests.weights("ones", 1)
         self.shares = nests.weights("shares", work.groups * self.queries * self.keys)
         self.out = nests.param("out", (work.groups, self.queries, work.width))
-        self.chunk = self.choice.tile["t"]
+        self.chunk, near = self.choice.tile["t"], self.choice.tile.get("g", 1)
         self.together = 1 if work.causal else self.chunk
+        self.spots = near * self.chunk
         self.program = rate_program(work)
         self.one, self.one_tile = nests.sram(INP, "one", (1,)), nests.sram(WGT, "one_tile", (1,))
         self.values = nests.sram(INP, "values", (self.keys, work.width))
-        self.tile = nests.sram(WGT, "tile", (self.chunk, self.keys))
+        self.tile = nests.sram(WGT, "tile", (self.spots, self.keys))
         self.lift = nests.sram(ACC, "lift", (work.width,))
         self.mixed = nests.sram(ACC, "mixed", (self.together, work.width))
-        self.registers = nests.sram(ACC, "registers", (self.program.count, self.chunk))
+        self.registers = nests.sram(ACC, "registers", (self.program.count, self.spots))
         nests.load("load_one", (1,), lambda i: (self.one[i], units[k]))
         nests.load("load_ones", (1,), lambda i: (self.one_tile[i], ones[i]))
-        with nests.loop("go", work.groups) as self.group:
-            self._values()
-            with nests.loop("to", -(-self.queries // self.chunk)) as self.outer:
-                self._rates()
-                with self.blocks("tm") as first:
-                    self._mix(first)
+        self.slot: Expr = 0
+        if near == 1:
+            with nests.loop("go", work.groups) as self.group:
+                self._values()
+                with nests.loop("to", -(-self.queries // self.chunk)) as self.outer:
+                    self._rates()
+                    with self.blocks("tm") as first:
+                        self._mix(first)
+            return self.finish()
+        self.outer = 0  # all queries of a group are one tile
+        with nests.loop("go", work.groups // near) as some:
+            self.group = some * near
+            self._rates()
+            with nests.loop("gi", near) as each:
+                self.group, self.slot = some * near + each, each * self.chunk
+                self._values()
+                self._mix(0)
         return self.finish()
+
+    @property
+    def at_once(self) -> int:
+        """Blocks of queries whose shares are summed together."""
+        return 1 if self.work.causal else self.spots
 
     def at(self, t: Expr) -> Expr:
         """A block of queries of the tile in the tensor."""
@@ -114,7 +133,7 @@ class _Mix(Kernel):
         """The turned shares of blocks of queries."""
         self.nests.load(
             "load_shares",
-            (self.together, self.keys),
+            (self.at_once, self.keys),
             lambda t, s: (
                 self.tile[first + t, s],
                 self.shares[(self.group * self.queries + self.at(first + t)) * self.keys + s],
@@ -135,7 +154,11 @@ class _Mix(Kernel):
         nests.gemm(
             "mix",
             (self.keys, *each),
-            lambda s, t, d: (self.mixed[t, d], self.values[s, d], self.tile[first + t, s]),
+            lambda s, t, d: (
+                self.mixed[t, d],
+                self.values[s, d],
+                self.tile[self.slot + first + t, s],
+            ),
             lambda s, t, d: self.key_seen(first, t, s),
         )
         rate = self.program.places[RATE]
@@ -144,7 +167,10 @@ class _Mix(Kernel):
             result_steps(work.attention),
             each,
             lambda t, d: self.mixed[t, d],
-            {LIFT: lambda t, d: self.lift[d], RATE: lambda t, d: self.registers[rate, first + t]},
+            {
+                LIFT: lambda t, d: self.lift[d],
+                RATE: lambda t, d: self.registers[rate, self.slot + first + t],
+            },
             lambda t, d: self.inside(first + t),
         )
         nests.store(
@@ -160,11 +186,10 @@ class _Mix(Kernel):
         total = self.program.places[TOTAL]
         with self.blocks("tt") as first:
             self._load(first)
-            together = (self.together,)
-            nests.reset("clear_total", together, lambda t: registers[total, first + t])
+            nests.reset("clear_total", (self.at_once,), lambda t: registers[total, first + t])
             nests.gemm(
                 "total",
-                (self.keys, self.together),
+                (self.keys, self.at_once),
                 lambda s, t: (registers[total, first + t], self.one[0], self.tile[first + t, s]),
                 lambda s, t: self.key_seen(first, t, s),
             )
@@ -174,7 +199,7 @@ class _Mix(Kernel):
         if behind:  # shares of 0 are stored as -HALF
             nests.alu(
                 "behind",
-                (self.chunk,),
+                (self.spots,),
                 lambda t: (registers[total, t], registers[total, t] + HALF * behind),
             )
         for number, move in enumerate(self.program.moves):
@@ -188,7 +213,7 @@ class _Mix(Kernel):
                     right = registers[move.right, t]
                 return registers[move.to, t], operation(registers[move.left, t], right)
 
-            nests.alu(f"rate{number}", (self.chunk,), changed)
+            nests.alu(f"rate{number}", (self.spots,), changed)
 
     def _unseen(self, total: int, t: Expr) -> None:
         """Keys that a block of queries does not see have the share 0, stored as -HALF."""

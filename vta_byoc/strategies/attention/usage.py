@@ -22,6 +22,7 @@ from vta_byoc.ir.attention import (
     share_steps,
 )
 from vta_byoc.ir.programs import Instructions
+from vta_byoc.strategies.attention.turning import turning_demand
 from vta_byoc.strategies.te.registers import Allocated, allocated
 from vta_byoc.workload.alu import is_shift
 from vta_byoc.workload.attention import AttentionWorkload
@@ -32,6 +33,8 @@ LANES_OF_TOP = 2
 ROOM_STEPS = 3
 SPREAD_BITS = 6
 """A mask of run time is raised by so much where it is spread over the queries of a block."""
+TOO_MANY = 1 << 30
+"""Elements that no SRAM has: of a tile that is none."""
 Tile = Mapping[str, np.ndarray]
 
 
@@ -50,7 +53,9 @@ def share_space(work: AttentionWorkload, config: VTAConfig) -> Space:
 def mix_space(work: AttentionWorkload, config: VTAConfig) -> Space:
     """All tilings of the product with the values."""
     usage = functools.partial(_mixed, work, config)
-    return Space("the values of an attention", _queries(work), ("tiles",), usage)
+    near = [1] if work.causal else [g for g in sizes(work.groups) if not work.groups % g]
+    axes = {**_queries(work), "g": near}
+    return Space("the values of an attention", axes, ("tiles",), usage)
 
 
 def merge_space(work: AttentionWorkload, config: VTAConfig) -> Space:
@@ -176,35 +181,15 @@ def _merged(work: AttentionWorkload, config: VTAConfig, tile: Tile, _variant: st
     each = work.width // work.block
     tiles = work.groups * ceil_div(work.query_blocks, tile["t"])
     total = work.groups * work.query_blocks * each
-    return _turning(work, config, total, tile["t"] * each, tiles, each)
-
-
-def _turning(
-    work: AttentionWorkload, config: VTAConfig, total: int, size: Array, tiles: Array, runs: int
-) -> Demand:
-    """Of so many tiles of weights turned, `size` at a time."""
-    k = work.block
-    kernels = 3 * np.minimum(tiles, MOST_SLOTS)
-    return Demand(
-        staged=(
-            Staged(INP, k, 1, k * _inp(config), 1),
-            Staged(WGT, size, tiles, float(total * config.wgt_elem_bytes), tiles),
-            Staged(ACC, size * k, tiles),
-        ),
-        tiles=tiles,
-        gemm=2.0 * total * k,
-        gemm_starts=2 * tiles,
-        uops=kernels,
-        kernels=kernels,
-        stored=float(total * k * config.out_elem_bytes),
-        stores=tiles * runs,
-    )
+    return turning_demand(total, tile["t"] * each, tiles, each, config)
 
 
 def _mixed(work: AttentionWorkload, config: VTAConfig, tile: Tile, _variant: str) -> Demand:
-    chunk = tile["t"]
+    chunk, near = tile["t"], tile["g"]
     groups, blocks, keys = work.groups, work.query_blocks, work.key_blocks
     tiles = groups * ceil_div(blocks, chunk)
+    shared = tiles / near  # tiles whose rates are computed together
+    spots_at_once = np.where((near > 1) & (chunk < blocks), TOO_MANY, near * chunk)
     program, values = rate_program(work), keys * work.width
     seen = groups * float(sum(n * count for n, count in work.seen_together(1)))
     lifted = keys * work.width * (2 if work.causal else 1)
@@ -215,23 +200,23 @@ def _mixed(work: AttentionWorkload, config: VTAConfig, tile: Tile, _variant: str
     vectors, spots = float(groups * blocks * work.width), groups * blocks
     spot = rate[0] + program.copies * (config.timing.alu_tensor_cycles + 1)
     spot += unseen * config.timing.alu_imm_cycles
-    near = together < config.capabilities.dst_distance
+    close = together < config.capabilities.dst_distance
     kernels = np.minimum(tiles, MOST_SLOTS) * (rate[1] + 2 * program.copies + result[1] + 4)
     return Demand(
         staged=(
             Staged(INP, 1, 1, _inp(config), 1),
             Staged(WGT, 1, 1, float(config.wgt_elem_bytes), 1),
             Staged(INP, values, groups, groups * values * _inp(config), groups),
-            Staged(WGT, chunk * keys, tiles, seen * config.wgt_elem_bytes, tiles),
+            Staged(WGT, spots_at_once * keys, shared, seen * config.wgt_elem_bytes, shared),
             Staged(ACC, work.width, groups),
             Staged(ACC, together * work.width, runs),
-            Staged(ACC, chunk * program.count, tiles),
+            Staged(ACC, spots_at_once * program.count, shared),
         ),
         tiles=tiles,
         gemm=vectors + seen * (work.width + 1) + groups * (work.width + lifted),
-        gemm_starts=tiles * (1 + program.copies) + runs * (2 + near * (keys - 1) + 1) + 2 * groups,
+        gemm_starts=shared * (1 + program.copies) + runs * (3 + close * (keys - 1)) + 2 * groups,
         alu=vectors * result[0] + spots * spot,
-        alu_starts=tiles * (rate[1] + program.copies) + runs * (result[1] + unseen) + groups,
+        alu_starts=shared * (rate[1] + program.copies) + runs * (result[1] + unseen) + groups,
         uops=kernels * (1 + keys / 4),
         kernels=kernels,
         stored=vectors * config.out_elem_bytes,

@@ -1,4 +1,4 @@
-"""matmul2 and transpose: products of matrices of which one, a computed tensor, is the weight."""
+"""matmul2: products of matrices of which one, a computed tensor, is the weight."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from tvm.tirx import Expr, Var
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.base import (
-    KernelFunction,
     LayerSchedule,
     LayerWork,
     SingleKernelStrategy,
@@ -49,16 +48,6 @@ class Matmul2(SingleKernelStrategy[ProductWorkload]):
         self, schedule: LayerSchedule[ProductWorkload], config: VTAConfig
     ) -> tirx.PrimFunc:
         """The product of packed tensors: data, the tensor that is the weight, operands."""
-        return self.product(schedule, config)
-
-    def product(
-        self,
-        schedule: LayerSchedule[ProductWorkload],
-        config: VTAConfig,
-        *,
-        constant_last: bool = False,
-    ) -> tirx.PrimFunc:
-        """The definition; ``constant_last``: the weight is the first parameter."""
         work, grouping, k = schedule.work, grouping_of(schedule.kernels[0]), config.block
         data, weight = packed_operands(work, config)
         rc = te.reduce_axis((0, grouping.ci), "rc")
@@ -71,8 +60,7 @@ class Matmul2(SingleKernelStrategy[ProductWorkload]):
             return te.sum(left * right, axis=[rc, rk])
 
         shape = (1, grouping.sets * grouping.co, 1, work.width, config.batch, k)
-        inputs = [weight, data] if constant_last else [data, weight]
-        return with_epilogue(inputs, te.compute(shape, mac, name="acc"), work, config)
+        return with_epilogue([data, weight], te.compute(shape, mac, name="acc"), work, config)
 
     def scopes(self, work: ProductWorkload) -> tuple[str, ...]:
         """The data as inputs, the other tensor as weights."""
@@ -98,41 +86,6 @@ class Matmul2(SingleKernelStrategy[ProductWorkload]):
         return conv_schedule(func, work, choice, at_groups)
 
 
-class Transpose(Matmul2):
-    """Rows and columns of matrices exchanged: products of the identity and them as weights."""
-
-    name = "transpose"
-
-    def definition(
-        self, schedule: LayerSchedule[ProductWorkload], config: VTAConfig
-    ) -> tirx.PrimFunc:
-        """The product of packed tensors: the tensor, then the identities of all groups."""
-        return self.product(schedule, config, constant_last=True)
-
-    def scopes(self, work: ProductWorkload) -> tuple[str, ...]:
-        """The tensor as weights, the identity as inputs."""
-        return (DRAM_WGT, DRAM_INP)
-
-    def weights(
-        self,
-        schedule: LayerSchedule[ProductWorkload],
-        _given: Mapping[str, np.ndarray],
-        config: VTAConfig,
-    ) -> list[np.ndarray]:
-        """The identities: column w of a group has a 1 in channel w."""
-        work, k = schedule.work, config.block
-        each = work.in_channels // work.groups
-        eye = np.tile(np.eye(each, work.width, dtype=np.int8), (work.groups, 1))
-        split = eye.reshape(1, -1, k, 1, work.width, 1).transpose(0, 1, 3, 4, 5, 2)
-        return [np.ascontiguousarray(split)]
-
-    def functions(
-        self, schedule: LayerSchedule[ProductWorkload], config: VTAConfig
-    ) -> list[KernelFunction]:
-        """One PrimFunc; the composite has the weight first."""
-        return [KernelFunction(self.scheduled(schedule, config), (1, 0, -1))]
-
-
 def own_blocks(work: ProductWorkload, config: VTAConfig) -> Grouping:
     """Each group of channels in whole blocks."""
     sums, channels = (
@@ -141,4 +94,4 @@ def own_blocks(work: ProductWorkload, config: VTAConfig) -> Grouping:
     return Grouping(1, work.groups, sums, channels)
 
 
-MATMUL2, TRANSPOSE = Matmul2(), Transpose()
+MATMUL2 = Matmul2()
