@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
+from alu_cases import clamp
 from demand_counts import check_same, kernel_program, with_tiles
 from test_strategy_attention import work_of
 
+from vta_byoc.base.rewrites import without
+from vta_byoc.codegen.linear import VarTable
+from vta_byoc.codegen.sram import tile_shapes
+from vta_byoc.codegen.walk import lower
 from vta_byoc.cost.search import Choice, cost_of
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.timing.engine import simulate
 from vta_byoc.strategies.attention.attention import ATTENTION
 from vta_byoc.strategies.base import LayerSchedule, LayerWork
+from vta_byoc.strategies.conv.conv2d import CONV2D
+from vta_byoc.strategies.fused.consumer import FusedConsumer
 from vta_byoc.strategies.norms.norm import NORM
+from vta_byoc.strategies.pooling.pool import POOL
 from vta_byoc.strategies.te.kernel import Kernel
-from vta_byoc.workload.workloads import NormWorkload
+from vta_byoc.workload.workloads import (
+    Conv2dWorkload,
+    Epilogue,
+    NormWorkload,
+    PoolWorkload,
+    Step,
+)
 
 SIM = VTAConfig.preset("sim")
 ROUGH = ("kernels", "uops")
 """Micro-ops of a kernel are known when it is compiled."""
+CLAMPED = Epilogue((Step("shr", 7), *clamp()))
 
 
 # ---------------------------------------------------------------- normalizations
@@ -75,3 +92,80 @@ def test_the_values_of_an_attention() -> None:
     check_same(wanted, found, but=(*ROUGH, "alu", "gemm"))
     for name in ("alu", "gemm"):
         assert wanted[name] == pytest.approx(found[name], rel=0.05)
+
+
+# ---------------------------------------------------------------- pools
+def tile_of(c: int, h: int, w: int, kh: int, kw: int) -> dict[str, int]:
+    return {"n": 1, "c": c, "h": h, "w": w, "kh": kh, "kw": kw}
+
+
+@pytest.mark.parametrize("stride, taps", [(2, (3, 3)), (2, (3, 1)), (1, (3, 3)), (1, (1, 3))])
+@pytest.mark.parametrize("variant", ["rows first", "columns first"])
+def test_a_max_pool(stride: int, taps: tuple[int, int], variant: str) -> None:
+    """The reset of a result of its own counts like a step of the ALU: together both are exact."""
+    work = PoolWorkload("max", 1, 32, 13, 13, (3, 3), (stride, stride), low=-128)
+    tile = tile_of(2, 3, 3, *taps)
+    if stride == 1:
+        work = dataclasses.replace(work, height=8, width=8)
+    ((wanted, found),) = with_tiles(POOL, LayerWork(work), SIM, [(tile, variant)])
+    check_same(wanted, found, but=(*ROUGH, "gemm", "gemm_starts", "alu", "alu_starts"))
+    assert wanted["gemm"] + wanted["alu"] == found["gemm"] + found["alu"]
+    steps = wanted["gemm_starts"] + wanted["alu_starts"]
+    assert steps == pytest.approx(found["gemm_starts"] + found["alu_starts"], rel=0.06)
+
+
+def test_a_max_pool_declares_what_it_writes() -> None:
+    """No tile of its PrimFunc is longer than what the nests write: no slot is too large."""
+    work = PoolWorkload("max", 1, 32, 8, 8, (3, 3), (1, 1), low=-128)
+    kernel = Kernel(Choice(tile_of(2, 3, 3, 3, 3), "rows first", (1, 1, 1)))
+    (made,) = POOL.functions(LayerSchedule(work, kernels=(kernel,)), SIM)
+    declared = {str(each.name): list(each.shape) for each in made.func.body.block.alloc_buffers}
+    written = tile_shapes(lower(made.func), VarTable())
+    assert declared == {str(buffer.name): shape for buffer, shape in written.items()}
+
+
+@pytest.mark.parametrize("tile", [tile_of(2, 4, 4, 3, 3), tile_of(1, 4, 4, 3, 3)])
+def test_a_sum_pool(tile: dict[str, int]) -> None:
+    """Of a factor in two digits, which both sum up the tile that is loaded once."""
+    steps = Epilogue((Step("shr", 9),))
+    work = PoolWorkload("sum", 1, 32, 12, 12, (3, 3), (3, 3), factor=300, epilogue=steps)
+    ((wanted, found),) = with_tiles(POOL, LayerWork(work), SIM, [(tile, "whole")])
+    check_same(wanted, found, but=(*ROUGH, "inp", "inp_loads"))
+    assert found["uops"] <= wanted["uops"] <= 1.5 * found["uops"]
+
+
+# ---------------------------------------------------------------- pools in tiles of convolutions
+def conv_tile(**sizes: int) -> dict[str, int]:
+    return {"n": 1, "g": 1, "co": 2, "ci": 2, "kh": 1, "kw": 1, **sizes}
+
+
+def pooled(size: int, *windows: tuple[int, int]) -> LayerWork[Conv2dWorkload]:
+    """A 1 x 1 convolution of a square and the maxima of its windows."""
+    work = Conv2dWorkload(1, 32, 32, size, size, (1, 1), epilogue=CLAMPED)
+    return LayerWork(work, (FusedConsumer(PoolWorkload("max", 1, 32, size, size, *windows)),))
+
+
+@pytest.mark.parametrize("off, copied", [([], 0), (["pool_planes"], 1), (["pool_first"], 1)])
+def test_a_pool_in_a_tile(off: list[str], copied: int) -> None:
+    """In place where it can be; else each tile is cleared and its first positions are added."""
+    layer, whole = pooled(12, (2, 2), (2, 2)), conv_tile(oh=12, ow=12)
+    with without(off):
+        found = [
+            with_tiles(CONV2D, layer, SIM, [(tile, "weights held")])[0]
+            for tile in (conv_tile(oh=4, ow=4), whole)
+        ]
+    for wanted, counts in found:
+        check_same(wanted, counts, but=ROUGH)
+        assert counts["gemm"] == 12 * 12 * 2 * 3 + copied * 6 * 6 * 2
+    wanted, counts = found[1]
+    assert counts["kernels"] <= wanted["kernels"] <= counts["kernels"] + 1
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("rows, columns", [(2, 3), (3, 6)])
+def test_overlapping_windows_in_a_tile(stride: int, rows: int, columns: int) -> None:
+    """What two tiles see is computed twice."""
+    layer, tile = pooled(13, (3, 3), (stride, stride)), conv_tile(oh=rows, ow=columns)
+    ((wanted, found),) = with_tiles(CONV2D, layer, SIM, [(tile, "weights held")])
+    check_same(wanted, found, but=(*ROUGH, "stores"))
+    assert wanted["stores"] == pytest.approx(found["stores"], rel=0.07)
