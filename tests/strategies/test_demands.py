@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 import pytest
 from alu_cases import clamp
-from demand_counts import check_same, kernel_program, with_tiles
+from demand_counts import Counts, check_same, kernel_program, with_tiles
 from test_strategy_attention import work_of
 
 from vta_byoc.base.rewrites import without
@@ -15,6 +16,8 @@ from vta_byoc.codegen.sram import tile_shapes
 from vta_byoc.codegen.walk import lower
 from vta_byoc.cost.search import Choice, cost_of
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.isa import PAD_LIMIT
 from vta_byoc.hw.timing.engine import simulate
 from vta_byoc.strategies.attention.attention import ATTENTION
 from vta_byoc.strategies.base import LayerSchedule, LayerWork
@@ -24,6 +27,7 @@ from vta_byoc.strategies.norms.norm import NORM
 from vta_byoc.strategies.pooling.pool import POOL
 from vta_byoc.strategies.te.kernel import Kernel
 from vta_byoc.workload.workloads import (
+    CHANNEL,
     Conv2dWorkload,
     Epilogue,
     NormWorkload,
@@ -169,3 +173,67 @@ def test_overlapping_windows_in_a_tile(stride: int, rows: int, columns: int) -> 
     ((wanted, found),) = with_tiles(CONV2D, layer, SIM, [(tile, "weights held")])
     check_same(wanted, found, but=(*ROUGH, "stores"))
     assert wanted["stores"] == pytest.approx(found["stores"], rel=0.07)
+
+
+# ---------------------------------------------------------------- convolutions
+@pytest.fixture
+def every_product() -> Iterator[None]:
+    """Products with padding are computed too."""
+    with without(["skip_padding"]):
+        yield
+
+
+def conv_counts(
+    work: Conv2dWorkload,
+    tile: dict[str, int],
+    variant: str = "weights held",
+    candidate: int = 0,
+    config: VTAConfig = SIM,
+) -> tuple[Counts, Counts]:
+    (found,) = with_tiles(CONV2D, LayerWork(work), config, [(tile, variant)], candidate)
+    return found
+
+
+@pytest.mark.usefixtures("every_product")
+@pytest.mark.parametrize("variant", ["weights held", "inputs held"])
+def test_groups_in_a_tile(variant: str) -> None:
+    """Two groups in blocks of their own are staged together."""
+    work = Conv2dWorkload(1, 64, 64, 8, 8, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 2, CLAMPED)
+    tile = conv_tile(g=2, oh=4, ow=4, kh=3, kw=3)
+    check_same(*conv_counts(work, tile, variant, candidate=1), but=ROUGH)
+
+
+@pytest.mark.usefixtures("every_product")
+@pytest.mark.parametrize("side", [0, 2, 3], ids=["above", "below", "right"])
+def test_padding_within_an_instruction_and_beyond(side: int) -> None:
+    """Beyond 15 positions zeros are loads of their own: about as many as counted, never none."""
+    for padding in (14, 15, 16, 17):
+        pads = [padding if k == side else 0 for k in range(4)]
+        work = Conv2dWorkload(1, 16, 16, 8, 8, (3, 3), (1, 1), tuple(pads), epilogue=CLAMPED)  # type: ignore[arg-type]
+        tile = conv_tile(oh=work.out_height, ow=work.out_width, kh=3, kw=3, co=1, ci=1)
+        wanted, found = conv_counts(work, tile)
+        if padding <= PAD_LIMIT:
+            check_same(wanted, found, but=ROUGH)
+            assert found["inp_loads"] == 1
+        else:
+            check_same(wanted, found, but=(*ROUGH, "inp", "inp_loads"))
+            assert found["inp_loads"] <= wanted["inp_loads"] <= 1.3 * found["inp_loads"]
+
+
+@pytest.mark.parametrize("variant", ["weights held", "weights", "inputs held", "inputs"])
+@pytest.mark.parametrize("co", [4, 2, 1])
+def test_a_bias_that_stays_in_its_slot(variant: str, co: int) -> None:
+    """A machine of 32 weights: all of a bias are loaded again where a tile has a part of them."""
+    config = VTAConfig(log_wgt_buff_size=13)
+    work = Conv2dWorkload(1, 16, 64, 8, 8, (1, 1), bias=True, epilogue=CLAMPED)
+    tile = conv_tile(co=co, ci=1, oh=4, ow=4)
+    check_same(*conv_counts(work, tile, variant, config=config), but=ROUGH)
+
+
+def test_a_refusal_names_rows_and_columns_of_the_kernel() -> None:
+    """Two accumulators hold no result with two operands."""
+    steps = (Step("add", CHANNEL), Step("max", CHANNEL), *CLAMPED.steps)
+    work = Conv2dWorkload(1, 16, 16, 9, 9, (3, 5), epilogue=Epilogue(steps))
+    config = VTAConfig(log_acc_buff_size=7)
+    with pytest.raises(VTAError, match="no tile of a 3x5 convolution fits the SRAM"):
+        CONV2D.choose(LayerWork(work), config)

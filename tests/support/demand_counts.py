@@ -114,10 +114,13 @@ def with_tiles(
     layer: LayerWork[Any],
     config: VTAConfig,
     tiles: Sequence[tuple[Mapping[str, int], str]],
+    candidate: int = 0,
 ) -> list[tuple[Counts, Counts]]:
     """Of each kernel what such tiles and variants, with one slot each, ask for, and what it does.
+
+    Its groups are put in blocks like those of number ``candidate``.
     """
-    spaces = [space.candidates[0] for space in strategy.spaces(layer, config)]
+    spaces = [space.candidates[candidate] for space in strategy.spaces(layer, config)]
     kernels, wanted = [], []
     for (grouping, space), (tile, variant) in zip(spaces, tiles, strict=True):
         choice = Choice(dict(tile), variant, (1, 1, 1))
