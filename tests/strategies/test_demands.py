@@ -22,6 +22,7 @@ from vta_byoc.hw.timing.engine import simulate
 from vta_byoc.strategies.attention.attention import ATTENTION
 from vta_byoc.strategies.base import LayerSchedule, LayerWork
 from vta_byoc.strategies.conv.conv2d import CONV2D
+from vta_byoc.strategies.elementwise.elementwise import ELEMENTWISE
 from vta_byoc.strategies.fused.consumer import FusedConsumer
 from vta_byoc.strategies.norms.norm import NORM
 from vta_byoc.strategies.pooling.pool import POOL
@@ -29,9 +30,11 @@ from vta_byoc.strategies.te.kernel import Kernel
 from vta_byoc.workload.workloads import (
     CHANNEL,
     Conv2dWorkload,
+    ElementwiseWorkload,
     Epilogue,
     NormWorkload,
     PoolWorkload,
+    Prologue,
     Step,
 )
 
@@ -173,6 +176,20 @@ def test_overlapping_windows_in_a_tile(stride: int, rows: int, columns: int) -> 
     ((wanted, found),) = with_tiles(CONV2D, layer, SIM, [(tile, "weights held")])
     check_same(wanted, found, but=(*ROUGH, "stores"))
     assert wanted["stores"] == pytest.approx(found["stores"], rel=0.07)
+
+
+# ---------------------------------------------------------------- elementwise operators
+@pytest.mark.parametrize("op", ["add", "max"])
+@pytest.mark.parametrize("factor", [3, 300])
+def test_operands_in_accumulators_of_their_own(op: str, factor: int) -> None:
+    """A factor in two digits before one operand, steps of other cost before the other."""
+    sides = (
+        Prologue(0, (Step("mul", factor),)),
+        Prologue(1, (Step("max", 0), Step("add", 3), Step("shr", 1))),
+    )
+    work = ElementwiseWorkload(1, 32, 12, 12, sides, op, CLAMPED)
+    tile = [({"n": 1, "c": 1, "p": 72}, "tiles")]
+    check_same(*with_tiles(ELEMENTWISE, LayerWork(work), SIM, tile)[0], but=ROUGH)
 
 
 # ---------------------------------------------------------------- convolutions
