@@ -146,16 +146,17 @@ def conv_tile(**sizes: int) -> dict[str, int]:
     return {"n": 1, "g": 1, "co": 2, "ci": 2, "kh": 1, "kw": 1, **sizes}
 
 
-def pooled(size: int, *windows: tuple[int, int]) -> LayerWork[Conv2dWorkload]:
+def pooled(size: int, kernel: int, stride: int) -> LayerWork[Conv2dWorkload]:
     """A 1 x 1 convolution of a square and the maxima of its windows."""
     work = Conv2dWorkload(1, 32, 32, size, size, (1, 1), epilogue=CLAMPED)
-    return LayerWork(work, (FusedConsumer(PoolWorkload("max", 1, 32, size, size, *windows)),))
+    pool = PoolWorkload("max", 1, 32, size, size, (kernel, kernel), (stride, stride))
+    return LayerWork(work, (FusedConsumer(pool),))
 
 
 @pytest.mark.parametrize("off, copied", [([], 0), (["pool_planes"], 1), (["pool_first"], 1)])
 def test_a_pool_in_a_tile(off: list[str], copied: int) -> None:
     """In place where it can be; else each tile is cleared and its first positions are added."""
-    layer, whole = pooled(12, (2, 2), (2, 2)), conv_tile(oh=12, ow=12)
+    layer, whole = pooled(12, 2, 2), conv_tile(oh=12, ow=12)
     with without(off):
         found = [
             with_tiles(CONV2D, layer, SIM, [(tile, "weights held")])[0]
@@ -172,7 +173,7 @@ def test_a_pool_in_a_tile(off: list[str], copied: int) -> None:
 @pytest.mark.parametrize("rows, columns", [(2, 3), (3, 6)])
 def test_overlapping_windows_in_a_tile(stride: int, rows: int, columns: int) -> None:
     """What two tiles see is computed twice."""
-    layer, tile = pooled(13, (3, 3), (stride, stride)), conv_tile(oh=rows, ow=columns)
+    layer, tile = pooled(13, 3, stride), conv_tile(oh=rows, ow=columns)
     ((wanted, found),) = with_tiles(CONV2D, layer, SIM, [(tile, "weights held")])
     check_same(wanted, found, but=(*ROUGH, "stores"))
     assert wanted["stores"] == pytest.approx(found["stores"], rel=0.07)

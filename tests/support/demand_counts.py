@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -35,7 +35,7 @@ def asked(space: Space, choice: Choice) -> Counts:
     with np.errstate(all="raise"):
         demand = space.demand(tile, choice.variant)
     names = ("gemm", "gemm_starts", "alu", "alu_starts", "kernels", "uops", "stored", "stores")
-    found: Counter[str] = Counter()
+    found: defaultdict[str, float] = defaultdict(float)
     for name in names:
         found[name] += _number(getattr(demand, name))
     memories = dict(zip(SRAM_SCOPES, MEMORIES, strict=True))
@@ -55,13 +55,14 @@ def _number(value: Any) -> float:
 def done(program: Program) -> Counts:
     """By the instructions of a program."""
     config, isa = program.config, ISA.of(program.config)
-    found: Counter[str] = Counter()
+    found: defaultdict[str, float] = defaultdict(float)
     for word0, word1 in program.insns.tolist():
         insn = isa.decode(word0, word1)
-        if insn.opcode in (Opcode.LOAD, Opcode.STORE):
-            found.update(_moved(insn, config))
-        elif insn.opcode in (Opcode.GEMM, Opcode.ALU):
-            found.update(_computed(insn, config))
+        if insn.opcode == Opcode.FINISH:
+            continue
+        moves = insn.opcode in (Opcode.LOAD, Opcode.STORE)
+        for name, amount in (_moved if moves else _computed)(insn, config).items():
+            found[name] += amount
     return found
 
 
@@ -91,7 +92,7 @@ def _computed(insn: Instruction, config: VTAConfig) -> Counts:
 
 def rooms(func: tirx.PrimFunc, config: VTAConfig) -> Counts:
     """Elements of SRAM that the tiles of a scheduled PrimFunc take, one slot each."""
-    found: Counter[str] = Counter()
+    found: defaultdict[str, float] = defaultdict(float)
     for buffer, shape in tile_shapes(lower(func), VarTable()).items():
         tile = Tile(config, buffer, shape)
         found[f"{SPACES[tile.scope]}_room"] += tile.size
