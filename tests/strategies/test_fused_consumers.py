@@ -378,6 +378,7 @@ def test_what_stays_int8() -> None:
     assert combined("add", (), (), steps=(Step("shr", 1),))
     assert not combined(None, (Step("shl", 25),), steps=(Step("shr", 20),)), "may wrap"
     assert combined(None, (Step("shl", 25),), steps=(Step("shr", 25),)), "wrapped, but int8"
+    assert combined(None, (Step("shl", 25),), steps=(Step("shr", 24),)), "int32 has 8 bits more"
     pool = PoolWorkload("max", 1, 16, 4, 4, (2, 2), (2, 2))
     assert keeps_int8(pool) and not keeps_int8(dataclasses.replace(pool, kind="sum"))
 

@@ -6,13 +6,19 @@ import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
+import pytest
 
+from vta_byoc.cost.search import Choice
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.sim.simulator import run
+from vta_byoc.hw.verify.verifier import check
 from vta_byoc.quantization.ops.exponential import attention_of, exponential_of
 from vta_byoc.quantization.scales import Scale
+from vta_byoc.schedule import random_inputs, reference
 from vta_byoc.strategies.attention.attention import ATTENTION
 from vta_byoc.strategies.base import LayerWork
-from vta_byoc.testing.strategies import check_strategy
+from vta_byoc.strategies.te.kernel import Kernel
+from vta_byoc.testing.strategies import check_strategy, layer_program
 from vta_byoc.workload.attention import AttentionWorkload
 
 MACHINES = tuple(VTAConfig.preset(name) for name in ("sim", "1x32"))
@@ -127,3 +133,21 @@ def test_a_tile_without_all_queries_has_one_head() -> None:
     work = work_of(SIM, 4, 400, 400, 2, 2)
     mixing = ATTENTION.choose(LayerWork(work), SIM).kernels[1].choice
     assert mixing.tile["g"] == 1 or mixing.tile["t"] == work.query_blocks
+
+
+@pytest.mark.parametrize("blocks", [2, 3])
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_smaller_last_tile_of_queries(blocks: int, size: int) -> None:
+    """Tiles that divide the blocks of queries and such that do not: the same bits."""
+    work, rng = work_of(SIM, 2, blocks * 16, 33, 1, 1), np.random.default_rng(blocks)
+    chosen = ATTENTION.choose(LayerWork(work), SIM)
+    tiles = ({"t": size, "n": 2}, {"t": size}, {"t": size})
+    kernels = tuple(Kernel(Choice(tile, "tiles", (1, 1, 1))) for tile in tiles)
+    schedule = dataclasses.replace(chosen, kernels=kernels)
+    definition = ATTENTION.compute(schedule, SIM)
+    operands = random_inputs(definition, int(rng.integers(1000)))[: len(work.in_shapes)]
+    values = [*operands, *ATTENTION.constants(schedule, {}, SIM)]
+    program = layer_program(ATTENTION, schedule, SIM, definition, values)
+    check(program)
+    given = {f"x{number}": value for number, value in enumerate(operands)}
+    np.testing.assert_array_equal(run(program, given).outputs["y"], reference(definition, *values))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -21,15 +21,18 @@ from alu_cases import (
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.strategies.base import LayerSchedule
+from vta_byoc.strategies.base import LayerSchedule, LayerWork
 from vta_byoc.strategies.movement import regions as moves
+from vta_byoc.strategies.movement.concat import CONCAT
 from vta_byoc.strategies.movement.gather import gathered_by
-from vta_byoc.strategies.movement.move import MOVE
+from vta_byoc.strategies.movement.move import MOVE, Move
 from vta_byoc.strategies.movement.regions import Axis
+from vta_byoc.strategy import estimated_by
+from vta_byoc.testing.strategies import check_strategy
 from vta_byoc.workload.copy_region import Box, Source, merged
 from vta_byoc.workload.packing import packed_shape
 from vta_byoc.workload.texts import from_json, to_json
-from vta_byoc.workload.workloads import MoveWorkload, Shape
+from vta_byoc.workload.workloads import ConcatWorkload, MoveWorkload, Shape
 
 
 def check(
@@ -65,6 +68,36 @@ def test_concat(name: str, channels: tuple[int, ...]) -> None:
     data = tensors(*((2, c, 5, 7) for c in channels))
     work = moves.concat([x.shape for x in data], config)
     check(work, config, data, np.concatenate(data, 1), llvm=channels == (5, 40))
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_operands_that_are_not_stored_in_place(batch: int) -> None:
+    """Each is copied to its range of channels; the definition takes the weight of the copies."""
+
+    def drawn(
+        rng: np.random.Generator, config: VTAConfig
+    ) -> tuple[ConcatWorkload, Mapping[str, np.ndarray]]:
+        channels = int(rng.integers(1, 3)) * config.block, int(rng.integers(1, 40))
+        return ConcatWorkload(batch, channels, 5, 6), {}
+
+    check_strategy(CONCAT, drawn, machines=(SIM,), cases=2)
+
+
+def test_a_copy_may_cost_nothing() -> None:
+    """An estimate of 0 cycles is taken, one below is not."""
+
+    class Free(Move):
+        cycles = 0.0
+
+        def estimate(self, schedule: LayerSchedule[MoveWorkload], config: VTAConfig) -> float:
+            return self.cycles
+
+    free, work = Free(), moves.pad((1, 16, 2, 2), (1, 0, 0, 0), SIM)
+    schedule = MOVE.choose(LayerWork(work), SIM)
+    assert estimated_by(free, schedule, SIM) == 0
+    free.cycles = -0.5
+    with pytest.raises(VTAError, match="a finite number of 0 or more is taken"):
+        estimated_by(free, schedule, SIM)
 
 
 def test_concat_of_whole_blocks_is_a_copy() -> None:

@@ -44,8 +44,8 @@ def turned_nests(
         first = [loops.enter_context(nests.loop(n, -(-size // part))) for n, size, part in names]
 
         def at(*place: Expr) -> list[Expr]:
-            """Group, column and row of an element of the tile."""
-            return [o * p + i for o, p, i in zip(first, parts, place, strict=True)]
+            """Group, column and row of an element of the tile; further indices are dropped."""
+            return [o * p + i for o, p, i in zip(first, parts, place, strict=False)]
 
         def inside(*place: Expr) -> list[Expr]:
             ends = zip(at(*place), sizes, parts, strict=True)
@@ -56,12 +56,8 @@ def turned_nests(
             return weights[(group * tiles[0] + row) * tiles[1] + column]
 
         def target(*place: Expr) -> Load:
-            *there, i = place
-            group, column, row = at(*there)
-            return out[group, column, row * k + i]
-
-        def here(*place: Expr) -> list[Expr]:
-            return inside(*place[:3])
+            group, column, row = at(*place)
+            return out[group, column, row * k + place[-1]]
 
         nests.load(
             "load",
@@ -74,9 +70,9 @@ def turned_nests(
             "turn",
             (*parts, k),
             lambda g, d, t, i: (acc[g, d, t, i], unit[i], tile[g, t, d]),
-            here,
+            inside,
         )
-        nests.store("store", (*parts, k), lambda *i: (target(*i), acc[i]), here)
+        nests.store("store", (*parts, k), lambda *i: (target(*i), acc[i]), inside)
     return nests.func(choice.slots_attr())
 
 

@@ -200,7 +200,8 @@ def _mixed(work: AttentionWorkload, config: VTAConfig, tile: Tile, _variant: str
     vectors, spots = float(groups * blocks * work.width), groups * blocks
     spot = rate[0] + program.copies * (config.timing.alu_tensor_cycles + 1)
     spot += unseen * config.timing.alu_imm_cycles
-    close = together < config.capabilities.dst_distance
+    totals = runs if work.causal else shared
+    close = near * together < config.capabilities.dst_distance
     kernels = np.minimum(tiles, MOST_SLOTS) * (rate[1] + 2 * program.copies + result[1] + 4)
     return Demand(
         staged=(
@@ -214,7 +215,8 @@ def _mixed(work: AttentionWorkload, config: VTAConfig, tile: Tile, _variant: str
         ),
         tiles=tiles,
         gemm=vectors + seen * (work.width + 1) + groups * (work.width + lifted),
-        gemm_starts=shared * (1 + program.copies) + runs * (3 + close * (keys - 1)) + 2 * groups,
+        gemm_starts=shared * (1 + program.copies) + 2.0 * (runs + groups)
+        + totals * (1 + close * (keys - 1)),
         alu=vectors * result[0] + spots * spot,
         alu_starts=shared * (rate[1] + program.copies) + runs * (result[1] + unseen) + groups,
         uops=kernels * (1 + keys / 4),
