@@ -132,6 +132,13 @@ def test_every_spread_of_scores_is_near(spread: float) -> None:
     assert np.mean([sqnr(spread, 64, 32, seed, rounded=True) for seed in range(3)]) >= 34
 
 
+def test_a_shift_of_two_instructions_is_not_taken_for_a_little() -> None:
+    """Scores for which an exponential with a shift of 16 bits is 0.3 dB nearer."""
+    found = exponential_of(4.8661e-4, 64 * 128 * 128, "attention")
+    assert max(found.first, *found.others) == 15
+    assert found.worth == found.quality > 36.5
+
+
 def test_coarse_scores_are_refused() -> None:
     """One in a score that is worth many natural units, and no room to raise it."""
     assert exponential_of(40.0, 1 << 20, "attention").shift < 0

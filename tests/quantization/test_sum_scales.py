@@ -125,3 +125,11 @@ def test_any_scale_keeps_its_bits():
 def test_the_choice(own, other, total, unit, found):
     scales = (Scale.power(exponent) for exponent in (own, other, total))
     assert PowersOfTwo().term(*scales, np.array(2.0**unit)) == Scale.power(found)
+
+
+@pytest.mark.parametrize(("channels", "most"), ((0, 10), (3, 9)))
+def test_a_fine_result_stops_where_int32_does(channels: int, most: int) -> None:
+    """Channels are rounded after their left shift, which needs one bit more."""
+    unit = np.ones(channels) if channels else np.array(1.0)
+    found = PowersOfTwo().result(1e-9, unit, 1 << 20, "fine")
+    assert found == Scale.power(-most)
