@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import dialect_numpy
 import numpy as np
 import pytest
+import tvm
 from attention_cases import attention, quantized, samples
-from small_models import call
+from small_models import Graph, call
+from tvm import relax
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.isa import IMMEDIATE_HIGH, IMMEDIATE_LOW
@@ -180,3 +183,50 @@ def test_masked_keys_have_no_share() -> None:
     (second,) = call(integers, changed)
     np.testing.assert_array_equal(first[:, :12], second[:, :12])
     assert not np.array_equal(first[:, 12:], second[:, 12:])
+
+
+# ---------------------------------------------------------------- which attentions it takes
+def simple(
+    shape: tuple[int, ...], hide: Callable[[Graph, relax.Var], relax.Var] | None = None
+) -> tvm.IRModule:
+    """Three layers of one input and their attention, without a factor; `hide` changes scores."""
+    g = Graph(shape)
+    query, key, value = (g.dense(g.params[0], shape[-1], name=name) for name in "qkv")
+    turned = g.op("permute_dims", key, [*range(len(shape) - 2), -1, -2])
+    scores = g.op("matmul", query, turned, name="scores")
+    scores = scores if hide is None else hide(g, scores)
+    return g.module(g.op("matmul", g.op("nn.softmax", scores, -1), value, name="mixed"))
+
+
+@pytest.mark.parametrize("shape", [(20, 8), (2, 20, 8), (2, 3, 20, 8)])
+def test_operands_of_any_rank_are_near_to_float(shape: tuple[int, ...]) -> None:
+    """Scores without a factor are worth what their products are."""
+    mod = simple(shape)
+    integers = quantized(mod, SIM, "mul")
+    assert islands(integers) == {}
+    kinds = [op_name(b.value) for b in straight_bindings(integers["main"])]
+    assert "relax.nn.softmax" not in kinds
+    for given in samples(mod):
+        (exact,), (got,) = call(mod, *given), call(integers, *given)
+        assert np.square(got - exact).mean() < 1e-3 * np.square(exact).mean()
+
+
+@pytest.mark.parametrize("hides_where_true", [True, False])
+@pytest.mark.parametrize(("fill", "is_mask"), [(-1000.0, True), (-np.inf, True), (-999.0, False)])
+def test_a_constant_condition_hides_with_a_thousand(
+    fill: float, is_mask: bool, hides_where_true: bool
+) -> None:
+    """Less is a score; what hides is as far below as a hidden key, whichever side it is on."""
+    hidden = np.tri(20, k=-1).T.astype(bool)
+
+    def hide(g: Graph, scores: relax.Var) -> relax.Var:
+        sides = (g.const(fill), scores) if hides_where_true else (scores, g.const(fill))
+        return g.op("where", relax.const(hidden == hides_where_true), *sides)
+
+    mod = simple((2, 20, 8), hide)
+    integers = quantized(mod, SIM, "mul")
+    kinds = [op_name(b.value) for b in straight_bindings(integers["main"])]
+    assert ("relax.nn.softmax" not in kinds) == is_mask
+    for given in samples(mod):
+        (exact,), (got,) = call(mod, *given), call(integers, *given)
+        assert np.square(got - exact).mean() < 1e-3 * np.square(exact).mean()
