@@ -236,17 +236,12 @@ def test_a_constant_condition_hides_with_a_thousand(
 
 
 # ---------------------------------------------------------------- masks of run time
-def far_input(g: Graph, *shape: int) -> relax.Var:
-    """Another input, 0 or -30,000."""
-    g.params.append(relax.Var("far", relax.TensorType(shape, "float32")))
-    return g.params[-1]
-
-
 def test_what_is_computed_for_masks_alone_stays_float() -> None:
     """A sum of two inputs becomes integer anywhere else."""
 
     def hide(g: Graph, scores: relax.Var) -> relax.Var:
-        far = far_input(g, 20, 20)
+        far = relax.Var("far", relax.TensorType((20, 20), "float32"))
+        g.params.append(far)
         return g.op("add", scores, g.op("add", far, far, name="doubled"))
 
     integers = quantized(simple((2, 20, 8), hide), SIM, "mul")
@@ -256,14 +251,21 @@ def test_what_is_computed_for_masks_alone_stays_float() -> None:
 
 
 def test_a_mask_of_two_groups_meets_scores_in_another_shape() -> None:
-    """Heads become images before it is added; it has one number for all keys, which hides none."""
+    """Heads become images before it hides all keys of one or none; the other is as it was."""
 
     def hide(g: Graph, scores: relax.Var) -> relax.Var:
+        g.params.append(relax.Var("kept", relax.TensorType((2, 1, 20, 1), "bool")))
         apart = g.op("reshape", scores, (2, 1, 20, 20))
-        masked = g.op("add", apart, far_input(g, 2, 1, 20, 1))
+        masked = g.op("where", g.params[-1], apart, g.const(-np.inf))
         return g.op("reshape", masked, (1, 2, 20, 20))
 
     mod = simple((1, 2, 20, 8), hide)
     integers = quantized(mod, SIM, "mul")
-    assert islands(integers) == {}
+    kinds = [op_name(b.value) for b in straight_bindings(integers["main"])]
+    assert "relax.nn.softmax" not in kinds
     check_near(mod, integers)
+    ((x, kept), *_) = samples(mod)
+    (whole,) = call(integers, x, kept)
+    kept[0] = False
+    (half,) = call(integers, x, kept)
+    np.testing.assert_array_equal(half[0, 1], whole[0, 1])
