@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,11 @@ from tvm import relax
 
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.bindings import source_name, straight_bindings
+from vta_byoc.ir.records import text_of
 from vta_byoc.ir.reference import build_reference
 from vta_byoc.quantization.bias_correction import correct_biases
 from vta_byoc.quantization.float_layers import float_layers
-from vta_byoc.quantize import quantize
+from vta_byoc.quantize import QUANTIZATION, quantize
 
 SHAPE = (1, 8, 10, 10)
 
@@ -74,6 +76,19 @@ def test_errors_fall() -> None:
     assert mean_error(want, before) > 0.02
     assert mean_error(want, after) < mean_error(want, before) / 4
     assert np.abs(after - want).mean() < np.abs(before - want).mean() / 2
+
+
+def test_errors_fall_where_results_have_zero_points() -> None:
+    """A relu whose integers begin at -128: their mean is that of the floats behind it."""
+    g = Graph((1, 4, 6, 6))
+    x = g.op("nn.relu", biased_conv(g, g.params[0], 4, "first"), name="act")
+    weight = g.const(g.rng.integers(-8, 8, (3, 4, 1, 1)) / 64 + 0.4 / 64)
+    mod, data = g.module(g.op("nn.conv2d", x, weight, name="last")), samples(shape=(1, 4, 6, 6))
+    run = functools.partial(quantizer(data), scales="mul", zero_points="cheap")
+    assert json.loads(text_of(run(mod).get_attr(QUANTIZATION)))["tensors"]["first"]["zero"] == -128
+    result = correct_biases(mod, run, data, rounds=1)
+    want, before, after = (outputs(m, data) for m in (mod, run(mod), run(result)))
+    assert mean_error(want, after) < mean_error(want, before) / 2
 
 
 def test_errors_of_operators_without_bias_are_left_to_the_layer_behind() -> None:

@@ -188,3 +188,13 @@ def test_reduced_factors_give_the_same_results():
         assert short.bound <= found.bound
         smaller += short.shift < found.shift
     assert smaller > 100
+
+
+def test_a_factor_that_is_rounded_to_one_bit_more_is_halved() -> None:
+    """Just below a power of two: beside values of 16 bits it leaves int32 with one bit more."""
+    ratio, reach = np.array((2**15 - 0.4) * 2.0**-27), np.array(1 << 20)
+    rescale = requantizer(ratio, reach, 3)
+    edge = int(200 / ratio)
+    values = np.array([-reach, reach, -edge, edge, *range(-edge, edge, 997)])
+    exact = np.clip(np.floor(values * ratio + 0.5) + 3, -128, 127)
+    assert np.abs(run(rescale, values) - exact).max() <= 1

@@ -115,6 +115,20 @@ def assert_two_digits(mod, g):
     assert "weights of two digits" in run.placement["layer"].note
 
 
+@pytest.mark.parametrize("clamp", ["relu", "clip"])
+def test_a_clamp_before_a_float_result_is_kept(clamp: str) -> None:
+    """No scale is stated behind the layer: int32 sums become float32, and the clamp follows."""
+    g = QuantizedGraph((1, 3, 5, 5), seed=1, dtype="int8")
+    y = g.op("nn.conv2d", g.inputs[0], g.weight(4, 3, 3, 3), padding=1, name="layer__conv2d")
+    y = g.op("nn.relu", y) if clamp == "relu" else g.op("clip", y, -0.5, 0.25)
+    mod, x = g.module(y), g.rng.integers(-128, 128, (1, 3, 5, 5)).astype("int8")
+    want = dialect_numpy.run(mod, x)["result"]
+    qmod = quantize(mod)
+    assert "int32" in [str(b.var.ty.dtype) for b in straight_bindings(qmod["main"])]
+    got = dialect_numpy.run(qmod, x)["result"]
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-4)
+
+
 def test_unknown_form_of_scales():
     mod, _ = graph("conv", 0)
     with pytest.raises(VTAError, match='^scales "log" is not known; pow2 and mul are; choose one$'):

@@ -93,6 +93,13 @@ def test_single_rows_and_columns_are_repeated(old: tuple[int, int], new: tuple[i
     np.testing.assert_array_equal(got, repeated)
 
 
+@pytest.mark.parametrize("size", ((3, 8), (6, 4)))
+def test_one_axis_is_halved_by_one_layer(size: tuple[int, int]) -> None:
+    """The other axis costs no layer of its own."""
+    found = resizes_as_layers(module(resize("half_pixel", *size), (1, 2, 6, 8)))
+    assert [name for name in operators(found) if name] == ["relax.nn.conv2d"]
+
+
 @pytest.mark.parametrize("mode", ("reflect", "replicate"))
 def test_pads_are_rows_beside_the_data(mode: str) -> None:
     mod, x = module(pad(mode, [2, 1, 0, 3]), (1, 2, 5, 6)), values((1, 2, 5, 6))

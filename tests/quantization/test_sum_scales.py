@@ -125,3 +125,21 @@ def test_any_scale_keeps_its_bits():
 def test_the_choice(own, other, total, unit, found):
     scales = (Scale.power(exponent) for exponent in (own, other, total))
     assert PowersOfTwo().term(*scales, np.array(2.0**unit)) == Scale.power(found)
+
+
+@pytest.mark.parametrize(("channels", "most"), ((0, 10), (3, 9)))
+def test_a_fine_result_stops_where_int32_does(channels: int, most: int) -> None:
+    """Channels are rounded after their left shift, which needs one bit more."""
+    unit = np.ones(channels) if channels else np.array(1.0)
+    found = PowersOfTwo().result(1e-9, unit, 1 << 20, "fine")
+    assert found == Scale.power(-most)
+
+
+def test_a_silent_difference_is_not_shifted_far() -> None:
+    """Of tensors far smaller than the scale of silent ones: 15 bits coarser than they are."""
+    g = Graph((1, CHANNELS, SIZE, SIZE))
+    first = g.conv(g.params[0], CHANNELS, 1, name="first")
+    tiny = g.op("multiply", first, g.const(2.0**-24), name="tiny")
+    mod = g.module(g.op("subtract", tiny, tiny, name="nothing"))
+    qmod = quantized(mod)
+    assert scale(qmod, "nothing") == scale(qmod, "tiny") * 2.0**15

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 
 import dialect_numpy
@@ -193,3 +194,16 @@ def test_unknown_and_needless_forms_are_refused():
         'rescale "digits" with scales "pow2", which are rescaled by shifts; use scales "mul" or '
         "leave rescale out"
     )
+
+
+def test_a_single_form_is_not_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An estimate compiles the layer: that is for layers with a choice."""
+    module, asked = importlib.import_module("vta_byoc.quantize"), []
+    plain = module.estimated_cycles
+    monkeypatch.setattr(
+        module, "estimated_cycles", lambda *given: asked.append(given) or plain(*given)
+    )
+    forms_and_notes(layer(16, 1, per_channel=False), rescale="digits")
+    assert not asked
+    forms_and_notes(layer(16, 1, per_channel=False))
+    assert len(asked) == 2
