@@ -28,5 +28,6 @@ def test_noise_has_the_same_price_at_any_step() -> None:
 def test_slopes_are_of_single_precision_data(dtype: str, slopes: list[float] | None) -> None:
     """Whatever the precision of the slopes themselves."""
     data = relax.Var("x", relax.TensorType((1, 2, 3, 3), dtype))
-    given = leaky_slopes(relax.op.nn.prelu(data, relax.const(np.float32([0.5, 0.25])), 1))
+    alpha = relax.const(np.array([0.5, 0.25], "float32"))
+    given = leaky_slopes(relax.op.nn.prelu(data, alpha, 1))
     assert (None if given is None else given.ravel().tolist()) == slopes
