@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from alu_cases import SIM, clamp
 
-from vta_byoc.codegen import ProgramBuilder
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.sim.simulator import run
 from vta_byoc.schedule import reference
 from vta_byoc.strategies.attention.transpose import TRANSPOSE
 from vta_byoc.strategies.base import LayerWork, Strategy
 from vta_byoc.strategies.conv.matmul2 import MATMUL2
-from vta_byoc.workload.packing import pack_activation, packed_shape, unpack_activation
+from vta_byoc.testing.strategies import layer_program
+from vta_byoc.workload.packing import pack_activation, unpack_activation
 from vta_byoc.workload.products import ProductWorkload, TransposeWorkload
 from vta_byoc.workload.workloads import Epilogue, Step
 
@@ -41,16 +41,10 @@ def computed(
     schedule = strategy.choose(LayerWork(work), config)
     packed = [pack_activation(value, config) for value in given]
     values = [*packed, *strategy.constants(schedule, {}, config)]
-    builder, names = ProgramBuilder(config), [f"x{number}" for number in range(len(values))]
-    for name, value in zip(names, values, strict=True):
-        builder.symbol(name, "input", value.shape, "int8")
-    names.append(builder.symbol("y", "output", packed_shape(work.out_shape, config), "int8"))
-    for kernel in strategy.functions(schedule, config):
-        builder.layer("layer", kernel.func, [names[i] for i in kernel.args])
-    inputs = dict(zip(names, values, strict=False))
-    found = run(builder.finish(), inputs).outputs["y"]
-    expected = reference(strategy.compute(schedule, config), *values)
-    np.testing.assert_array_equal(found, expected)
+    definition = strategy.compute(schedule, config)
+    program = layer_program(strategy, schedule, config, definition, values)
+    found = run(program, {f"x{n}": value for n, value in enumerate(packed)}).outputs["y"]
+    np.testing.assert_array_equal(found, reference(definition, *values))
     return unpack_activation(found, 1, work.out_channels)
 
 

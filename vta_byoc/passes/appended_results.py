@@ -69,9 +69,10 @@ def appended_results(
     reads = Counter([*(arg for step in region.steps for arg in step.args), *region.outputs])
     found = {}
     for step in region.steps:
+        if step.composite != APPENDED:
+            continue
         part = step.args[0]
-        alone = part in kernels and reads[part] == 1 and part not in joined
-        if step.composite != APPENDED or not alone:
+        if part not in kernels or reads[part] > 1 or part in joined:
             continue
         place = _in_state(step.output, step.computation(mod).work, config)
         stored = [place.stored(kernel) for kernel in kernels[part]]

@@ -40,9 +40,9 @@ class Transpose(Strategy[TransposeWorkload]):
     ) -> tirx.PrimFunc:
         """The product of the packed tensor and the identity (1, BLOCK, 1, 1, 1, BLOCK)."""
         work, k = schedule.work, config.block
+        _, (rows, columns) = matrices(work, config)
         (weight,) = packed_operands(work, config)
         units = te.placeholder((1, k, 1, 1, 1, k), "int8", name="units")
-        rows, columns = (size // work.groups // k for size in (work.in_channels, work.out_channels))
         rk = te.reduce_axis((0, k), "rk")
 
         def turned(n: Var, o: Var, h: Var, w: Var, bi: Var, bo: Var) -> Expr:
