@@ -11,9 +11,12 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.ir.norms import Norm as Numbers
 from vta_byoc.ir.norms import normalized, statistics
 from vta_byoc.ir.programs import Instruction, run
+from vta_byoc.strategies.base import LayerWork
 from vta_byoc.strategies.norms.norm import NORM
+from vta_byoc.strategies.te.program_builder import program_builder
 from vta_byoc.strategies.te.registers import allocated
 from vta_byoc.testing.strategies import check_strategy
+from vta_byoc.workload.packing import packed_shape
 from vta_byoc.workload.workloads import NormWorkload
 
 MACHINES = tuple(VTAConfig.preset(name) for name in ("sim", "2x16", "1x32"))
@@ -63,6 +66,29 @@ def test_a_chunk_of_channels_at_a_time() -> None:
         return work, given
 
     check_strategy(NORM, wide, machines=(config,), cases=1)
+
+
+@pytest.mark.parametrize("centred", [True, False])
+@pytest.mark.parametrize(("channels", "positions", "times"), [(768, 16, 1), (768, 60, 2)])
+def test_data_that_fits_is_loaded_once(
+    centred: bool, channels: int, positions: int, times: int
+) -> None:
+    """By a program: the second kernel finds it where the first one has left it."""
+    config = VTAConfig.preset("sim")
+    work = NormWorkload(1, channels, 1, positions, channels, centred, 3, 77, 5, 20, -128, 127)
+    schedule = NORM.choose(LayerWork(work), config)
+    builder, shape = program_builder(config), packed_shape(work.out_shape, config)
+    weights, (digits,) = NORM.weights(schedule, {}, config)[0], NORM.scratch(schedule, config)
+    names = [
+        builder.symbol("x", "input", shape, "int8"),
+        builder.constant("weights", weights),
+        builder.symbol("digits", "temp", digits.shape, digits.dtype),
+        builder.symbol("y", "output", shape, "int8"),
+    ]
+    for kernel in NORM.functions(schedule, config):
+        builder.layer("norm", kernel.func, [names[i] for i in kernel.args])
+    loaded = builder.finish().counters()["inp_load_nbytes"]
+    assert loaded == times * channels * positions + np.prod(digits.shape)
 
 
 @pytest.mark.parametrize("centred", [True, False])

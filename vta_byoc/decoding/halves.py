@@ -29,6 +29,8 @@ from vta_byoc.partitioning.region import Region, region_calls, region_functions
 from vta_byoc.passes.lower_regions import compile_region
 
 FEED, FINISH = "feed", "finish"
+VARIANTS = (False, False), (True, False), (True, True)
+"""Whether weights are loaded ahead, and whether kernels are early; the fastest is taken."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,8 @@ class _Splitter:
         constants = {i: arg.value.numpy() for i, arg in args if is_constant(arg)}
         given = self.pmod, self.call.func, constants, self.config
         programs = [
-            with_short_rows(compile_region(*given, weights_ahead=ahead)) for ahead in (False, True)
+            with_short_rows(compile_region(*given, weights_ahead=ahead, early=early))
+            for ahead, early in VARIANTS
         ]
         return min(programs, key=lambda program: simulate(program).cycles)
 

@@ -29,7 +29,8 @@ from vta_byoc.ir.names import SCRATCH
 from vta_byoc.ir.stage import Stage
 from vta_byoc.partitioning.appended import APPENDED
 from vta_byoc.partitioning.region import Region, RegionCall, Step, region_calls, region_functions
-from vta_byoc.passes.appended_results import appended_results
+from vta_byoc.passes.appended_results import InState, appended_results
+from vta_byoc.passes.early_kernels import Launch, launches
 from vta_byoc.passes.kept_programs import asked_of, kept_program
 from vta_byoc.passes.layer_order import best_order, longest_path_first
 from vta_byoc.passes.program_call import ProgramCall
@@ -39,6 +40,8 @@ from vta_byoc.strategies.te.program_builder import program_builder
 from vta_byoc.vdevice import scope_align, scopes_of
 
 LOG = logging.getLogger(__name__)
+EARLY = " (early)"
+"""Behind the name of a layer, of its kernels that come before the layer itself."""
 LOWER_REGIONS = Stage("LowerRegions", PLACED, LOWERED, "compiles each region to a program")
 LINK_DRIVER = Stage("LinkDriver", VM, VM, "adds the machine code of VTA's driver")
 
@@ -50,11 +53,12 @@ def compile_region(
     config: VTAConfig,
     compression: LoopCompression = BEST,
     weights_ahead: bool = False,
+    early: bool = False,
 ) -> Program:
     """The Program of region ``func``; ``constants`` are parameters known now, by position.
 
     Symbols are named after the region's tensors, layers after the model's operators.
-    `weights_ahead` is that of `ProgramBuilder`.
+    `weights_ahead` is that of `ProgramBuilder`, `early` that of `launches`.
     """
     region = Region.of(func)
     other = longest_path_first(region) if is_on("layer_order") else None
@@ -62,7 +66,7 @@ def compile_region(
     programs = []
     for ordered in (region,) if other is None else (region, other):
         builder = program_builder(config, compression, weights_ahead=weights_ahead)
-        programs.append(unchecked_program(mod, ordered, constants, place, builder, config))
+        programs.append(unchecked_program(mod, ordered, constants, place, builder, config, early))
     program = programs[0] if other is None else best_order(programs)
     check(program)  # a program that could hang or race is never handed out
     return program
@@ -75,10 +79,12 @@ def unchecked_program(
     place: Callable[[str], tuple[str, int]],
     builder: ProgramBuilder,
     config: VTAConfig,
+    early: bool = False,
 ) -> Program:
     """The program of ``region``, its steps in order, which nothing has verified yet.
 
-    ``place`` gives scope and alignment of a tensor; ``builder`` is a new one.
+    ``place`` gives scope and alignment of a tensor; ``builder`` is a new one; ``early`` is that of
+    `launches`.
     """
     shared = _shared(region, constants, place)
     runs = weight_runs(mod, region, shared, config)
@@ -102,20 +108,25 @@ def unchecked_program(
         builder.symbol(step.output, kind, *tensor, *where, inside=inside)
     scratch = _scratch(mod, region, config, builder)
     apart = {step.output for step in region.steps if step.composite == APPENDED} | {*in_state}
-    alive = _lifetimes(region, scratch)
-    builder.share({name: life for name, life in alive.items() if name not in apart})
+    stored = _stored(region, in_state)
     for step in region.steps:
-        if step.composite == APPENDED and step.args[0] in in_state:
-            continue
-        tensors = [*step.args, *scratch[step.output], step.output]
         if step.output in in_state:
-            into, kernels[step.output] = in_state[step.output]
-            tensors[-1] = into.state
-        for kernel in kernels[step.output]:
-            stored = in_place.get(tensors[kernel.args[0]])
-            if stored is None or stored.step is not step or stored.position != kernel.args[0]:
-                bound = [shared.get(tensors[i], tensors[i]) for i in kernel.args]
-                builder.layer(region.layer_name(step), kernel.func, bound)
+            _, kernels[step.output] = in_state[step.output]
+        elif step.composite == APPENDED and step.args[0] in in_state:
+            kernels[step.output] = []
+    order = launches(region.steps, kernels, stored, early=early)
+    alive = _lifetimes(region, scratch, order)
+    builder.share({name: life for name, life in alive.items() if name not in apart})
+    for launch in order:
+        step = region.steps[launch.step]
+        result = in_state[step.output][0].state if step.output in in_state else step.output
+        tensors = [*step.args, *scratch[step.output], result]
+        kernel = kernels[step.output][launch.kernel]
+        placed = in_place.get(tensors[kernel.args[0]])
+        if placed is None or placed.step is not step or placed.position != kernel.args[0]:
+            bound = [shared.get(tensors[i], tensors[i]) for i in kernel.args]
+            name = region.layer_name(step)
+            builder.layer(f"{name}{EARLY}" if launch.is_early else name, kernel.func, bound)
     return builder.finish()
 
 
@@ -204,11 +215,23 @@ def _scratch(
     return found
 
 
-def _lifetimes(region: Region, scratch: Mapping[str, Sequence[str]]) -> dict[str, Lifetime]:
-    """From the step that stores a tensor to the last one that reads it; results outlive all."""
-    own = {name: i for i, s in enumerate(region.steps) for name in scratch[s.output]}
-    alive = {name: Lifetime(i, i) for name, i in own.items()}
-    alive |= {step.output: Lifetime(i, i) for i, step in enumerate(region.steps)}
+def _stored(region: Region, in_state: Mapping[str, tuple[InState, object]]) -> dict[str, int]:
+    """The number of the step that stores a tensor, by its name; what it stores in a state, too."""
+    numbers = {step.output: number for number, step in enumerate(region.steps)}
+    return numbers | {into.state: numbers[part] for part, (into, _) in in_state.items()}
+
+
+def _lifetimes(
+    region: Region, scratch: Mapping[str, Sequence[str]], order: Sequence[Launch]
+) -> dict[str, Lifetime]:
+    """From the step that stores a tensor to the last one that reads it; results outlive all.
+
+    What the kernels of a step store lives from the place of the first of them.
+    """
+    alive = {}
+    for i, step in enumerate(region.steps):
+        first = min((launch.place for launch in order if launch.step == i), default=i)
+        alive |= dict.fromkeys([*scratch[step.output], step.output], Lifetime(first, i))
     end = len(region.steps)
     reads = [(arg, i) for i, step in enumerate(region.steps) for arg in step.args]
     for name, i in [*reads, *((name, end) for name in region.outputs)]:

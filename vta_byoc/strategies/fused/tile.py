@@ -23,6 +23,7 @@ from tvm.s_tir import SBlock, SBlockRealize
 
 from vta_byoc.base.rewrites import is_on
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.strategies.fused.chunks import chunk_limit, divisor, peeled
 from vta_byoc.strategies.fused.consumer import (
     RISING,
     FusedConsumer,
@@ -50,10 +51,6 @@ from vta_byoc.workload.alu import operation_of
 from vta_byoc.workload.memory import ACC, INP
 from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, PoolWorkload, Step
 
-CHUNK_SHARE = 4
-"""A chunk takes at most this part of the input or the accumulator buffer."""
-
-
 @dataclass(frozen=True)
 class Roles:
     """Which dimensions of the result parameter are channels and which positions.
@@ -69,11 +66,6 @@ class Roles:
         """The dimensions that move an operand of ``kind``."""
         both = (*self.channel, *self.position)
         return {CHANNEL: self.channel, MAP: self.position, FULL: both}[kind]
-
-
-def chunk_limit(config: VTAConfig) -> int:
-    """Elements of a chunk, at most."""
-    return max(1, min(config.inp_depth, config.acc_depth) // CHUNK_SHARE)
 
 
 @dataclass
@@ -111,11 +103,18 @@ class Tile:
         self._cut()
 
     def _cut(self) -> None:
-        """Divide the loops into those over chunks and those of a chunk."""
-        loops = self._store.loops
+        """Divide the loops into those over chunks and those of a chunk, one perhaps into both."""
+        loops, limit = self._store.loops, chunk_limit(self._config)
         extents = [loop.extent for loop in loops[:-LANES]]
-        count = peeled(extents, chunk_limit(self._config))
-        self._peeled, self._kept = loops[:count], loops[count:]
+        count = peeled(extents, limit)
+        self._peeled, self._kept, self._divided = loops[:count], loops[count:], {}
+        part = divisor(extents[count - 1], limit // math.prod(extents[count:])) if count else 1
+        if part > 1:
+            *outer, whole = self._peeled
+            over = Loop(tirx.Var(f"{whole.var.name}_chunk", "int32"), whole.extent // part)
+            inside = Loop(tirx.Var(f"{whole.var.name}_part", "int32"), part)
+            self._peeled, self._kept = [*outer, over], [inside, *self._kept]
+            self._divided = {whole.var: over.var * part + inside.var}
 
     def stmt(self) -> tirx.Stmt:
         """All of them, the store of the result last."""
@@ -283,14 +282,14 @@ class Tile:
 
     def _operand(self, name: str, kind: str, param: tirx.Buffer, chunk: _Chunk) -> Expr:
         """The staged tensor operand at the nest's element."""
-        place = [self._store.place[d] for d in self._roles.of(kind)]
+        place = [substituted(self._store.place[d], self._divided) for d in self._roles.of(kind)]
         used = [loop for loop in self._kept[:-LANES] if any(reads(p, loop.var) for p in place)]
         loops = [*used, *self._kept[-LANES:]]
         tile = tirx.decl_buffer([loop.extent for loop in loops], "int32", name, scope=ACC)
         index = [loop.var for loop in loops]
         store = tirx.BufferStore(tile, param[(*place, *self._lanes)], index)
         idle = {loop.var: tirx.const(0, "int32") for loop in self._kept if loop not in loops}
-        where = substituted(self._store.predicate, idle)
+        where = substituted(substituted(self._store.predicate, self._divided), idle)
         chunk.tiles.append(tile)
         chunk.body.append(nest(f"load_{name}", "dma_copy", loops, store, where))
         return tile[tuple(index)]
@@ -309,7 +308,7 @@ class Tile:
         right = stage.staged[scale, out, reduced.var]
         value = acc + tirx.Cast("int32", left) * tirx.Cast("int32", right)
         store = tirx.BufferStore(acc.source, value, list(acc.indices))
-        chunk.body.append(self._nest(name, "gemm", [*self._kept, reduced], store))
+        chunk.body.append(self._part(name, "gemm", [*self._kept, reduced], store))
 
     # ---------------------------------------------------------------- nests
     def _chunked(self, name: str, scope: str, dtype: str, chunk: _Chunk) -> Expr:
@@ -320,7 +319,7 @@ class Tile:
 
     def _put(self, name: str, pragma: str, target: Expr, value: Expr, chunk: _Chunk) -> None:
         store = tirx.BufferStore(target.source, value, list(target.indices))
-        chunk.body.append(self._nest(name, pragma, self._kept, store))
+        chunk.body.append(self._part(name, pragma, self._kept, store))
 
     def _alu(self, name: str, target: Expr, value: Expr, chunk: _Chunk) -> None:
         self._put(name, "alu", target, value, chunk)
@@ -342,6 +341,13 @@ class Tile:
         self, name: str, pragma: str, loops: Sequence[Loop], store: tirx.BufferStore
     ) -> tirx.Stmt:
         return nest(name, pragma, loops, store, self._store.predicate)
+
+    def _part(
+        self, name: str, pragma: str, loops: Sequence[Loop], store: tirx.BufferStore
+    ) -> tirx.Stmt:
+        """A nest on a chunk."""
+        where = substituted(self._store.predicate, self._divided)
+        return nest(name, pragma, loops, substituted(store, self._divided), where)
 
     def _close(self, chunk: _Chunk) -> None:
         """Add the loops over chunks."""
@@ -374,11 +380,3 @@ class _Chunk:
     body: list[tirx.Stmt] = field(default_factory=list)
     tiles: list[tirx.Buffer] = field(default_factory=list)
     other: TensorLoad | None = None
-
-
-def peeled(extents: Sequence[int], limit: int) -> int:
-    """How many of the outermost loops run over chunks of at most ``limit`` elements."""
-    count = 0
-    while math.prod(extents[count:]) > limit:
-        count += 1
-    return count

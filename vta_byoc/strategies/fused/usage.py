@@ -16,6 +16,7 @@ from vta_byoc.cost.dma import alu_cost, kernel_size
 from vta_byoc.cost.search import Array, Demand, Mask, Staged
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.strategies.fused.chunks import chunk_limit, divisor
 from vta_byoc.strategies.fused.consumer import (
     FusedConsumer,
     FusedPlan,
@@ -27,10 +28,10 @@ from vta_byoc.strategies.fused.consumer import (
     pools_first,
     rises,
 )
-from vta_byoc.strategies.fused.tile import chunk_limit
 from vta_byoc.workload.memory import ACC, INP, WGT
 from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, Epilogue, PoolWorkload, Step
 
+_DIVISORS = np.vectorize(divisor, otypes=[np.int64])
 CONSUMER_UOPS = 2
 """About as many micro-ops has a kernel of a consumer."""
 
@@ -56,10 +57,15 @@ class TileSize:
         return functools.reduce(operator.mul, self.extents, 1)
 
     def chunk(self, limit: int) -> Array:
-        """Elements of a chunk: outer loops are peeled until it is within ``limit``."""
+        """Elements of a chunk: outer loops are peeled until it is within ``limit``.
+
+        Of the last one as many iterations as divide it and are within the limit stay.
+        """
         size = np.asarray(self.size)
         for extent in self.extents:
-            size = np.where(size > limit, size // extent, size)
+            inner = size // extent
+            part = _DIVISORS(extent, np.maximum(1, limit // inner))
+            size = np.where(size > limit, inner * part, size)
         return size
 
 

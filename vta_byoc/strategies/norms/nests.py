@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from tvm import tirx
@@ -16,7 +17,7 @@ from vta_byoc.strategies.te.definition import OPERATORS
 from vta_byoc.strategies.te.registers import Move
 from vta_byoc.strategies.te.tile_grid import Grid
 from vta_byoc.strategies.te.tir_builder import Expr, Load, Nests
-from vta_byoc.workload.memory import ACC, INP, WGT
+from vta_byoc.workload.memory import ACC, INP, WGT, depth_of
 from vta_byoc.workload.norms import element_steps
 from vta_byoc.workload.workloads import NormWorkload
 
@@ -35,7 +36,11 @@ def apply_nests(work: NormWorkload, config: VTAConfig, choice: Choice) -> tirx.P
 
 
 class _Tiles:
-    """What both kernels have: positions in tiles, channel blocks in chunks, the data of one."""
+    """What both kernels have: positions in tiles, channel blocks in chunks, the data of one.
+
+    Where SRAM holds all data, the first kernel leaves it in the place that the second one loads it
+    to: a program then loads it once.
+    """
 
     def __init__(self, work: NormWorkload, config: VTAConfig, choice: Choice) -> None:
         self.work, self.config, self.choice = work, config, choice
@@ -48,11 +53,19 @@ class _Tiles:
         self.data = nests.param("data", tuple(self.sizes[a] for a in "ncp"))
         self.param = nests.weights("weights", WEIGHTS)
         self.tail = work.summed % config.block != 0
+        self.held = self.extents
+
+    def hold(self) -> None:
+        """Leave room for all channels of a tile, if it has all positions and SRAM holds that."""
+        held = (self.positions[0], self.sizes["c"], self.positions[1])
+        one = self.grid.count("n") == self.grid.count("p") == 1
+        if one and math.prod(held) <= depth_of(self.config, INP):
+            self.held = held
 
     def weights(self) -> None:
         """Load the weights; the tile of the data."""
         self.weight = self.nests.sram(WGT, "weight", (WEIGHTS,))
-        self.tile = self.nests.sram(INP, "tile", self.extents)
+        self.tile = self.nests.sram(INP, "tile", self.held)
         self.nests.load("load_weights", (WEIGHTS,), lambda i: (self.weight[i], self.param[i]))
 
     def over_positions(self, body: Callable[[], None]) -> None:
@@ -73,9 +86,13 @@ class _Tiles:
         self.nests.load(
             name,
             self.extents,
-            lambda n, c, p: (self.tile[n, c, p], self.data[self.at(n, c, p)]),
+            lambda n, c, p: (self.place(n, c, p), self.data[self.at(n, c, p)]),
             self.inside,
         )
+
+    def place(self, n: Expr, c: Expr, p: Expr) -> Load:
+        """Where the data of a place of the tile is."""
+        return self.tile[n, c if self.held == self.extents else self.grid.at("c", c), p]
 
     def at(self, n: Expr, c: Expr, p: Expr) -> tuple[Expr, Expr, Expr]:
         """A place of the tile in the tensor."""
@@ -103,7 +120,7 @@ class _Tiles:
         def nest(suffix: str, weight: int, more: Callable[[Expr], list[Expr]]) -> None:
             def operands(*i: Expr) -> tuple[Load, Load, Load]:
                 n, c, p = placed(i)
-                return target(n, c, p), self.tile[n, c, p], self.weight[weight]
+                return target(n, c, p), self.place(n, c, p), self.weight[weight]
 
             def where(*i: Expr) -> list[Expr]:
                 n, c, p = placed(i)
@@ -125,9 +142,12 @@ class _Squares(_Tiles):
         nests, work, config = self.nests, self.work, self.config
         count = digits_of(work, config)
         self.digits = nests.param("digits", (count, self.sizes["n"], self.sizes["p"]))
+        self.hold()
         self.weights()
         self.wide = nests.sram(ACC, "wide", self.extents)
         self.total = nests.sram(ACC, "total", self.positions)
+        if self.held != self.extents:
+            nests.keep(self.tile)
         self.over_positions(lambda: self._tile(count))
         return nests.func(self.choice.slots_attr())
 
@@ -207,22 +227,29 @@ class _Apply(_Tiles):
 
     # ---------------------------------------------------------------- statistics
     def _tile(self) -> None:
-        self._squares()
         if self.work.centred:
-            total = self._register(SUM)
-            self.nests.reset("clear_sum", self.positions, total)
-            if self.whole:
-                self.over_chunks(self._all)
-                return
-            self.over_chunks(lambda: self._sum("again_"))
+            self.nests.reset("clear_sum", self.positions, self._register(SUM))
+        if self.whole:
+            self.over_chunks(self._all)
+            return
+        if self.work.centred:
+            self.over_chunks(self._again)
+        self._squares()
         self._statistics()
         self.over_chunks(self._chunk)
 
     def _all(self) -> None:
-        """Everything of a tile that has all channels."""
-        self._sum("")
+        """Everything of a tile that has all channels; the digits are waited for last."""
+        self.load("load")
+        if self.work.centred:
+            self._sum()
+        self._squares()
         self._statistics()
         self._apply()
+
+    def _again(self) -> None:
+        self.load("again_load")
+        self._sum()
 
     def _chunk(self) -> None:
         if not self.whole:
@@ -257,9 +284,8 @@ class _Apply(_Tiles):
                     lambda n, p: (total(n, p), total(n, p) << DIGIT_BITS),
                 )
 
-    def _sum(self, prefix: str) -> None:
+    def _sum(self) -> None:
         total = self._register(SUM)
-        self.load(f"{prefix}load")
         self.product("sum", lambda n, c, p: total(n, p), ONES, ONES_TAIL, True)
 
     def _statistics(self) -> None:

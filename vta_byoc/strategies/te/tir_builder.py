@@ -168,7 +168,11 @@ class Nests:
         """
         first = [0] * (len(tile.buffer.shape) - len(self._unit))
         never = tirx.const(0, "int32") < tirx.const(0, "int32")
-        self.reset(f"keep_{tile.buffer.name}", (), lambda: tile[tuple(first)], lambda: [never])
+        pragma = "gemm" if str(tile.buffer.scope()) == ACC else "dma_copy"
+        zero, name = tirx.const(0, str(tile.buffer.dtype)), f"keep_{tile.buffer.name}"
+        self._begin(())
+        place = tile[tuple(first)]
+        self._nest(name, pragma, (), (), self._unit, place, zero, lambda: [never])
 
     # ---------------------------------------------------------------- statements
     def _begin(self, extents: Sequence[int]) -> list[tirx.Var]:
