@@ -51,6 +51,7 @@ from vta_byoc.workload.alu import operation_of
 from vta_byoc.workload.memory import ACC, INP
 from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, PoolWorkload, Step
 
+
 @dataclass(frozen=True)
 class Roles:
     """Which dimensions of the result parameter are channels and which positions.
