@@ -18,6 +18,7 @@ from tvm.ir import TupleGetItem
 
 from vta_byoc.base.rewrites import is_on
 from vta_byoc.codegen import BEST, LoopCompression, ProgramBuilder
+from vta_byoc.codegen.kernel_streams import KernelStreams
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.program.arena import Lifetime
 from vta_byoc.hw.program.program import Program
@@ -31,6 +32,7 @@ from vta_byoc.partitioning.appended import APPENDED
 from vta_byoc.partitioning.region import Region, RegionCall, Step, region_calls, region_functions
 from vta_byoc.passes.appended_results import appended_results
 from vta_byoc.passes.kept_programs import asked_of, kept_program
+from vta_byoc.passes.kernels_once import KernelsOnce
 from vta_byoc.passes.layer_order import best_order, longest_path_first
 from vta_byoc.passes.program_call import ProgramCall
 from vta_byoc.passes.reuse_weights import WeightRun, computation_in, weight_runs
@@ -59,10 +61,13 @@ def compile_region(
     region = Region.of(func)
     other = longest_path_first(region) if is_on("layer_order") else None
     place = _placing(func, region, config)
+    kernels, streams = KernelsOnce(config), KernelStreams()
     programs = []
     for ordered in (region,) if other is None else (region, other):
-        builder = program_builder(config, compression, weights_ahead=weights_ahead)
-        programs.append(unchecked_program(mod, ordered, constants, place, builder, config))
+        builder = program_builder(
+            config, compression, weights_ahead=weights_ahead, streams=streams
+        )
+        programs.append(unchecked_program(mod, ordered, constants, place, builder, kernels, config))
     program = programs[0] if other is None else best_order(programs)
     check(program)  # a program that could hang or race is never handed out
     return program
@@ -74,11 +79,13 @@ def unchecked_program(
     constants: Mapping[int, np.ndarray],
     place: Callable[[str], tuple[str, int]],
     builder: ProgramBuilder,
+    made: KernelsOnce,
     config: VTAConfig,
 ) -> Program:
     """The program of ``region``, its steps in order, which nothing has verified yet.
 
-    ``place`` gives scope and alignment of a tensor; ``builder`` is a new one.
+    ``place`` gives scope and alignment of a tensor; ``builder`` is a new one; ``made`` are the
+    kernels that other programs of the region may have in common with this one.
     """
     shared = _shared(region, constants, place)
     runs = weight_runs(mod, region, shared, config)
@@ -88,7 +95,7 @@ def unchecked_program(
                 builder.constant(name, constants[position], *place(name))
         else:
             builder.symbol(name, "input", *region.tensors[name], *place(name))
-    kernels = {s.output: computation_in(mod, s, runs).functions(config) for s in region.steps}
+    kernels = {s.output: made.of(computation_in(mod, s, runs)) for s in region.steps}
     in_place = _in_place(mod, region, config)
     joined = {place.step.output for place in in_place.values()}
     in_state = appended_results(mod, region, kernels, joined, config)
