@@ -51,7 +51,7 @@ class _Indices:
     @classmethod
     def of(cls, values: np.ndarray) -> _Indices:
         wide = np.ascontiguousarray(values, np.int64)
-        return cls(wide.shape, hashlib.sha256(wide).digest(), wide)
+        return cls(wide.shape, hashlib.sha256(wide.tobytes()).digest(), wide)
 
 
 def _gathered(in_shapes: tuple[Shape, ...], given: _Indices, config: VTAConfig) -> MoveWorkload:
