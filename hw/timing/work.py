@@ -20,6 +20,7 @@ from vta_byoc.hw.isa import (
     INSN_BYTES,
     ISA,
     LOADABLE,
+    OPCODE_MASK,
     PADS,
     STORABLE,
     AluOp,
@@ -30,6 +31,8 @@ from vta_byoc.hw.isa import (
 )
 from vta_byoc.hw.timing_parameters import CORE_BURST, CORE_STORE, Timing
 
+PLACES = ("sram_base", "dram_base")
+"""Fields of a transfer that no time depends on."""
 PAD_START, WRITE_START, BURST_START, WRITE_BURST = 4, 1, 2, 128
 """Of the profile "chisel": cycles before padding, a STORE and a burst of it; bytes of a burst."""
 
@@ -74,16 +77,31 @@ def jobs_of(config: VTAConfig, insns: np.ndarray, timing: Timing) -> list[Job]:
     if not len(insns):
         raise VTAError("program of 0 instructions; a program has at least FINISH; compile it again")
     isa, last = ISA.of(config), len(insns) - 1
+    timed = _timed_bits(isa)
+    known: dict[tuple[int, int], Job] = {}
     jobs = []
     for index, (word0, word1) in enumerate(insns.tolist()):
-        insn = isa.decode(word0, word1)
-        if insn.opcode == Opcode.FINISH and index != last:
-            raise _refused(index, insn, Fault.AFTER_FINISH, last - index)
-        jobs.append(_job(config, timing, index, insn))
-    if insn.opcode != Opcode.FINISH:
+        key = word0 & timed.get(word0 & OPCODE_MASK, -1), word1
+        if key not in known:
+            insn = isa.decode(word0, word1)
+            if insn.opcode == Opcode.FINISH and index != last:
+                raise _refused(index, insn, Fault.AFTER_FINISH, last - index)
+            known[key] = _job(config, timing, index, insn)
+        jobs.append(known[key])
+    if isa.decode(*insns[-1].tolist()).opcode != Opcode.FINISH:
         reason = fault_message(Fault.NO_FINISH, 0, 0)
         raise VTAError(f"program of {len(insns)} instructions: {reason}")
     return jobs
+
+
+def _timed_bits(isa: ISA) -> dict[int, int]:
+    """By the code of a transfer: the bits of its first word that do not say where it is."""
+    found = {}
+    for opcode in (Opcode.LOAD, Opcode.STORE):
+        places = [field for field in isa.instructions[opcode] if field.name in PLACES]
+        assert all(field.word == 0 for field in places), "sizes are in the other word"
+        found[int(opcode)] = ~sum(((1 << field.width) - 1) << field.lsb for field in places)
+    return found
 
 
 def cycles_alone(config: VTAConfig, opcode: Opcode, fields: Mapping[str, int]) -> int:

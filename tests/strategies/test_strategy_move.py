@@ -24,7 +24,7 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.strategies.base import LayerSchedule, LayerWork
 from vta_byoc.strategies.movement import regions as moves
 from vta_byoc.strategies.movement.concat import CONCAT
-from vta_byoc.strategies.movement.gather import gathered_by
+from vta_byoc.strategies.movement.gather import alike, gathered_by
 from vta_byoc.strategies.movement.move import MOVE, Move
 from vta_byoc.strategies.movement.regions import Axis
 from vta_byoc.strategy import estimated_by
@@ -299,6 +299,23 @@ def test_a_view_of_the_plane_copies_nothing() -> None:
     assert MOVE.in_place_offsets(work, SIM) == [0]
     turned = gathered_by([shape], indices_of(shape)[0].transpose(0, 1, 3, 2), SIM)
     assert MOVE.in_place_offsets(turned, SIM) == []
+
+
+def test_copies_that_differ_in_one_element_are_told_apart() -> None:
+    shape = (1, 32, 3, 2)
+    straight = indices_of(shape)[0]
+    swapped = straight.copy()
+    swapped[0, [0, 1], 2, 1] = swapped[0, [1, 0], 2, 1]
+    first, other = (gathered_by([shape], indices, SIM) for indices in (straight, swapped))
+    assert len(first.boxes) == 1 and len(other.boxes) > 1
+    assert gathered_by([shape], np.asfortranarray(straight.astype(np.int32)), SIM) is first
+    assert gathered_by([shape], swapped[..., ::-1][..., ::-1], SIM) is other
+    assert gathered_by([(1, 32, 2, 3)], straight, SIM) is not first
+
+
+def test_vectors_that_are_copied_alike() -> None:
+    rows = np.array([[3, 1], [0, 2], [3, 1], [0, 1], [0, 2]])
+    assert [found.tolist() for found in alike(rows)] == [[0, 2], [1, 4], [3]]
 
 
 def test_what_is_not_gathered() -> None:

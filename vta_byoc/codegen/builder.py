@@ -9,15 +9,14 @@ import numpy as np
 from tvm import tirx
 
 from vta_byoc.codegen.early_loads import early_loads
-from vta_byoc.codegen.emit import ZEROS, NestEmitter
+from vta_byoc.codegen.emit import ZEROS
+from vta_byoc.codegen.kernel_streams import KernelStreams
 from vta_byoc.codegen.linear import CodegenError
-from vta_byoc.codegen.narrowing import narrowed
 from vta_byoc.codegen.resident import Residency
 from vta_byoc.codegen.stream import DRAM, Insn, Interval, TokenAssigner, layer_spans
 from vta_byoc.codegen.uop_loads import UOPS, with_uop_loads
 from vta_byoc.codegen.uops import BEST, LoopCompression, UopBuffer
 from vta_byoc.codegen.views import View, check_view, views_of
-from vta_byoc.codegen.walk import Walker, lower
 from vta_byoc.codegen.weight_places import place_weights
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import dram_elem_bytes
@@ -52,7 +51,7 @@ class ProgramBuilder:
     ``reuse_resident`` leaves out every LOAD of what is in its place in SRAM already, ``join_uops``
     loads the micro-ops of a kernel together, and ``load_early`` loads what does not wait for a
     result before what does, in places of SRAM that are free by then.  ``weights_ahead`` gives
-    weights all of SRAM for that.
+    weights all of SRAM for that.  ``streams`` are those of builders of the same kernels.
     """
 
     def __init__(
@@ -64,9 +63,11 @@ class ProgramBuilder:
         join_uops: bool = False,
         load_early: bool = False,
         weights_ahead: bool = False,
+        streams: KernelStreams | None = None,
     ):
         self._config = config
         self._compression = compression
+        self._kernels = streams or KernelStreams()
         self._symbols: list[Symbol] = []
         self._names: set[str] = set()
         self._constants: dict[str, np.ndarray] = {}
@@ -181,25 +182,27 @@ class ProgramBuilder:
         (:func:`~vta_byoc.codegen.with_views`); a symbol may be bound to several.  The name of the
         layer before adds a part to that layer.
         """
-        lowered = narrowed(lower(func))
+        lowered = self._kernels.lowered(func)
+        room = self._config.wgt_depth * AHEAD_16 // 16 if self._ahead else 0
         try:
-            symbols = self._bind(lowered, args)
+            self._check_arguments(lowered, args)
             number = self._number(name, args[-1])
-            emitter = NestEmitter(self._config, self._compression, symbols, number)
-            room = self._config.wgt_depth * AHEAD_16 // 16 if self._ahead else 0
-            Walker(self._config, lowered, emitter, room).run()
+            written = self._kernels.written(func, self._config, self._compression, room)
         except CodegenError as err:
             raise CodegenError(f"layer {name}: {err}") from err
-        self._needs_zeros |= emitter.needs_zeros
+        self._needs_zeros |= written.needs_zeros
         places = self._places()
         states = self._states()
-        for insn in emitter.insns:
+        insns = written.bound(args, number)
+        for insn in insns:
+            if insn.symbol is None:
+                continue
             if states:  # where in it a session lets the program store is not known yet
                 insn.writes = [states.get(interval[0], interval) for interval in insn.writes]
             if places:
                 insn.reads = [_placed(interval, places) for interval in insn.reads]
                 insn.writes = [_placed(interval, places) for interval in insn.writes]
-        self._streams.append(emitter.insns)
+        self._streams.append(insns)
 
     def _number(self, name: str, output: str) -> int:
         """Number of layer ``name``: that of the last one if it is called so, or a new one."""
@@ -208,8 +211,8 @@ class ProgramBuilder:
         self._layers.append((name, output))
         return len(self._layers) - 1
 
-    def _bind(self, func: tirx.PrimFunc, args: Sequence[str]) -> dict[tirx.Var, str]:
-        """The symbol of each parameter."""
+    def _check_arguments(self, func: tirx.PrimFunc, args: Sequence[str]) -> None:
+        """Every parameter must have a symbol that holds its tensor."""
         if len(args) != len(func.params):
             raise CodegenError(
                 f"{len(args)} symbols for {len(func.params)} parameters; bind each parameter once"
@@ -217,7 +220,6 @@ class ProgramBuilder:
         views = views_of(func)
         for param, arg in zip(func.params, args, strict=True):
             self._check_argument(param, arg, views.get(param))
-        return dict(zip(func.params, args, strict=True))
 
     def _check_argument(self, param: tirx.Var, arg: str, view: View | None) -> None:
         """A symbol must hold the tensor that the function walks over."""

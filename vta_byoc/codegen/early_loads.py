@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from vta_byoc.codegen.load_parts import Part, parts
-from vta_byoc.codegen.stream import DRAM, Insn, LastTouch
+from vta_byoc.codegen.stream import DRAM, Insn, LastTouches
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.isa import MemType, Opcode, Queue
 from vta_byoc.hw.timing.work import cycles_alone
@@ -93,15 +93,16 @@ def _items(insns: Sequence[Insn], config: VTAConfig, ahead: bool) -> list[_Item]
     stored = {space for insn in insns for space, _, _ in insn.writes if space.startswith(DRAM)}
     time = _Cycles(config)
     items: list[_Item] = []
-    touched = {lane: LastTouch() for lane in Lane}
+    touched: LastTouches[Lane] = LastTouches()
     place = 0
     for insn in insns:
-        lane = _lane(insn, stored, ahead)
-        for part in parts(insn, time(insn), AHEAD_CYCLES if ahead else PART_CYCLES):
+        lane, cycles = _lane(insn, stored, ahead), time(insn)
+        for part in parts(insn, cycles, AHEAD_CYCLES if ahead else PART_CYCLES):
             each, number = part.insn, len(items)
-            needs = [touched[other].conflict(each) for other in Lane if other != lane]
-            item = _Item(part, each, lane, number, time(each), [items[n] for n in needs if n >= 0])
-            touched[lane].touch(each, number)
+            needs = [items[last] for last in touched.conflicts(lane, each).values()]
+            own = cycles if each is insn else time(each)
+            item = _Item(part, each, lane, number, own, needs)
+            touched.touch(lane, each, number)
             items.append(item)
         if lane not in LOADS:
             item.place, place = place, place + 1

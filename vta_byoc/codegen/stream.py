@@ -9,13 +9,15 @@ when it tells something new; indices rise strictly, hence the k-th push meets th
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from vta_byoc.codegen.uops import Kernel
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.isa import MemType, Opcode, Queue
 
+Lane = TypeVar("Lane", bound=Hashable)
 Interval = tuple[str, int, int]
 DRAM = "dram."
 """Begins the name of the space that is a DRAM symbol."""
@@ -86,32 +88,40 @@ class _Latest:
         return max(self._last[first : bisect.bisect_left(starts, high)])
 
 
-class LastTouch:
-    """The last reads and writes of some instructions that keep their order."""
+class LastTouches(Generic[Lane]):
+    """The last reads and writes of instructions in lanes, each of which keeps its order.
+
+    Most spaces are touched by few lanes, and only these are looked at.
+    """
 
     def __init__(self) -> None:
-        self._reads: dict[str, _Latest] = {}
-        self._writes: dict[str, _Latest] = {}
+        self._reads: dict[str, dict[Lane, _Latest]] = {}
+        self._writes: dict[str, dict[Lane, _Latest]] = {}
 
-    def touch(self, insn: Insn, number: int) -> None:
-        """``insn`` is the instruction ``number``, later than all before."""
+    def touch(self, lane: Lane, insn: Insn, number: int) -> None:
+        """``insn`` is the instruction ``number`` of ``lane``, later than all before."""
         for kind, touched in ((self._reads, insn.reads), (self._writes, insn.writes)):
             for space, low, high in touched:
-                if space not in kind:
-                    kind[space] = _Latest()
-                kind[space].touch(low, high, number)
+                lanes = kind.setdefault(space, {})
+                if lane not in lanes:
+                    lanes[lane] = _Latest()
+                lanes[lane].touch(low, high, number)
 
-    def conflict(self, insn: Insn) -> int:
-        """The last one that must come before ``insn``; -1 for none."""
-        last = -1
-        for space, low, high in insn.reads:
-            if space in self._writes:
-                last = max(last, self._writes[space].within(low, high))
-        for space, low, high in insn.writes:
-            for kind in (self._reads, self._writes):
-                if space in kind:
-                    last = max(last, kind[space].within(low, high))
-        return last
+    def conflicts(self, lane: Lane, insn: Insn) -> dict[Lane, int]:
+        """Of every other lane than ``lane`` the last one that must come before ``insn``, if any."""
+        found: dict[Lane, int] = {}
+        for kind, touched in (
+            (self._writes, insn.reads),
+            (self._reads, insn.writes),
+            (self._writes, insn.writes),
+        ):
+            for space, low, high in touched:
+                for other, latest in kind.get(space, {}).items():
+                    if other != lane:
+                        last = latest.within(low, high)
+                        if last > found.get(other, -1):
+                            found[other] = last
+        return found
 
 
 class TokenAssigner:
@@ -123,14 +133,14 @@ class TokenAssigner:
         self._queues: dict[Queue, list[Insn]] = {q: [] for q in QUEUES}
         self._clock: dict[Queue, list[int]] = {q: [-1, -1, -1] for q in QUEUES}
         self._seen: dict[Queue, list[tuple[int, ...]]] = {q: [] for q in QUEUES}
-        self._touched = {q: LastTouch() for q in QUEUES}
+        self._touched: LastTouches[Queue] = LastTouches()
         self._edges: dict[tuple[Queue, Queue], list[tuple[int, int]]] = {}
 
     def add(self, insn: Insn) -> None:
         """Append ``insn`` with the tokens that its hazards need."""
         self._require(self._hazards(insn), insn)
         self._issue(insn)
-        self._touched[insn.queue].touch(insn, self._last(insn.queue))
+        self._touched.touch(insn.queue, insn, self._last(insn.queue))
 
     def finish(self, layer: int) -> None:
         """Wait for every queue, then FINISH (which itself waits for nothing)."""
@@ -147,8 +157,8 @@ class TokenAssigner:
 
     def _hazards(self, insn: Insn) -> dict[Queue, int]:
         """The last instruction of every other queue that ``insn`` must wait for."""
-        found = {queue: self._touched[queue].conflict(insn) for queue in OTHERS[insn.queue]}
-        return {queue: last for queue, last in found.items() if last >= 0}
+        found = self._touched.conflicts(insn.queue, insn)
+        return {queue: found[queue] for queue in OTHERS[insn.queue] if queue in found}
 
     # ---------------------------------------------------------------- tokens
     def _require(self, needs: dict[Queue, int], insn: Insn) -> None:

@@ -26,6 +26,7 @@ from vta_byoc.ir.bindings import (
 from vta_byoc.ir.host_loops import TIR_PIPELINE
 from vta_byoc.partitioning.placement import placements
 from vta_byoc.partitioning.region import Region, region_calls, region_functions
+from vta_byoc.passes.kernels_once import KernelsOnce
 from vta_byoc.passes.lower_regions import compile_region
 
 FEED, FINISH = "feed", "finish"
@@ -105,8 +106,9 @@ class _Splitter:
         args = enumerate(self.call.call.args)
         constants = {i: arg.value.numpy() for i, arg in args if is_constant(arg)}
         given = self.pmod, self.call.func, constants, self.config
+        made = KernelsOnce(self.config)
         programs = [
-            with_short_rows(compile_region(*given, weights_ahead=ahead, early=early))
+            with_short_rows(compile_region(*given, weights_ahead=ahead, early=early, made=made))
             for ahead, early in VARIANTS
         ]
         return min(programs, key=lambda program: simulate(program).cycles)

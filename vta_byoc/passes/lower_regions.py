@@ -32,6 +32,7 @@ from vta_byoc.partitioning.region import Region, RegionCall, Step, region_calls,
 from vta_byoc.passes.appended_results import InState, appended_results
 from vta_byoc.passes.early_kernels import Launch, launches
 from vta_byoc.passes.kept_programs import asked_of, kept_program
+from vta_byoc.passes.kernels_once import KernelsOnce
 from vta_byoc.passes.layer_order import best_order, longest_path_first
 from vta_byoc.passes.program_call import ProgramCall
 from vta_byoc.passes.reuse_weights import WeightRun, computation_in, weight_runs
@@ -54,19 +55,25 @@ def compile_region(
     compression: LoopCompression = BEST,
     weights_ahead: bool = False,
     early: bool = False,
+    made: KernelsOnce | None = None,
 ) -> Program:
     """The Program of region ``func``; ``constants`` are parameters known now, by position.
 
     Symbols are named after the region's tensors, layers after the model's operators.
-    `weights_ahead` is that of `ProgramBuilder`, `early` that of `launches`.
+    `weights_ahead` is that of `ProgramBuilder`, `early` that of `launches`; `made` are the kernels
+    of other programs of the region.
     """
     region = Region.of(func)
     other = longest_path_first(region) if is_on("layer_order") else None
     place = _placing(func, region, config)
+    kernels = made or KernelsOnce(config)
     programs = []
     for ordered in (region,) if other is None else (region, other):
-        builder = program_builder(config, compression, weights_ahead=weights_ahead)
-        programs.append(unchecked_program(mod, ordered, constants, place, builder, config, early))
+        builder = program_builder(
+            config, compression, weights_ahead=weights_ahead, streams=kernels.streams
+        )
+        given = mod, ordered, constants, place, builder, kernels, config
+        programs.append(unchecked_program(*given, early=early))
     program = programs[0] if other is None else best_order(programs)
     check(program)  # a program that could hang or race is never handed out
     return program
@@ -78,12 +85,14 @@ def unchecked_program(
     constants: Mapping[int, np.ndarray],
     place: Callable[[str], tuple[str, int]],
     builder: ProgramBuilder,
+    made: KernelsOnce,
     config: VTAConfig,
     early: bool = False,
 ) -> Program:
     """The program of ``region``, its steps in order, which nothing has verified yet.
 
-    ``place`` gives scope and alignment of a tensor; ``builder`` is a new one; ``early`` is that of
+    ``place`` gives scope and alignment of a tensor; ``builder`` is a new one; ``made`` are the
+    kernels that other programs of the region may have in common with this one; ``early`` is that of
     `launches`.
     """
     shared = _shared(region, constants, place)
@@ -94,27 +103,21 @@ def unchecked_program(
                 builder.constant(name, constants[position], *place(name))
         else:
             builder.symbol(name, "input", *region.tensors[name], *place(name))
-    kernels = {s.output: computation_in(mod, s, runs).functions(config) for s in region.steps}
+    kernels = {s.output: made.of(computation_in(mod, s, runs)) for s in region.steps}
     in_place = _in_place(mod, region, config)
     joined = {place.step.output for place in in_place.values()}
     in_state = appended_results(mod, region, kernels, joined, config)
     for step in region.steps:
-        if step.output in in_state:
-            continue
-        kind = _kind(region, step)
-        tensor, where = region.tensors[step.output], place(step.output)
-        place_of = in_place.get(step.output)
-        inside = (place_of.step.output, place_of.offset) if place_of else None
-        builder.symbol(step.output, kind, *tensor, *where, inside=inside)
+        if step.output not in in_state:
+            within = in_place.get(step.output)
+            inside = (within.step.output, within.offset) if within else None
+            tensor = *region.tensors[step.output], *place(step.output)
+            builder.symbol(step.output, _kind(region, step), *tensor, inside=inside)
     scratch = _scratch(mod, region, config, builder)
     apart = {step.output for step in region.steps if step.composite == APPENDED} | {*in_state}
-    stored = _stored(region, in_state)
-    for step in region.steps:
-        if step.output in in_state:
-            _, kernels[step.output] = in_state[step.output]
-        elif step.composite == APPENDED and step.args[0] in in_state:
-            kernels[step.output] = []
-    order = launches(region.steps, kernels, stored, early=early)
+    idle = (s for s in region.steps if s.composite == APPENDED and s.args[0] in in_state)
+    kernels |= {part: own for part, (_, own) in in_state.items()} | {s.output: [] for s in idle}
+    order = launches(region.steps, kernels, _stored(region, in_state), early=early)
     alive = _lifetimes(region, scratch, order)
     builder.share({name: life for name, life in alive.items() if name not in apart})
     for launch in order:

@@ -31,6 +31,7 @@ from vta_byoc.hw.reference.cycle_model import run_cycles
 from vta_byoc.hw.testing.random_programs import random_stream
 from vta_byoc.hw.timing.engine import simulate, simulate_stream
 from vta_byoc.hw.timing.result import STALLS, TOKEN, TimingResult
+from vta_byoc.hw.timing.work import jobs_of
 from vta_byoc.hw.timing_parameters import Timing
 from vta_byoc.workload.workloads import Conv2dWorkload
 
@@ -159,6 +160,25 @@ def test_both_models_agree_on_random_programs(preset: str) -> None:
             seen.update({reason: int(count > 0) for reason, count in queue.stalls.items()})
     print(f"{PROGRAMS // 4} programs; queues that stalled: {dict(seen)}")
     assert min(seen[reason] for reason in STALLS) >= 5
+
+
+@pytest.mark.parametrize("preset", ["sim", "pynq", "core"])
+def test_work_is_that_of_each_instruction_alone(preset: str) -> None:
+    """Equal work is found by the words; nothing that time depends on is left out of them."""
+    config, rng = VTAConfig.preset(preset), np.random.default_rng(5)
+    for _ in range(20):
+        insns, _ = random_stream(config, rng, 30)
+        timing = random_timing(rng)
+        alone = [jobs_of(config, insns[[i, -1]], timing)[0] for i in range(len(insns) - 1)]
+        assert jobs_of(config, insns, timing)[:-1] == alone
+
+
+def test_transfers_that_differ_in_place_only_have_one_work() -> None:
+    loads = [load(MemType.WGT, 2, 3, sram_base=at, dram_base=7 * at) for at in range(9)]
+    stores = [store(1, 4, sram_base=at, dram_base=at) for at in range(9)]
+    jobs = jobs_of(SIM, stream(*loads, *stores), SIM.timing)
+    assert len({id(job) for job in jobs[:-1]}) == 2
+
 
 
 def test_both_models_agree_on_convolutions() -> None:

@@ -6,9 +6,11 @@ copied alike. Among those, vectors whose distances repeat are the axes of a box.
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -20,6 +22,8 @@ from vta_byoc.workload.workloads import MoveWorkload, Shape
 
 MOST_BOXES = 48
 """Kernels of one copy; each has its loads, its weights and its search for a tile."""
+KEPT, KEPT_ELEMENTS = 16, 1 << 18
+"""Copies whose boxes are kept, a block of a transformer has some eight; elements of the largest."""
 
 
 def gathered_by(in_shapes: Sequence[Shape], indices: np.ndarray, config: VTAConfig) -> MoveWorkload:
@@ -32,6 +36,27 @@ def gathered_by(in_shapes: Sequence[Shape], indices: np.ndarray, config: VTAConf
         VTAError: the images of a batch, which share vectors, change places; or the copy is no
             small number of boxes.
     """
+    known = _known if indices.size <= KEPT_ELEMENTS else _gathered
+    return known(tuple(in_shapes), _Indices.of(indices), config)
+
+
+@dataclass(frozen=True)
+class _Indices:
+    """Elements by place; equal ones are known by their digest."""
+
+    shape: Shape
+    digest: bytes
+    values: np.ndarray = field(compare=False, repr=False)
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> _Indices:
+        wide = np.ascontiguousarray(values, np.int64)
+        return cls(wide.shape, hashlib.sha256(wide.tobytes()).digest(), wide)
+
+
+def _gathered(in_shapes: tuple[Shape, ...], given: _Indices, config: VTAConfig) -> MoveWorkload:
+    """As :func:`gathered_by`."""
+    indices = given.values
     n, c, h, w = indices.shape
     images = in_shapes[0][0]
     shapes = list(in_shapes)
@@ -67,7 +92,11 @@ def gathered_by(in_shapes: Sequence[Shape], indices: np.ndarray, config: VTAConf
             _for_images(box, blocks(n, config.batch), in_shapes, (n, c, h, w), config)
             for box in found
         ]
-    return MoveWorkload(tuple(in_shapes), (n, c, h, w), tuple(found))
+    return MoveWorkload(in_shapes, (n, c, h, w), tuple(found))
+
+
+_known = functools.lru_cache(maxsize=KEPT)(_gathered)
+"""The layers of a network copy alike again and again."""
 
 
 def _by_image(in_shapes: Sequence[Shape], indices: np.ndarray) -> bool:
@@ -124,9 +153,7 @@ def _boxes(rows: np.ndarray, shapes: Sequence[Shape], config: VTAConfig) -> Iter
     starts = np.cumsum([0, *(_vectors(shape, config) for shape in shapes)])
     operand = np.where(heads < 0, -1, np.searchsorted(starts, heads, side="right") - 1)
     kinds = np.concatenate([rank, lane, operand], axis=1)
-    _, first, kind = np.unique(kinds, axis=0, return_index=True, return_inverse=True)
-    for number in np.argsort(first):
-        own = np.flatnonzero(kind.reshape(-1) == number)
+    for own in alike(kinds):
         row = own[0]
         count = int(used[row])
         points = np.concatenate([own[:, None], heads[own, :count]], axis=1)
@@ -148,6 +175,15 @@ def _boxes(rows: np.ndarray, shapes: Sequence[Shape], config: VTAConfig) -> Iter
             )
             steps = tuple(int(step[0]) for step in run.steps)
             yield Box(run.counts, int(run.start[0]), steps, sources)
+
+
+def alike(rows: np.ndarray) -> list[np.ndarray]:
+    """The numbers of equal rows, ascending; those rows come first whose first one does."""
+    numbers: dict[bytes, int] = {}
+    size, text = rows.shape[1] * rows.itemsize, rows.tobytes()
+    texts = (text[at : at + size] for at in range(0, len(text), size))
+    kind = np.array([numbers.setdefault(row, len(numbers)) for row in texts])
+    return [np.flatnonzero(kind == number) for number in range(len(numbers))]
 
 
 def _filled(rows: np.ndarray, k: int) -> np.ndarray:
