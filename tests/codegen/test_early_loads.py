@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import dataclasses
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pytest
 
 from vta_byoc.codegen.early_loads import early_loads
 from vta_byoc.codegen.load_parts import Part, parts, units
-from vta_byoc.codegen.stream import DRAM, Insn
+from vta_byoc.codegen.stream import DRAM, Insn, TokenAssigner
 from vta_byoc.codegen.uops import Kernel
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.hw.isa import PADS, MemType, Opcode, Queue
+from vta_byoc.hw.isa import ISA, PADS, MemType, Opcode, Queue
+from vta_byoc.hw.timing.engine import simulate_stream
 
 CONFIG = VTAConfig.preset("pynq")
 BYTES = {"inp": CONFIG.inp_elem_bytes, "wgt": CONFIG.wgt_elem_bytes}
@@ -102,6 +104,57 @@ def test_weights_ahead_do_not_wait_for_other_constants(ahead: bool) -> None:
     stream = early_loads(given, CONFIG, ahead)
     assert place_of(stream, "a") < place_of(stream, "y")
     assert (place_of(stream, "w") < place_of(stream, "a")) == ahead
+
+
+def with_other_work(*steps: int) -> list[Insn]:
+    """Between the layers are computations that wait for neither; the last one reads the result."""
+    given = two_layers(64)
+    del given[5]
+    given[4] = load("inp", "a", 0, 8, 40, 1)
+    given[5] = gemm((8, 48), (0, 16), 8, 1, 100)
+    others = [gemm((0, 4), (0, 16), 12 + 4 * k, 0, count) for k, count in enumerate(steps)]
+    return given[:4] + others + given[4:]
+
+
+def computed_before(stream: Sequence[Insn], symbol: str) -> int:
+    return sum(insn.kernel is not None for insn in stream[: place_of(stream, symbol)])
+
+
+def test_the_compute_queue_tells_of_a_store_before_it_is_busy_for_long() -> None:
+    """The STORE ends just after the second computation begins, which is better begun a bit later
+    than the LOAD much later; where others follow that one, nothing waits for the LOAD."""
+    assert computed_before(early_loads(with_other_work(9000), CONFIG), "a") == 1
+    assert computed_before(early_loads(with_other_work(9000, 9000), CONFIG), "a") == 2
+
+
+def test_the_earlier_place_of_a_load_saves_cycles() -> None:
+    given = with_other_work(9000)
+    assert cycles(early_loads(given, CONFIG)) < cycles(given)
+
+
+def cycles(insns: Iterable[Insn]) -> int:
+    """Simulated, with the tokens that the order needs."""
+    tokens = TokenAssigner(255)
+    for insn in insns:
+        tokens.add(dataclasses.replace(insn, fields=insn.fields | {"uop_end": 1}))
+    tokens.finish(0)
+    isa = ISA.of(CONFIG)
+    words = [isa.encode(insn.opcode, **_fields(insn)) for insn in tokens.out]
+    return simulate_stream(CONFIG, np.array(words, np.uint64)).cycles
+
+
+def _fields(insn: Insn) -> dict[str, int]:
+    computes = insn.kernel is not None
+    return insn.fields if computes else {k: v for k, v in insn.fields.items() if k != "uop_end"}
+
+
+@pytest.mark.parametrize(("preset", "first"), [("pynq", "a"), ("chisel", "w")])
+def test_nothing_passes_the_port_before_a_store_that_is_waited_for(preset: str, first: str) -> None:
+    """Both have its end to wait for; where stores have a channel of their own, weights pass."""
+    given = two_layers(8)
+    given[3].fields |= {"x_size": 2000, "x_stride": 2000}
+    stream = early_loads(given, VTAConfig.preset(preset))
+    assert min("aw", key=lambda symbol: place_of(stream, symbol)) == first
 
 
 def test_what_is_given_is_left_as_it_is() -> None:

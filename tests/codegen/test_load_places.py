@@ -68,6 +68,28 @@ def test_micro_ops_elsewhere_in_dram_are_no_part() -> None:
     assert loads(stream) == [(2, 9, 1), (3, 3, 4), (7, 10, 1)]
 
 
+def test_micro_ops_come_before_what_needs_none_of_them() -> None:
+    """The first computations of a kernel have theirs in SRAM from the one before."""
+    buffer = UopBuffer(CONFIG, BEST)
+    with_uop_loads([gemm(0, 3)], buffer, joined=True)
+    given = [gemm(0, 3), gemm(10, 2), gemm(20, 2)]
+    stream = with_uop_loads(given, buffer, joined=True)
+    assert loads(stream) == [(3, 3, 4)]
+    assert stream[0].symbol == UOPS and stream[1:] == given
+    (before,) = with_uop_loads([gemm(0, 3)], buffer, joined=True)
+    assert before.kernel is not None, "nothing is to be loaded"
+
+
+def test_micro_ops_that_begin_anew_come_no_earlier() -> None:
+    """The first computation still reads what lies where the LOAD writes."""
+    buffer = UopBuffer(CONFIG, BEST)
+    with_uop_loads([gemm(0, 6)], buffer, joined=True)
+    given = [gemm(0, 6), gemm(10, 4)]
+    stream = with_uop_loads(given, buffer, joined=True)
+    assert loads(stream) == [(0, 6, 4)]
+    assert [insn.symbol for insn in stream] == [None, UOPS, None]
+
+
 # ------------------------------------------------------------------ weights
 def kernel_of(tensor: str, size: int, micro: int = 0) -> list[Insn]:
     fields = {"mem_type": int(MemType.WGT), "sram_base": 0}

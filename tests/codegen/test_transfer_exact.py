@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 from transfer_cases import UNTOUCHED, check_fields, expected, random_dims, replay
@@ -169,8 +167,6 @@ def test_gaps_that_padding_fills(gap: int, margin: int, fits: bool) -> None:
 def test_extent_of_a_piece() -> None:
     piece = Piece(5, 7, 3, 4, 10, (1, 2, 3, 4))
     assert piece.sram_elems == (1 + 3 + 2) * (3 + 4 + 4)
-    assert piece.dram_span == 2 * 10 + 4
-    assert dataclasses.replace(piece, y_size=1).dram_span == 4
     assert Piece(0, 0, 2, 3, 3).sram_elems == 6, "no padding unless it is given"
     assert not Piece(0, 0, 2, 3, 3).zero
 

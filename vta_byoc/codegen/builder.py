@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from tvm import tirx
 
+from vta_byoc.codegen.acc_places import place_accumulators
 from vta_byoc.codegen.early_loads import early_loads
 from vta_byoc.codegen.emit import ZEROS
 from vta_byoc.codegen.kernel_streams import KernelStreams
@@ -289,6 +290,7 @@ class ProgramBuilder:
         """The instructions in the order of the kernels, micro-ops and weights in their places."""
         if self._load_early:
             place_weights(self._streams, self._config.wgt_depth)
+            place_accumulators(self._streams, self._config.acc_depth)
         found: list[Insn] = []
         for stream in self._streams:
             for insn in with_uop_loads(stream, self._uops, joined=self._join_uops):

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from vta_byoc.codegen.alu import Access
 from vta_byoc.codegen.execution import Execution
 from vta_byoc.codegen.linear import CodegenError, Domain
 from vta_byoc.codegen.transfer import NOTHING, UNIT, Dim, Piece, plan_transfer
+
+MOST_ROWS = 128
+"""Rows of a LOAD or STORE that are told apart; of more, the gaps between them count as touched."""
 
 
 def load_pieces(run: Execution, data: Domain | None, room: int | None) -> list[Piece]:
@@ -67,3 +72,18 @@ def _check_lane(name: str, step: int, outside: int, whole: bool) -> None:
             f"block {name} pads inside an element; the DMA pads whole elements; pack the tensor "
             "with zeros in the lanes that do not exist"
         )
+
+
+def dram_spans(fields: Mapping[str, int], first: int, elem: int) -> list[tuple[int, int]]:
+    """The bytes of DRAM that a LOAD or STORE touches, as (first, one past the last).
+
+    Args:
+        fields: of the instruction.
+        first: the element of the tensor that it begins with.
+        elem: bytes of an element.
+    """
+    rows, size, stride = (fields[name] for name in ("y_size", "x_size", "x_stride"))
+    if not 1 < rows <= MOST_ROWS or stride <= size:
+        rows, size = 1, (rows - 1) * stride + size
+    begins = (first + row * stride for row in range(rows))
+    return [(at * elem, (at + size) * elem) for at in begins]

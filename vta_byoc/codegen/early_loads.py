@@ -24,6 +24,7 @@ from vta_byoc.codegen.stream import DRAM, Insn, LastTouches
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.isa import MemType, Opcode, Queue
 from vta_byoc.hw.timing.work import cycles_alone
+from vta_byoc.hw.timing_parameters import Timing
 
 LATER_SHARE = 4
 """A LOAD goes ahead of one that could start before its end, if it holds that up for no more than
@@ -85,7 +86,7 @@ def early_loads(insns: Sequence[Insn], config: VTAConfig, ahead: bool = False) -
     pass in smaller parts.
     """
     items = _items(insns, config, ahead)
-    return list(_Player(items, config.timing.token_latency).stream())
+    return list(_Player(items, config.timing).stream())
 
 
 def _items(insns: Sequence[Insn], config: VTAConfig, ahead: bool) -> list[_Item]:
@@ -138,13 +139,16 @@ def _lane(insn: Insn, stored: set[str], ahead: bool) -> Lane:
 class _Player:
     """Plays a stream through; computations and stores run as soon as their LOADs are chosen."""
 
-    def __init__(self, items: Sequence[_Item], latency: int):
-        self._latency = latency
+    def __init__(self, items: Sequence[_Item], timing: Timing):
+        self._latency = timing.token_latency
+        self._store_latency = timing.dma_latency
+        self._apart = timing.splits_channels
         self._rest = [item for item in items if item.lane not in LOADS]
         self._loads = {lane: [i for i in items if i.lane == lane] for lane in LOADS}
         self._taken = dict.fromkeys(LOADS, 0)
         self._free = dict.fromkeys(Queue, 0)
         self._ran = 0
+        self._known = -1  # of STOREs the last one whose end the compute queue has waited for
 
     def stream(self) -> Iterator[Insn]:
         """The instructions in their new order."""
@@ -171,18 +175,76 @@ class _Player:
             yield last
 
     def _placed(self) -> Iterator[tuple[int, _Item]]:
-        """The LOADs in their order, each behind the others that start before it."""
+        """The LOADs in their order, each with its place among the others."""
         at = 0
         while True:
             self._run()
             load = self._next()
             if load is None:
                 return
-            self._play(load)
-            at = max(at, load.first_place)
-            while at < self._ran and self._rest[at].start <= load.start:
-                at += 1
+            at = self._take(load, max(at, load.first_place))
             yield at, load
+
+    def _take(self, load: _Item, at: int) -> int:
+        """Play a LOAD; its place among the others, ``at`` or one behind.
+
+        It is behind those that start before it.  What it needs of a STORE the compute queue passes
+        on between two computations: before the one that then runs where that gains time, though
+        that one may have to wait.
+        """
+        start = self._ready(load)
+        assert start is not None, "a LOAD is taken when all that it needs has been played"
+        behind = at
+        while behind < self._ran and self._rest[behind].start <= start:
+            behind += 1
+        running = self._last_computation(at, behind)
+        self._note(at, running)
+        store = self._news(load)
+        if store is None or running == behind:
+            self._note(running, behind)
+            self._play(load)
+            return behind
+        self._known = store.place
+        told, after = self._told(store), self._told(self._rest[running]) + self._latency
+        free, wait = self._free[Queue.COMPUTE], max(0, told - self._rest[running].start)
+        if wait and max(free, after + load.cycles) <= max(free + wait, start + load.cycles):
+            self._note(running, behind)
+            self._play(load, after)
+            return behind
+        if wait:
+            self._replay(running, told)
+        self._play(load)
+        return running
+
+    def _last_computation(self, at: int, end: int) -> int:
+        """The last one of those from ``at`` to ``end``; ``end`` where there is none."""
+        numbers = range(end - 1, at - 1, -1)
+        return next((n for n in numbers if self._rest[n].lane == Lane.COMPUTE), end)
+
+    def _note(self, begin: int, end: int) -> None:
+        """The compute queue knows of each STORE that one of these computations waits for."""
+        for item in self._rest[begin:end]:
+            self._known = max([self._known, *(need.place for need in _stores(item))])
+
+    def _news(self, load: _Item) -> _Item | None:
+        """The last STORE that a LOAD needs, where the compute queue does not know of its end."""
+        store = max(_stores(load), key=lambda need: need.place, default=None)
+        return None if store is None or store.place <= self._known else store
+
+    def _told(self, item: _Item) -> int:
+        """The cycle from which others know that ``item`` has ended."""
+        assert item.end is not None, "only what has been played is waited for"
+        return item.end + self._latency
+
+    def _replay(self, first: int, start: int) -> None:
+        """Play the others from number ``first`` on again: it starts in cycle ``start``."""
+        for queue in (Queue.COMPUTE, Queue.STORE):
+            before = (self._rest[n] for n in range(first - 1, -1, -1))
+            ends = (item.end or 0 for item in before if item.insn.queue == queue)
+            self._free[queue] = next(ends, 0)
+        self._free[Queue.COMPUTE] = start
+        for item in self._rest[first : self._ran]:
+            self._play(item)
 
     def _run(self) -> None:
         """Computations and stores until one needs a LOAD that is not chosen yet."""
@@ -199,9 +261,10 @@ class _Player:
             ready = max(ready, need.end + self._latency)
         return max(ready, self._free[item.insn.queue])
 
-    def _play(self, item: _Item) -> None:
-        start = self._ready(item)
-        assert start is not None, "an instruction is played after all that it needs"
+    def _play(self, item: _Item, earliest: int = 0) -> None:
+        ready = self._ready(item)
+        assert ready is not None, "an instruction is played after all that it needs"
+        start = max(ready, earliest)
         item.start, item.end = start, start + item.cycles
         self._free[item.insn.queue] = item.end
         if item.lane in LOADS:
@@ -220,8 +283,7 @@ class _Player:
         if not heads:
             return None
         first, *others = sorted(heads, key=lambda item: item.number)
-        mine = self._ready(first)
-        assert mine is not None, "the earliest LOAD needs nothing that is later"
+        mine = self._begins(first)
         for other in others:
             ready = self._ready(other)
             if ready is None:
@@ -229,3 +291,21 @@ class _Player:
             if ready + other.cycles - other.cycles // LATER_SHARE <= mine:
                 return other
         return first
+
+    def _begins(self, first: _Item) -> int:
+        """The cycle from which the earliest LOAD holds up others.
+
+        It starts then, or the STORE that it waits for is about to use the port: what would pass
+        meanwhile delays both.
+        """
+        ready = self._ready(first)
+        assert ready is not None, "the earliest LOAD needs nothing that is later"
+        store = max(_stores(first), key=lambda need: need.place, default=None)
+        if self._apart or store is None or self._told(store) < ready:
+            return ready
+        return store.start + self._store_latency
+
+
+def _stores(item: _Item) -> list[_Item]:
+    """The STOREs that an instruction needs."""
+    return [need for need in item.needs if need.lane == Lane.STORE]

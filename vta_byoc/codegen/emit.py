@@ -9,7 +9,7 @@ from tvm import tirx
 
 from vta_byoc.codegen.accumulator import Accumulator, Change, Clobbered
 from vta_byoc.codegen.alu import Access, shift_parts
-from vta_byoc.codegen.dma import load_pieces, store_pieces
+from vta_byoc.codegen.dma import dram_spans, load_pieces, store_pieces
 from vta_byoc.codegen.execution import Execution, Site
 from vta_byoc.codegen.inplace import InPlace
 from vta_byoc.codegen.sram import SramMap
@@ -48,12 +48,11 @@ class Work:
 
 @dataclass(frozen=True)
 class Move:
-    """A LOAD or STORE before it has a DRAM address; ``dram`` and ``span`` are in elements."""
+    """A LOAD or STORE before it has a DRAM address; ``dram`` is in elements."""
 
     fields: dict[str, int]
     chip: Interval
     dram: int
-    span: int
     zero: bool
 
 
@@ -166,7 +165,6 @@ class NestEmitter:
                 },
                 (space, at + piece.sram, at + piece.sram + piece.sram_elems),
                 piece.dram,
-                piece.dram_span,
                 piece.zero,
             )
             for piece in pieces
@@ -178,7 +176,7 @@ class NestEmitter:
         symbol = self._symbols[tensor.buffer] if tensor and not move.zero else ZEROS
         first = move.dram if move.zero else move.dram + start
         elem = dram_elem_bytes(self._config, nest.mem)
-        outer = (DRAM + symbol, first * elem, (first + move.span) * elem)
+        outer = [(DRAM + symbol, *span) for span in dram_spans(move.fields, first, elem)]
         kind = MEMORY_TYPES[nest.mem]
         store = kind.opcode == Opcode.STORE
         self.insns.append(
@@ -186,8 +184,8 @@ class NestEmitter:
                 kind.opcode,
                 kind.queue,
                 move.fields.copy(),
-                reads=[move.chip] if store else [outer],
-                writes=[outer] if store else [move.chip],
+                reads=[move.chip] if store else outer,
+                writes=outer if store else [move.chip],
                 symbol=symbol,
                 addend=first,
                 layer=self._layer,

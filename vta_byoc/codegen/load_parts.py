@@ -30,7 +30,8 @@ class Part:
         size, stride = whole.fields["x_size"], whole.fields["x_stride"]
         one_row = whole.fields["y_size"] == 1
         chip, dram = (1, 1) if one_row else (size, stride)
-        (source, first, last), (space, low, _) = whole.reads[0], whole.writes[0]
+        (source, first, _), (*_, last) = whole.reads[0], whole.reads[-1]
+        space, low, _ = whole.writes[0]
         span = size if one_row else (whole.fields["y_size"] - 1) * stride + size
         each = (last - first) // span
         last_row = 1 if one_row else size

@@ -45,11 +45,12 @@ class Residency:
         """
         if insn.opcode == Opcode.LOAD and insn.reads:
             return self._load(insn)
+        if insn.opcode == Opcode.STORE and insn.writes:
+            (space, low, _), (*_, high) = insn.writes[0], insn.writes[-1]
+            self._forget(space, low, high)
+            return True
         for space, low, high in insn.writes:
-            if space in self._held:
-                self._held[space][low:high] = UNKNOWN
-            else:
-                self._forget(space, low, high)
+            self._held[space][low:high] = UNKNOWN
         return True
 
     def _load(self, insn: Insn) -> bool:

@@ -63,11 +63,6 @@ class Piece:
         y0, y1, x0, x1 = self.pads
         return (y0 + self.y_size + y1) * (x0 + self.x_size + x1)
 
-    @property
-    def dram_span(self) -> int:
-        """Elements from the first to one past the last that DRAM sees."""
-        return (self.y_size - 1) * self.x_stride + self.x_size
-
 
 def plan_transfer(dims: Sequence[Dim], store: bool = False, fill: bool = False) -> list[Piece]:
     """The 2-D transfers of an n-dimensional copy (any order of ``dims``).

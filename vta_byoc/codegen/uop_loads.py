@@ -2,7 +2,8 @@
 
 Micro-ops are loaded by the compute queue, which waits for them: for the latency of DRAM and for the
 port, where weights or inputs are just passing.  Where LOADs are joined, the first one of a kernel
-brings all that follow it in SRAM and in DRAM alike.
+brings all that follow it in SRAM and in DRAM alike, before the kernel computes anything: it asks
+for the port before the STORE of the last tile does.
 """
 
 from __future__ import annotations
@@ -31,10 +32,16 @@ def with_uop_loads(insns: Iterable[Insn], buffer: UopBuffer, *, joined: bool) ->
             at, load = buffer.place(insn.kernel, (insn.layer, insn.site))
             insn.fields |= {"uop_bgn": at, "uop_end": at + len(insn.kernel)}
             if load is not None and not (joined and last and _joins(last, at, *load)):
+                begins = joined and last is None and not any(_uses(each, at) for each in out)
                 last = _load(insn, at, *load)
-                out.append(last)
+                out.insert(0 if begins else len(out), last)
         out.append(insn)
     return out
+
+
+def _uses(insn: Insn, at: int) -> bool:
+    """Whether a computation has micro-ops behind ``at`` in SRAM: these began anew after it."""
+    return insn.kernel is not None and insn.fields["uop_end"] > at
 
 
 def _joins(last: Insn, at: int, dram: int, count: int) -> bool:
