@@ -290,7 +290,8 @@ class ProgramBuilder:
         """The instructions in the order of the kernels, micro-ops and weights in their places."""
         if self._load_early:
             place_weights(self._streams, self._config.wgt_depth)
-            place_accumulators(self._streams, self._config.acc_depth)
+            if not self._ahead:  # the port is waited for most, which brings more micro-ops then
+                place_accumulators(self._streams, self._config.acc_depth)
         found: list[Insn] = []
         for stream in self._streams:
             for insn in with_uop_loads(stream, self._uops, joined=self._join_uops):

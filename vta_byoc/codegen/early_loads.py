@@ -86,7 +86,7 @@ def early_loads(insns: Sequence[Insn], config: VTAConfig, ahead: bool = False) -
     pass in smaller parts.
     """
     items = _items(insns, config, ahead)
-    return list(_Player(items, config.timing).stream())
+    return list(_Player(items, config.timing, ahead).stream())
 
 
 def _items(insns: Sequence[Insn], config: VTAConfig, ahead: bool) -> list[_Item]:
@@ -139,10 +139,10 @@ def _lane(insn: Insn, stored: set[str], ahead: bool) -> Lane:
 class _Player:
     """Plays a stream through; computations and stores run as soon as their LOADs are chosen."""
 
-    def __init__(self, items: Sequence[_Item], timing: Timing):
+    def __init__(self, items: Sequence[_Item], timing: Timing, ahead: bool):
         self._latency = timing.token_latency
         self._store_latency = timing.dma_latency
-        self._apart = timing.splits_channels
+        self._port_waits = not (ahead or timing.splits_channels)
         self._rest = [item for item in items if item.lane not in LOADS]
         self._loads = {lane: [i for i in items if i.lane == lane] for lane in LOADS}
         self._taken = dict.fromkeys(LOADS, 0)
@@ -296,12 +296,13 @@ class _Player:
         """The cycle from which the earliest LOAD holds up others.
 
         It starts then, or the STORE that it waits for is about to use the port: what would pass
-        meanwhile delays both.
+        meanwhile delays both.  Where weights are loaded ahead the port is what a program waits for
+        most, and is never kept free.
         """
         ready = self._ready(first)
         assert ready is not None, "the earliest LOAD needs nothing that is later"
         store = max(_stores(first), key=lambda need: need.place, default=None)
-        if self._apart or store is None or self._told(store) < ready:
+        if not self._port_waits or store is None or self._told(store) < ready:
             return ready
         return store.start + self._store_latency
 
