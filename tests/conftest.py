@@ -36,6 +36,7 @@ MOST_MACHINES = 512
 LONG = (
     "test_random_graphs",
     "test_random_graphs_more",
+    "test_drawn_transformers",
     "test_layers",
     "test_legal_schedules",
     "test_layers_geometries",

@@ -2,14 +2,90 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
+
+import numpy as np
 import pytest
-from drawn_transformers import drawn_small, try_block
+from drawn_transformers import (
+    ACTIVATIONS,
+    MACHINES,
+    MASKS,
+    NORMS,
+    SCALES,
+    Block,
+    drawn_small,
+    try_block,
+    try_parts,
+)
+from operators_llvm import Operators
 
-BLOCKS = 18
-"""All masks with all norms; `make fuzz` draws larger ones, and 200 of them."""
+from vta_byoc.hw.program.program import Program
+from vta_byoc.hw.result import RunResult
+from vta_byoc.hw.sim import simulator
+
+BLOCKS = [drawn_small(seed) for seed in range(200)]
+"""`make fuzz` draws larger ones."""
+WHOLE = BLOCKS[: 7 * len(MASKS) : 7]
+"""All masks, norms, scales and machines are among these few."""
 
 
-@pytest.mark.parametrize("seed", range(BLOCKS))
-def test_drawn_block(seed: int) -> None:
-    """Masks, norms, scales and machines take turns; attention is on VTA in each."""
-    assert "vta.attention" in try_block(drawn_small(seed))
+def name(block: Block) -> str:
+    """What tells a failure from others at a glance."""
+    return f"{block.seed}-{block.mask}-{block.norm}-{block.machine}-{block.scales}"
+
+
+@pytest.fixture(scope="module")
+def operators() -> Operators:
+    """What all blocks call on the host."""
+    return Operators()
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=name)
+def test_drawn_block(block: Block, operators: Operators) -> None:
+    """Attention is on VTA in each, and every tensor that a region stores is equal."""
+    assert "vta.attention" in try_parts(block, operators)
+
+
+@pytest.mark.parametrize("block", WHOLE, ids=name)
+def test_block_as_users_compile_it(block: Block) -> None:
+    """The host's part is built as a whole, and so is the reference."""
+    assert "vta.attention" in try_block(block)
+
+
+def test_a_difference_names_the_block(
+    operators: Operators, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One bit of what a region has stored is another one: block, region and tensor are named."""
+    run = simulator.run
+
+    def damaged(program: Program, inputs: dict[str, np.ndarray]) -> RunResult:
+        result = run(program, inputs)
+        program.view(result.arena, program.of_kind("output")[0].name).flat[0] ^= 1
+        return result
+
+    monkeypatch.setattr(simulator, "run", damaged)
+    with pytest.raises(AssertionError, match=r"Block\(seed=1, .*region0 \w+: \d+ of \d+ values"):
+        try_parts(BLOCKS[1], operators)
+
+
+def test_two_hundred_blocks_hold_every_kind() -> None:
+    """Masks, norms, scales and machines take turns; the rest is drawn and must have been."""
+    assert len({block.seed for block in BLOCKS}) == 200
+    for blocks in (BLOCKS, WHOLE):
+        assert {block.mask for block in blocks} == set(MASKS)
+        assert {block.norm for block in blocks} == set(NORMS)
+        assert {(b.machine, b.scales) for b in blocks} == set(itertools.product(MACHINES, SCALES))
+    pairs = Counter((block.mask, block.norm) for block in BLOCKS)
+    assert set(pairs) == set(itertools.product(MASKS, NORMS)) and min(pairs.values()) >= 10
+    heads = Counter((block.heads, block.shared) for block in BLOCKS)
+    assert set(heads) == {(1, 1), (2, 1), (2, 2), (3, 3), (4, 2)} and min(heads.values()) >= 20
+    activations = Counter(block.activation for block in BLOCKS)
+    assert set(activations) == set(ACTIVATIONS) and min(activations.values()) >= 6
+    lengths = {block.tokens for block in BLOCKS}
+    assert set(range(1, 27)) <= lengths and max(lengths) >= 40
+    others = {(b.machine, b.scales) for b in BLOCKS if b.activation != "relu"}
+    assert len(others) == len(MACHINES) * len(SCALES)
+    assert len({(block.first, block.biased) for block in BLOCKS}) == 4
+    assert len({(block.rotary, bool(block.memory)) for block in BLOCKS}) == 4
+    assert len({(block.mask, bool(block.memory)) for block in BLOCKS}) == 2 * len(MASKS)

@@ -220,6 +220,39 @@ def test_a_guard_goes_where_no_row_is_hidden(hidden: int) -> None:
     assert ("where" in found) == bool(hidden)
 
 
+@pytest.mark.parametrize("kind", ["add", "where", "row"])
+@pytest.mark.parametrize("heads", [1, 2])
+def test_a_mask_of_run_time_meets_the_scores_of_one_head(heads: int, kind: str) -> None:
+    """Views of one head are reshapes alone, which would part the product from its softmax.
+
+    Scores of more heads keep their reshape here: what they are products of has no other form.
+    """
+
+    def build(
+        emit: Callable, q: relax.Expr, k: relax.Expr, v: relax.Expr, mask: relax.Expr
+    ) -> relax.Expr:
+        keys = emit(relax.op.permute_dims(k, [0, 2, 1]))
+        scores = emit(relax.op.reshape(emit(relax.op.matmul(q, keys)), (1, heads, 5, 5)))
+        if kind == "where":
+            seen = emit(relax.op.less(mask, relax.const(np.float32(0.5))))
+            scores = emit(relax.op.where(seen, scores, relax.const(np.float32(-1e4))))
+        else:
+            scores = emit(relax.op.add(scores, mask))
+        shares = emit(relax.op.nn.softmax(scores, -1))
+        return relax.op.matmul(emit(relax.op.reshape(shares, (heads, 5, 5))), v)
+
+    mask = (5,) if kind == "row" else (1, 1, 5, 5)
+    found = becomes([*[(heads, 5, 4)] * 3, mask], build, 1e-5)
+    core = found[found.index(MATMUL) :]
+    hide = "where" if kind == "where" else "add"
+    if heads == 1:
+        alone = [name for name in core if name not in ("less", "reshape")]
+        assert alone == [MATMUL, hide, SOFTMAX, MATMUL]
+        assert "reshape" not in core[core.index(hide) : core.index(SOFTMAX)]
+    else:
+        assert "reshape" in core[: core.index(hide)]
+
+
 @settings(max_examples=12, deadline=None)
 @given(
     st.integers(1, 2),

@@ -121,7 +121,27 @@ def batches_ahead(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
         if scores is not None:
             args = [*call.args[:place], scores, *call.args[place + 1 :]]
             return relax.Call(call.op, args, call.attrs, call.ty_args)
+        if math.prod(result[:-2]) == 1 and _is_product(rewriter, inner.args[0]):
+            return _of_one_batch(rewriter, call, place, inner.args[0], result)
     return None
+
+
+def _of_one_batch(
+    rewriter: Rewriter, call: relax.Call, place: int, scores: relax.Expr, result: Sequence[int]
+) -> relax.Expr | None:
+    """reshape(product) + mask is reshape(product + reshape(mask)) where no axis leads but of 1."""
+    own, args = shape_of(scores), []
+    for number, arg in enumerate(call.args):
+        shape = shape_of(arg)
+        if own is None or shape is None:
+            return None
+        if number != place and len(shape) > 2:
+            arg = relax.op.reshape(arg, [*own[:-2], *shape[-2:]])
+            arg = rewriter.as_variable(arg, f"{rewriter.name}{SEPARATOR}mask{number}")
+        args.append(scores if number == place else arg)
+    made = relax.Call(call.op, args, call.attrs, call.ty_args)
+    name = f"{rewriter.name}{SEPARATOR}batches"
+    return relax.op.reshape(rewriter.as_variable(made, name), result)
 
 
 def _product_of(

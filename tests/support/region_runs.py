@@ -1,0 +1,92 @@
+"""Partitioned modules run piece by piece: regions on the simulator, everything else on LLVM.
+
+As `layer_runs`, but the host's functions are the compiler's own, each built by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+from layer_runs import partitioned
+from operators_llvm import Operators, results
+from tvm import relax
+from tvm.ir import TupleGetItem
+
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.sim import simulator
+from vta_byoc.ir.bindings import is_constant, straight_bindings
+from vta_byoc.ir.names import channels_in
+from vta_byoc.partition import Placement
+from vta_byoc.partitioning.region import Region, RegionCall, region_calls
+from vta_byoc.passes.lower_regions import compile_region
+from vta_byoc.validation.bit_exact import (
+    OUTPUT,
+    TensorCheck,
+    same_bits,
+    same_packed,
+    stored_tensors,
+    values_of,
+)
+
+
+def compared(
+    integers: tvm.IRModule, config: VTAConfig, inputs: Sequence[np.ndarray], operators: Operators
+) -> tuple[list[TensorCheck], list[Placement]]:
+    """Compile a module of the integer dialect, and compare it with the dialect on LLVM.
+
+    Returns:
+        What is equal and what is not: the results, and every tensor that a region stores; and
+        where the operators run.
+    """
+    run = partitioned(integers, config, planned=False)
+    parts = _Parts(run.module, config, operators)
+    got = parts.results(inputs)
+    values = operators.values(integers, inputs)
+    wanted = results(integers["main"], values)
+    checks = [same_bits("out", OUTPUT, *pair) for pair in zip(got, wanted, strict=True)]
+    named = {str(var.name): value for var, value in values.items()}
+    for (region, name), packed in parts.stored.items():
+        whole = channels_in(name)[0]
+        reference = values_of({whole: named[whole].numpy()}, name)
+        checks.append(same_packed(name, region, packed, reference))
+    return checks, list(run.placement.values())
+
+
+class _Parts:
+    """The regions and the host's operators of a partitioned module."""
+
+    def __init__(self, mod: tvm.IRModule, config: VTAConfig, operators: Operators) -> None:
+        self._mod, self._config, self._operators = mod, config, operators
+        self._regions = region_calls(mod)
+        self.stored: dict[tuple[str, str], np.ndarray] = {}
+        """Packed, by the region and the name."""
+
+    def results(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """What ``main`` returns."""
+        main = self._mod["main"]
+        self._operators.build(self._mod)
+        env: dict[Any, Any] = dict(zip(main.params, map(tvm.runtime.tensor, inputs), strict=True))
+        for binding in straight_bindings(main):
+            var, value = binding.var, binding.value
+            if isinstance(value, TupleGetItem):
+                env[var] = env[value.tuple_value][value.index]
+            elif var in self._regions:
+                env[var] = self._region(self._regions[var], env)
+            else:
+                env[var] = self._operators.called(self._mod, value, env)
+        return results(main, env)
+
+    def _region(self, called: RegionCall, env: dict[Any, Any]) -> Any:
+        region, args = Region.of(called.func), called.call.args
+        known = {i: arg.value.numpy() for i, arg in enumerate(args) if is_constant(arg)}
+        program = compile_region(self._mod, called.func, known, self._config)
+        names = zip(region.params, args, strict=True)
+        inputs = {name: env[arg].numpy() for name, arg in names if not is_constant(arg)}
+        arena = simulator.run(program, inputs).arena
+        for name, packed in stored_tensors(program, arena).items():
+            self.stored[called.name, name] = packed
+        stored = [tvm.runtime.tensor(program.view(arena, name).copy()) for name in region.outputs]
+        return stored if isinstance(called.call.ty, relax.TupleType) else stored[0]
