@@ -43,7 +43,7 @@ DRAWN = {
 }
 """Decoders of drawn weights."""
 DRAWN_PROMPT, DRAWN_GENERATED = 3, 20
-LEAST_SHARE = {"llama_block_100m": 90.0}
+LEAST_SHARE = {"gpt2_layer": 90.0, "llama_block_100m": 90.0}
 """Percent of the port's bound, where weights are nearly all that a token needs."""
 MOST_PERPLEXITY = 1.02
 """Integers over float."""
