@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from alu_cases import BARE, GEOMETRIES, clamp
 from conv_cases import numpy_conv, random_int8, random_work
+from fused_cases import MOST_VALUES, Case, Head, case
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_fused_consumers import MOST_VALUES, Case, Head, case, random_consumer
+from test_fused_consumers import random_consumer
 from test_overlapping_pools import pool_of
 
 from vta_byoc.base.rewrites import without

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from alu_cases import BARE, GEOMETRIES, SIM, clamp
 from conv_cases import random_work
+from fused_cases import MOST_VALUES, Case, case, head
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_fused_consumers import MOST_VALUES, Case, case, head, random_consumer
+from test_fused_consumers import random_consumer
 from test_overlapping_pools import RISING, pool_of, random_tile
 
 from vta_byoc.base.rewrites import without
