@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
+from vta_byoc.codegen.kernel_streams import KernelStreams
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.base import KernelFunction
 from vta_byoc.strategy import Computation
@@ -12,11 +13,12 @@ from vta_byoc.strategy import Computation
 class KernelsOnce:
     """What `Computation.functions` gives, asked once for computations that are equal.
 
-    Equal layers have the very same PrimFuncs then, by which `KernelStreams` knows them.
+    Equal layers have the very same PrimFuncs then, by which `streams` knows them.
     """
 
     def __init__(self, config: VTAConfig) -> None:
         self._config = config
+        self.streams = KernelStreams()
         self._known: dict[Hashable, Sequence[KernelFunction]] = {}
 
     def of(self, computation: Computation) -> Sequence[KernelFunction]:

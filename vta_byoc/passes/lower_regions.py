@@ -18,7 +18,6 @@ from tvm.ir import TupleGetItem
 
 from vta_byoc.base.rewrites import is_on
 from vta_byoc.codegen import BEST, LoopCompression, ProgramBuilder
-from vta_byoc.codegen.kernel_streams import KernelStreams
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.program.arena import Lifetime
 from vta_byoc.hw.program.program import Program
@@ -61,11 +60,11 @@ def compile_region(
     region = Region.of(func)
     other = longest_path_first(region) if is_on("layer_order") else None
     place = _placing(func, region, config)
-    kernels, streams = KernelsOnce(config), KernelStreams()
+    kernels = KernelsOnce(config)
     programs = []
     for ordered in (region,) if other is None else (region, other):
         builder = program_builder(
-            config, compression, weights_ahead=weights_ahead, streams=streams
+            config, compression, weights_ahead=weights_ahead, streams=kernels.streams
         )
         programs.append(unchecked_program(mod, ordered, constants, place, builder, kernels, config))
     program = programs[0] if other is None else best_order(programs)
