@@ -180,7 +180,6 @@ def test_transfers_that_differ_in_place_only_have_one_work() -> None:
     assert len({id(job) for job in jobs[:-1]}) == 2
 
 
-
 def test_both_models_agree_on_convolutions() -> None:
     count = 0
     for seed in range(40):
