@@ -18,7 +18,6 @@ from drawn_transformers import (
     try_block,
     try_parts,
 )
-from operators_llvm import Operators
 
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.result import RunResult
@@ -35,16 +34,10 @@ def name(block: Block) -> str:
     return f"{block.seed}-{block.mask}-{block.norm}-{block.machine}-{block.scales}"
 
 
-@pytest.fixture(scope="module")
-def operators() -> Operators:
-    """What all blocks call on the host."""
-    return Operators()
-
-
 @pytest.mark.parametrize("block", BLOCKS, ids=name)
-def test_drawn_block(block: Block, operators: Operators) -> None:
+def test_drawn_block(block: Block) -> None:
     """Attention is on VTA in each, and every tensor that a region stores is equal."""
-    assert "vta.attention" in try_parts(block, operators)
+    assert "vta.attention" in try_parts(block)
 
 
 @pytest.mark.parametrize("block", WHOLE, ids=name)
@@ -53,9 +46,7 @@ def test_block_as_users_compile_it(block: Block) -> None:
     assert "vta.attention" in try_block(block)
 
 
-def test_a_difference_names_the_block(
-    operators: Operators, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_difference_names_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
     """One bit of what a region has stored is another one: block, region and tensor are named."""
     run = simulator.run
 
@@ -66,7 +57,7 @@ def test_a_difference_names_the_block(
 
     monkeypatch.setattr(simulator, "run", damaged)
     with pytest.raises(AssertionError, match=r"Block\(seed=1, .*region0 \w+: \d+ of \d+ values"):
-        try_parts(BLOCKS[1], operators)
+        try_parts(BLOCKS[1])
 
 
 def test_two_hundred_blocks_hold_every_kind() -> None:

@@ -24,8 +24,10 @@ from vta_byoc.hw.sim.target import exact_target, unoptimized_target
 from vta_byoc.ir.bindings import is_constant, op_name, static_shape, straight_bindings
 from vta_byoc.ir.host_loops import TIR_PIPELINE, without_asserts
 from vta_byoc.ir.machine_code import linked
+from vta_byoc.ir.names import channels_in
 from vta_byoc.ir.observe import Receive
 from vta_byoc.quantization.calibration import statistics
+from vta_byoc.validation.bit_exact import Reference, values_of
 
 VIEWS = ("relax.reshape", "relax.expand_dims")
 """Operators that change no value and no place."""
@@ -66,11 +68,27 @@ class Operators:
             env[binding.var] = self.called(mod, value, env) if is_call else _tensor(value, env)
         return env
 
+    def reference(
+        self, mod: tvm.IRModule, stored: Sequence[str], inputs: Iterable[np.ndarray]
+    ) -> Reference:
+        """What a module of the integer dialect computes: its results, and what regions store."""
+        values = self.values(mod, inputs)
+        named = {str(var.name): value for var, value in values.items()}
+        whole = {channels_in(name)[0] for name in stored}
+        tensors = {name: named[name].numpy() for name in whole}
+        return Reference(
+            results(mod["main"], values), {name: values_of(tensors, name) for name in stored}
+        )
+
     @contextlib.contextmanager
     def calibrating(self) -> Iterator[None]:
         """`quantize` sees the float module computed so."""
         with mock.patch.object(statistics, "Observer", functools.partial(_Observer, self)):
             yield
+
+
+OPERATORS = Operators()
+"""For all tests of a process."""
 
 
 class _Observer:

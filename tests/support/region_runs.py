@@ -11,29 +11,26 @@ from typing import Any
 import numpy as np
 import tvm
 from layer_runs import partitioned
-from operators_llvm import Operators, results
+from operators_llvm import OPERATORS, results
 from tvm import relax
 from tvm.ir import TupleGetItem
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.sim import simulator
 from vta_byoc.ir.bindings import is_constant, straight_bindings
-from vta_byoc.ir.names import channels_in
 from vta_byoc.partition import Placement
 from vta_byoc.partitioning.region import Region, RegionCall, region_calls
 from vta_byoc.passes.lower_regions import compile_region
 from vta_byoc.validation.bit_exact import (
-    OUTPUT,
     TensorCheck,
-    same_bits,
+    compare_outputs,
     same_packed,
     stored_tensors,
-    values_of,
 )
 
 
 def compared(
-    integers: tvm.IRModule, config: VTAConfig, inputs: Sequence[np.ndarray], operators: Operators
+    integers: tvm.IRModule, config: VTAConfig, inputs: Sequence[np.ndarray]
 ) -> tuple[list[TensorCheck], list[Placement]]:
     """Compile a module of the integer dialect, and compare it with the dialect on LLVM.
 
@@ -42,24 +39,20 @@ def compared(
         where the operators run.
     """
     run = partitioned(integers, config, planned=False)
-    parts = _Parts(run.module, config, operators)
+    parts = _Parts(run.module, config)
     got = parts.results(inputs)
-    values = operators.values(integers, inputs)
-    wanted = results(integers["main"], values)
-    checks = [same_bits("out", OUTPUT, *pair) for pair in zip(got, wanted, strict=True)]
-    named = {str(var.name): value for var, value in values.items()}
+    wanted = OPERATORS.reference(integers, [name for _, name in parts.stored], inputs)
+    checks = compare_outputs(["out"], got, wanted)
     for (region, name), packed in parts.stored.items():
-        whole = channels_in(name)[0]
-        reference = values_of({whole: named[whole].numpy()}, name)
-        checks.append(same_packed(name, region, packed, reference))
+        checks.append(same_packed(name, region, packed, wanted.tensors[name]))
     return checks, list(run.placement.values())
 
 
 class _Parts:
     """The regions and the host's operators of a partitioned module."""
 
-    def __init__(self, mod: tvm.IRModule, config: VTAConfig, operators: Operators) -> None:
-        self._mod, self._config, self._operators = mod, config, operators
+    def __init__(self, mod: tvm.IRModule, config: VTAConfig) -> None:
+        self._mod, self._config = mod, config
         self._regions = region_calls(mod)
         self.stored: dict[tuple[str, str], np.ndarray] = {}
         """Packed, by the region and the name."""
@@ -67,7 +60,7 @@ class _Parts:
     def results(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """What ``main`` returns."""
         main = self._mod["main"]
-        self._operators.build(self._mod)
+        OPERATORS.build(self._mod)
         env: dict[Any, Any] = dict(zip(main.params, map(tvm.runtime.tensor, inputs), strict=True))
         for binding in straight_bindings(main):
             var, value = binding.var, binding.value
@@ -76,7 +69,7 @@ class _Parts:
             elif var in self._regions:
                 env[var] = self._region(self._regions[var], env)
             else:
-                env[var] = self._operators.called(self._mod, value, env)
+                env[var] = OPERATORS.called(self._mod, value, env)
         return results(main, env)
 
     def _region(self, called: RegionCall, env: dict[Any, Any]) -> Any:

@@ -128,13 +128,16 @@ class Matcher:
     def groups(self) -> dict[relax.Var, Group]:
         """Groups by the variable of their result."""
         found: dict[relax.Var, Group] = {}
+        named = [(op_name(binding.value), binding) for binding in self._graph.bindings]
         for entry in self._entries:
             if not entry.moves:
-                for binding in self._graph.bindings:
-                    self._take(self._group(entry, binding), found)
-        for binding in self._graph.bindings:
-            for entry in self._entries:
-                group = self._group(entry, binding) if entry.moves else None
+                for name, binding in named:
+                    if name in entry.anchors:
+                        self._take(self._group(entry, binding), found)
+        moves = [entry for entry in self._entries if entry.moves]
+        for name, binding in named:
+            for entry in moves:
+                group = self._group(entry, binding) if name in entry.anchors else None
                 if group is not None and self._belongs(group, found):
                     self._take(group, found)
         return found
@@ -171,8 +174,6 @@ class Matcher:
         )
 
     def _group(self, entry: PatternEntry, binding: Binding) -> Group | None:
-        if op_name(binding.value) not in entry.anchors:
-            return None
         bindings: list[Binding] | None = [binding]
         try:
             with _named(entry):
