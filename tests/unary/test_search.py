@@ -10,8 +10,10 @@ import pytest
 from vta_byoc.unary import search
 from vta_byoc.unary.functions import FUNCTIONS, table_of
 from vta_byoc.unary.gates import clamped_late, refitted
-from vta_byoc.unary.program import Program
-from vta_byoc.unary.search import DOUBLING, ROUNDING, Target, found_for
+from vta_byoc.unary.long_forms import varied
+from vta_byoc.unary.program import VALUES, Program
+from vta_byoc.unary.search import found_for
+from vta_byoc.unary.target import DOUBLING, ROUNDING, Target
 
 RANGES = (1.5, 3.0, 5.0, 8.0, 16.0)
 
@@ -123,3 +125,36 @@ def test_a_gate_is_fitted_for_every_offset_of_its_operand() -> None:
     nearest = min(refitted(late, wanted), key=target.noise)
     assert target.noise(nearest) < target.noise(late) / 4
     assert not list(refitted(Program(after=(("max", 0),)), wanted))
+
+
+@pytest.mark.parametrize("reach", [3.0, 6.0, 8.0, 10.0])
+@pytest.mark.parametrize("out_step", [None, 1 / 128], ids=["whole-range", "tflite"])
+def test_hyperbolic_tangents_take_long_forms(reach: float, out_step: float | None) -> None:
+    """TFLite asks for a step of 1/128."""
+    step = float(np.tanh(reach)) / 127 if out_step is None else out_step
+    found = found_for(table_of(FUNCTIONS["tanh"], reach / 127, 0, step, 0))
+    assert found is not None and found.error == 1 and found.program.fits
+    assert found.program.cycles() <= 34
+
+
+def test_long_forms_are_for_a_tolerance() -> None:
+    """Exact results come from clamps and straight lines; the long search would be in vain."""
+    assert found_for(table("tanh", 8.0), tolerance=0) is None
+
+
+def test_immediates_are_varied_towards_the_table() -> None:
+    line = Program(after=(("mul", 300), ("add", 600), ("shr", 8), ("max", -128), ("min", 127)))
+    wanted = np.clip(VALUES * 5 // 4 + 3, -128, 127)
+    target = Target(wanted, 1)
+    assert not target.takes(line)
+    near = varied(line, target, seed=1)
+    assert target.takes(near) and [op for op, _ in near.steps] == [op for op, _ in line.steps]
+    assert near.after[2] == ("shr", 8) and near == varied(line, target, seed=1)
+
+
+def test_varied_programs_fit_int32() -> None:
+    """The nearest immediates would be those of a product that leaves int32."""
+    square = Program(after=(("mul", 200), ("mul", "self"), ("mul", 3), ("shr", 27)))
+    assert square.fits
+    near = varied(square, Target(VALUES * 0 + 127, 1), seed=3)
+    assert near.fits

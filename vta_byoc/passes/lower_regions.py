@@ -231,7 +231,7 @@ def _lifetimes(
 
     What the kernels of a step store lives from the place of the first of them.
     """
-    alive = {}
+    alive: dict[str, Lifetime] = {}
     for i, step in enumerate(region.steps):
         first = min((launch.place for launch in order if launch.step == i), default=i)
         alive |= dict.fromkeys([*scratch[step.output], step.output], Lifetime(first, i))

@@ -7,7 +7,8 @@ tensor twice, so that every strategy which computes those computes these.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -38,9 +39,19 @@ def applied(op: str, value: np.ndarray, operand: np.ndarray | int) -> np.ndarray
     return np.maximum(value, operand) if op == "max" else np.minimum(value, operand)
 
 
+OF_INTEGERS: Mapping[str, Callable[[int, int], int]] = {
+    "add": operator.add,
+    "mul": operator.mul,
+    "shr": operator.rshift,
+    "max": max,
+    "min": min,
+}
+"""`applied` of two integers."""
+
+
 def bounds(op: str, value: Interval, operand: Interval) -> Interval:
     """The interval of `value op operand`; the operand is independent of the value."""
-    ends = [int(applied(op, np.array(v, np.int64), by)) for v in value for by in operand]
+    ends = [OF_INTEGERS[op](v, by) for v in value for by in operand]
     return min(ends), max(ends)
 
 

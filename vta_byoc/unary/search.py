@@ -3,40 +3,29 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 
-from vta_byoc.ir.chains import INT8_HIGH, INT8_LOW, SELF
-from vta_byoc.unary.forms import Form, tried
+from vta_byoc.ir.chains import SELF
+from vta_byoc.unary.evolution import SEED, evolved
+from vta_byoc.unary.forms import Form
 from vta_byoc.unary.gates import clamped_late, refitted
 from vta_byoc.unary.kept import kept_program
+from vta_byoc.unary.long_forms import long_program, varied
 from vta_byoc.unary.program import Program, Step
+from vta_byoc.unary.target import DOUBLING, ROUNDING, Target
 
-SEED = 19
-POPULATION, ROUNDS, HOPELESS_AFTER = 32, 40, 12
-ABOVE = 20.0
-"""What the square of a step above the tolerance counts, beside that of one within it."""
 FALLS = 8.0
 """A form is left after `HOPELESS_AFTER` rounds if it costs too much even with so much less loss."""
 HOPELESS = 4.5
 """A candidate that is so many steps off is not brought within the tolerance."""
 IMPROVED = 4
 """Of so many forms, those that look cheapest, the best candidate is improved."""
-ROUNDING = 1.0 / 12.0
-"""The mean square of the error of rounding to whole steps, in squares of a step."""
 NEAR = 0.25
 """Programs with less noise than this, in that of rounding, are near enough as they are."""
-DOUBLING = 4.0
-"""So many cycles a vector are paid for half the noise of a function's result.
-
-The noise is that of rounding and that of results which differ from the table.  With 4, a program
-is not much longer than the shortest within the tolerance, and hard swish, which is the basis of
-MobileNetV3, is exact (`docs/design/038-near-functions.md`).
-"""
 
 FORMS = tuple(
     sorted(
@@ -105,59 +94,6 @@ def _searched(target: Target, multiplies: bool) -> Program | None:
     return _cheapest(target, best) if multiplies else best
 
 
-@dataclass(frozen=True)
-class Target:
-    """What a program has to give.
-
-    Attributes:
-        wanted: int64 results of the values -128 to 127, [256].
-        tolerance: the largest difference, in steps.
-    """
-
-    wanted: np.ndarray
-    tolerance: int
-
-    def off(self, program: Program) -> np.ndarray:
-        """By how many steps each of the 256 results differs."""
-        return np.abs(program.results() - self.wanted)
-
-    def reached(self, results: np.ndarray) -> bool:
-        """Whether results are int8 values within the tolerance."""
-        is_int8 = results.min() >= INT8_LOW and results.max() <= INT8_HIGH
-        return bool(is_int8 and np.abs(results - self.wanted).max() <= self.tolerance)
-
-    def takes(self, program: Program) -> bool:
-        """Whether the program's results are such, and no value overflows on the way."""
-        return self.reached(program.results()) and program.fits
-
-    def noise(self, program: Program) -> float:
-        """The mean square of the differences, in that of rounding."""
-        return float((self.off(program) ** 2).mean()) / ROUNDING
-
-    def estimate(self, program: Program) -> float:
-        """Cycles a vector, and `DOUBLING` for each doubling of the rounding's noise."""
-        return program.cycles() + DOUBLING * math.log2(1.0 + self.noise(program))
-
-    def price(self, program: Program | None) -> float:
-        """The estimate of a program that can be taken, infinite of any other."""
-        return self.estimate(program) if program and self.takes(program) else math.inf
-
-    def excess(self, program: Program) -> int:
-        """The squares of what is above the tolerance, all in all."""
-        return int((np.maximum(self.off(program) - self.tolerance, 0) ** 2).sum())
-
-    def squares(self, program: Program) -> float:
-        """The squares of all differences; infinite where a result is not within the tolerance."""
-        results = program.results()
-        return float(((results - self.wanted) ** 2).sum()) if self.reached(results) else math.inf
-
-    def distance(self, program: Program) -> float:
-        """The largest difference, and the share of the results that differ by so much."""
-        off = self.off(program)
-        worst = off.max()
-        return float(worst + (off == worst).mean())
-
-
 # ---------------------------------------------------------------- a form's free numbers
 def _cheapest(target: Target, best: Program | None) -> Program | None:
     """The program of the lowest price: `best`, or one of the forms that look cheaper."""
@@ -167,7 +103,7 @@ def _cheapest(target: Target, best: Program | None) -> Program | None:
         if form.least_cycles >= most:
             break
         worth = (most - form.least_cycles) / DOUBLING
-        near = _evolved(form, target, FALLS * ROUNDING * (2.0 ** min(worth, 40.0) - 1.0))
+        near = evolved(form, target, FALLS * ROUNDING * (2.0 ** min(worth, 40.0) - 1.0))
         if near is not None:
             found.append((target.estimate(near), len(found), form, near))
             most = min(most, target.price(near))
@@ -180,52 +116,22 @@ def _cheapest(target: Target, best: Program | None) -> Program | None:
 
 
 def _reached(found: Sequence[Program], target: Target) -> Program | None:
-    """The nearest of `found` that many drawn changes bring within the tolerance."""
-    for near in sorted(found, key=target.distance):
+    """The nearest of `found` that can be brought within the tolerance, or one of a long form."""
+    nearest = sorted(found, key=target.distance)
+    if not nearest:
+        return None
+    for near in nearest:
         if target.distance(near) > HOPELESS:
             break
         program = _swept(near, target.distance, target.tolerance + 1)
         if target.distance(program) < target.tolerance + REACH:
-            program = _drawn(program, target.excess, DRAWS)
+            program = varied(program, target, SEED)
         if target.takes(program):
             return _improved(program, target)
-    return None
-
-
-def _evolved(form: Form, target: Target, hopeless: float) -> Program | None:
-    """The best candidate by differential evolution; None where its loss stays above `hopeless`."""
-    draw = np.random.default_rng(SEED)
-    numbers = draw.random((POPULATION, form.size))
-    loss = _losses(form, numbers, target)
-    for turn in range(ROUNDS):
-        best = int(loss.argmin())
-        if turn == HOPELESS_AFTER and loss[best] > hopeless:
-            return None
-        if not loss[best]:
-            break
-        other = _crossed(draw, numbers, best)
-        after = _losses(form, other, target)
-        numbers = np.where((after < loss)[:, None], other, numbers)
-        loss = np.minimum(after, loss)
-    best = int(loss.argmin())
-    return tried(form, numbers[best : best + 1], target.wanted).program(0)
-
-
-def _losses(form: Form, numbers: np.ndarray, target: Target) -> np.ndarray:
-    """Of each candidate: the mean square of its error in steps, that above the tolerance most."""
-    off = np.abs(tried(form, numbers, target.wanted).after.value - target.wanted)
-    above = np.maximum(off - target.tolerance, 0)
-    return (off**2).mean(axis=1) + ABOVE * (above**2).mean(axis=1)
-
-
-def _crossed(draw: np.random.Generator, numbers: np.ndarray, best: int) -> np.ndarray:
-    """Children of all candidates, drawn towards the best one, within 0..1."""
-    count = len(numbers)
-    first, second = (numbers[draw.permutation(count)] for _ in range(2))
-    pull = draw.random((count, 1)) * 0.7
-    child = numbers + pull * (numbers[best] - numbers) + 0.6 * (first - second)
-    mixed = np.where(draw.random(numbers.shape) < 0.85, child, numbers)
-    return np.clip(mixed, 0.0, 1.0)
+    if not target.tolerance or target.distance(nearest[0]) > HOPELESS:
+        return None
+    long = long_program(target)
+    return None if long is None else _improved(long, target)
 
 
 # ---------------------------------------------------------------- one program
@@ -245,8 +151,8 @@ def _replaced(program: Program, place: int, steps: tuple[Step, ...]) -> Program:
 CHANGES = (1, -1, 2, -2, 5, -5, 16, -16, 64, -64, 300, -300)
 """What is tried to be added to an immediate; shifts are left as they are."""
 MOST_SWEEPS = 6
-REACH, DRAWS, MORE_DRAWS = 2.3, 1500, 300
-"""From so near, in steps above the tolerance, so many changes are drawn; so many at the end."""
+REACH, DRAWS = 2.3, 300
+"""From so near, in steps above the tolerance, immediates are varied; so many draws at the end."""
 
 Loss: TypeAlias = Callable[[Program], float]
 
@@ -270,7 +176,7 @@ def _improved(program: Program, target: Target) -> Program:
 
 def _nearer(program: Program, target: Target) -> Program:
     """`program` after changes of its immediates that lower the squares of its differences."""
-    return _drawn(_swept(program, target.squares), target.squares, MORE_DRAWS)
+    return _drawn(_swept(program, target.squares), target.squares, DRAWS)
 
 
 def _free(program: Program) -> list[int]:

@@ -28,6 +28,7 @@ from vta_byoc.hw.trace.implementations import Inputs, implementation
 from vta_byoc.hw.verify.verifier import verify
 from vta_byoc.partitioning.region import Region
 from vta_byoc.passes import lower_regions as lowering
+from vta_byoc.passes.early_kernels import Launch
 from vta_byoc.pipeline import DRAM_ONLY, ON, Compiled, compile_module
 from vta_byoc.runtime.execute import profile
 from vta_byoc.strategies.base import LayerWork
@@ -255,8 +256,10 @@ def test_same_input_same_bytes() -> None:
 def shortened(name: str) -> Callable[..., dict[str, Lifetime]]:
     """Lifetimes in which ``name`` ends as soon as it is stored."""
 
-    def lifetimes(region: Region, scratch: Mapping[str, Sequence[str]]) -> dict[str, Lifetime]:
-        found = lifetimes_of(region, scratch)
+    def lifetimes(
+        region: Region, scratch: Mapping[str, Sequence[str]], order: Sequence[Launch]
+    ) -> dict[str, Lifetime]:
+        found = lifetimes_of(region, scratch, order)
         return {**found, name: Lifetime(found[name].first, found[name].first)}
 
     lifetimes_of = lowering._lifetimes

@@ -310,7 +310,7 @@ CHANGES: dict[str, tuple[Opcode, dict[str, int], dict[str, int], str]] = {
     ),
     "bound": (Opcode.ALU, {"alu_opcode": int(AluOp.MIN)}, {"imm": 3}, "conv_b__min is not"),
     "product": (Opcode.GEMM, {"reset": 0}, {"wgt_factor_out": 0}, "the sum of products is wrong"),
-    "store": (Opcode.STORE, {}, {"sram_base": 3}, "if it began at ACC element 2"),
+    "store": (Opcode.STORE, {}, {"sram_base": 3}, "if it began at ACC element {sram_base}"),
 }
 
 
@@ -349,7 +349,7 @@ def test_a_wrong_compiler_is_caught_by_the_reference_alone(model: Model, change:
     assert found is not None and found.layer == "conv_b"
     last_gemm = find(program, Opcode.GEMM, "conv_b", nth=-1, reset=0)
     assert found.index == (last_gemm if change == "product" else index)
-    assert cause in found.cause
+    assert cause.format_map(program.insns[index].fields) in found.cause
     assert found.evidence.startswith("path of the value: ")
 
 

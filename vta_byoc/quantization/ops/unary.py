@@ -26,7 +26,8 @@ from vta_byoc.quantization.groups import moves_as_int8
 from vta_byoc.quantization.quantizer import OPERATORS, Quantizer, integer_op
 from vta_byoc.quantization.scales import Accumulator, Scale, Unscalable
 from vta_byoc.unary.functions import ERF, FUNCTIONS, table_of
-from vta_byoc.unary.search import DOUBLING, NEAR, Found, found_for
+from vta_byoc.unary.search import NEAR, Found, found_for
+from vta_byoc.unary.target import DOUBLING
 
 Evaluate = Callable[..., np.ndarray]
 CURVES: Mapping[str, Evaluate] = {

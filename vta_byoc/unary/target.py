@@ -1,0 +1,70 @@
+"""What a program has to give, and what one costs beside another."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from vta_byoc.ir.chains import INT8_HIGH, INT8_LOW
+from vta_byoc.unary.program import Program
+
+ROUNDING = 1.0 / 12.0
+"""The mean square of the error of rounding to whole steps, in squares of a step."""
+DOUBLING = 4.0
+"""So many cycles a vector are paid for half the noise of a function's result.
+
+The noise is that of rounding and that of results which differ from the table.  With 4, a program
+is not much longer than the shortest within the tolerance, and hard swish, which is the basis of
+MobileNetV3, is exact (`docs/design/038-near-functions.md`).
+"""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a program has to give.
+
+    Attributes:
+        wanted: int64 results of the values -128 to 127, [256].
+        tolerance: the largest difference, in steps.
+    """
+
+    wanted: np.ndarray
+    tolerance: int
+
+    def off(self, program: Program) -> np.ndarray:
+        """By how many steps each of the 256 results differs."""
+        return np.abs(program.results() - self.wanted)
+
+    def reached(self, results: np.ndarray) -> bool:
+        """Whether results are int8 values within the tolerance."""
+        is_int8 = results.min() >= INT8_LOW and results.max() <= INT8_HIGH
+        return bool(is_int8 and np.abs(results - self.wanted).max() <= self.tolerance)
+
+    def takes(self, program: Program) -> bool:
+        """Whether the program's results are such, and no value overflows on the way."""
+        return self.reached(program.results()) and program.fits
+
+    def noise(self, program: Program) -> float:
+        """The mean square of the differences, in that of rounding."""
+        return float((self.off(program) ** 2).mean()) / ROUNDING
+
+    def estimate(self, program: Program) -> float:
+        """Cycles a vector, and `DOUBLING` for each doubling of the rounding's noise."""
+        return program.cycles() + DOUBLING * math.log2(1.0 + self.noise(program))
+
+    def price(self, program: Program | None) -> float:
+        """The estimate of a program that can be taken, infinite of any other."""
+        return self.estimate(program) if program and self.takes(program) else math.inf
+
+    def squares(self, program: Program) -> float:
+        """The squares of all differences; infinite where a result is not within the tolerance."""
+        results = program.results()
+        return float(((results - self.wanted) ** 2).sum()) if self.reached(results) else math.inf
+
+    def distance(self, program: Program) -> float:
+        """The largest difference, and the share of the results that differ by so much."""
+        off = self.off(program)
+        worst = off.max()
+        return float(worst + (off == worst).mean())
