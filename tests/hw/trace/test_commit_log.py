@@ -349,7 +349,8 @@ def test_a_wrong_compiler_is_caught_by_the_reference_alone(model: Model, change:
     assert found is not None and found.layer == "conv_b"
     last_gemm = find(program, Opcode.GEMM, "conv_b", nth=-1, reset=0)
     assert found.index == (last_gemm if change == "product" else index)
-    assert cause.format_map(program.insns[index].fields) in found.cause
+    right = ISA.of(program.config).decode(*program.insns[index].tolist())
+    assert cause.format_map(right.fields) in found.cause
     assert found.evidence.startswith("path of the value: ")
 
 
