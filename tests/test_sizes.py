@@ -32,3 +32,17 @@ def test_files_and_functions(path: Path) -> None:
 
 def test_modules_beside_the_rooms() -> None:
     assert len(list((ROOT / "vta_byoc").glob("*.py"))) <= 12
+
+
+def test_a_common_name_names_one_class() -> None:
+    """Words that every part of a compiler has a use for; a second class says what it is one of."""
+    common = "Accumulator Axis Box Choice Demands Epilogue Graph Linear Plan Step Tensor Work".split()
+    found = [
+        node.name
+        for folder in ("vta_byoc", "hw")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and node.name in common
+    ]
+    assert sorted(found) == sorted(set(found))
+    assert {"Choice", "Epilogue", "Plan", "Step"} <= set(found)

@@ -23,7 +23,7 @@ _TOKEN_BITS = 0b1111 << 3
 
 
 @dataclass(frozen=True)
-class Work:
+class Effects:
     """What an instruction does, whatever the state of the machine.
 
     ``problems`` are (rule, message); ``reads`` SRAM elements by memory, ``writes`` ACC elements,
@@ -42,7 +42,7 @@ class ComputeRules:
     def __init__(self, config: VTAConfig) -> None:
         self._config = config
         self._uop_depth = config.uop_depth
-        self._known: dict[tuple[int, int, bytes], Work] = {}
+        self._known: dict[tuple[int, int, bytes], Effects] = {}
 
     def range_problem(self, insn: Instruction) -> tuple[str, str] | None:
         """Whether the micro-op range cannot be read at all."""
@@ -51,7 +51,7 @@ class ComputeRules:
             return "uop-bounds", fault_message(Fault.UOP_RANGE, end, depth)
         return None
 
-    def work(self, words: tuple[int, int], insn: Instruction, uops: np.ndarray) -> Work:
+    def work(self, words: tuple[int, int], insn: Instruction, uops: np.ndarray) -> Effects:
         """The work of ``insn`` with micro-ops ``uops``, (uop_end - uop_bgn,) uint32."""
         key = (words[0] & ~_TOKEN_BITS, words[1], uops.tobytes())
         found = self._known.get(key)
@@ -59,14 +59,14 @@ class ComputeRules:
             found = self._known[key] = self._examine(insn, uops)
         return found
 
-    def _examine(self, insn: Instruction, uops: np.ndarray) -> Work:
+    def _examine(self, insn: Instruction, uops: np.ndarray) -> Effects:
         problems = self._alu_words(insn) if insn.opcode == Opcode.ALU else []
         loops = Loops(insn, decode_uops(self._config, uops))
         if loops.steps == 0:
-            return Work((*problems, _no_trips(insn)))
+            return Effects((*problems, _no_trips(insn)))
         if loops.steps > MAX_STEPS:
             message = fault_message(Fault.STEPS, loops.steps, MAX_STEPS)
-            return Work((*problems, ("loop-steps", message)))
+            return Effects((*problems, ("loop-steps", message)))
         bits = reserved_uop_bits(self._config, uops)
         if bits:
             problems.append(("reserved-bits", fault_message(Fault.UOP_RESERVED, bits, 0)))
@@ -134,7 +134,7 @@ class ComputeRules:
             )
         ]
 
-    def _touched(self, insn: Instruction, loops: Loops, problems: list[tuple[str, str]]) -> Work:
+    def _touched(self, insn: Instruction, loops: Loops, problems: list[tuple[str, str]]) -> Effects:
         size = self._config.depths
         sets = [
             (space, compact(loops.touched(name, size[space])))
@@ -142,7 +142,7 @@ class ComputeRules:
         ]
         writes = sets[0][1]
         reset = insn.opcode == Opcode.GEMM and bool(insn["reset"])
-        return Work(tuple(problems), () if reset else tuple(sets), writes, not reset)
+        return Effects(tuple(problems), () if reset else tuple(sets), writes, not reset)
 
 
 # ---------------------------------------------------------------- what only some cores bear

@@ -10,7 +10,7 @@ from room_values import by_identity, changeable
 from tvm import tirx
 
 from vta_byoc.codegen import CodegenError, View
-from vta_byoc.codegen.accumulator import Accumulator, Change, Clobbered, elements, meet
+from vta_byoc.codegen.accumulator import AccumulatorState, Change, Clobbered, elements, meet
 from vta_byoc.codegen.alu import check_immediate, shift_parts
 from vta_byoc.codegen.linear import Bound, Clip, Linear, VarTable, bounds_of, row_major
 from vta_byoc.codegen.resident import Residency
@@ -230,7 +230,7 @@ CONTINUED = {
 def test_what_is_left_to_do(
     done: list[Change], wanted: list[Change], rest: list[Change] | None
 ) -> None:
-    acc = Accumulator(8)
+    acc = AccumulatorState(8)
     acc.computed(slice(0, 8))
     assert acc.rest_of(slice(0, 4), wanted) == wanted, "nobody changed it"
     acc.clobbered(slice(0, 4), Clobbered("b", done, [slice(6, 8)]))
@@ -243,7 +243,7 @@ def test_what_is_left_to_do(
 
 
 def test_who_wrote_last() -> None:
-    acc = Accumulator(4)
+    acc = AccumulatorState(4)
     assert not acc.storable(slice(0, 4))
     acc.computed(slice(0, 3))
     assert acc.storable(slice(0, 3)) and not acc.storable(slice(0, 4))

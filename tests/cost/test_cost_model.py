@@ -16,7 +16,7 @@ from doc_pages import DOCS, blocks
 
 from vta_byoc.base.rewrites import without
 from vta_byoc.cost.search import Choice
-from vta_byoc.cost.usage import Demand, Staged, Time
+from vta_byoc.cost.usage import ResourceUsage, Staged, Time
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.isa import UOP_BYTES
 from vta_byoc.strategies.conv.tile_space import conv_space
@@ -49,7 +49,7 @@ def layer(channels: int, size: int) -> Conv2dWorkload:
     )
 
 
-def usage_of(work: Conv2dWorkload, config: VTAConfig) -> tuple[Choice, Demand]:
+def usage_of(work: Conv2dWorkload, config: VTAConfig) -> tuple[Choice, ResourceUsage]:
     grouping, choice = chosen_tiling(work, config)
     tile = {axis: np.array([size]) for axis, size in choice.tile.items()}
     return choice, conv_space(work, grouping, config).demand(tile, choice.variant)

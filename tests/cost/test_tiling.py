@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from vta_byoc.codegen.transfer import Dim, plan_transfer
-from vta_byoc.cost.dma import Axis, Run, copy_count, transfers
+from vta_byoc.cost.dma import CopyAxis, Run, copy_count, transfers
 from vta_byoc.cost.objective import NAMED, Objective, aiming
 from vta_byoc.cost.search import (
     MOST_SIZES,
@@ -27,7 +27,7 @@ from vta_byoc.cost.search import (
     keeps_weights,
     sizes,
 )
-from vta_byoc.cost.usage import Demand, Staged, Time, cycle_cost, estimate, fits, needs
+from vta_byoc.cost.usage import ResourceUsage, Staged, Time, cycle_cost, estimate, fits, needs
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.timing_parameters import Timing
@@ -80,8 +80,8 @@ def test_transfers_counts_what_code_generation_plans(seed: int) -> None:
     ]
     if padded:
         dims[0] = Dim(inner, 1, inner - 1, 1, 1)
-    axes = [Axis(tile, stride) for tile, stride in zip(tiles, strides, strict=True)]
-    axes[0] = Axis(inner, 1, padded)
+    axes = [CopyAxis(tile, stride) for tile, stride in zip(tiles, strides, strict=True)]
+    axes[0] = CopyAxis(inner, 1, padded)
     assert int(transfers(axes)) == len(plan_transfer(dims))
 
 
@@ -107,27 +107,27 @@ def test_copies_with_gaps_in_sram_count_what_code_generation_plans(store: bool) 
 def test_transfers_of_arrays() -> None:
     """A quarter of the rows, of the columns, of both, all: of three planes."""
     columns, rows = np.array([[8], [2]]), np.array([[8, 2]])
-    count = transfers([Axis(columns, 1), Axis(rows, 8), Axis(3, 64)])
+    count = transfers([CopyAxis(columns, 1), CopyAxis(rows, 8), CopyAxis(3, 64)])
     assert count.tolist() == [[1, 1], [1, 3]]
 
 
 def test_wide_padding_leaves_rows_alone() -> None:
-    assert transfers([Axis(40, 1, True, True), Axis(5, 8), Axis(3, 40)]) == 15
+    assert transfers([CopyAxis(40, 1, True, True), CopyAxis(5, 8), CopyAxis(3, 40)]) == 15
 
 
 # ---------------------------------------------------------------- estimate by hand
-def demand(**other: Any) -> Demand:
+def demand(**other: Any) -> ResourceUsage:
     """4 tiles; 10 kB into INP in 4 loads, 2000 micro-ops, 1000 ALU cycles, 1600 bytes out."""
     staged = (
         Staged(INP, 100, 4, 10_240, 4),
         Staged(ACC, 50, 4),
     )
     values = {"tiles": 4, "gemm": 2000, "alu": 1000, "stored": 1600, "stores": 4} | other
-    return Demand(**({"staged": staged} | values))
+    return ResourceUsage(**({"staged": staged} | values))
 
 
 def cycles(
-    what: Demand, config: VTAConfig = FREE, slots: tuple[int, int, int] = (2, 2, 2)
+    what: ResourceUsage, config: VTAConfig = FREE, slots: tuple[int, int, int] = (2, 2, 2)
 ) -> float:
     return float(estimate(what, config, slots))
 
@@ -272,14 +272,14 @@ def toy(rows: int, cols: int, elements: int = 1, calls: int = 1) -> Space:
     """A copy through INP and ACC of rows x cols pixels of some elements each, with some weights:
     "again" loads all of the input for each tile, "stays" the weights of a column of tiles once."""
 
-    def wanted(tile: Mapping[str, np.ndarray], variant: str) -> Demand:
+    def wanted(tile: Mapping[str, np.ndarray], variant: str) -> ResourceUsage:
         tiles = ceil_div(rows, tile["h"]) * ceil_div(cols, tile["w"])
         size, bulk = tile["h"] * tile["w"] * elements, float(rows * cols * elements)
         again = tiles if variant == "again" else 1
         turns = ceil_div(rows, tile["h"]) if variant == "stays" else 1
         loads = tiles / turns if variant == "stays" else 1
         row = (tiles / turns, turns) if variant == "stays" else ()
-        return Demand(
+        return ResourceUsage(
             (
                 Staged(INP, size, tiles, bulk * 16 * again, tiles),
                 Staged(WGT, 1, tiles, bulk * 8 / loads, tiles, 0, *row),

@@ -18,7 +18,7 @@ from small_models import Net
 from tvm import relax
 
 import vta_byoc as vta
-from vta_byoc.ir.operator_work import Work, _legalized, work_of
+from vta_byoc.ir.operator_work import OperatorWork, _legalized, work_of
 from vta_byoc.partition import Placement, placements
 from vta_byoc.partitioning.placement import CPU, VTA
 from vta_byoc.pipeline import partition_for_vta
@@ -73,7 +73,7 @@ def test_contractions(kind: str) -> None:
     """The formula by shapes and the loops that TVM makes of an operator agree."""
     macs, make, shapes = CONTRACTIONS[kind]
     made = call(make, *shapes)
-    assert work_of(made, EMPTY) == Work(macs)
+    assert work_of(made, EMPTY) == OperatorWork(macs)
     assert _legalized(made).macs == macs
 
 
@@ -85,7 +85,7 @@ def test_transposed_convolutions_count_no_zeros_between_pixels(rank: int) -> Non
     if function is None:
         pytest.skip(f"TVM has no transposed convolution of {rank} axes")
     made = call(lambda x: function(*x, strides=2, groups=2), data, weight)
-    assert work_of(made, EMPTY) == Work(math.prod(data) * 3 * 2**rank)
+    assert work_of(made, EMPTY) == OperatorWork(math.prod(data) * 3 * 2**rank)
 
 
 NO_CONTRACTIONS: dict[str, tuple[Make, tuple[int, ...]]] = {
@@ -105,7 +105,7 @@ def _ones(size: int) -> relax.Expr:
 @pytest.mark.parametrize("kind", NO_CONTRACTIONS)
 def test_what_adds_up_no_products_of_two_operands_has_no_macs(kind: str) -> None:
     make, shape = NO_CONTRACTIONS[kind]
-    assert work_of(call(make, shape), EMPTY) == Work()
+    assert work_of(call(make, shape), EMPTY) == OperatorWork()
 
 
 INTEGERS: dict[str, tuple[int, Make, list[tuple[int, ...]]]] = {
@@ -131,7 +131,7 @@ INTEGERS: dict[str, tuple[int, Make, list[tuple[int, ...]]]] = {
 def test_integer_operations(kind: str) -> None:
     count, make, shapes = INTEGERS[kind]
     made = call(make, *shapes, dtype="int8")
-    assert work_of(made, EMPTY) == Work(0, count)
+    assert work_of(made, EMPTY) == OperatorWork(0, count)
     if kind not in ("flip", "nearest"):
         assert _legalized(made).alu_ops == count
 
@@ -231,5 +231,5 @@ def test_totals_of_random_networks(network: Network) -> None:
     assert len({op.name for op in ops}) == len(ops)
     assert macs_share(ops).total == onnx_macs(network.model)
     for op in ops:
-        assert op.on_vta + op.on_cpu == Work(op.macs, op.alu_ops)
+        assert op.on_vta + op.on_cpu == OperatorWork(op.macs, op.alu_ops)
         assert min(op.on_vta.macs, op.on_vta.alu_ops, op.on_cpu.macs, op.on_cpu.alu_ops) >= 0

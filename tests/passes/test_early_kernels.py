@@ -9,7 +9,7 @@ from decoders import TOKENS, compiled, drawn_ids, model, whole
 
 from vta_byoc.decoding import halves
 from vta_byoc.hw.verify.verifier import verify
-from vta_byoc.partitioning.region import Step
+from vta_byoc.partitioning.region import RegionStep
 from vta_byoc.passes.early_kernels import Launch, launches
 from vta_byoc.passes.lower_regions import EARLY
 from vta_byoc.strategies.base import KernelFunction
@@ -17,8 +17,8 @@ from vta_byoc.strategies.base import KernelFunction
 BODY = tvm.tirx.PrimFunc([], tvm.tirx.Evaluate(tvm.tirx.const(0, "int32")))
 
 
-def step(output: str, *args: str) -> Step:
-    return Step("vta.any", (), (), (), args, output, output)
+def step(output: str, *args: str) -> RegionStep:
+    return RegionStep("vta.any", (), (), (), args, output, output)
 
 
 def kernels(*args: tuple[int, ...]) -> list[KernelFunction]:

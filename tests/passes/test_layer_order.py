@@ -10,18 +10,18 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.program.program import Program
 from vta_byoc.options import BuildOptions
 from vta_byoc.partitioning.appended import APPENDED
-from vta_byoc.partitioning.region import Region, Step, region_functions
+from vta_byoc.partitioning.region import Region, RegionStep, region_functions
 from vta_byoc.passes.layer_order import best_order, longest_path_first
 from vta_byoc.pipeline import compile_module, partition_for_vta
 
 OFF = ("layer_order",)
 
 
-def step(output: str, *args: str, composite: str = "vta.conv2d") -> Step:
-    return Step(composite, (), (), (), args, output, output)
+def step(output: str, *args: str, composite: str = "vta.conv2d") -> RegionStep:
+    return RegionStep(composite, (), (), (), args, output, output)
 
 
-def region(*steps: Step) -> Region:
+def region(*steps: RegionStep) -> Region:
     return Region({}, ("x",), steps, (steps[-1].output,))
 
 

@@ -17,7 +17,7 @@ from small_models import Net
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import Refusal
 from vta_byoc.ir.names import operators_of
-from vta_byoc.ir.operator_work import Work
+from vta_byoc.ir.operator_work import OperatorWork
 from vta_byoc.partition import Placement
 from vta_byoc.partitioning.entry import Candidate
 from vta_byoc.partitioning.placement import VTA, Taken
@@ -172,8 +172,8 @@ class TestShares:
         left = Placement(
             "left", "relax.matmul", "cpu", REFUSED, 50, 8, other_macs=20, other_alu_ops=8
         )
-        assert (both.on_vta, both.on_cpu) == (Work(90, 10), Work(10, 20))
-        assert (left.on_vta, left.on_cpu) == (Work(20, 8), Work(30, 0))
+        assert (both.on_vta, both.on_cpu) == (OperatorWork(90, 10), OperatorWork(10, 20))
+        assert (left.on_vta, left.on_cpu) == (OperatorWork(20, 8), OperatorWork(30, 0))
         assert macs_share([both, left]) == Share("MACs", 110, 150)
         assert alu_share([both, left]) == Share("ALU operations", 18, 38)
         (line,) = shortfalls([both, left], 47.5)

@@ -26,10 +26,10 @@ from vta_byoc.strategies.movement import regions as moves
 from vta_byoc.strategies.movement.concat import CONCAT
 from vta_byoc.strategies.movement.gather import alike, gathered_by
 from vta_byoc.strategies.movement.move import MOVE, Move
-from vta_byoc.strategies.movement.regions import Axis
+from vta_byoc.strategies.movement.regions import ShownAxis
 from vta_byoc.strategy import estimated_by
 from vta_byoc.testing.strategies import check_strategy
-from vta_byoc.workload.copy_region import Box, Source, merged
+from vta_byoc.workload.copy_region import CopyRegion, Source, merged
 from vta_byoc.workload.packing import packed_shape
 from vta_byoc.workload.texts import from_json, to_json
 from vta_byoc.workload.workloads import ConcatWorkload, MoveWorkload, Shape
@@ -195,7 +195,7 @@ def test_anything_at_once(seed: int) -> None:
         shown = [-1] * (before * repeat) + [i for i in source for _ in range(repeat)]
         shown += [-1] * (behind * repeat)
         count, skipped = len(source), before * repeat
-        axes.append(Axis(len(shown), size, count, first, step, repeat, skipped))
+        axes.append(ShownAxis(len(shown), size, count, first, step, repeat, skipped))
         index.append(shown)
     work = moves.gathered([x.shape for x in data], channels, *axes, config)
     padded = [np.pad(x, ((0, 0), (0, 0), (0, 1), (0, 1))) for x in data]  # row and column -1
@@ -210,7 +210,7 @@ def test_boxes_by_hand() -> None:
     """Two boxes of a result: every second vector from the operand, the others zero."""
     (x,) = tensors((1, 16, 1, 6))
     source = Source(0, 5, (0,), (0,), (3,))
-    boxes = (Box((3,), 0, (2,), (source,)), Box((3,), 1, (2,), ()))
+    boxes = (CopyRegion((3,), 0, (2,), (source,)), CopyRegion((3,), 1, (2,), ()))
     work = MoveWorkload((x.shape,), x.shape, boxes)
     expected = np.zeros_like(x)
     expected[..., ::2] = x[..., 5:]

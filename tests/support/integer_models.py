@@ -15,7 +15,7 @@ from vta_byoc.importers.load import output_names
 from vta_byoc.ir.bindings import static_shape
 from vta_byoc.pipeline import Compiled
 from vta_byoc.quantization.dialect import DialectWriter
-from vta_byoc.quantization.linear import Linear
+from vta_byoc.quantization.linear import LinearCombination
 from vta_byoc.quantization.scales import Rescale
 from vta_byoc.runtime.execute import profile
 from vta_byoc.validation.bit_exact import compare_outputs, compare_stored, reference_runner
@@ -172,9 +172,9 @@ def flatten_net(size: int = 3, channels: int = 24, how: str = "reshape") -> Inte
     return net
 
 
-def _joined(factors: Sequence[int], rescale: Rescale) -> Linear:
+def _joined(factors: Sequence[int], rescale: Rescale) -> LinearCombination:
     """Operands without zero points times `factors`, joined and rescaled."""
-    return Linear(
+    return LinearCombination(
         tuple(np.array(factor) for factor in factors),
         (np.array(0),) * len(factors),
         np.array(rescale.rounding),

@@ -12,7 +12,7 @@ from room_values import by_identity, changeable
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.ir.chains import KEPT
-from vta_byoc.workload.copy_region import Box, Source, merged, read_box
+from vta_byoc.workload.copy_region import CopyRegion, Source, merged, read_box
 from vta_byoc.workload.im2col import Im2col, folded, folds, host_cycles
 from vta_byoc.workload.layout import NCHW, ROWS, read_packed
 from vta_byoc.workload.memory import (
@@ -53,7 +53,7 @@ EPILOGUE = Epilogue(
     (Step("add", CHANNEL), Step("shr", 3), Step("keep", 0), Step("add", KEPT), Step("mul", MAP)),
     "int32",
 )
-BOX = Box((2, 3), 5, (3, 1), (Source(1, 2, (4, 0), (0, 1), (2, 3), (1, 0, -1)),))
+BOX = CopyRegion((2, 3), 5, (3, 1), (Source(1, 2, (4, 0), (0, 1), (2, 3), (1, 0, -1)),))
 WORKLOADS: list[Workload] = [
     dataclasses.replace(CONV, epilogue=EPILOGUE, digit_shift=7),
     dataclasses.replace(TRANSPOSED, epilogue=EPILOGUE, digit_shift=7),
@@ -183,7 +183,7 @@ def test_operands_of_steps() -> None:
 
 
 # ---------------------------------------------------------------- boxes
-def moved(box: Box) -> dict[int, list[tuple[int, int, tuple[int, ...]]]]:
+def moved(box: CopyRegion) -> dict[int, list[tuple[int, int, tuple[int, ...]]]]:
     """For each vector of the result: (operand, vector, lanes) that reach it."""
     found: dict[int, list[tuple[int, int, tuple[int, ...]]]] = {}
     for index in itertools.product(*(range(n) for n in box.size)):
@@ -197,7 +197,7 @@ def moved(box: Box) -> dict[int, list[tuple[int, int, tuple[int, ...]]]]:
     return found
 
 
-def random_box(rng: np.random.Generator) -> Box:
+def random_box(rng: np.random.Generator) -> CopyRegion:
     """Up to four axes, dense or not, with up to two sources that cover all or a part."""
     size = tuple(int(n) for n in rng.integers(1, 4, int(rng.integers(1, 5))))
     rows = [int(np.prod(size[d + 1 :])) for d in range(len(size))]
@@ -216,7 +216,7 @@ def random_box(rng: np.random.Generator) -> Box:
         s * 10 ** (len(size) - d) if s > r else s
         for d, (s, r) in enumerate(zip(steps, rows, strict=True))
     )
-    return Box(size, 11, spread, tuple(sources))
+    return CopyRegion(size, 11, spread, tuple(sources))
 
 
 def test_merged_boxes_move_the_same() -> None:
@@ -231,14 +231,14 @@ def test_merged_boxes_move_the_same() -> None:
 
 
 def test_merged() -> None:
-    dense = Box((2, 1, 3), 5, (3, 9, 1), (Source(0, 1, (3, 7, 1), (0, 0, 0), (2, 1, 3)),))
-    assert merged(dense) == Box((6,), 5, (1,), (Source(0, 1, (1,), (0,), (6,)),))
-    part = Box((2, 3), 0, (3, 1), (Source(0, 0, (3, 1), (1, 0), (2, 3)),))
-    assert merged(part) == Box((6,), 0, (1,), (Source(0, 0, (1,), (3,), (6,)),))
-    inner = Box((2, 3), 0, (3, 1), (Source(0, 0, (3, 1), (0, 1), (2, 3)),))
+    dense = CopyRegion((2, 1, 3), 5, (3, 9, 1), (Source(0, 1, (3, 7, 1), (0, 0, 0), (2, 1, 3)),))
+    assert merged(dense) == CopyRegion((6,), 5, (1,), (Source(0, 1, (1,), (0,), (6,)),))
+    part = CopyRegion((2, 3), 0, (3, 1), (Source(0, 0, (3, 1), (1, 0), (2, 3)),))
+    assert merged(part) == CopyRegion((6,), 0, (1,), (Source(0, 0, (1,), (3,), (6,)),))
+    inner = CopyRegion((2, 3), 0, (3, 1), (Source(0, 0, (3, 1), (0, 1), (2, 3)),))
     assert merged(inner) == inner
-    assert merged(Box((1, 1), 4, (9, 9), ())) == Box((1,), 4, (9,), ())
-    late = Box((1, 2), 0, (9, 1), (Source(0, 0, (9, 1), (1, 0), (1, 2)),))
+    assert merged(CopyRegion((1, 1), 4, (9, 9), ())) == CopyRegion((1,), 4, (9,), ())
+    late = CopyRegion((1, 2), 0, (9, 1), (Source(0, 0, (9, 1), (1, 0), (1, 2)),))
     assert merged(late) == late, "an axis of one position that no source covers says so"
 
 

@@ -18,8 +18,8 @@ from vta_byoc.bundle.model import (
     PLANES,
     BundleModel,
     HostStep,
+    HostTensor,
     RunStep,
-    Tensor,
 )
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
@@ -91,7 +91,7 @@ class _Reader:
     ) -> int:
         number = len(self._model.tensors)
         kept = number if storage is None else storage
-        self._model.tensors.append(Tensor(name, dtype, tuple(shape), layout, kept))
+        self._model.tensors.append(HostTensor(name, dtype, tuple(shape), layout, kept))
         return number
 
     def _result(self, expr: relax.Expr) -> int:

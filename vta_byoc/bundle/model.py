@@ -19,7 +19,7 @@ RUN = "run"
 
 
 @dataclass(frozen=True)
-class Tensor:
+class HostTensor:
     """A tensor of the host.
 
     Tensors of one `storage` are views of the same bytes: storage is the number of the first.
@@ -64,7 +64,7 @@ class BundleModel:
     """All of a bundle but its bytes; the programs by name, in the order of their numbers."""
 
     programs: dict[str, Program] = field(default_factory=dict)
-    tensors: list[Tensor] = field(default_factory=list)
+    tensors: list[HostTensor] = field(default_factory=list)
     steps: list[HostStep | RunStep] = field(default_factory=list)
     inputs: list[int] = field(default_factory=list)
     outputs: list[int] = field(default_factory=list)

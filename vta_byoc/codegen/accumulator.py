@@ -63,7 +63,7 @@ class Clobbered:
     when: int = 0
 
 
-class Accumulator:
+class AccumulatorState:
     """State of every vector of the ACC buffer."""
 
     def __init__(self, depth: int):

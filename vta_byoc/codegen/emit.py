@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tvm import tirx
 
-from vta_byoc.codegen.accumulator import Accumulator, Change, Clobbered
+from vta_byoc.codegen.accumulator import AccumulatorState, Change, Clobbered
 from vta_byoc.codegen.alu import Access, shift_parts
 from vta_byoc.codegen.dma import dram_spans, load_pieces, store_pieces
 from vta_byoc.codegen.execution import Execution, Site
@@ -35,7 +35,7 @@ OPERANDS = ("dst", "src", "wgt")
 
 
 @dataclass(frozen=True)
-class Work:
+class PendingInstruction:
     """A GEMM or ALU instruction before its micro-ops have a place."""
 
     opcode: Opcode
@@ -70,7 +70,7 @@ class NestEmitter:
         self._mode = mode
         self._symbols = symbols
         self._layer = layer
-        self._acc = Accumulator(config.acc_depth)
+        self._acc = AccumulatorState(config.acc_depth)
         self._begun: set[tuple[str, int, int]] = set()
         self._sites: dict[TensorizableNest, Site] = {}
         self.insns: list[Insn] = []
@@ -201,7 +201,7 @@ class NestEmitter:
             self._compute(work)
         self._acc.computed(where)
 
-    def _gemm_works(self, run: Execution) -> list[Work]:
+    def _gemm_works(self, run: Execution) -> list[PendingInstruction]:
         nest = run.nest
         assert nest.src is not None and nest.wgt is not None
         accesses = (nest.dst, nest.src, nest.wgt)
@@ -221,7 +221,7 @@ class NestEmitter:
             self._compute(work)
         self._acc.cleared(run.where(run.nest.dst))
 
-    def _reset_works(self, run: Execution) -> list[Work]:
+    def _reset_works(self, run: Execution) -> list[PendingInstruction]:
         nest = run.nest
         run.check_lanes(nest.dst)
         dims, base = run.dims(nest.dst), (run.at(nest.dst), 0, 0)
@@ -254,7 +254,9 @@ class NestEmitter:
         for work in run.once((change, number), lambda: self._alu_works(run, change, number)):
             self._compute(work)
 
-    def _alu_works(self, run: Execution, change: Change, number: int | str) -> list[Work]:
+    def _alu_works(
+        self, run: Execution, change: Change, number: int | str
+    ) -> list[PendingInstruction]:
         distance = min(2, self._config.capabilities.dst_distance)
         base = (change.dst, change.src, 0)
         parts = list(compress(self._config, fuse(change.dims), base, self._mode, distance=distance))
@@ -279,7 +281,7 @@ class NestEmitter:
         fields: dict[str, int],
         spaces: Sequence[str],
         operands: int,
-    ) -> Work:
+    ) -> PendingInstruction:
         """An instruction that reads ``spaces`` and has factors for its first ``operands``."""
         loops = [LoopDim(1, (0, 0, 0))] * (2 - len(part.loops)) + list(part.loops)
         values = {"iter_out": loops[0].extent, "iter_in": loops[1].extent, **fields}
@@ -287,9 +289,10 @@ class NestEmitter:
             values[f"{name}_factor_out"] = loops[0].strides[k]
             values[f"{name}_factor_in"] = loops[1].strides[k]
         reads = [(space, *part.spans[k]) for k, space in enumerate(spaces)]
-        return Work(opcode, part.kernel, site, values, reads, [("acc", *part.spans[0])])
+        writes = [("acc", *part.spans[0])]
+        return PendingInstruction(opcode, part.kernel, site, values, reads, writes)
 
-    def _compute(self, work: Work) -> None:
+    def _compute(self, work: PendingInstruction) -> None:
         self.insns.append(
             Insn(
                 work.opcode,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from vta_byoc.cost.usage import Array, Demand, Mask, Staged, cycle_cost, fits
+from vta_byoc.cost.usage import Array, Mask, ResourceUsage, Staged, cycle_cost, fits
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.workload.memory import SRAM_SCOPES
 
@@ -18,7 +18,7 @@ FEW = 512
 """Candidates of which all are looked at at once: to find the near ones would take longer."""
 
 _STAGED = tuple(f.name for f in dataclasses.fields(Staged)[1:])
-_DEMANDED = tuple(f.name for f in dataclasses.fields(Demand)[1:])
+_DEMANDED = tuple(f.name for f in dataclasses.fields(ResourceUsage)[1:])
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Space:
     what: str
     axes: Mapping[str, Sequence[int]]
     variants: Sequence[str]
-    demand: Callable[[Mapping[str, np.ndarray], str], Demand]
+    demand: Callable[[Mapping[str, np.ndarray], str], ResourceUsage]
     legal: Callable[[Mapping[str, np.ndarray], str], Mask] = field(default=lambda _t, _v: True)
     calls: int = 1
 
@@ -53,7 +53,7 @@ class Choice:
         return dict(zip(SRAM_SCOPES, self.slots, strict=True))
 
 
-def slot_choices(demand: Demand) -> list[tuple[int, int, int]]:
+def slot_choices(demand: ResourceUsage) -> list[tuple[int, int, int]]:
     """One or two slots for each SRAM in use, two first."""
     used = {item.scope for item in demand.staged}
     inp, wgt, acc = ((2, 1) if scope in used else (2,) for scope in SRAM_SCOPES)
@@ -172,7 +172,7 @@ def pools_of(every: Sequence[Candidates], reach: float) -> list[Pool]:
     return sorted(found, key=lambda pool: place[id(pool.candidates)])
 
 
-def _joined_demand(demands: Sequence[Demand], counts: Sequence[int]) -> Demand:
+def _joined_demand(demands: Sequence[ResourceUsage], counts: Sequence[int]) -> ResourceUsage:
     """One demand of as many candidates of each as ``counts`` says."""
     if len(demands) == 1:
         return demands[0]
@@ -188,7 +188,7 @@ def _joined_demand(demands: Sequence[Demand], counts: Sequence[int]) -> Demand:
         Staged(items[0].scope, *(joined([getattr(i, n) for i in items]) for n in _STAGED))
         for items in zip(*(demand.staged for demand in demands), strict=True)
     )
-    return Demand(staged, **{n: joined([getattr(d, n) for d in demands]) for n in _DEMANDED})
+    return ResourceUsage(staged, **{n: joined([getattr(d, n) for d in demands]) for n in _DEMANDED})
 
 
 @dataclass(frozen=True)
@@ -232,10 +232,12 @@ def _taking(at: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     return lambda values: values[at] if values.ndim else values
 
 
-def _map_demand(demand: Demand, function: Callable[[np.ndarray], np.ndarray]) -> Demand:
+def _map_demand(
+    demand: ResourceUsage, function: Callable[[np.ndarray], np.ndarray]
+) -> ResourceUsage:
     """``demand`` with ``function`` applied to each of its arrays."""
     staged = tuple(
         Staged(item.scope, *(function(getattr(item, name)) for name in _STAGED))
         for item in demand.staged
     )
-    return Demand(staged, **{name: function(getattr(demand, name)) for name in _DEMANDED})
+    return ResourceUsage(staged, **{name: function(getattr(demand, name)) for name in _DEMANDED})

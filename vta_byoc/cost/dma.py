@@ -131,7 +131,7 @@ def copy_count(runs: Sequence[Run], store: bool = False) -> Array:
 
 
 @dataclass(frozen=True)
-class Axis:
+class CopyAxis:
     """One loop of a copy to a tile that is dense in SRAM: ``size`` elements ``stride`` apart.
 
     ``padded`` and ``wide`` are those of :class:`Run`.
@@ -143,7 +143,7 @@ class Axis:
     wide: Mask = False
 
 
-def transfers(axes: Sequence[Axis]) -> Array:
+def transfers(axes: Sequence[CopyAxis]) -> Array:
     """DMA instructions of a copy to a dense tile, ``axes`` from the innermost."""
     runs: list[Run] = []
     pitch: Array = 1

@@ -2,8 +2,8 @@
 
 A strategy declares a :class:`Space`: axes with their candidate sizes, variants (loop orders and
 what is kept in SRAM), and for all candidates at once (numpy broadcast) a
-:class:`~vta_byoc.cost.usage.Demand`: what the layer then stages, computes and stores.  :func:`best`
-returns the cheapest choice that fits SRAM.
+:class:`~vta_byoc.cost.usage.ResourceUsage`: what the layer then stages, computes and stores.
+:func:`best` returns the cheapest choice that fits SRAM.
 
     space = Space("a sum", {"h": sizes(56), "w": sizes(56)}, ("rows",), demand)
     choice = best(space, config)      # choice.tile["h"], choice.variant, choice.slots, .cycles
@@ -21,8 +21,8 @@ from vta_byoc.cost.candidates import Candidates, Choice, Joined, Pool, Space, po
 from vta_byoc.cost.objective import TOLERANCE, Objective, current
 from vta_byoc.cost.usage import (
     Array,
-    Demand,
     Mask,
+    ResourceUsage,
     Staged,
     depths,
     estimate,
@@ -37,8 +37,8 @@ __all__ = [
     "TOLERANCE",
     "Array",
     "Choice",
-    "Demand",
     "Mask",
+    "ResourceUsage",
     "Space",
     "Staged",
     "best",

@@ -1,6 +1,6 @@
 """What a layer asks of the machine, and the cycles it then takes.
 
-A :class:`Demand` says what one tiling, or all of a space at once (numpy broadcast), stages,
+A :class:`ResourceUsage` says what one tiling, or all of a space at once (numpy broadcast), stages,
 computes and stores; :func:`estimate` turns it into cycles by the machine's timing parameters.
 docs/cost-model.md derives every term.
 """
@@ -96,7 +96,7 @@ class Staged:
 
 
 @dataclass(frozen=True)
-class Demand:
+class ResourceUsage:
     """What a layer asks of the machine, over the whole layer.
 
     ``tiles`` are output tiles; ``gemm`` micro-ops with resets, ``alu`` cycles; ``gemm_starts`` and
@@ -121,7 +121,7 @@ class Demand:
     step_uops: Array = 0
 
 
-def fits(demand: Demand, config: VTAConfig, slots: Sequence[Array]) -> Mask:
+def fits(demand: ResourceUsage, config: VTAConfig, slots: Sequence[Array]) -> Mask:
     """Whether all tiles fit SRAM with their slots."""
     return np.logical_and.reduce(
         np.broadcast_arrays(
@@ -135,7 +135,7 @@ def depths(config: VTAConfig) -> tuple[int, ...]:
     return tuple(depth_of(config, scope) for scope in SRAM_SCOPES)
 
 
-def needs(demand: Demand, slots: Sequence[Array]) -> list[Array]:
+def needs(demand: ResourceUsage, slots: Sequence[Array]) -> list[Array]:
     """SRAM elements in use by scope; a buffer filled once takes one slot."""
     count = dict(zip(SRAM_SCOPES, slots, strict=True))
     used: dict[str, Array] = dict.fromkeys(SRAM_SCOPES, 0)
@@ -144,7 +144,9 @@ def needs(demand: Demand, slots: Sequence[Array]) -> list[Array]:
     return [used[scope] for scope in SRAM_SCOPES]
 
 
-def estimate(demand: Demand, config: VTAConfig, slots: Sequence[Array], calls: int = 1) -> Array:
+def estimate(
+    demand: ResourceUsage, config: VTAConfig, slots: Sequence[Array], calls: int = 1
+) -> Array:
     """Cycles of a layer; infinite where its tiles do not fit SRAM.
 
     The three queues overlap as far as slots allow: a step's loads hide behind the step before, a
@@ -156,7 +158,7 @@ def estimate(demand: Demand, config: VTAConfig, slots: Sequence[Array], calls: i
 
 
 def cycle_cost(
-    demand: Demand, config: VTAConfig, slots: Sequence[Array], calls: int = 1
+    demand: ResourceUsage, config: VTAConfig, slots: Sequence[Array], calls: int = 1
 ) -> tuple[Array, Array]:
     """(cycles, cycles of the port) of a layer, whether it fits or not.
 
@@ -178,7 +180,12 @@ class Time:
     """
 
     def __init__(
-        self, demand: Demand, config: VTAConfig, slots: Sequence[Array], *, again: bool = False
+        self,
+        demand: ResourceUsage,
+        config: VTAConfig,
+        slots: Sequence[Array],
+        *,
+        again: bool = False,
     ):
         time = config.timing
         self.demand, self.time = demand, time

@@ -3,13 +3,13 @@
 A pattern finds a group of operators (`PatternEntry.match`), reads its workload (`read`) and plans
 it (`plan`): `simple_plan` asks a strategy for the tiling that costs least. A strategy derives from
 `Strategy`, or from `SingleKernelStrategy` where one loop nest computes the result; its tilings are
-a `Space`, and what they cost follows from their `Demand`.
+a `Space`, and what they cost follows from their `ResourceUsage`.
 """
 
 from __future__ import annotations
 
 from vta_byoc.cost.search import Choice, Space
-from vta_byoc.cost.usage import Demand, Staged
+from vta_byoc.cost.usage import ResourceUsage, Staged
 from vta_byoc.ir.chains import Binding, Graph
 from vta_byoc.partitioning.entry import Candidate, Parsed, PatternEntry, Plan
 from vta_byoc.partitioning.layers import simple_plan
@@ -35,7 +35,6 @@ __all__ = [
     "Candidate",
     "Choice",
     "Conv2dWorkload",
-    "Demand",
     "ElementwiseWorkload",
     "Epilogue",
     "Graph",
@@ -49,6 +48,7 @@ __all__ = [
     "Plan",
     "PoolWorkload",
     "Prologue",
+    "ResourceUsage",
     "SingleKernelStrategy",
     "Space",
     "Staged",

@@ -11,18 +11,18 @@ from __future__ import annotations
 from vta_byoc.ir.bindings import source_name
 from vta_byoc.quantization.dialect import DialectWriter
 from vta_byoc.quantization.dialect_builder import const
-from vta_byoc.quantization.fused_ops import Epilogue, follow
+from vta_byoc.quantization.fused_ops import FusedOperators, follow
 from vta_byoc.quantization.groups import close, moves_as_int8, result_scale
-from vta_byoc.quantization.linear import Linear, Operand, linear
+from vta_byoc.quantization.linear import LinearCombination, Operand, linear
 from vta_byoc.quantization.quantizer import Quantizer
 from vta_byoc.quantization.requantize import FixedPoint, requantizer
 from vta_byoc.quantization.scales import Scale
 
 __all__ = [
     "DialectWriter",
-    "Epilogue",
     "FixedPoint",
-    "Linear",
+    "FusedOperators",
+    "LinearCombination",
     "Operand",
     "Quantizer",
     "Scale",

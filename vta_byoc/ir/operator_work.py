@@ -20,7 +20,7 @@ from vta_byoc.ir.bindings import is_constant, op_name, static_shape
 
 
 @dataclass(frozen=True)
-class Work:
+class OperatorWork:
     """What one operator computes.
 
     Attributes:
@@ -32,11 +32,11 @@ class Work:
     macs: int = 0
     alu_ops: int = 0
 
-    def __add__(self, other: Work) -> Work:
-        return Work(self.macs + other.macs, self.alu_ops + other.alu_ops)
+    def __add__(self, other: OperatorWork) -> OperatorWork:
+        return OperatorWork(self.macs + other.macs, self.alu_ops + other.alu_ops)
 
 
-NOTHING = Work()
+NOTHING = OperatorWork()
 INTEGERS = ("int8", "int32")
 """Element types whose operations a machine without floats could do."""
 CONVOLUTIONS = frozenset(f"relax.nn.conv{rank}d" for rank in (1, 2, 3))
@@ -79,7 +79,7 @@ def computes(expr: relax.Expr) -> bool:
     return op_name(expr) not in MOVES | CONVERSIONS
 
 
-def work_of(expr: relax.Expr, mod: tvm.IRModule) -> Work:
+def work_of(expr: relax.Expr, mod: tvm.IRModule) -> OperatorWork:
     """The work of one call of an operator, or of a PrimFunc of ``mod``; anything else has none."""
     name = op_name(expr)
     if not name or name in MOVES or name in CONVERSIONS:
@@ -88,16 +88,16 @@ def work_of(expr: relax.Expr, mod: tvm.IRModule) -> Work:
     if name in CONVOLUTIONS:
         return _convolution(expr)
     if name in TRANSPOSED:
-        return Work(math.prod(static_shape(expr.args[0])) * _weights(expr, "I"))
+        return OperatorWork(math.prod(static_shape(expr.args[0])) * _weights(expr, "I"))
     if name == "relax.matmul":
-        return Work(math.prod(static_shape(expr)) * static_shape(expr.args[0])[-1])
+        return OperatorWork(math.prod(static_shape(expr)) * static_shape(expr.args[0])[-1])
     if name in ELEMENTWISE:
-        return Work(0, math.prod(static_shape(expr)) if is_integer else 0)
+        return OperatorWork(0, math.prod(static_shape(expr)) if is_integer else 0)
     found = _of_function(mod[expr.args[0]]) if name == "relax.call_tir" else _legalized(expr)
-    return found if is_integer else Work(found.macs)
+    return found if is_integer else OperatorWork(found.macs)
 
 
-def kind_of(bindings: Sequence[relax.VarBinding], works: Mapping[relax.Var, Work]) -> str:
+def kind_of(bindings: Sequence[relax.VarBinding], works: Mapping[relax.Var, OperatorWork]) -> str:
     """The kind of an operator that became ``bindings``.
 
     It is what multiplies and accumulates the most, else what computes and is no step, else the
@@ -122,11 +122,11 @@ def _dtype(expr: relax.Expr) -> str:
 
 
 # ---------------------------------------------------------------- by shapes
-def _convolution(call: relax.Call) -> Work:
+def _convolution(call: relax.Call) -> OperatorWork:
     total = math.prod(static_shape(call)) * _weights(call, "O")
     if is_sum(call):
-        return Work(0, total if _dtype(call) in INTEGERS else 0)
-    return Work(total)
+        return OperatorWork(0, total if _dtype(call) in INTEGERS else 0)
+    return OperatorWork(total)
 
 
 def _weights(call: relax.Call, axis: str) -> int:
@@ -147,10 +147,10 @@ def is_sum(call: relax.Call) -> bool:
 
 
 # ---------------------------------------------------------------- by loops
-_LEGALIZED: dict[tuple[str, ...], Work] = {}
+_LEGALIZED: dict[tuple[str, ...], OperatorWork] = {}
 
 
-def _legalized(call: relax.Call) -> Work:
+def _legalized(call: relax.Call) -> OperatorWork:
     """The work of what TVM legalizes a call to; each form of a call is legalized once a process."""
     attrs = str(call.attrs) if call.attrs is not None else ""
     key = (op_name(call), attrs, *map(_described, call.args), str(call.ty))
@@ -192,7 +192,7 @@ def _alone(call: relax.Call) -> tvm.IRModule:
     return builder.get()
 
 
-def _of_function(function: tirx.PrimFunc) -> Work:
+def _of_function(function: tirx.PrimFunc) -> OperatorWork:
     """What the stores of a PrimFunc compute, each as often as the loops around it run."""
     stores = list(_stores(function.body, 1))
     return sum((_store_work(store, times) for store, times in stores), NOTHING)
@@ -218,11 +218,11 @@ def _stores(stmt: tirx.Stmt, times: int) -> Iterator[tuple[tirx.BufferStore, int
         yield from _stores(inner, times)
 
 
-def _store_work(store: tirx.BufferStore, times: int) -> Work:
+def _store_work(store: tirx.BufferStore, times: int) -> OperatorWork:
     added = _added(store)
     if added is not None and any(map(_is_product, _nodes(added))):
-        return Work(times)
-    return Work(0, times * sum(map(_is_operation, _nodes(store.value))))
+        return OperatorWork(times)
+    return OperatorWork(0, times * sum(map(_is_operation, _nodes(store.value))))
 
 
 def _added(store: tirx.BufferStore) -> relax.Expr | None:

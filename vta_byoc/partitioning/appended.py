@@ -13,7 +13,7 @@ from vta_byoc.ir.bindings import static_shape
 from vta_byoc.ir.chains import Binding, Graph, dtype_of
 from vta_byoc.partitioning.entry import Parsed, PatternEntry, Plan
 from vta_byoc.partitioning.layers import simple_plan
-from vta_byoc.workload.copy_region import Box, Source
+from vta_byoc.workload.copy_region import CopyRegion, Source
 from vta_byoc.workload.layout import canonical, tokens
 from vta_byoc.workload.workloads import MoveWorkload
 
@@ -73,7 +73,7 @@ def read_append(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     pitch = inner * (sizes[0][-1] // channels if by_channel else sizes[0][-2] // rows)
     size = (count, inner)
     source = Source(0, 0, (inner, 1), (0, 0), size)
-    box = Box(size, 0, (pitch, 1), (source,))
+    box = CopyRegion(size, 0, (pitch, 1), (source,))
     return Parsed(MoveWorkload((window,), whole, (box,)), (part,), {}, layout)
 
 

@@ -14,7 +14,7 @@ import tvm
 from vta_byoc.base.choices import APPROXIMATE
 from vta_byoc.hw.errors import Refusal, VTAError
 from vta_byoc.hw.html_table import first_rows, html_table
-from vta_byoc.ir.operator_work import Work
+from vta_byoc.ir.operator_work import OperatorWork
 from vta_byoc.ir.quantization_record import (
     WORDS,
     computed_in,
@@ -76,7 +76,7 @@ class Placement:
         op: its kind.
         device: "vta" or "cpu".
         why: what took it for VTA, or why the CPU computes it.
-        macs: multiply-accumulates (:class:`vta_byoc.ir.operator_work.Work`).
+        macs: multiply-accumulates (:class:`vta_byoc.ir.operator_work.OperatorWork`).
         alu_ops: other integer operations on elements.
         computed_by: what VTA computes it by: one of each of its composites, different ones only.
         host_bytes: what the host copies to fold its operand, beyond packing it.
@@ -112,18 +112,18 @@ class Placement:
         return "; ".join(candidate.text for candidate in self.computed_by)
 
     @property
-    def on_vta(self) -> Work:
+    def on_vta(self) -> OperatorWork:
         """What of it VTA computes."""
-        other = Work(self.other_macs, self.other_alu_ops)
+        other = OperatorWork(self.other_macs, self.other_alu_ops)
         if self.device != VTA:
             return other
-        return Work(self.macs - other.macs, self.alu_ops - other.alu_ops)
+        return OperatorWork(self.macs - other.macs, self.alu_ops - other.alu_ops)
 
     @property
-    def on_cpu(self) -> Work:
+    def on_cpu(self) -> OperatorWork:
         """What of it the CPU computes."""
         mine = self.on_vta
-        return Work(self.macs - mine.macs, self.alu_ops - mine.alu_ops)
+        return OperatorWork(self.macs - mine.macs, self.alu_ops - mine.alu_ops)
 
     def to_json(self) -> dict[str, Any]:
         """The placement as the attribute of a module holds it."""

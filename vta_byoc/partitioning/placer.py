@@ -13,7 +13,7 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import Refusal
 from vta_byoc.ir.bindings import op_name, source_name, vars_in
 from vta_byoc.ir.chains import Binding, Graph
-from vta_byoc.ir.operator_work import NOTHING, Work, computes, kind_of, work_of
+from vta_byoc.ir.operator_work import NOTHING, OperatorWork, computes, kind_of, work_of
 from vta_byoc.ir.quantization_record import absorbed
 from vta_byoc.partitioning.digits import is_lower_digit
 from vta_byoc.partitioning.matcher import Group
@@ -69,13 +69,13 @@ class Placer:
                 other_alu_ops=other.alu_ops,
             )
 
-    def _work_of(self, binding: Binding) -> Work:
+    def _work_of(self, binding: Binding) -> OperatorWork:
         """The work of an operator; a second digit of its weights multiplies nothing anew."""
         work = work_of(binding.value, self._mod)
         return dataclasses.replace(work, macs=0) if is_lower_digit(self._graph, binding) else work
 
     def _placed(
-        self, name: str, bindings: Sequence[Binding], works: Mapping[relax.Var, Work]
+        self, name: str, bindings: Sequence[Binding], works: Mapping[relax.Var, OperatorWork]
     ) -> Placement:
         """Where an operator runs, without its work.
 
@@ -191,7 +191,7 @@ class Placer:
         return Refusal("no pattern of the partition table takes", kind)
 
 
-def _macs(group: Group, works: Mapping[relax.Var, Work]) -> int:
+def _macs(group: Group, works: Mapping[relax.Var, OperatorWork]) -> int:
     """What ``group`` has of the multiply-accumulates in ``works``."""
     return sum(works.get(b.var, NOTHING).macs for b in group.bindings)
 

@@ -61,7 +61,7 @@ def region_calls(mod: tvm.IRModule) -> dict[relax.Var, RegionCall]:
 
 
 @dataclass(frozen=True)
-class Step:
+class RegionStep:
     """One composite of a region: its packed computes, argument tensors, result tensor.
 
     The first of ``computes`` is the producer; each further one is a consumer fused into the one
@@ -95,10 +95,10 @@ class Region:
 
     tensors: Mapping[str, tuple[tuple[int, ...], str]]
     params: tuple[str, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[RegionStep, ...]
     outputs: tuple[str, ...]
 
-    def layer_name(self, step: Step) -> str:
+    def layer_name(self, step: RegionStep) -> str:
         """The source of ``step``; its result where several steps compute that source."""
         alone = sum(other.source == step.source for other in self.steps) == 1
         return step.source if alone else step.output
@@ -178,7 +178,7 @@ class _Reader:
         self._tensors[unique] = (static_shape(var), str(var.ty.dtype))
         return unique
 
-    def _binding(self, var: relax.Var, value: relax.Expr) -> Step | None:
+    def _binding(self, var: relax.Var, value: relax.Expr) -> RegionStep | None:
         if isinstance(value, relax.Function):
             self._local[var] = value
             return None
@@ -187,7 +187,7 @@ class _Reader:
             args = tuple(self._names[a] for a in value.args)
             name = self._declare(var, str(inner.attrs[RESULT_ATTR]))
             source, composite = (str(inner.attrs[key]) for key in (SOURCE_ATTR, "Composite"))
-            return Step(composite, *computes_of(inner), args, name, source, chosen_of(inner))
+            return RegionStep(composite, *computes_of(inner), args, name, source, chosen_of(inner))
         if isinstance(value, relax.Var):
             self._names[var] = self._names[value]
             return None

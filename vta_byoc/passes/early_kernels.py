@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from vta_byoc.partitioning.region import Step
+from vta_byoc.partitioning.region import RegionStep
 from vta_byoc.strategies.base import KernelFunction
 
 
@@ -31,7 +31,7 @@ class Launch:
 
 
 def launches(
-    steps: Sequence[Step],
+    steps: Sequence[RegionStep],
     kernels: Mapping[str, Sequence[KernelFunction]],
     stored: Mapping[str, int],
     *,

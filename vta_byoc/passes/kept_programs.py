@@ -30,7 +30,7 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.program.constants import with_constants, without_constants
 from vta_byoc.hw.program.file import from_file_bytes, to_file_bytes
 from vta_byoc.hw.program.program import Program
-from vta_byoc.partitioning.region import Region, Step
+from vta_byoc.partitioning.region import Region, RegionStep
 from vta_byoc.strategies.base import OWN
 from vta_byoc.strategy import STRATEGIES, Strategy
 
@@ -115,7 +115,7 @@ def asked_of(
     return repr((steps, tensors, dict(same), dict(places), switched_off(), current()))
 
 
-def _step(mod: tvm.IRModule, step: Step) -> object:
+def _step(mod: tvm.IRModule, step: RegionStep) -> object:
     computation = step.computation(mod)
     fused = [STRATEGIES[consumer.strategy] for consumer in computation.fused]
     strategies = [computation.strategy, *fused]

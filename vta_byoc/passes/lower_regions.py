@@ -28,7 +28,13 @@ from vta_byoc.ir.legality import LOWERED, PLACED, REGIONS_ATTR, VM
 from vta_byoc.ir.names import SCRATCH
 from vta_byoc.ir.stage import Stage
 from vta_byoc.partitioning.appended import APPENDED
-from vta_byoc.partitioning.region import Region, RegionCall, Step, region_calls, region_functions
+from vta_byoc.partitioning.region import (
+    Region,
+    RegionCall,
+    RegionStep,
+    region_calls,
+    region_functions,
+)
 from vta_byoc.passes.appended_results import InState, appended_results
 from vta_byoc.passes.early_kernels import Launch, launches
 from vta_byoc.passes.kept_programs import asked_of, kept_program
@@ -154,7 +160,7 @@ def _kept(
     return kept_program(asked, values, config, build)
 
 
-def _kind(region: Region, step: Step) -> str:
+def _kind(region: Region, step: RegionStep) -> str:
     """Of the symbol that ``step`` stores."""
     if step.composite == APPENDED:
         return "state"
@@ -250,7 +256,7 @@ class _InPlace:
     That is byte ``offset`` of the result of ``step``, whose argument number ``position`` it is.
     """
 
-    step: Step
+    step: RegionStep
     position: int
     offset: int
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import tvm
 
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.partitioning.region import Region, Step
+from vta_byoc.partitioning.region import Region, RegionStep
 from vta_byoc.strategies.te.kernel import Chosen
 from vta_byoc.strategy import Computation
 from vta_byoc.workload.memory import DRAM_WGT
@@ -57,7 +57,7 @@ def weight_runs(
     return found
 
 
-def computation_in(mod: tvm.IRModule, step: Step, runs: Sequence[WeightRun]) -> Computation:
+def computation_in(mod: tvm.IRModule, step: RegionStep, runs: Sequence[WeightRun]) -> Computation:
     """What ``step`` computes, as one call of its run where it is in one."""
     computation = step.computation(mod)
     for run in runs:
@@ -68,11 +68,11 @@ def computation_in(mod: tvm.IRModule, step: Step, runs: Sequence[WeightRun]) -> 
 
 
 def _alike(
-    mod: tvm.IRModule, steps: Sequence[Step], same: Mapping[str, str]
-) -> Iterator[list[Step]]:
+    mod: tvm.IRModule, steps: Sequence[RegionStep], same: Mapping[str, str]
+) -> Iterator[list[RegionStep]]:
     """Steps in a row of the same weights, equal but for what is done to their accumulators."""
 
-    def key(step: Step) -> object:
+    def key(step: RegionStep) -> object:
         computation = step.computation(mod)
         weights = _weights_of(step, computation)
         if weights is None or weights not in same:
@@ -86,7 +86,7 @@ def _alike(
         yield list(run)
 
 
-def _weights_of(step: Step, computation: Computation) -> str | None:
+def _weights_of(step: RegionStep, computation: Computation) -> str | None:
     """The argument of ``step`` that calls can have in common.
 
     There is none where a user chose the tile: it is for one call.
@@ -96,7 +96,9 @@ def _weights_of(step: Step, computation: Computation) -> str | None:
     return step.args[computation.strategy.scopes(computation.work).index(DRAM_WGT)]
 
 
-def _kept(mod: tvm.IRModule, steps: Sequence[Step], config: VTAConfig) -> tuple[Chosen, ...] | None:
+def _kept(
+    mod: tvm.IRModule, steps: Sequence[RegionStep], config: VTAConfig
+) -> tuple[Chosen, ...] | None:
     """The schedules of ``steps`` where all take one tile that leaves the weights in SRAM."""
     calls = [dataclasses.replace(s.computation(mod), weight_batch=len(steps)) for s in steps]
     calls = [call.by_estimate(config) for call in calls]

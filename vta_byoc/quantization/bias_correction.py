@@ -55,7 +55,7 @@ PASSED_ON = frozenset(
 
 
 @dataclass(frozen=True)
-class Tensor:
+class ComparedTensor:
     """A tensor of the float module whose channels, along `axis`, are compared.
 
     Attributes:
@@ -91,8 +91,8 @@ class Place:
     """A quantized layer: what it reads, and the result of its group."""
 
     layer: FloatLayer
-    data: Tensor
-    result: Tensor
+    data: ComparedTensor
+    result: ComparedTensor
 
     @property
     def name(self) -> str:
@@ -203,7 +203,7 @@ class _Passes:
         if self._progress is not None:
             self._progress(self._done, self._total)
 
-    def moments(self, mod: tvm.IRModule, tensors: Sequence[Tensor]) -> list[Moments]:
+    def moments(self, mod: tvm.IRModule, tensors: Sequence[ComparedTensor]) -> list[Moments]:
         """Of tensors of `mod`, as they are."""
         sums = [np.zeros((3, static_shape(t.var)[t.axis])) for t in tensors]
         runs = 0
@@ -291,7 +291,8 @@ def _places(mod: tvm.IRModule, twins: Mapping[relax.Var, Twin]) -> list[Place]:
         data = layer.call.args[0]
         if result in twins and isinstance(data, relax.Var):
             axis = layer.axis if op_name(layer.call) == "relax.matmul" else 1
-            places.append(Place(layer, Tensor(data, axis), Tensor(result, layer.axis, low, high)))
+            after = ComparedTensor(result, layer.axis, low, high)
+            places.append(Place(layer, ComparedTensor(data, axis), after))
     return places
 
 
@@ -299,13 +300,13 @@ def _places(mod: tvm.IRModule, twins: Mapping[relax.Var, Twin]) -> list[Place]:
 def _errors(
     passes: _Passes,
     qmod: tvm.IRModule,
-    wanted: Mapping[Tensor, Moments],
+    wanted: Mapping[ComparedTensor, Moments],
     twins: Mapping[relax.Var, Twin],
-) -> dict[Tensor, np.ndarray]:
+) -> dict[ComparedTensor, np.ndarray]:
     """The mean of each channel minus the wanted one; 0 for a tensor that stayed as it was."""
     errors = {tensor: np.zeros_like(moments.mean) for tensor, moments in wanted.items()}
     compared = [tensor for tensor in wanted if tensor.var in twins]
-    integers = [Tensor(twins[tensor.var].var, tensor.axis) for tensor in compared]
+    integers = [ComparedTensor(twins[tensor.var].var, tensor.axis) for tensor in compared]
     for tensor, moments in zip(compared, passes.moments(qmod, integers), strict=True):
         twin = twins[tensor.var]
         errors[tensor] = (moments.mean - twin.zero_point) * twin.scale - wanted[tensor].mean

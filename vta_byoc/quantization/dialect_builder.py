@@ -11,7 +11,7 @@ from tvm import relax
 
 from vta_byoc.ir.bindings import SEPARATOR, FunctionWriter
 from vta_byoc.quantization.exact_sum import ExactSum
-from vta_byoc.quantization.linear import Linear
+from vta_byoc.quantization.linear import LinearCombination
 from vta_byoc.quantization.requantize import FixedPoint, is_power_of_two
 from vta_byoc.quantization.scales import UINT8_ZERO, Rescale, Scale
 from vta_byoc.unary.program import Program
@@ -102,7 +102,7 @@ class StepWriter(FunctionWriter):
         self,
         op: Callable[[relax.Expr, relax.Expr], relax.Expr] | None,
         operands: Sequence[relax.Expr],
-        scale: Linear,
+        scale: LinearCombination,
         name: str,
     ) -> relax.Var:
         """int8 operands times the factors of `scale`, joined by `op`; then its offset and shift.
@@ -157,7 +157,7 @@ class StepWriter(FunctionWriter):
         total = self._shifted(self.emit(moved, f"{name}{SEPARATOR}bias"), found.shift, name)
         return self._saturated(total, found, name)
 
-    def scaled_sums(self, total: relax.Var, scale: Linear, name: str) -> relax.Var:
+    def scaled_sums(self, total: relax.Var, scale: LinearCombination, name: str) -> relax.Var:
         """int32 sums times a factor, plus an offset, shifted and saturated."""
         if (scale.factors[0] != 1).any():
             product = relax.op.multiply(total, const(scale.factors[0], "int32"))
@@ -202,7 +202,7 @@ class StepWriter(FunctionWriter):
             wide = self.emit(total, f"{name}{SEPARATOR}moved")
         return wide
 
-    def _shifted_down(self, total: relax.Var, scale: Linear, name: str) -> relax.Var:
+    def _shifted_down(self, total: relax.Var, scale: LinearCombination, name: str) -> relax.Var:
         if scale.offset.any():
             part = "round" if (scale.offset == scale.rounding).all() else "bias"
             rounded = relax.op.add(total, const(scale.offset, "int32"))

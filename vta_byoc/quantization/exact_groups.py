@@ -12,7 +12,7 @@ import numpy as np
 
 from vta_byoc.quantization.exact_search import exact_point
 from vta_byoc.quantization.exact_sum import ExactSum, exact_sum
-from vta_byoc.quantization.fused_ops import Epilogue
+from vta_byoc.quantization.fused_ops import FusedOperators
 from vta_byoc.quantization.quantizer import Quantizer
 from vta_byoc.quantization.requantize import FixedPoint
 from vta_byoc.quantization.runtime_arithmetic import Rounding
@@ -33,7 +33,7 @@ FLOAT_BITS = 22
 def exact_layer(
     q: Quantizer,
     name: str,
-    end: Epilogue,
+    end: FusedOperators,
     data: Scale,
     steps: np.ndarray | None,
     bounds: np.ndarray,
@@ -64,7 +64,7 @@ def exact_layer(
 
 
 def exact_mean(
-    q: Quantizer, name: str, end: Epilogue, data: Scale, count: int
+    q: Quantizer, name: str, end: FusedOperators, data: Scale, count: int
 ) -> FixedPoint | None:
     """The rescale of sums of `count` values less their zero points."""
     if q.policy.arithmetic is None:
@@ -98,7 +98,7 @@ def exact_change(
 
 
 def exact_addition(
-    q: Quantizer, name: str, end: Epilogue, scales: Sequence[Scale]
+    q: Quantizer, name: str, end: FusedOperators, scales: Sequence[Scale]
 ) -> ExactSum | None:
     """The sum of two int8 tensors."""
     if q.policy.arithmetic is None:
@@ -118,14 +118,14 @@ def exact_addition(
     return found
 
 
-def exact_limits(q: Quantizer, end: Epilogue, scale: Scale) -> tuple[int, int]:
+def exact_limits(q: Quantizer, end: FusedOperators, scale: Scale) -> tuple[int, int]:
     """The clamps of a group as the runtime rounds them to int8."""
     if q.policy.arithmetic is None:
         return end.limits(scale)
     return q.policy.arithmetic.limit(end.low, scale), q.policy.arithmetic.limit(end.high, scale)
 
 
-def _unknown(q: Quantizer, end: Epilogue) -> str:
+def _unknown(q: Quantizer, end: FusedOperators) -> str:
     """Why no group that ends so can be exact; "" where it may be."""
     if not q.policy.multiplies:
         return NEEDS_MUL
@@ -145,7 +145,7 @@ def _unsure(steps: np.ndarray | None, bias: np.ndarray) -> str:
 
 
 def _point(
-    q: Quantizer, name: str, end: Epilogue, rounding: Rounding, bound: np.ndarray
+    q: Quantizer, name: str, end: FusedOperators, rounding: Rounding, bound: np.ndarray
 ) -> FixedPoint | None:
     """One rescale for all channels, or one for each where their ratios differ."""
     assert end.scale is not None

@@ -16,7 +16,7 @@ from vta_byoc.quantization.scales import INT8_HIGH, INT8_LOW, Scale
 
 
 @dataclass
-class Epilogue:
+class FusedOperators:
     """Operators after a layer that its group absorbs: constant bias, then clamps.
 
     Attributes:
@@ -61,7 +61,7 @@ def follow(
     *,
     clamps: bool = True,
     within: tuple[float, float] = (-math.inf, math.inf),
-) -> Epilogue:
+) -> FusedOperators:
     """The epilogue of the operator `var`.
 
     Args:
@@ -71,7 +71,7 @@ def follow(
         clamps: whether clamps belong to it; else it ends before the first.
         within: what `var` clamps to itself.
     """
-    end = Epilogue(var, None, *within)
+    end = FusedOperators(var, None, *within)
     user = q.only_user(var)
     while channels and user and (bias := _bias_of(user, end.last, *channels)) is not None:
         end.bias = bias if end.bias is None else end.bias + bias

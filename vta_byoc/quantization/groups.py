@@ -10,11 +10,11 @@ from tvm import relax
 from vta_byoc.ir.bindings import is_float32, op_name, source_name
 from vta_byoc.quantization.exact_groups import exact_change
 from vta_byoc.quantization.exact_sum import ExactSum
-from vta_byoc.quantization.fused_ops import Epilogue, follow
-from vta_byoc.quantization.linear import Linear, Operand, linear
+from vta_byoc.quantization.fused_ops import FusedOperators, follow
+from vta_byoc.quantization.linear import LinearCombination, Operand, linear
 from vta_byoc.quantization.quantizer import Quantizer
 from vta_byoc.quantization.requantize import FixedPoint
-from vta_byoc.quantization.scales import INT8_HIGH, INT8_LOW, Accumulator, Scale, Unscalable
+from vta_byoc.quantization.scales import INT8_HIGH, INT8_LOW, AccumulatorBound, Scale, Unscalable
 from vta_byoc.quantization.value import Value
 
 ALL = (INT8_LOW, INT8_HIGH)
@@ -29,7 +29,7 @@ def moves_as_int8(q: Quantizer, binding: relax.VarBinding, value: Value) -> bool
     return q.is_ready(value) or q.wants_int8(binding.var)
 
 
-def result_scale(q: Quantizer, end: Epilogue, unit: np.ndarray | float, bound: int) -> Scale:
+def result_scale(q: Quantizer, end: FusedOperators, unit: np.ndarray | float, bound: int) -> Scale:
     """The scale of a group's result: what the model states, or else what the policy chooses.
 
     The policy chooses for an accumulator of so many `unit`, () or [channels], up to `bound`.
@@ -44,7 +44,7 @@ def result_scale(q: Quantizer, end: Epilogue, unit: np.ndarray | float, bound: i
     return _of_its_sum(q, end, q.policy.result(amax, steps, bound, name, span), steps)
 
 
-def _of_its_sum(q: Quantizer, end: Epilogue, own: Scale, unit: np.ndarray) -> Scale:
+def _of_its_sum(q: Quantizer, end: FusedOperators, own: Scale, unit: np.ndarray) -> Scale:
     """The scale of the sum that alone reads a group's result, where that loses nothing; `own`.
 
     A clamp at another number than 0 would be another one there.
@@ -69,10 +69,10 @@ def _of_its_sum(q: Quantizer, end: Epilogue, own: Scale, unit: np.ndarray) -> Sc
 def close(
     q: Quantizer,
     binding: relax.VarBinding,
-    end: Epilogue,
+    end: FusedOperators,
     out: relax.Var,
     target: Scale,
-    found: Linear | FixedPoint | ExactSum,
+    found: LinearCombination | FixedPoint | ExactSum,
     fix: str,
 ) -> bool:
     """Store the result of the group that `binding` begins, with its proof; True.
@@ -80,7 +80,7 @@ def close(
     Raises:
         VTAError: the accumulator could leave int32; `fix` says what the user can do.
     """
-    proof = Accumulator(source_name(binding.var), found.bound, found.shift, fix).checked()
+    proof = AccumulatorBound(source_name(binding.var), found.bound, found.shift, fix).checked()
     q.close_group(binding.var, end.absorbed, out, target, proof)
     return True
 
@@ -92,7 +92,7 @@ def requantized(
     target: Scale,
     limits: tuple[int, int],
     name: str,
-) -> tuple[relax.Var, Linear | FixedPoint]:
+) -> tuple[relax.Var, LinearCombination | FixedPoint]:
     """int8 at `scale` as int8 at `target`, saturated to `limits`."""
     exact = exact_change(q, name, scale, target, limits)
     if exact is not None:

@@ -22,7 +22,7 @@ from vta_byoc.quantization.scales import INT8_HIGH, INT8_LOW, INT32_HIGH, MAX_SH
 
 @dataclass(frozen=True)
 class Precision:
-    """How long the constants of a `Linear` may get.
+    """How long the constants of a `LinearCombination` may get.
 
     Attributes:
         factor: the largest factor.
@@ -40,7 +40,7 @@ LONGEST = Precision()
 
 
 @dataclass(frozen=True, eq=False)
-class Linear:
+class LinearCombination:
     """`(sum of (factor * operand + moved) + offset) >> shift`, saturated to low..high.
 
     Attributes:
@@ -64,14 +64,14 @@ class Linear:
         """What is in `offset` so that the shift rounds half up."""
         return 1 << (self.shift - 1) if self.shift > 0 else 0
 
-    def reduced(self) -> Linear:
+    def reduced(self) -> LinearCombination:
         """The same results with the smallest factors: fraction bits that are all 0 are left out."""
         factors, constant, shift = self.factors, self.offset - self.rounding, self.shift
         whole = [*factors, *self.moved, constant]
         if shift < 1 or not any(f.any() for f in factors) or any((v % 2).any() for v in whole):
             return self
         offset = constant // 2 + (1 << shift - 2 if shift > 1 else 0)
-        found = Linear(
+        found = LinearCombination(
             tuple(f // 2 for f in factors),
             tuple(m // 2 for m in self.moved),
             offset,
@@ -101,7 +101,7 @@ def linear(
     precision: Precision = LONGEST,
     *,
     apart: bool = False,
-) -> Linear:
+) -> LinearCombination:
     """Factors and shift for `round(sum of terms + constant) + zero`; constant in output steps.
 
     As many fraction bits as int32 holds and `precision` allows; none more than the ratios need.
@@ -126,7 +126,7 @@ def linear(
     most = span + 4.0 * INT8_HIGH
     offsets = np.asarray(np.clip(constant, -most, most))
 
-    def at(shift: int) -> Linear:
+    def at(shift: int) -> LinearCombination:
         factors = tuple(np.rint(np.ldexp(r, shift)).astype(np.int64) for r in ratios)
         rounding = 1 << (shift - 1) if shift else 0
         offset = np.rint(np.ldexp(offsets, shift)).astype(np.int64) + (zero << shift) + rounding
@@ -141,9 +141,9 @@ def linear(
             offset = offset + sum(zeros)
             largest = sum(terms, start=np.int64(0))
         bound = int((largest + np.abs(offset)).max())
-        return Linear(factors, moved, scalar_if_equal(offset), shift, low, high, bound)
+        return LinearCombination(factors, moved, scalar_if_equal(offset), shift, low, high, bound)
 
-    def fits(found: Linear) -> bool:
+    def fits(found: LinearCombination) -> bool:
         largest = max(int(np.abs(f).max()) for f in found.factors)
         return largest <= precision.factor and found.bound <= INT32_HIGH
 
@@ -159,7 +159,7 @@ def linear(
     return _left_shifted(best) if shifts_only and len(operands) > 1 else best
 
 
-def _left_shifted(found: Linear) -> Linear:
+def _left_shifted(found: LinearCombination) -> LinearCombination:
     """A sum whose common powers of two are a left shift behind it, if it has no fraction bits."""
     common = 0
     whole = [*found.factors, *found.moved, found.offset]
@@ -177,7 +177,9 @@ def _left_shifted(found: Linear) -> Linear:
     )
 
 
-def _is_exact(found: Linear, ratios: Sequence[np.ndarray], constants: Sequence[np.ndarray]) -> bool:
+def _is_exact(
+    found: LinearCombination, ratios: Sequence[np.ndarray], constants: Sequence[np.ndarray]
+) -> bool:
     """Whether the ratios and the constants are whole numbers of fraction steps."""
     wanted = [np.ldexp(value, found.shift) for value in (*ratios, *constants)]
     return all(bool((value == np.rint(value)).all()) for value in wanted)

@@ -31,7 +31,7 @@ from vta_byoc.quantization.dialect import DialectWriter
 from vta_byoc.quantization.policy import Policy
 from vta_byoc.quantization.qdq import ConstantScale
 from vta_byoc.quantization.record import Record
-from vta_byoc.quantization.scales import Accumulator, Scale, Unscalable, quantized
+from vta_byoc.quantization.scales import AccumulatorBound, Scale, Unscalable, quantized
 from vta_byoc.quantization.value import UNKNOWN_RANGE, Ranges, Span, Value
 
 
@@ -302,7 +302,7 @@ class Quantizer:
         absorbed: tuple[relax.Var, ...],
         out: relax.Var,
         scale: Scale,
-        accumulator: Accumulator,
+        accumulator: AccumulatorBound,
         last: relax.Var | None = None,
     ) -> None:
         """`out`, int8, is the group that `first` begins and that holds `absorbed`.
@@ -317,7 +317,7 @@ class Quantizer:
         first: relax.Var,
         absorbed: tuple[relax.Var, ...],
         out: relax.Var,
-        accumulator: Accumulator,
+        accumulator: AccumulatorBound,
     ) -> None:
         """The same for a group that ends in float32."""
         self._note_group(first, absorbed, out, accumulator)
@@ -330,7 +330,7 @@ class Quantizer:
         first: relax.Var,
         absorbed: tuple[relax.Var, ...],
         out: relax.Var,
-        accumulator: Accumulator,
+        accumulator: AccumulatorBound,
     ) -> None:
         self.absorbed.update(absorbed)
         proof = {"bound": accumulator.bound, "shift": accumulator.shift}

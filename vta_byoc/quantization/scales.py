@@ -117,7 +117,7 @@ class Rescale:
 
 
 @dataclass(frozen=True)
-class Accumulator:
+class AccumulatorBound:
     """The proof that an int32 accumulator cannot overflow.
 
     Attributes:
@@ -133,7 +133,7 @@ class Accumulator:
     shift: int
     fix: str
 
-    def checked(self) -> Accumulator:
+    def checked(self) -> AccumulatorBound:
         """The proof itself.
 
         Raises:

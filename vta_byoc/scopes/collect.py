@@ -13,7 +13,7 @@ from tvm import relax
 
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.scopes.decide import RESULT, Decision, Kind, Producer, decide_scope
-from vta_byoc.scopes.graph import Graph, Step, Tensor, Use, uses_in
+from vta_byoc.scopes.graph import ScopedTensor, ScopeGraph, ScopeStep, Use, uses_in
 from vta_byoc.scopes.sites import DemandFunction, Needs
 from vta_byoc.scopes.table import GLOBAL, HOST, Fact, ScopeTable
 
@@ -28,11 +28,11 @@ class FunctionScopes:
         reads: the scope that each step reads each operand in, by the variable it is bound to.
     """
 
-    graph: Graph
+    graph: ScopeGraph
     decisions: tuple[Decision, ...]
     reads: Mapping[relax.Var, tuple[str, ...]]
 
-    def scope_of(self, tensor: Tensor) -> str:
+    def scope_of(self, tensor: ScopedTensor) -> str:
         """Where ``tensor`` is made."""
         return self.decisions[tensor.index].scope
 
@@ -41,7 +41,7 @@ def collect(
     mod: tvm.IRModule, func: relax.Function, demand: DemandFunction, table: ScopeTable
 ) -> FunctionScopes:
     """Demands and decisions of every tensor of ``func``."""
-    graph = Graph(mod, func)
+    graph = ScopeGraph(mod, func)
     needs = {var: _Needed.of(step, demand) for var, step in graph.steps.items()}
     demands = _consumers(graph, needs, table)
     decisions = _decisions(graph, needs, demands, table)
@@ -64,7 +64,7 @@ class _Needed:
     unit: str
 
     @classmethod
-    def of(cls, step: Step, demand: DemandFunction) -> _Needed:
+    def of(cls, step: ScopeStep, demand: DemandFunction) -> _Needed:
         needs = demand(step.site)
         if needs is None:
             return cls(tuple(use.hint or GLOBAL for use in step.operands), (GLOBAL,), HOST)
@@ -74,7 +74,7 @@ class _Needed:
         return cls(needs.reads, needs.writes, needs.unit)
 
 
-def _check_count(step: Step, needs: Needs) -> None:
+def _check_count(step: ScopeStep, needs: Needs) -> None:
     site = step.site
     if len(needs.reads) != len(step.operands):
         raise VTAError(
@@ -101,7 +101,9 @@ Demanded = list[list[tuple[str, str]]]
 """(consumer, scope) by tensor index."""
 
 
-def _consumers(graph: Graph, needs: Mapping[relax.Var, _Needed], table: ScopeTable) -> Demanded:
+def _consumers(
+    graph: ScopeGraph, needs: Mapping[relax.Var, _Needed], table: ScopeTable
+) -> Demanded:
     """CollectConsumerScopeInfo; every demand is one that the table allows."""
     demands: Demanded = [[] for _ in graph.tensors]
     for var, step in graph.steps.items():
@@ -115,7 +117,7 @@ def _consumers(graph: Graph, needs: Mapping[relax.Var, _Needed], table: ScopeTab
     return demands
 
 
-def _sized(tensor: Tensor, scope: str) -> Fact:
+def _sized(tensor: ScopedTensor, scope: str) -> Fact:
     """The tensor as the table is asked about it.
 
     Raises:
@@ -130,7 +132,7 @@ def _sized(tensor: Tensor, scope: str) -> Fact:
 
 
 def _decisions(
-    graph: Graph, needs: Mapping[relax.Var, _Needed], demands: Demanded, table: ScopeTable
+    graph: ScopeGraph, needs: Mapping[relax.Var, _Needed], demands: Demanded, table: ScopeTable
 ) -> list[Decision]:
     """CollectProducerScopeInfo: in order of definition, as in-place results follow operands."""
     makers = {
@@ -158,7 +160,7 @@ def _decisions(
 
 
 def _producer(
-    tensor: Tensor, step: Step, position: int, needed: _Needed, decisions: list[Decision]
+    tensor: ScopedTensor, step: ScopeStep, position: int, needed: _Needed, decisions: list[Decision]
 ) -> Producer:
     if position not in step.inplace:
         return Producer(Kind.VALUE, _stated(tensor, step, needed.writes))
@@ -167,7 +169,7 @@ def _producer(
     return Producer(Kind.VALUE, (made.version(needed.reads[operand]),), inplace=True)
 
 
-def _stated(tensor: Tensor, step: Step, writes: tuple[str, ...]) -> tuple[str, ...]:
+def _stated(tensor: ScopedTensor, step: ScopeStep, writes: tuple[str, ...]) -> tuple[str, ...]:
     """The scopes of ``writes`` that the user's type of the result leaves.
 
     A VDevice in `global` says which device, not which scope.

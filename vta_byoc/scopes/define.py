@@ -12,7 +12,7 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.bindings import op_name, substituted
 from vta_byoc.scopes.collect import FunctionScopes
 from vta_byoc.scopes.decide import Kind
-from vta_byoc.scopes.graph import Step, Tensor, Tree, Use
+from vta_byoc.scopes.graph import ScopedTensor, ScopeStep, Tree, Use
 from vta_byoc.scopes.sites import WITH_RESULT_TYPES, operands_of
 from vta_byoc.scopes.specialize import Specializer
 from vta_byoc.scopes.table import GLOBAL, ScopeTable
@@ -110,7 +110,7 @@ class Definer:
         elif self._scopes.graph.resolve(var) is None:
             self._others[var] = self._writer.emit(substituted(value, self._others), str(var.name))
 
-    def _home(self, tensor: Tensor, name: str = "") -> relax.Expr:
+    def _home(self, tensor: ScopedTensor, name: str = "") -> relax.Expr:
         """The variable of ``tensor``; a field of a tuple is bound when it is first needed."""
         home = self._homes[tensor.index]
         if isinstance(home, TupleGetItem):
@@ -124,7 +124,7 @@ class Definer:
             whole = self._field(whole, f"{name}_tuple")
         return self._writer.emit(TupleGetItem(whole, item.index), name)
 
-    def _version(self, tensor: Tensor, scope: str) -> relax.Expr:
+    def _version(self, tensor: ScopedTensor, scope: str) -> relax.Expr:
         """``tensor`` as a consumer of ``scope`` reads it: itself, its one copy, a constant."""
         constant = tensor.kind is Kind.CONSTANT
         if not constant and scope == self._scopes.scope_of(tensor):
@@ -135,17 +135,17 @@ class Definer:
             self._versions[key] = make(tensor, scope)
         return self._versions[key]
 
-    def _copy(self, tensor: Tensor, scope: str) -> relax.Expr:
+    def _copy(self, tensor: ScopedTensor, scope: str) -> relax.Expr:
         self._devices.of(scope)
         hint = relax.op.hint_on_device(self._home(tensor), self._devices.device, scope)
         return self._writer.emit(hint, f"{tensor.fact.name}_{scope.rpartition('.')[2]}")
 
-    def _constant(self, tensor: Tensor, scope: str) -> relax.Expr:
+    def _constant(self, tensor: ScopedTensor, scope: str) -> relax.Expr:
         plain = self._scopes.graph.constant(tensor)
         return GenericConst(plain.value, placed(plain.ty, self._all(scope)))
 
     # ---------------------------------------------------------------- calls
-    def _call(self, step: Step) -> relax.Expr:
+    def _call(self, step: ScopeStep) -> relax.Expr:
         reads = self._scopes.reads[step.var]
         writes = tuple(self._scopes.scope_of(t) for t in step.results)
         value = step.value
@@ -168,7 +168,9 @@ class Definer:
     def _operand(self, arg: relax.Expr, scopes: Iterator[str]) -> relax.Expr:
         return self._expr(arg, self._scopes.graph.resolve(arg), lambda _tensor: next(scopes))
 
-    def _expr(self, expr: relax.Expr, tree: Tree, scope: Callable[[Tensor], str]) -> relax.Expr:
+    def _expr(
+        self, expr: relax.Expr, tree: Tree, scope: Callable[[ScopedTensor], str]
+    ) -> relax.Expr:
         """``expr`` with each of its tensors in its ``scope``."""
         if isinstance(tree, Use):
             return self._version(tree.tensor, scope(tree.tensor))
@@ -181,7 +183,7 @@ class Definer:
         return self._builder.normalize(self._expr(body, tree, lambda _tensor: GLOBAL))
 
     # ---------------------------------------------------------------- legalization in parts
-    def _legalized(self, step: Step, reads: tuple[str, ...]) -> Call:
+    def _legalized(self, step: ScopeStep, reads: tuple[str, ...]) -> Call:
         """The call of an operator whose scopes are decided, now that they are."""
         name = op_name(step.value)
         found = self._legalize.get(name)
@@ -202,7 +204,7 @@ class Definer:
             )
         return call
 
-    def _reads_of(self, call: Call, step: Step, reads: tuple[str, ...]) -> tuple[str, ...]:
+    def _reads_of(self, call: Call, step: ScopeStep, reads: tuple[str, ...]) -> tuple[str, ...]:
         """Scopes of the PrimFunc's operands: each is an operand of the operator."""
         tensors = [use.tensor.index for use in step.operands]
         found = []

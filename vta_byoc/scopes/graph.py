@@ -32,7 +32,7 @@ STATEMENTS = frozenset({HINT, TO_VDEVICE})
 
 
 @dataclass(frozen=True)
-class Tensor:
+class ScopedTensor:
     """A tensor of the function, by ``index``; ``stated``: the scope its type says, "" for none."""
 
     index: int
@@ -46,7 +46,7 @@ class Tensor:
 class Use:
     """A read of a tensor; ``hint``: the scope that the user's hint says, "" without one."""
 
-    tensor: Tensor
+    tensor: ScopedTensor
     hint: str = ""
 
 
@@ -55,19 +55,19 @@ Tree: TypeAlias = "Use | tuple[Tree, ...] | None"
 
 
 @dataclass
-class Step:
+class ScopeStep:
     """A binding that computes: who calls what on which tensors."""
 
     var: relax.Var
     value: relax.Expr
     site: CallSite
     operands: list[Use]
-    results: list[Tensor]
+    results: list[ScopedTensor]
     inplace: dict[int, int] = field(default_factory=dict)
     """Result -> operand whose memory it is."""
 
 
-class Graph:
+class ScopeGraph:
     """A function, read."""
 
     def __init__(self, mod: tvm.IRModule, func: relax.Function):
@@ -75,8 +75,8 @@ class Graph:
         self._names = UniqueNames(SEPARATOR)
         self._trees: dict[relax.Var, Tree] = {}
         self._constants: dict[relax.Expr, Use] = {}
-        self.tensors: list[Tensor] = []
-        self.steps: dict[relax.Var, Step] = {}
+        self.tensors: list[ScopedTensor] = []
+        self.steps: dict[relax.Var, ScopeStep] = {}
         for param in func.params:
             self._trees[param] = self._declare(str(param.name), param.ty, Kind.INPUT)
         for binding in straight_bindings(func):
@@ -99,7 +99,7 @@ class Graph:
             return self._constants[expr]
         return None
 
-    def constant(self, tensor: Tensor) -> relax.Expr:
+    def constant(self, tensor: ScopedTensor) -> relax.Expr:
         """The constant that ``tensor`` is."""
         return next(expr for expr, use in self._constants.items() if use.tensor is tensor)
 
@@ -119,7 +119,7 @@ class Graph:
         unique = self._names.fresh(name)
         stated = "" if ty.vdevice is None else str(ty.vdevice.memory_scope)
         fact = Fact(unique, facts.dtype, facts.nbytes)
-        self.tensors.append(Tensor(len(self.tensors), fact, facts, kind, stated))
+        self.tensors.append(ScopedTensor(len(self.tensors), fact, facts, kind, stated))
         return Use(self.tensors[-1])
 
     def _binding(self, var: relax.Var, value: relax.Expr) -> None:
@@ -157,7 +157,7 @@ class Graph:
             attrs,
             func,
         )
-        self.steps[var] = Step(var, call, site, operands, results, _inplace(call))
+        self.steps[var] = ScopeStep(var, call, site, operands, results, _inplace(call))
         return tree
 
 

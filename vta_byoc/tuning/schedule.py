@@ -23,7 +23,7 @@ from vta_byoc.cost.search import Choice, Space
 from vta_byoc.cost.usage import depths, needs
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.partitioning.region import Region, Step, region_calls
+from vta_byoc.partitioning.region import Region, RegionStep, region_calls
 from vta_byoc.strategies.fused.consumer import ConsumerWork, FusedConsumer
 from vta_byoc.strategies.te.kernel import ESTIMATE, Chosen, Kernel, Kernels, KernelSpace
 from vta_byoc.strategy import STRATEGIES, Computation, LayerWork
@@ -222,7 +222,7 @@ def _check_fits(choice: Choice, space: Space, config: VTAConfig, what: str) -> N
 
 
 # ---------------------------------------------------------------- of a module
-def layer_steps(mod: tvm.IRModule) -> dict[str, tuple[str, Step]]:
+def layer_steps(mod: tvm.IRModule) -> dict[str, tuple[str, RegionStep]]:
     """Region and step of each layer of a partitioned module, by the layer's name in reports.
 
     Layers of one name in several regions have their results as names.

@@ -27,7 +27,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Box:
+class CopyRegion:
     """``size`` vectors of the result: index i is vector ``start + sum(i * steps)``.
 
     What no source covers is zero; where several do, they fill different lanes.
@@ -39,19 +39,19 @@ class Box:
     sources: tuple[Source, ...]
 
 
-def read_box(value: Box | Mapping[str, object]) -> Box:
+def read_box(value: CopyRegion | Mapping[str, object]) -> CopyRegion:
     """A box, or one as JSON reads it."""
-    if isinstance(value, Box):
+    if isinstance(value, CopyRegion):
         return value
     fields: Mapping[str, Any] = value
     sources = tuple(
         Source(s["operand"], s["start"], *(tuple(s[n]) for n in ("steps", "low", "high", "lanes")))
         for s in fields["sources"]
     )
-    return Box(tuple(fields["size"]), fields["start"], tuple(fields["steps"]), sources)
+    return CopyRegion(tuple(fields["size"]), fields["start"], tuple(fields["steps"]), sources)
 
 
-def merged(box: Box) -> Box:
+def merged(box: CopyRegion) -> CopyRegion:
     """The same box with as few axes as possible."""
     axes = [d for d in range(len(box.size)) if box.size[d] > 1 or _partial(box, d)]
     box = _chosen(box, axes or [0])
@@ -64,22 +64,22 @@ def merged(box: Box) -> Box:
     return box
 
 
-def _partial(box: Box, axis: int) -> bool:
+def _partial(box: CopyRegion, axis: int) -> bool:
     """Whether a source covers only a part of ``axis``."""
     return any((s.low[axis], s.high[axis]) != (0, box.size[axis]) for s in box.sources)
 
 
-def _chosen(box: Box, axes: Sequence[int]) -> Box:
+def _chosen(box: CopyRegion, axes: Sequence[int]) -> CopyRegion:
     def of(values: Ints) -> Ints:
         return tuple(values[d] for d in axes)
 
     sources = tuple(
         Source(s.operand, s.start, of(s.steps), of(s.low), of(s.high), s.lanes) for s in box.sources
     )
-    return Box(of(box.size), box.start, of(box.steps), sources)
+    return CopyRegion(of(box.size), box.start, of(box.steps), sources)
 
 
-def _joined(box: Box, d: int) -> Box:
+def _joined(box: CopyRegion, d: int) -> CopyRegion:
     """Axes ``d`` and ``d + 1`` as one."""
     inner = box.size[d + 1]
 
@@ -93,4 +93,4 @@ def _joined(box: Box, d: int) -> Box:
         Source(s.operand, s.start, steps(s.steps), scaled(s.low), scaled(s.high), s.lanes)
         for s in box.sources
     )
-    return Box(scaled(box.size), box.start, steps(box.steps), sources)
+    return CopyRegion(scaled(box.size), box.start, steps(box.steps), sources)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeAlias, TypeVar
 
 from vta_byoc.workload.attention import AttentionWorkload
-from vta_byoc.workload.copy_region import Box, Ints, read_box
+from vta_byoc.workload.copy_region import CopyRegion, Ints, read_box
 from vta_byoc.workload.steps import (
     CHANNEL,
     FULL,
@@ -351,7 +351,7 @@ class MoveWorkload:
 
     in_shapes: tuple[Shape, ...]
     out_shape: Shape
-    boxes: tuple[Box, ...]
+    boxes: tuple[CopyRegion, ...]
 
     def __post_init__(self) -> None:
         """Boxes and shapes may be given as JSON reads them."""

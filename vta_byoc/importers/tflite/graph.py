@@ -12,7 +12,7 @@ import numpy as np
 from tvm import relax
 
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.importers.tflite.model import Model, Operator, Tensor
+from vta_byoc.importers.tflite.model import Model, Operator, TFLiteTensor
 from vta_byoc.ir.bindings import SEPARATOR, FunctionWriter, sanitized, static_shape
 
 NCHW = (0, 3, 1, 2)
@@ -27,7 +27,7 @@ def stored_axis(rank: int, axis: int) -> int:
     return NCHW.index(axis) if rank == 4 else axis
 
 
-class Graph:
+class TFLiteGraph:
     """The function being written. `op` is the operator that is being converted."""
 
     def __init__(self, model: Model) -> None:
@@ -50,13 +50,13 @@ class Graph:
         return self.writer.emit(expr, f"{self.name}{SEPARATOR}{part}")
 
     # ------------------------------------------------------------ reading
-    def value(self, tensor: Tensor) -> relax.Expr:
+    def value(self, tensor: TFLiteTensor) -> relax.Expr:
         """`tensor` as floats; four axes as NCHW."""
         if tensor.index not in self._floats:
             self._floats[tensor.index] = self._value(tensor)
         return self._floats[tensor.index]
 
-    def _value(self, tensor: Tensor) -> relax.Expr:
+    def _value(self, tensor: TFLiteTensor) -> relax.Expr:
         if tensor.value is not None:
             return self.constant(tensor, NCHW if len(tensor.shape) == 4 else None)
         stored = self._made(tensor)
@@ -65,7 +65,7 @@ class Graph:
         name = f"{_identifier(tensor)}{SEPARATOR}float"
         return self.writer.emit(tensor.quantization().dequantize(stored), name)
 
-    def _made(self, tensor: Tensor) -> relax.Expr:
+    def _made(self, tensor: TFLiteTensor) -> relax.Expr:
         if tensor.index not in self._stored:
             raise self.error(
                 f'comes before what makes the tensor "{tensor.name}"; operators stand in the order '
@@ -74,7 +74,10 @@ class Graph:
         return self._stored[tensor.index]
 
     def constant(
-        self, tensor: Tensor, order: tuple[int, ...] | None = None, shape: tuple[int, ...] = ()
+        self,
+        tensor: TFLiteTensor,
+        order: tuple[int, ...] | None = None,
+        shape: tuple[int, ...] = (),
     ) -> relax.Expr:
         """A constant as floats, first reshaped (it keeps its channels), then transposed."""
         array, axis = np.asarray(tensor.value), tensor.axis
@@ -94,7 +97,7 @@ class Graph:
             kept.dequantize(integers), f"{self.name}{SEPARATOR}{_identifier(tensor)}"
         )
 
-    def plain(self, tensor: Tensor) -> relax.Expr:
+    def plain(self, tensor: TFLiteTensor) -> relax.Expr:
         """`tensor` as floats, its axes in the order of the file."""
         value = self.value(tensor)
         return self.in_order(value) if len(tensor.shape) == 4 else value
@@ -147,7 +150,7 @@ class Graph:
         return self.emit(relax.op.permute_dims(value, order), "layout")
 
     # ------------------------------------------------------------ the whole model
-    def add_input(self, tensor: Tensor) -> None:
+    def add_input(self, tensor: TFLiteTensor) -> None:
         """A parameter of `main`, with the file's shape and dtype."""
         if tensor.dtype not in MAIN_DTYPES:
             raise VTAError(
@@ -164,7 +167,7 @@ class Graph:
             value = self.writer.emit(relax.op.permute_dims(param, NCHW), name)
         self._stored[tensor.index] = value
 
-    def result(self, tensor: Tensor) -> relax.Expr:
+    def result(self, tensor: TFLiteTensor) -> relax.Expr:
         """What `main` returns for an output of the model."""
         if tensor.value is not None:
             return relax.const(tensor.value)
@@ -179,5 +182,5 @@ class Graph:
         return VTAError(f'operator "{self.op.name}" ({self.op.code}) {text}')
 
 
-def _identifier(tensor: Tensor) -> str:
+def _identifier(tensor: TFLiteTensor) -> str:
     return sanitized(tensor.name.split(";")[0])

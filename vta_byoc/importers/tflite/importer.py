@@ -13,7 +13,7 @@ from tvm import relax
 
 from vta_byoc.base.boundary import at
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.importers.tflite.graph import Graph
+from vta_byoc.importers.tflite.graph import TFLiteGraph
 from vta_byoc.importers.tflite.model import Model, read
 from vta_byoc.importers.tflite.operators import CONVERTERS
 
@@ -27,7 +27,7 @@ def load(path: Path, shapes: dict[str, tuple[int, ...]]) -> tuple[tvm.IRModule, 
     """
     model = read(path)
     _check_shapes(model, shapes)
-    graph = Graph(model)
+    graph = TFLiteGraph(model)
     for tensor in model.inputs:
         graph.add_input(tensor)
     for op in model.operators:

@@ -24,7 +24,7 @@ DTYPES: Mapping[int, str] = {
 
 
 @dataclass(frozen=True)
-class Tensor:
+class TFLiteTensor:
     """One tensor, as the file describes it.
 
     Attributes:
@@ -83,8 +83,8 @@ class Operator:
     """
 
     code: str
-    inputs: tuple[Tensor | None, ...]
-    outputs: tuple[Tensor, ...]
+    inputs: tuple[TFLiteTensor | None, ...]
+    outputs: tuple[TFLiteTensor, ...]
     table: _Table | None
 
     @property
@@ -108,8 +108,8 @@ class Operator:
 class Model:
     """The main graph of a file; its operators stand in the order in which they run."""
 
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
+    inputs: tuple[TFLiteTensor, ...]
+    outputs: tuple[TFLiteTensor, ...]
     operators: tuple[Operator, ...]
 
 
@@ -157,7 +157,7 @@ def _model(model: tflite.Model) -> Model:
     return Model(inputs, outputs, operators)
 
 
-def _tensor(model: tflite.Model, graph: tflite.SubGraph, index: int) -> Tensor:
+def _tensor(model: tflite.Model, graph: tflite.SubGraph, index: int) -> TFLiteTensor:
     tensor = graph.Tensors(index)
     name = tensor.Name().decode()
     dtype = DTYPES.get(tensor.Type())
@@ -171,7 +171,7 @@ def _tensor(model: tflite.Model, graph: tflite.SubGraph, index: int) -> Tensor:
     limits.check([limits.declared(f'tensor "{name}"', sizes, dtype)], "the model")
     q = tensor.Quantization()
     has_scales = q is not None and q.ScaleLength() > 0
-    return Tensor(
+    return TFLiteTensor(
         index,
         name,
         shape,
@@ -194,7 +194,9 @@ def _value(
     return np.frombuffer(raw, np.dtype(dtype).newbyteorder("<")).reshape(shape).astype(dtype)
 
 
-def _operator(model: tflite.Model, operator: tflite.Operator, tensors: list[Tensor]) -> Operator:
+def _operator(
+    model: tflite.Model, operator: tflite.Operator, tensors: list[TFLiteTensor]
+) -> Operator:
     entry = model.OperatorCodes(operator.OpcodeIndex())
     code = max(entry.DeprecatedBuiltinCode(), entry.BuiltinCode())
     name = tflite.opcode2name(code)

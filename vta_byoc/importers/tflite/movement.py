@@ -8,13 +8,13 @@ import numpy as np
 from tflite import ActivationFunctionType
 from tvm import relax
 
-from vta_byoc.importers.tflite.graph import Graph, stored_axis
-from vta_byoc.importers.tflite.model import Tensor
+from vta_byoc.importers.tflite.graph import TFLiteGraph, stored_axis
+from vta_byoc.importers.tflite.model import TFLiteTensor
 
-Converter = Callable[[Graph], None]
+Converter = Callable[[TFLiteGraph], None]
 
 
-def inputs_of(g: Graph, *positions: int) -> list[Tensor]:
+def inputs_of(g: TFLiteGraph, *positions: int) -> list[TFLiteTensor]:
     """The tensors that must be there."""
     found = [g.op.inputs[i] if i < len(g.op.inputs) else None for i in positions]
     if any(tensor is None for tensor in found):
@@ -22,7 +22,7 @@ def inputs_of(g: Graph, *positions: int) -> list[Tensor]:
     return [tensor for tensor in found if tensor is not None]
 
 
-def activated(g: Graph, value: relax.Expr, kind: int) -> relax.Expr:
+def activated(g: TFLiteGraph, value: relax.Expr, kind: int) -> relax.Expr:
     """The activation that is fused into an operator."""
     if kind == ActivationFunctionType.NONE:
         return value
@@ -44,17 +44,17 @@ ACTIVATIONS: dict[int, Callable[[relax.Expr], relax.Expr]] = {
 
 
 # ---------------------------------------------------------------- movement
-def _reshape(g: Graph) -> None:
+def _reshape(g: TFLiteGraph) -> None:
     """RESHAPE, SQUEEZE and EXPAND_DIMS; the file knows the shape of the result."""
     g.store_plain(relax.op.reshape(g.plain(*inputs_of(g, 0)), g.op.outputs[0].shape))
 
 
-def _transpose(g: Graph) -> None:
+def _transpose(g: TFLiteGraph) -> None:
     order = [int(axis) for axis in g.integers(1)]
     g.store_plain(relax.op.permute_dims(g.plain(*inputs_of(g, 0)), order))
 
 
-def _concatenation(g: Graph) -> None:
+def _concatenation(g: TFLiteGraph) -> None:
     options = g.op.options("ConcatenationOptions")
     values = [g.value(tensor) for tensor in inputs_of(g, *range(len(g.op.inputs)))]
     axis = stored_axis(len(g.op.outputs[0].shape), options.Axis())
@@ -62,17 +62,17 @@ def _concatenation(g: Graph) -> None:
     g.store(activated(g, value, options.FusedActivationFunction()))
 
 
-def _split(g: Graph) -> None:
+def _split(g: TFLiteGraph) -> None:
     (data,) = inputs_of(g, 1)
     _pieces(g, data, int(g.integers(0).reshape(-1)[0]))
 
 
-def _split_v(g: Graph) -> None:
+def _split_v(g: TFLiteGraph) -> None:
     (data,) = inputs_of(g, 0)
     _pieces(g, data, int(g.integers(2).reshape(-1)[0]))
 
 
-def _pieces(g: Graph, data: Tensor, axis: int) -> None:
+def _pieces(g: TFLiteGraph, data: TFLiteTensor, axis: int) -> None:
     value, start = g.value(data), 0
     stored = stored_axis(len(data.shape), axis)
     for i, tensor in enumerate(g.op.outputs):
@@ -81,7 +81,7 @@ def _pieces(g: Graph, data: Tensor, axis: int) -> None:
         start = end
 
 
-def _pad(g: Graph) -> None:
+def _pad(g: TFLiteGraph) -> None:
     (data,) = inputs_of(g, 0)
     rank, pairs = len(data.shape), g.integers(1)
     widths = [0] * (2 * rank)
@@ -91,7 +91,7 @@ def _pad(g: Graph) -> None:
     g.store(relax.op.nn.pad(g.value(data), widths, "constant", _pad_value(g)))
 
 
-def _pad_value(g: Graph) -> float:
+def _pad_value(g: TFLiteGraph) -> float:
     if len(g.op.inputs) < 3:
         return 0.0
     (filling,) = inputs_of(g, 2)
@@ -102,7 +102,7 @@ def _pad_value(g: Graph) -> float:
     return float(np.float32(number - float(q.zero)) * np.float32(q.scale))
 
 
-def _slice(g: Graph) -> None:
+def _slice(g: TFLiteGraph) -> None:
     (data,) = inputs_of(g, 0)
     begin = [int(value) for value in g.integers(1)]
     rank, sizes = len(data.shape), g.op.outputs[0].shape
@@ -112,7 +112,7 @@ def _slice(g: Graph) -> None:
 
 
 def _limits(
-    g: Graph, axis: int, size: int, given: tuple[int, int, int], masks: tuple[int, int, int]
+    g: TFLiteGraph, axis: int, size: int, given: tuple[int, int, int], masks: tuple[int, int, int]
 ) -> tuple[int, int]:
     """Where the slice of an axis begins and ends, both inside it."""
     begin, end, step = given
@@ -129,7 +129,7 @@ def _limits(
     return found[0], found[1]
 
 
-def _strided_slice(g: Graph) -> None:
+def _strided_slice(g: TFLiteGraph) -> None:
     """Masks: a bit set in begin or end means from the start or to the end; shrink drops an axis."""
     (data,) = inputs_of(g, 0)
     options = g.op.options("StridedSliceOptions")
@@ -154,7 +154,7 @@ def _strided_slice(g: Graph) -> None:
 
 
 def _resize(method: str, kind: str) -> Converter:
-    def convert(g: Graph) -> None:
+    def convert(g: TFLiteGraph) -> None:
         (data,) = inputs_of(g, 0)
         options = g.op.options(kind)
         mode, rounding = "asymmetric", "floor"

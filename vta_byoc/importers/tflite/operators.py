@@ -18,8 +18,8 @@ from tflite import (
 )
 from tvm import relax
 
-from vta_byoc.importers.tflite.graph import NCHW, Graph, stored_axis
-from vta_byoc.importers.tflite.model import Tensor
+from vta_byoc.importers.tflite.graph import NCHW, TFLiteGraph, stored_axis
+from vta_byoc.importers.tflite.model import TFLiteTensor
 from vta_byoc.importers.tflite.movement import ACTIVATIONS, MOVES, Converter, activated, inputs_of
 
 
@@ -42,7 +42,9 @@ def _window(
 
 
 # ---------------------------------------------------------------- layers with weights
-def _weights(g: Graph, data: Tensor, weight: Tensor, order: tuple[int, ...]) -> relax.Expr:
+def _weights(
+    g: TFLiteGraph, data: TFLiteTensor, weight: TFLiteTensor, order: tuple[int, ...]
+) -> relax.Expr:
     """Constant weights, transposed.
 
     Raises:
@@ -62,7 +64,7 @@ def _weights(g: Graph, data: Tensor, weight: Tensor, order: tuple[int, ...]) -> 
     return g.constant(weight, order)
 
 
-def _biased(g: Graph, value: relax.Expr, position: int, plane: bool = True) -> relax.Expr:
+def _biased(g: TFLiteGraph, value: relax.Expr, position: int, plane: bool = True) -> relax.Expr:
     """`value` plus the bias of its channels at `position`, if there is one.
 
     Args:
@@ -85,7 +87,7 @@ def _biased(g: Graph, value: relax.Expr, position: int, plane: bool = True) -> r
     return relax.op.add(value, g.constant(bias, NCHW, (1, 1, 1, *bias.shape)))
 
 
-def _conv2d(g: Graph) -> None:
+def _conv2d(g: TFLiteGraph) -> None:
     data, weight = inputs_of(g, 0, 1)
     options = g.op.options("Conv2DOptions")
     _, height, width, channels = data.shape
@@ -99,7 +101,7 @@ def _conv2d(g: Graph) -> None:
     g.store(activated(g, _biased(g, product, 2), options.FusedActivationFunction()))
 
 
-def _depthwise(g: Graph) -> None:
+def _depthwise(g: TFLiteGraph) -> None:
     """Weights (1, KH, KW, C * M): output c * M + m reads channel c."""
     data, weight = inputs_of(g, 0, 1)
     options = g.op.options("DepthwiseConv2DOptions")
@@ -113,7 +115,7 @@ def _depthwise(g: Graph) -> None:
     g.store(activated(g, _biased(g, product, 2), options.FusedActivationFunction()))
 
 
-def _transpose_conv(g: Graph) -> None:
+def _transpose_conv(g: TFLiteGraph) -> None:
     """Weights (O, KH, KW, I); the shape of the result decides how much is cut off."""
     weight, data = inputs_of(g, 1, 2)
     options = g.op.options("TransposeConvOptions")
@@ -136,7 +138,7 @@ def _transpose_conv(g: Graph) -> None:
     g.store(activated(g, _biased(g, product, 3), options.FusedActivationFunction()))
 
 
-def _fully_connected(g: Graph) -> None:
+def _fully_connected(g: TFLiteGraph) -> None:
     data, weight = inputs_of(g, 0, 1)
     options = g.op.options("FullyConnectedOptions")
     depth = weight.shape[1]
@@ -150,7 +152,7 @@ def _fully_connected(g: Graph) -> None:
 
 # ---------------------------------------------------------------- two tensors
 def _binary(op: Callable[..., relax.Expr], kind: str = "") -> Converter:
-    def convert(g: Graph) -> None:
+    def convert(g: TFLiteGraph) -> None:
         rank = len(g.op.outputs[0].shape)
         operands = [_operand(g, tensor, rank) for tensor in inputs_of(g, 0, 1)]
         activation = g.op.options(kind).FusedActivationFunction() if kind else 0
@@ -159,7 +161,7 @@ def _binary(op: Callable[..., relax.Expr], kind: str = "") -> Converter:
     return convert
 
 
-def _operand(g: Graph, tensor: Tensor, rank: int) -> relax.Expr:
+def _operand(g: TFLiteGraph, tensor: TFLiteTensor, rank: int) -> relax.Expr:
     """A tensor that broadcasts to `rank` axes: missing ones are in front, in the file's order."""
     if rank != 4 or len(tensor.shape) in (0, 4):
         return g.value(tensor)
@@ -172,7 +174,7 @@ def _operand(g: Graph, tensor: Tensor, rank: int) -> relax.Expr:
 
 # ---------------------------------------------------------------- pools and reductions
 def _pool(op: Callable[..., relax.Expr]) -> Converter:
-    def convert(g: Graph) -> None:
+    def convert(g: TFLiteGraph) -> None:
         (data,) = inputs_of(g, 0)
         options = g.op.options("Pool2DOptions")
         kernel = (options.FilterHeight(), options.FilterWidth())
@@ -184,7 +186,7 @@ def _pool(op: Callable[..., relax.Expr]) -> Converter:
 
 
 def _reduction(op: Callable[..., relax.Expr]) -> Converter:
-    def convert(g: Graph) -> None:
+    def convert(g: TFLiteGraph) -> None:
         (data,) = inputs_of(g, 0)
         rank = len(data.shape)
         axes = sorted(stored_axis(rank, int(axis)) for axis in g.integers(1).reshape(-1))
@@ -202,18 +204,18 @@ def _reduction(op: Callable[..., relax.Expr]) -> Converter:
 
 # ---------------------------------------------------------------- one tensor
 def _unary(op: Callable[[relax.Expr], relax.Expr]) -> Converter:
-    def convert(g: Graph) -> None:
+    def convert(g: TFLiteGraph) -> None:
         g.store(op(g.value(*inputs_of(g, 0))))
 
     return convert
 
 
-def _leaky_relu(g: Graph) -> None:
+def _leaky_relu(g: TFLiteGraph) -> None:
     alpha = float(g.op.options("LeakyReluOptions").Alpha())
     g.store(relax.op.nn.leakyrelu(g.value(*inputs_of(g, 0)), alpha))
 
 
-def _prelu(g: Graph) -> None:
+def _prelu(g: TFLiteGraph) -> None:
     """The slopes broadcast, as the operand of an addition does."""
     rank = len(g.op.outputs[0].shape)
     data, slope = (_operand(g, tensor, rank) for tensor in inputs_of(g, 0, 1))
@@ -223,7 +225,7 @@ def _prelu(g: Graph) -> None:
     g.store(relax.op.add(above, scaled))
 
 
-def _softmax(g: Graph) -> None:
+def _softmax(g: TFLiteGraph) -> None:
     (data,) = inputs_of(g, 0)
     beta = float(g.op.options("SoftmaxOptions").Beta())
     value = g.value(data)
@@ -232,7 +234,7 @@ def _softmax(g: Graph) -> None:
     g.store(relax.op.nn.softmax(value, stored_axis(len(data.shape), -1)))
 
 
-def _hard_swish(g: Graph) -> None:
+def _hard_swish(g: TFLiteGraph) -> None:
     value = g.value(*inputs_of(g, 0))
     shifted = g.emit(relax.op.add(value, relax.const(np.float32(3))), "shifted")
     gate = g.emit(relax.op.clip(shifted, 0, 6), "gate")
@@ -240,7 +242,7 @@ def _hard_swish(g: Graph) -> None:
     g.store(relax.op.multiply(product, relax.const(np.float32(1 / 6))))
 
 
-def _keep(g: Graph) -> None:
+def _keep(g: TFLiteGraph) -> None:
     """QUANTIZE and DEQUANTIZE: the numbers stay, `value` and `store` change how they are held."""
     (data,) = inputs_of(g, 0)
     g.store(g.value(data))

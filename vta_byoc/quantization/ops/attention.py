@@ -49,7 +49,7 @@ from vta_byoc.quantization.ops.norms import OPS
 from vta_byoc.quantization.ops.products import is_turned, scalar_factor
 from vta_byoc.quantization.policy import AttentionShape
 from vta_byoc.quantization.quantizer import Quantizer
-from vta_byoc.quantization.scales import INT8_LOW, Accumulator, Scale, Unscalable
+from vta_byoc.quantization.scales import INT8_LOW, AccumulatorBound, Scale, Unscalable
 from vta_byoc.quantization.value import Value
 
 SOFTMAX, MATMUL = "relax.nn.softmax", "relax.matmul"
@@ -239,7 +239,7 @@ def _convert(q: Quantizer, chain: AttentionChain, name: str) -> None:
     refusal = q.policy.attention(shape, dataclasses.astuple(numbers)[1:])
     if refusal is not None:
         raise Unscalable(name, refusal)
-    proof = Accumulator(name, bound_of(numbers, depth, largest), numbers.behind, FIX).checked()
+    proof = AccumulatorBound(name, bound_of(numbers, depth, largest), numbers.behind, FIX).checked()
     operands = [q.int8(value) for value in values]
     written = source_name(chain.product.var)
     for place, arg in ((1, call.args[1]), (2, product.args[1])):

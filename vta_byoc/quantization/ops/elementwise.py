@@ -13,7 +13,7 @@ from vta_byoc.base.choices import ALL
 from vta_byoc.ir.bindings import is_constant, is_float32, op_name, source_name, static_shape
 from vta_byoc.ir.clamps import interval_of
 from vta_byoc.quantization.exact_groups import exact_addition
-from vta_byoc.quantization.fused_ops import Epilogue, follow
+from vta_byoc.quantization.fused_ops import FusedOperators, follow
 from vta_byoc.quantization.groups import close, moves_as_int8, requantized, result_scale
 from vta_byoc.quantization.linear import Operand, linear
 from vta_byoc.quantization.quantizer import Quantizer, integer_op
@@ -102,7 +102,7 @@ def is_integer(q: Quantizer, operands: list[Value]) -> bool:
 def _joined(
     q: Quantizer,
     binding: relax.VarBinding,
-    end: Epilogue,
+    end: FusedOperators,
     operands: list[Value],
     scales: list[Scale],
 ) -> bool:
@@ -136,7 +136,7 @@ def _joined(
 def _product(
     q: Quantizer,
     binding: relax.VarBinding,
-    end: Epilogue,
+    end: FusedOperators,
     operands: list[Value],
     scales: list[Scale],
 ) -> bool:

@@ -14,7 +14,7 @@ from vta_byoc.base.int8_digits import MOST_OF_TWO, is_int8, magnitude
 from vta_byoc.hw.errors import Refusal
 from vta_byoc.ir.bindings import op_name, source_name, static_shape
 from vta_byoc.quantization.exact_groups import exact_layer
-from vta_byoc.quantization.fused_ops import Epilogue, follow
+from vta_byoc.quantization.fused_ops import FusedOperators, follow
 from vta_byoc.quantization.groups import result_scale
 from vta_byoc.quantization.ops.anchors import (
     ANCHORS,
@@ -36,7 +36,7 @@ from vta_byoc.quantization.ops.products import convert_product, takes_product
 from vta_byoc.quantization.qdq import ConstantScale
 from vta_byoc.quantization.quantizer import Quantizer, integer_op
 from vta_byoc.quantization.requantize import FixedPoint, requantizer
-from vta_byoc.quantization.scales import INT8_LOW, Accumulator, Scale, Unscalable
+from vta_byoc.quantization.scales import INT8_LOW, AccumulatorBound, Scale, Unscalable
 
 MARGIN = 0.8
 """Another form is clearly cheaper below this share: estimates of single layers, which do not know
@@ -126,20 +126,20 @@ def convert_layer(q: Quantizer, binding: relax.VarBinding) -> bool:
 
 def layer_proof(
     name: str, weight: np.ndarray, bias: np.ndarray, bound: int, shift: int
-) -> Accumulator:
+) -> AccumulatorBound:
     """The proof for a layer, with what its user can do if there is none."""
     inputs = weight.size // bias.shape[0]
     fix = f"split its {inputs} inputs per output over two layers and add their results"
-    return Accumulator(name, bound, shift, fix)
+    return AccumulatorBound(name, bound, shift, fix)
 
 
-def end_bias(end: Epilogue, channels: int) -> np.ndarray:
+def end_bias(end: FusedOperators, channels: int) -> np.ndarray:
     """The float bias of a layer, zeros where it has none."""
     return np.zeros(channels) if end.bias is None else end.bias
 
 
 def _scaled(
-    q: Quantizer, anchor: Anchor, binding: relax.VarBinding, end: Epilogue
+    q: Quantizer, anchor: Anchor, binding: relax.VarBinding, end: FusedOperators
 ) -> tuple[Scaled, Scale]:
     """The layer as integers, and the scale of its result.
 
@@ -171,7 +171,7 @@ def _in_another_form(
     q: Quantizer,
     anchor: Anchor,
     binding: relax.VarBinding,
-    end: Epilogue,
+    end: FusedOperators,
     refused: Unscalable,
 ) -> tuple[Scaled, Scale]:
     """A layer whose weights no int8 with a scale of output channels describes."""
@@ -187,7 +187,7 @@ def _in_another_form(
     return found, target
 
 
-def _multiplied(layer: _Layer, end: Epilogue, target: Scale) -> Scaled:
+def _multiplied(layer: _Layer, end: FusedOperators, target: Scale) -> Scaled:
     """int8 weights, then a multiplication, or shifts where every factor is a power of two."""
     low, high = end.limits(target)
     ratio = layer.unit / target.step
@@ -202,7 +202,7 @@ def _with_offset(layer: _Layer, rescale: FixedPoint) -> Scaled:
     return Scaled(MULTIPLY, layer.weight, layer.bias + offset, rescale, 0.0)
 
 
-def _exact(q: Quantizer, anchor: Anchor, layer: _Layer, end: Epilogue) -> Scaled | None:
+def _exact(q: Quantizer, anchor: Anchor, layer: _Layer, end: FusedOperators) -> Scaled | None:
     """The layer with its runtime's results to the bit, where that is asked for and possible."""
     found = exact_layer(
         q,
@@ -237,7 +237,7 @@ def _cheapest(
 
 
 def _source(
-    q: Quantizer, anchor: Anchor, binding: relax.VarBinding, end: Epilogue, target: Scale
+    q: Quantizer, anchor: Anchor, binding: relax.VarBinding, end: FusedOperators, target: Scale
 ) -> Source:
     """The layer in steps of its result: weights as the model states them, or floats."""
     call = binding.value
@@ -264,7 +264,7 @@ def _real_weights(q: Quantizer, weight: GenericConst) -> np.ndarray:
 
 
 # ---------------------------------------------------------------- results that stay int32
-def _to_float(q: Quantizer, binding: relax.VarBinding, anchor: Anchor, end: Epilogue) -> bool:
+def _to_float(q: Quantizer, binding: relax.VarBinding, anchor: Anchor, end: FusedOperators) -> bool:
     call = binding.value
     scale = q.scale(q.value(call.args[0]))
     try:
@@ -281,7 +281,11 @@ def _to_float(q: Quantizer, binding: relax.VarBinding, anchor: Anchor, end: Epil
 
 
 def _digits_to_float(
-    q: Quantizer, binding: relax.VarBinding, anchor: Anchor, end: Epilogue, refused: Unscalable
+    q: Quantizer,
+    binding: relax.VarBinding,
+    anchor: Anchor,
+    end: FusedOperators,
+    refused: Unscalable,
 ) -> bool:
     """Weights that no int8 with a scale of output channels describes, in two digits."""
     call, name = binding.value, source_name(binding.var)
@@ -310,7 +314,7 @@ def float_result(
 
 # ---------------------------------------------------------------- constants
 def _layer(
-    q: Quantizer, anchor: Anchor, binding: relax.VarBinding, scale: Scale, end: Epilogue
+    q: Quantizer, anchor: Anchor, binding: relax.VarBinding, scale: Scale, end: FusedOperators
 ) -> _Layer:
     call, name = binding.value, source_name(binding.var)
     weight = call.args[1].value.numpy()

@@ -37,7 +37,7 @@ from vta_byoc.ir.programs import Instructions
 from vta_byoc.quantization.dialect_builder import const
 from vta_byoc.quantization.fused_ops import follow
 from vta_byoc.quantization.quantizer import Quantizer, integer_op
-from vta_byoc.quantization.scales import INT32_HIGH, Accumulator, Scale, Unscalable
+from vta_byoc.quantization.scales import INT32_HIGH, AccumulatorBound, Scale, Unscalable
 
 LAYER_NORM, RMS_NORM = "relax.nn.layer_norm", "relax.nn.rms_norm"
 MOST_SHIFT, ONE_SHIFT = 30, 15
@@ -101,7 +101,7 @@ def convert_norm(q: Quantizer, binding: relax.VarBinding) -> bool:
     weight, bias = _constants(call)
     norm = norm_of(channels, centred, epsilon, weight, bias, target, end.limits(target), name)
     out = write_norm(q, q.int8(data), norm, axis, name)
-    proof = Accumulator(name, norm.bound, norm.shift, FIX).checked()
+    proof = AccumulatorBound(name, norm.bound, norm.shift, FIX).checked()
     q.close_group(binding.var, end.absorbed, out, target, proof)
     return True
 

@@ -14,7 +14,7 @@ from vta_byoc.ir.bindings import is_float32, op_name, source_name, static_shape
 from vta_byoc.quantization.exact_groups import exact_mean
 from vta_byoc.quantization.fused_ops import follow
 from vta_byoc.quantization.groups import close, result_scale
-from vta_byoc.quantization.linear import Linear, Operand, linear
+from vta_byoc.quantization.linear import LinearCombination, Operand, linear
 from vta_byoc.quantization.policy import Policy
 from vta_byoc.quantization.quantizer import Quantizer, integer_op
 from vta_byoc.quantization.requantize import requantizer
@@ -71,7 +71,7 @@ def averages(
     zero: int = 0,
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
-) -> Linear | None:
+) -> LinearCombination | None:
     """How sums of int8 values at `scale` become their means.
 
     Args:

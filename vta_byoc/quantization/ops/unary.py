@@ -21,10 +21,10 @@ from vta_byoc.ir.bindings import (
     op_name,
     source_name,
 )
-from vta_byoc.quantization.fused_ops import Epilogue, follow
+from vta_byoc.quantization.fused_ops import FusedOperators, follow
 from vta_byoc.quantization.groups import moves_as_int8
 from vta_byoc.quantization.quantizer import OPERATORS, Quantizer, integer_op
-from vta_byoc.quantization.scales import Accumulator, Scale, Unscalable
+from vta_byoc.quantization.scales import AccumulatorBound, Scale, Unscalable
 from vta_byoc.unary.functions import ERF, FUNCTIONS, table_of
 from vta_byoc.unary.search import NEAR, Found, found_for
 from vta_byoc.unary.target import DOUBLING
@@ -201,7 +201,9 @@ def convert_curve(q: Quantizer, binding: relax.VarBinding) -> bool:
     return False
 
 
-def _made(q: Quantizer, group: Group, scale: Scale, end: Epilogue) -> tuple[Found, Scale] | None:
+def _made(
+    q: Quantizer, group: Group, scale: Scale, end: FusedOperators
+) -> tuple[Found, Scale] | None:
     """The program of a group of operands at `scale`, and the scale of its result.
 
     A zero point makes the steps of the result finer, and its program harder to find: where that is
@@ -251,7 +253,7 @@ def convert_group(q: Quantizer, binding: relax.VarBinding) -> bool:
     found, target = made
     out = q.write.program(q.int8(value), found.program, name)
     absorbed = (*(b.var for b in group.bindings[1:]), *end.absorbed)
-    proof = Accumulator(name, found.program.bound, 0, "use other scales").checked()
+    proof = AccumulatorBound(name, found.program.bound, 0, "use other scales").checked()
     q.close_group(binding.var, absorbed, out, target, proof)
     q.record.functions[out.name] = {
         "error": found.error,

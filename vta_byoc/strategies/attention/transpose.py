@@ -9,7 +9,7 @@ import numpy as np
 from tvm import te, tirx
 from tvm.tirx import Expr, Var
 
-from vta_byoc.cost.search import Demand, Space, ceil_div, sizes
+from vta_byoc.cost.search import ResourceUsage, Space, ceil_div, sizes
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.attention.turning import turned_nests, turning_demand
 from vta_byoc.strategies.base import KernelFunction, LayerSchedule, LayerWork, Strategy
@@ -90,7 +90,7 @@ def _usage(
     config: VTAConfig,
     tile: Mapping[str, np.ndarray],
     _variant: str,
-) -> Demand:
+) -> ResourceUsage:
     rows, columns = tiles
     count = ceil_div(groups, tile["g"]) * ceil_div(rows, tile["t"]) * ceil_div(columns, tile["s"])
     size = tile["g"] * tile["t"] * tile["s"]

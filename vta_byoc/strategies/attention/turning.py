@@ -8,7 +8,7 @@ import math
 import numpy as np
 from tvm import tirx
 
-from vta_byoc.cost.search import Array, Choice, Demand, Staged
+from vta_byoc.cost.search import Array, Choice, ResourceUsage, Staged
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.te.tir_builder import Expr, Load, Nests
@@ -78,11 +78,11 @@ def turned_nests(
 
 def turning_demand(
     total: int, size: Array, tiles: Array, runs: Array | int, config: VTAConfig
-) -> Demand:
+) -> ResourceUsage:
     """Of ``total`` tiles of weights, `size` at a time, each in so many ``runs`` of the result."""
     k = config.block
     kernels = 3 * np.minimum(tiles, MOST_SLOTS)
-    return Demand(
+    return ResourceUsage(
         staged=(
             Staged(INP, k, 1, k * float(config.inp_elem_bytes), 1),
             Staged(WGT, size, tiles, float(total * config.wgt_elem_bytes), tiles),

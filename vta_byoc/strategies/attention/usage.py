@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from vta_byoc.cost.dma import tile_copies
-from vta_byoc.cost.search import Array, Demand, Space, Staged, ceil_div, sizes
+from vta_byoc.cost.search import Array, ResourceUsage, Space, Staged, ceil_div, sizes
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.isa import IMMEDIATE_HIGH
@@ -109,7 +109,7 @@ def _masked(work: AttentionWorkload, chunk: Array) -> Array:
     )
 
 
-def _shares(work: AttentionWorkload, config: VTAConfig, tile: Tile, _variant: str) -> Demand:
+def _shares(work: AttentionWorkload, config: VTAConfig, tile: Tile, _variant: str) -> ResourceUsage:
     time, k, numbers = config.timing, work.block, work.attention
     groups, blocks, rows = work.groups, work.query_blocks, work.key_blocks * work.block
     depth, chunk = work.depth // k, tile["t"]
@@ -146,7 +146,7 @@ def _shares(work: AttentionWorkload, config: VTAConfig, tile: Tile, _variant: st
         each, count = each + raised * time.alu_imm_cycles, count + raised
         staged += _hidden(work, config, chunk, tiles)
     kernels = np.minimum(tiles, MOST_SLOTS) * (count + depth + spread)
-    return Demand(
+    return ResourceUsage(
         staged=tuple(staged),
         tiles=tiles,
         gemm=vectors * (1 + depth + spread) + 2 * turned + groups * blocks * (rows - work.keys + 2),
@@ -177,14 +177,14 @@ def _inp(config: VTAConfig) -> float:
     return float(config.inp_elem_bytes)
 
 
-def _merged(work: AttentionWorkload, config: VTAConfig, tile: Tile, _variant: str) -> Demand:
+def _merged(work: AttentionWorkload, config: VTAConfig, tile: Tile, _variant: str) -> ResourceUsage:
     each = work.width // work.block
     tiles = work.groups * ceil_div(work.query_blocks, tile["t"])
     total = work.groups * work.query_blocks * each
     return turning_demand(total, tile["t"] * each, tiles, each, config)
 
 
-def _mixed(work: AttentionWorkload, config: VTAConfig, tile: Tile, _variant: str) -> Demand:
+def _mixed(work: AttentionWorkload, config: VTAConfig, tile: Tile, _variant: str) -> ResourceUsage:
     chunk, near = tile["t"], tile["g"]
     groups, blocks, keys = work.groups, work.query_blocks, work.key_blocks
     tiles = groups * ceil_div(blocks, chunk)
@@ -203,7 +203,7 @@ def _mixed(work: AttentionWorkload, config: VTAConfig, tile: Tile, _variant: str
     totals = runs if work.causal else shared
     close = near * together < config.capabilities.dst_distance
     kernels = np.minimum(tiles, MOST_SLOTS) * (rate[1] + 2 * program.copies + result[1] + 4)
-    return Demand(
+    return ResourceUsage(
         staged=(
             Staged(INP, 1, 1, _inp(config), 1),
             Staged(WGT, 1, 1, float(config.wgt_elem_bytes), 1),

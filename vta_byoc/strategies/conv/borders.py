@@ -21,7 +21,7 @@ from vta_byoc.base.rewrites import is_on
 from vta_byoc.codegen.nest import extent_of, leaf_chain
 from vta_byoc.codegen.walk import lower
 from vta_byoc.cost.dma import alu_cost
-from vta_byoc.cost.usage import MOST_SLOTS, Array, Demand, Staged
+from vta_byoc.cost.usage import MOST_SLOTS, Array, ResourceUsage, Staged
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.fused.nests import (
     LANES,
@@ -244,13 +244,13 @@ def _among(var: Var, known: Sequence[Var]) -> bool:
 
 # ---------------------------------------------------------------- what it costs
 def with_borders_demand(
-    demand: Demand,
+    demand: ResourceUsage,
     work: Conv2dWorkload,
     config: VTAConfig,
     tile: Mapping[str, Array],
     fills: Array,
     repeats: Array,
-) -> Demand:
+) -> ResourceUsage:
     """`demand` and what the boxes take.
 
     Args:

@@ -19,7 +19,7 @@ from tvm import te, tirx
 from tvm.tirx import Var
 
 from vta_byoc.cost.dma import alu_cost, copies_of, halves, kernel_size
-from vta_byoc.cost.search import Choice, Demand, Space, Staged, ceil_div
+from vta_byoc.cost.search import Choice, ResourceUsage, Space, Staged, ceil_div
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
@@ -135,7 +135,7 @@ def tile_space(
     sliding = Sliding.of(work, config, per_channel=True)
     axes = {**sliding.axes, "kh": [sliding.rows.taps], "kw": [sliding.cols.taps]}
 
-    def usage(tile: Mapping[str, np.ndarray], variant: str) -> Demand:
+    def usage(tile: Mapping[str, np.ndarray], variant: str) -> ResourceUsage:
         extents = [tile[axis] for axis in SPACE]
         size = TileSize(extents, tile["c"], tile["h"] * tile["w"])
         return fused_usage(_usage(work, sliding, config, tile, variant), fused, size, config)
@@ -149,7 +149,7 @@ def _usage(
     config: VTAConfig,
     tile: Mapping[str, np.ndarray],
     _variant: str,
-) -> Demand:
+) -> ResourceUsage:
     taps = sliding.rows.taps * sliding.cols.taps
     tiles, groups = sliding.tiles(tile), ceil_div(sliding.planes, tile["c"])
     pixels, vectors = tile["c"] * tile["h"] * tile["w"], sliding.vectors
@@ -166,7 +166,7 @@ def _usage(
     cycles, count = alu_cost(work.epilogue.steps, config)
     tensor, halvings = config.timing.alu_tensor_cycles, len(halves(taps))
     kernel = kernel_size([tile["c"], tile["h"], tile["w"], *work.kernel])
-    demand = Demand(
+    demand = ResourceUsage(
         staged=staged,
         tiles=tiles,
         gemm=2 * (vectors * taps + factors) + vectors * copies_of(work.epilogue.steps),

@@ -60,7 +60,7 @@ def boxes_of(
 ) -> tuple[int, int, int, int, int]:
     """:class:`Boxes` of tiles of ``outs`` outputs, in ``planes``, in steps of ``taps`` taps."""
     products = total = 0
-    kinds: set[tuple[Box, ...]] = set()
+    kinds: set[tuple[TapBox, ...]] = set()
     for first, count in window.tiles(outs):
         for first_tap in range(0, window.taps, taps):
             origin = first * window.step + first_tap * window.dilation - window.before
@@ -73,7 +73,7 @@ def boxes_of(
     return products, total, len(kinds), len(different), shortest
 
 
-class Box(NamedTuple):
+class TapBox(NamedTuple):
     """Outputs of some planes, and taps, of which each sees the input: [first, end) of both."""
 
     first: int
@@ -95,16 +95,16 @@ class Box(NamedTuple):
 
 def _boxes_in_planes(
     window: Window, outs: int, taps: int, origin: int, planes: int
-) -> tuple[Box, ...]:
+) -> tuple[TapBox, ...]:
     """:func:`_boxes` where every ``planes``-th output is in one plane; whole planes are one box."""
     if planes == 1:
         return _boxes(window, outs, taps, origin)
     apart = dataclasses.replace(window, step=window.step * planes)
-    found: list[Box] = []
+    found: list[TapBox] = []
     for plane in range(min(outs, planes)):
         count = -(-(outs - plane) // planes)
         kind = _boxes(apart, count, taps, origin + plane * window.step)
-        whole = Box(0, count, 0, taps)
+        whole = TapBox(0, count, 0, taps)
         if kind == (whole,) and found and found[-1]._replace(planes=1) == whole:
             found[-1] = whole._replace(planes=found[-1].planes + 1)
         else:
@@ -112,7 +112,7 @@ def _boxes_in_planes(
     return tuple(found)
 
 
-def _boxes(window: Window, outs: int, taps: int, origin: int) -> tuple[Box, ...]:
+def _boxes(window: Window, outs: int, taps: int, origin: int) -> tuple[TapBox, ...]:
     """The boxes of one nest, whose output 0 sees position ``origin`` by its tap 0.
 
     The shorter loop is cut into runs that see the same of the other, as code generation does
@@ -121,9 +121,9 @@ def _boxes(window: Window, outs: int, taps: int, origin: int) -> tuple[Box, ...]
     size, step, dilation = window.size, window.step, window.dilation
     if outs < taps:
         seen = [outputs_inside(taps, size, dilation, origin + step * o) for o in range(outs)]
-        return tuple(Box(*run, *there) for run, there in _runs(seen))
+        return tuple(TapBox(*run, *there) for run, there in _runs(seen))
     seen = [outputs_inside(outs, size, step, origin + dilation * tap) for tap in range(taps)]
-    return tuple(Box(*there, *run) for run, there in _runs(seen))
+    return tuple(TapBox(*there, *run) for run, there in _runs(seen))
 
 
 def _runs(seen: Sequence[Span]) -> list[tuple[Span, Span]]:

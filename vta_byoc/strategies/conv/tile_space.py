@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from vta_byoc.base.int8_digits import join_cycles
-from vta_byoc.cost.dma import Axis, alu_cost, copies_of, transfers
+from vta_byoc.cost.dma import CopyAxis, alu_cost, copies_of, transfers
 from vta_byoc.cost.search import (
     Array,
-    Demand,
     Mask,
+    ResourceUsage,
     Space,
     Staged,
     by_size,
@@ -133,7 +133,7 @@ def _usage(
     known: Known,
     tile: Tile,
     variant: str,
-) -> Demand:
+) -> ResourceUsage:
     kind, window = ConvVariant.parse(variant), planes_of(work, fused)
     counts = _ConvUsage(work, grouping, config, kind, tile, pool, window)
     counts.share(known)
@@ -152,7 +152,7 @@ class _ConvUsage(GemmUsage):
         """Whether operands by channel stay while a tile walks the channels."""
         return operands_at_groups(self.work.epilogue, self.grouping, self.config)
 
-    def usage(self, out_strides: tuple[int, int] | None) -> Demand:
+    def usage(self, out_strides: tuple[int, int] | None) -> ResourceUsage:
         tile, config = self.tile, self.config
         pixels = self.digits * tile["n"] * tile["g"] * tile["co"] * tile["oh"] * tile["ow"]
         steps_of_alu = self.work.epilogue.steps
@@ -172,7 +172,7 @@ class _ConvUsage(GemmUsage):
         loads = (self.inp(), self.wgt()) if self.taps else ()
         bias = self.bias() if self.work.bias else ()
         others += len(bias) > 0
-        demand = Demand(
+        demand = ResourceUsage(
             staged=(*loads, *bias, result, *operands),
             tiles=self.tiles,
             gemm=self.vectors * (self.digits + copies + self.work.bias) + products.micro_ops,
@@ -191,7 +191,7 @@ class _ConvUsage(GemmUsage):
             demand = self.with_borders(demand)
         return demand if self.pool is None else self.with_maxima(demand, self.pool)
 
-    def with_borders(self, demand: Demand) -> Demand:
+    def with_borders(self, demand: ResourceUsage) -> ResourceUsage:
         """`demand` and what is added beside borders."""
         tile, repeats = self.tile, self.n_g * self.n_co * self.n_n
         sizes = {"channels": tile["g"] * tile["co"], "oh": tile["oh"], "ow": tile["ow"]}
@@ -199,7 +199,7 @@ class _ConvUsage(GemmUsage):
         fills = np.where(once, self.n_g * self.n_co, self.tiles)
         return with_borders_demand(demand, self.work, self.config, sizes, fills, repeats)
 
-    def with_maxima(self, demand: Demand, pool: PooledTiles) -> Demand:
+    def with_maxima(self, demand: ResourceUsage, pool: PooledTiles) -> ResourceUsage:
         """``demand`` and what the maxima of windows that overlap take."""
         cost = pool.maxima(self.out_tile, float(self.planes), self.config)
         nests = cost.alu_nests + cost.reset_nests
@@ -254,11 +254,11 @@ class _ConvUsage(GemmUsage):
             for pad_cols, col_share in self.pad_shares(self.cols, self.n_w, tile["ow"]):
                 wide = pad_cols > PAD_LIMIT
                 axes = (
-                    Axis(width, self.cols.skip, pad_cols > 0, wide),
-                    Axis(height, work.width * self.rows.skip, pad_rows > 0),
-                    Axis(ci, plane),
-                    Axis(g, self.ci * plane),
-                    Axis(tile["n"], self.sets * self.ci * plane),
+                    CopyAxis(width, self.cols.skip, pad_cols > 0, wide),
+                    CopyAxis(height, work.width * self.rows.skip, pad_rows > 0),
+                    CopyAxis(ci, plane),
+                    CopyAxis(g, self.ci * plane),
+                    CopyAxis(tile["n"], self.sets * self.ci * plane),
                 )
                 pieces = transfers(axes) * (1 + ZERO_PIECES * wide)
                 if pad_rows > PAD_LIMIT:
@@ -290,16 +290,16 @@ class _ConvUsage(GemmUsage):
         fills = self.n_g * self.n_co if self.keeps_wgt else self.tiles * self.steps
         total = float(self.digits * self.sets * self.co * self.ci * self.taps)
         nbytes = total * self.config.wgt_elem_bytes * (1 if self.keeps_wgt else self.positions)
-        axes: tuple[Axis, ...] = (
-            Axis(kw, 1),
-            Axis(kh, work.kernel[1]),
-            Axis(ci, self.taps),
-            Axis(self.digits, self.ci * self.taps),
-            Axis(co, self.digits * self.ci * self.taps),
-            Axis(tile["g"], self.co * self.digits * self.ci * self.taps),
+        axes: tuple[CopyAxis, ...] = (
+            CopyAxis(kw, 1),
+            CopyAxis(kh, work.kernel[1]),
+            CopyAxis(ci, self.taps),
+            CopyAxis(self.digits, self.ci * self.taps),
+            CopyAxis(co, self.digits * self.ci * self.taps),
+            CopyAxis(tile["g"], self.co * self.digits * self.ci * self.taps),
         )
         if work.weight_by_input:
-            axes = (Axis(co, 1), Axis(ci, self.co), Axis(tile["g"], self.co * self.ci))
+            axes = (CopyAxis(co, 1), CopyAxis(ci, self.co), CopyAxis(tile["g"], self.co * self.ci))
         size = self.digits * tile["g"] * co * ci * kh * kw
         row = self.steps * (1 if self.variant.order == WEIGHT_STATIONARY else self.n_co)
         once = (self.positions == 1) | self.keeps_wgt
@@ -334,7 +334,7 @@ class _ConvUsage(GemmUsage):
         again: tuple[Array, Array] = (self.n_co, repeats) if not whole else (fills, 1)
         if weight_stationary:
             again = fills, 1
-        dmas = fills * transfers([Axis(co, 1), Axis(tile["g"], self.co)])
+        dmas = fills * transfers([CopyAxis(co, 1), CopyAxis(tile["g"], self.co)])
         return (
             Staged(INP, 1, 1, float(config.inp_elem_bytes), 1),
             Staged(WGT, tile["g"] * co, fills, nbytes, dmas, 0, *again),
@@ -345,7 +345,7 @@ class _ConvUsage(GemmUsage):
         tile, work = self.tile, self.work
         weight_stationary = self.variant.order == WEIGHT_STATIONARY
         area, places = tile["oh"] * tile["ow"], self.n_h * self.n_w
-        rows = Axis(tile["oh"], work.out_width)
+        rows = CopyAxis(tile["oh"], work.out_width)
         again: tuple[Array, Array] = (1, 1)
         if kind == CHANNEL:
             whole = not weight_stationary and self.at_groups
@@ -353,20 +353,20 @@ class _ConvUsage(GemmUsage):
             fills = self.n_g * (1 if whole else self.n_co if weight_stationary else self.tiles)
             size, repeats = tile["g"] * co, 1 if whole or weight_stationary else self.positions
             total = self.sets * self.co
-            axes = [Axis(co, 1), Axis(tile["g"], self.co)]
+            axes = [CopyAxis(co, 1), CopyAxis(tile["g"], self.co)]
             if not whole and not weight_stationary:
                 again = self.n_co, self.positions
         elif kind == MAP:
             fills = self.tiles if weight_stationary else self.n_g * self.positions
             size, total = area, self.area
             repeats = self.n_g * self.n_n * (self.n_co if weight_stationary else 1)
-            axes = [Axis(tile["ow"], 1), rows]
+            axes = [CopyAxis(tile["ow"], 1), rows]
             again = places, repeats
         else:
             fills, size, repeats = self.tiles, tile["g"] * tile["co"] * area, self.n_n
             total = self.sets * self.co * self.area
-            axes = [Axis(tile["ow"], 1), rows, Axis(tile["co"], self.area)]
-            axes.append(Axis(tile["g"], self.co * self.area))
+            axes = [CopyAxis(tile["ow"], 1), rows, CopyAxis(tile["co"], self.area)]
+            axes.append(CopyAxis(tile["g"], self.co * self.area))
             again = places * (1 if weight_stationary else self.n_co), self.n_n
         nbytes = float(total) * repeats * self.config.acc_elem_bytes
         return Staged(ACC, size, fills, nbytes, fills * transfers(axes), 0, *again)
@@ -382,11 +382,11 @@ class _ConvUsage(GemmUsage):
         row, col = out_strides or (width, 1)
         plane = row * height
         axes = (
-            Axis(tile["ow"], col),
-            Axis(tile["oh"], row),
-            Axis(tile["co"], plane),
-            Axis(tile["g"], self.co * plane),
-            Axis(tile["n"], self.sets * self.co * plane),
+            CopyAxis(tile["ow"], col),
+            CopyAxis(tile["oh"], row),
+            CopyAxis(tile["co"], plane),
+            CopyAxis(tile["g"], self.co * plane),
+            CopyAxis(tile["n"], self.sets * self.co * plane),
         )
         whole, planes = transfers(axes), tile["n"] * tile["g"] * tile["co"]
         low = _partial(height, tile["oh"]) / self.n_h

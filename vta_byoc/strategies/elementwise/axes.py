@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from vta_byoc.cost.dma import Axis, tile_copies, transfers
+from vta_byoc.cost.dma import CopyAxis, tile_copies, transfers
 from vta_byoc.cost.search import Array, ceil_div
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.fused.consumer import FusedConsumer, operand_kinds
@@ -155,5 +155,5 @@ class Moved:
         if self.whole:
             return tile_copies(extents, [tile[axis] for axis in self.axes])
         strides = [math.prod(extents[i + 1 :]) for i in range(len(extents))]
-        rows = [Axis(tile[a], step) for a, step in zip(self.axes, strides, strict=False)]
+        rows = [CopyAxis(tile[a], step) for a, step in zip(self.axes, strides, strict=False)]
         return self.fills(tile) * (transfers(rows[::-1]) if rows else 1)

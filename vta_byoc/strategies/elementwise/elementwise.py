@@ -22,7 +22,7 @@ from tvm import te, tirx
 
 from vta_byoc.base.int8_digits import DIGIT_SHIFT
 from vta_byoc.cost.dma import alu_cost, tile_copies
-from vta_byoc.cost.search import Array, Choice, Demand, Space, Staged, ceil_div, sizes
+from vta_byoc.cost.search import Array, Choice, ResourceUsage, Space, Staged, ceil_div, sizes
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
@@ -41,9 +41,9 @@ from vta_byoc.strategies.te.definition import (
     stored,
 )
 from vta_byoc.strategies.te.kernel import KernelSpace
-from vta_byoc.strategies.te.prologue import Plan, Term, passes, plan_of
+from vta_byoc.strategies.te.prologue import ProloguePlan, Term, passes, plan_of
 from vta_byoc.strategies.te.tile_grid import Grid, Operands, staged_operand
-from vta_byoc.strategies.te.tir_builder import Expr, Load, Nests, Tensor, Where
+from vta_byoc.strategies.te.tir_builder import Expr, Load, Nests, NestTensor, Where
 from vta_byoc.workload.memory import ACC, INP, WGT
 from vta_byoc.workload.packing import diagonal_weights, packed_shape, spread_weights
 from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, ElementwiseWorkload
@@ -132,7 +132,7 @@ def _widened(
     return te.compute(packed_shape(work.out_shape, config), at, name=name)
 
 
-def _weights_of(plan: Plan) -> int:
+def _weights_of(plan: ProloguePlan) -> int:
     """Weights that the plan needs."""
     return len(plan.scales) + len(plan.spread_scales)
 
@@ -148,7 +148,7 @@ def tile_space(
     if shape.q and fused:
         raise VTAError("need operands repeated along whole planes to go on in the tile, have rows")
 
-    def usage(tile: Mapping[str, np.ndarray], variant: str) -> Demand:
+    def usage(tile: Mapping[str, np.ndarray], variant: str) -> ResourceUsage:
         size = TileSize([tile[axis] for axis in axes], tile["c"], tile["p"])
         own = _usage(work, plan, shape, config, tile, variant)
         return fused_usage(own, fused, size, config)
@@ -158,12 +158,12 @@ def tile_space(
 
 def _usage(
     work: ElementwiseWorkload,
-    plan: Plan,
+    plan: ProloguePlan,
     shape: Shape,
     config: VTAConfig,
     tile: Mapping[str, np.ndarray],
     _variant: str,
-) -> Demand:
+) -> ResourceUsage:
     axes = shape.sizes
     tiles = math.prod(ceil_div(size, tile[axis]) for axis, size in axes.items())
     size, total = math.prod(tile[axis] for axis in axes), float(math.prod(axes.values()))
@@ -185,7 +185,7 @@ def _usage(
     staged.append(Staged(WGT, scales, 1, float(scales * config.wgt_elem_bytes), 1))
     own, rest = _work_of(plan, config)
     kernels = np.minimum(tiles, MOST_SLOTS) * (_kernels(plan) + len(tensors(work))) - 1
-    return Demand(
+    return ResourceUsage(
         staged=tuple(staged),
         tiles=tiles,
         gemm=total * own.gemms + apart * rest.gemms,
@@ -208,7 +208,7 @@ class _Work:
     count: int = 0
 
 
-def _work_of(plan: Plan, config: VTAConfig) -> tuple[_Work, _Work]:
+def _work_of(plan: ProloguePlan, config: VTAConfig) -> tuple[_Work, _Work]:
     """What the result's accumulators cost, and those of the other operand."""
     levels = [passes(terms) for terms in plan.sums]
     steps = [[s for term in (plan.head, *plan.summed) for s in term.steps] + list(plan.steps)]
@@ -229,7 +229,7 @@ def _work_of(plan: Plan, config: VTAConfig) -> tuple[_Work, _Work]:
     return found[0], found[1] if plan.other else _Work()
 
 
-def _kernels(plan: Plan) -> int:
+def _kernels(plan: ProloguePlan) -> int:
     """Different micro-op kernels of a tile without those of tensor operands.
 
     Each accumulator is cleared, summed into and changed by immediates.
@@ -240,7 +240,7 @@ def _kernels(plan: Plan) -> int:
     return gemms + shifts + (2 if plan.other else 1) + sum(changed)
 
 
-def _sums(plan: Plan) -> tuple[int, int]:
+def _sums(plan: ProloguePlan) -> tuple[int, int]:
     """GEMM instructions of a tile that sum up, and shifts between digits."""
     levels = [passes(terms) for terms in plan.sums]
     gemms = sum(len(digits) for each in levels for digits in each)
@@ -350,7 +350,7 @@ class _Nests:
     def _index(self, i: Sequence[Expr]) -> dict[str, Expr]:
         return dict(zip(self.grid.sizes, i, strict=True))
 
-    def _widen(self, name: str, acc: Tensor, terms: Sequence[Term], moved: Moved) -> None:
+    def _widen(self, name: str, acc: NestTensor, terms: Sequence[Term], moved: Moved) -> None:
         """``acc = steps(scale * operand)``; the sum of several terms, which have no steps."""
         term, extents, where = terms[0], moved.extents(self.grid.tile), self._where(moved)
 
@@ -370,12 +370,12 @@ class _Nests:
         if term.steps:
             self.nests.alu(f"{name}_steps", extents, changed, where)
 
-    def _raise(self, name: str, acc: Tensor, moved: Moved) -> None:
+    def _raise(self, name: str, acc: NestTensor, moved: Moved) -> None:
         """Make room for a digit."""
         extents, where = moved.extents(self.grid.tile), self._where(moved)
         self.nests.alu(name, extents, lambda *i: (acc[i], acc[i] << DIGIT_SHIFT), where)
 
-    def _gemm(self, name: str, acc: Tensor, term: Term, digit: int, moved: Moved) -> None:
+    def _gemm(self, name: str, acc: NestTensor, term: Term, digit: int, moved: Moved) -> None:
         """``acc += digit * operand`` in accumulators that move as ``moved`` says."""
         data, own, plan = self.inputs[term.operand], self.moved[term.operand], self.plan
         scale = plan.scales.index(digit) if not term.spread else 0

@@ -18,7 +18,7 @@ from vta_byoc.base.rewrites import is_on
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.strategies.te.int8_function import is_rising, results_of, slope_of
-from vta_byoc.strategies.te.prologue import Plan, Term, plain_plan_of, plan_of
+from vta_byoc.strategies.te.prologue import ProloguePlan, Term, plain_plan_of, plan_of
 from vta_byoc.workload.alu import OPERATIONS
 from vta_byoc.workload.workloads import (
     CHANNEL,
@@ -238,7 +238,7 @@ def _shortened(plan: FusedPlan, work: ElementwiseWorkload) -> FusedPlan:
     return replace(plan, before=(), other=other, op="max", after=())
 
 
-def _roles(plan: Plan, operand: int) -> tuple[Term, tuple[Term, ...], Term | None, bool]:
+def _roles(plan: ProloguePlan, operand: int) -> tuple[Term, tuple[Term, ...], Term | None, bool]:
     """The fused term, the summed ones, the one with an accumulator, whether it is a copy."""
     head, rest = plan.head, plan.other or (plan.summed[0] if plan.summed else None)
     if rest is None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from vta_byoc.base.rewrites import is_on
 from vta_byoc.cost.dma import alu_cost, kernel_size
-from vta_byoc.cost.search import Array, Demand, Mask, Staged
+from vta_byoc.cost.search import Array, Mask, ResourceUsage, Staged
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.fused.chunks import chunk_limit, divisor
@@ -70,13 +70,13 @@ class TileSize:
 
 
 def fused_usage(
-    usage: Demand,
+    usage: ResourceUsage,
     fused: Sequence[FusedConsumer],
     tile: TileSize,
     config: VTAConfig,
     epilogue: Epilogue | None = None,
     in_place: Mask | bool = False,
-) -> Demand:
+) -> ResourceUsage:
     """``usage`` of the producer alone, with ``fused`` between computation and store.
 
     ``epilogue``: the producer's, where a pool may take its accumulators before it; ``in_place``:
@@ -98,7 +98,9 @@ def fused_usage(
     return usage
 
 
-def _fewer(usage: Demand, steps: Sequence[Step], work: PoolWorkload, config: VTAConfig) -> Demand:
+def _fewer(
+    usage: ResourceUsage, steps: Sequence[Step], work: PoolWorkload, config: VTAConfig
+) -> ResourceUsage:
     """With ``steps`` on what a pool leaves instead of all vectors."""
     cycles, _ = alu_cost(steps, config)
     vectors = usage.stored / config.out_elem_bytes
@@ -111,13 +113,13 @@ def _kept(work: PoolWorkload) -> float:
 
 
 def _with_pool(
-    usage: Demand,
+    usage: ResourceUsage,
     consumer: FusedConsumer,
     work: PoolWorkload,
     tile: TileSize,
     config: VTAConfig,
     in_place: Mask | bool,
-) -> tuple[Demand, TileSize]:
+) -> tuple[ResourceUsage, TileSize]:
     """With a pool, and the tile that it leaves; ``in_place`` that is a part of its producer's."""
     check_pool(work)
     *outer, rows, cols = tile.extents
@@ -149,8 +151,8 @@ def _with_pool(
 
 
 def _with_elementwise(
-    usage: Demand, consumer: FusedConsumer, tile: TileSize, config: VTAConfig
-) -> Demand:
+    usage: ResourceUsage, consumer: FusedConsumer, tile: TileSize, config: VTAConfig
+) -> ResourceUsage:
     plan, tiles = fused_plan(consumer, config), usage.tiles
     vectors = usage.stored / config.out_elem_bytes
     chunk = tile.chunk(chunk_limit(config))
@@ -182,7 +184,7 @@ def _with_elementwise(
 
 
 def _operands(
-    consumer: FusedConsumer, tile: TileSize, usage: Demand, config: VTAConfig
+    consumer: FusedConsumer, tile: TileSize, usage: ResourceUsage, config: VTAConfig
 ) -> list[Staged]:
     """The tensor operands of all steps: loaded chunk by chunk, at the most all of one for each."""
     chunk = tile.chunk(chunk_limit(config))

@@ -16,7 +16,7 @@ import numpy as np
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import Refusal, VTAError
-from vta_byoc.workload.copy_region import Box, Source
+from vta_byoc.workload.copy_region import CopyRegion, Source
 from vta_byoc.workload.packing import blocks, packed_shape
 from vta_byoc.workload.workloads import MoveWorkload, Shape
 
@@ -132,7 +132,7 @@ def _places(shapes: Sequence[Shape], config: VTAConfig) -> np.ndarray:
     return np.concatenate(found)
 
 
-def _boxes(rows: np.ndarray, shapes: Sequence[Shape], config: VTAConfig) -> Iterator[Box]:
+def _boxes(rows: np.ndarray, shapes: Sequence[Shape], config: VTAConfig) -> Iterator[CopyRegion]:
     """Boxes of the vectors of the result, whose lanes have the places ``rows`` (vectors, k)."""
     k = config.block
     rows = _filled(rows, k)
@@ -174,7 +174,7 @@ def _boxes(rows: np.ndarray, shapes: Sequence[Shape], config: VTAConfig) -> Iter
                 for i in range(count)
             )
             steps = tuple(int(step[0]) for step in run.steps)
-            yield Box(run.counts, int(run.start[0]), steps, sources)
+            yield CopyRegion(run.counts, int(run.start[0]), steps, sources)
 
 
 def alike(rows: np.ndarray) -> list[np.ndarray]:
@@ -252,8 +252,8 @@ def _along(runs: Sequence[_Run]) -> Iterator[_Run]:
 
 
 def _for_images(
-    box: Box, images: int, in_shapes: Sequence[Shape], out: Shape, config: VTAConfig
-) -> Box:
+    box: CopyRegion, images: int, in_shapes: Sequence[Shape], out: Shape, config: VTAConfig
+) -> CopyRegion:
     """``box`` of one image for ``images`` vectors of images."""
 
     def one(shape: Shape) -> int:
@@ -270,4 +270,4 @@ def _for_images(
         )
         for s in box.sources
     )
-    return Box((images, *box.size), box.start, (one(out), *box.steps), sources)
+    return CopyRegion((images, *box.size), box.start, (one(out), *box.steps), sources)

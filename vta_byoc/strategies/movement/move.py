@@ -18,15 +18,15 @@ from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
 from vta_byoc.cost.dma import Run, copy_count, kernel_size, tile_copies
-from vta_byoc.cost.search import Array, Choice, Demand, Space, Staged, ceil_div, sizes
+from vta_byoc.cost.search import Array, Choice, ResourceUsage, Space, Staged, ceil_div, sizes
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.strategies.base import KernelFunction, LayerSchedule, LayerWork, Strategy
 from vta_byoc.strategies.te.kernel import KernelSpace
 from vta_byoc.strategies.te.tile_grid import Grid
-from vta_byoc.strategies.te.tir_builder import Expr, Load, Nests, Tensor
-from vta_byoc.workload.copy_region import Box, Ints, Source, merged
+from vta_byoc.strategies.te.tir_builder import Expr, Load, Nests, NestTensor
+from vta_byoc.workload.copy_region import CopyRegion, Ints, Source, merged
 from vta_byoc.workload.memory import ACC, INP, WGT
 from vta_byoc.workload.packing import packed_shape
 from vta_byoc.workload.workloads import MoveWorkload, Shape
@@ -159,7 +159,7 @@ def _nest(loops: Sequence[tuple[tirx.Var, int]], body: tirx.Stmt) -> tirx.Stmt:
 
 
 # ---------------------------------------------------------------- tiles
-def tile_space(box: Box, config: VTAConfig) -> Space:
+def tile_space(box: CopyRegion, config: VTAConfig) -> Space:
     """All tilings of a :func:`merged` box."""
     most = max(2, int(CANDIDATES ** (1 / len(box.size))))
     axes = {name: sizes(size, most) for name, size in zip(names(box), box.size, strict=True)}
@@ -167,12 +167,14 @@ def tile_space(box: Box, config: VTAConfig) -> Space:
     return Space("a copy", axes, ("tiles",), usage)
 
 
-def names(box: Box) -> list[str]:
+def names(box: CopyRegion) -> list[str]:
     """Names of the axes of a box."""
     return [f"d{d}" for d in range(len(box.size))]
 
 
-def _usage(box: Box, config: VTAConfig, tile: Mapping[str, np.ndarray], _variant: str) -> Demand:
+def _usage(
+    box: CopyRegion, config: VTAConfig, tile: Mapping[str, np.ndarray], _variant: str
+) -> ResourceUsage:
     cut = [tile[name] for name in names(box)]
     tiles: Array = 1
     pixels: Array = 1
@@ -182,7 +184,7 @@ def _usage(box: Box, config: VTAConfig, tile: Mapping[str, np.ndarray], _variant
     count = len(set(s.lanes for s in box.sources))
     kernel = kernel_size(cut)
     bare = not box.sources
-    return Demand(
+    return ResourceUsage(
         staged=(
             *(_staged(box, source, cut, tiles, config) for source in box.sources),
             Staged(ACC, pixels, tiles),
@@ -205,7 +207,7 @@ def _extents(source: Source) -> Ints:
 
 
 def _staged(
-    box: Box, source: Source, cut: Sequence[Array], tiles: Array, config: VTAConfig
+    box: CopyRegion, source: Source, cut: Sequence[Array], tiles: Array, config: VTAConfig
 ) -> Staged:
     size: Array = 1
     nbytes: Array = float(config.inp_elem_bytes)
@@ -236,7 +238,7 @@ def _staged(
 
 # ---------------------------------------------------------------- nests
 class _BoxNests:
-    def __init__(self, work: MoveWorkload, box: Box, config: VTAConfig, choice: Choice):
+    def __init__(self, work: MoveWorkload, box: CopyRegion, config: VTAConfig, choice: Choice):
         self.box, self.choice = box, choice
         self.grid = Grid(dict(zip(names(box), box.size, strict=True)), choice.tile)
         self.extents = self.grid.shape
@@ -294,7 +296,7 @@ class _BoxNests:
 
         nests.store("out", self.extents, stored, grid.where)
 
-    def _gather(self, number: int, source: Source, tile: Tensor) -> None:
+    def _gather(self, number: int, source: Source, tile: NestTensor) -> None:
         place = self.of_lanes[source.lanes]
         self.nests.gemm(
             f"copy{number}",
@@ -303,7 +305,7 @@ class _BoxNests:
             self.grid.where,
         )
 
-    def _load(self, number: int, source: Source, tile: Tensor) -> None:
+    def _load(self, number: int, source: Source, tile: NestTensor) -> None:
         """The tile of ``source``; zero where it does not reach."""
         moving = [d for d, step in enumerate(source.steps) if step]
         axes, data = [names(self.box)[d] for d in moving], self.data[source.operand]

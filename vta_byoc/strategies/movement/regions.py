@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.workload.copy_region import Box, Source
+from vta_byoc.workload.copy_region import CopyRegion, Source
 from vta_byoc.workload.packing import blocks
 from vta_byoc.workload.workloads import MoveWorkload, Shape
 
@@ -15,7 +15,7 @@ Channel = tuple[int, int] | None
 
 
 @dataclass(frozen=True)
-class Axis:
+class ShownAxis:
     """Rows (columns) of a result: ``out`` of them.
 
     From position ``before`` on, ``count`` rows of ``size`` are shown, from ``first`` by ``step``,
@@ -31,16 +31,16 @@ class Axis:
     before: int = 0
 
 
-def whole(size: int) -> Axis:
+def whole(size: int) -> ShownAxis:
     """All rows as they are."""
-    return Axis(size, size, size)
+    return ShownAxis(size, size, size)
 
 
 def gathered(
     in_shapes: Sequence[Shape],
     channels: Sequence[Channel],
-    rows: Axis,
-    cols: Axis,
+    rows: ShownAxis,
+    cols: ShownAxis,
     config: VTAConfig,
 ) -> MoveWorkload:
     """A result with these ``channels``, rows and columns of operands of equal height and width."""
@@ -94,9 +94,9 @@ def _box(
     first: int,
     count: int,
     made: Sequence[Lanes],
-    space: tuple[Axis, Axis],
+    space: tuple[ShownAxis, ShownAxis],
     config: VTAConfig,
-) -> Box:
+) -> CopyRegion:
     """Axes: images, channel blocks, rows, their repeats, columns, their repeats."""
     rows, cols = space
     images = blocks(in_shapes[0][0], config.batch)
@@ -121,15 +121,15 @@ def _box(
         low = (0, 0, row_low, 0, col_low, 0)
         high = (images, count, row_high, row[1], col_high, col[1])
         sources.append(Source(operand, start, moved, low, high, lanes))
-    return Box(size, first * plane, steps, tuple(sources))
+    return CopyRegion(size, first * plane, steps, tuple(sources))
 
 
-def _split(axis: Axis) -> tuple[int, int]:
+def _split(axis: ShownAxis) -> tuple[int, int]:
     """Positions and repeats of an axis (padding is repeated too)."""
     return axis.out // axis.repeat, axis.repeat
 
 
-def _range(axis: Axis) -> tuple[int, int]:
+def _range(axis: ShownAxis) -> tuple[int, int]:
     """Positions that come from the source."""
     low = axis.before // axis.repeat
     return low, low + axis.count
@@ -150,7 +150,8 @@ def channels_of(shape: Shape, order: Sequence[int], config: VTAConfig) -> MoveWo
 def upsample(shape: Shape, factors: tuple[int, int], config: VTAConfig) -> MoveWorkload:
     """Nearest neighbours: each pixel ``factors`` times."""
     rows, cols = (
-        Axis(size * f, size, size, repeat=f) for size, f in zip(shape[2:], factors, strict=True)
+        ShownAxis(size * f, size, size, repeat=f)
+        for size, f in zip(shape[2:], factors, strict=True)
     )
     return gathered([shape], _all(shape), rows, cols, config)
 
@@ -158,8 +159,8 @@ def upsample(shape: Shape, factors: tuple[int, int], config: VTAConfig) -> MoveW
 def pad(shape: Shape, pads: tuple[int, int, int, int], config: VTAConfig) -> MoveWorkload:
     """Zeros around the plane: ``pads`` top, left, bottom, right."""
     top, left, bottom, right = pads
-    rows = Axis(shape[2] + top + bottom, shape[2], shape[2], before=top)
-    cols = Axis(shape[3] + left + right, shape[3], shape[3], before=left)
+    rows = ShownAxis(shape[2] + top + bottom, shape[2], shape[2], before=top)
+    cols = ShownAxis(shape[3] + left + right, shape[3], shape[3], before=left)
     return gathered([shape], _all(shape), rows, cols, config)
 
 
@@ -173,14 +174,14 @@ def strided_slice(
     """Channels, rows and columns from ``begin`` to before ``end``."""
     (c0, h0, w0), (c1, h1, w1), (cs, hs, ws) = begin, end, steps
     rows, cols = (
-        Axis(n, size, n, first, step)
+        ShownAxis(n, size, n, first, step)
         for size, first, last, step in ((shape[2], h0, h1, hs), (shape[3], w0, w1, ws))
         for n in [len(range(first, last, step))]
     )
     return gathered([shape], [(0, c) for c in range(c0, c1, cs)], rows, cols, config)
 
 
-def _plane(shape: Shape) -> tuple[Axis, Axis]:
+def _plane(shape: Shape) -> tuple[ShownAxis, ShownAxis]:
     return whole(shape[2]), whole(shape[3])
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vta_byoc.cost.dma import halves, tile_copies
-from vta_byoc.cost.search import Array, Demand, Mask, Space, Staged, by_size, ceil_div, sizes
+from vta_byoc.cost.search import Array, Mask, ResourceUsage, Space, Staged, by_size, ceil_div, sizes
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.norms.registers import program_of
@@ -123,7 +123,7 @@ class _Counts:
 
 def _squares(
     work: NormWorkload, config: VTAConfig, tile: Mapping[str, np.ndarray], _variant: str
-) -> Demand:
+) -> ResourceUsage:
     counts, time = _Counts(work, config, tile), config.timing
     digits = digits_of(work, config)
     steps = counts.tiles * counts.chunks
@@ -131,7 +131,7 @@ def _squares(
     tail = work.summed % config.block != 0
     imm, tensor = time.alu_imm_cycles, time.alu_tensor_cycles
     kernels = np.minimum(steps, MOST_SLOTS) * (6 + adds + digits + tail)
-    return Demand(
+    return ResourceUsage(
         staged=(
             counts.data(1),
             counts.weights(),
@@ -153,7 +153,7 @@ def _squares(
 
 def _applied(
     work: NormWorkload, config: VTAConfig, tile: Mapping[str, np.ndarray], _variant: str
-) -> Demand:
+) -> ResourceUsage:
     counts, program, time = _Counts(work, config, tile), program_of(work), config.timing
     digits = digits_of(work, config)
     steps, whole = counts.tiles * counts.chunks, counts.chunks == 1
@@ -162,7 +162,7 @@ def _applied(
     each = token.count + copies + element.count + 2 * digits + 4
     kernels = np.minimum(steps, MOST_SLOTS) * each
     raises = (digits - 1) * time.alu_imm_cycles
-    return Demand(
+    return ResourceUsage(
         staged=(
             counts.data(np.where(whole | (not work.centred), 1, 2)),
             counts.digits(digits),

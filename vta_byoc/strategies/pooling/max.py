@@ -23,7 +23,7 @@ from tvm import tirx
 from vta_byoc.cost.search import Choice
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.pooling.tile_space import MaxPool
-from vta_byoc.strategies.te.tir_builder import Expr, Load, Tensor
+from vta_byoc.strategies.te.tir_builder import Expr, Load, NestTensor
 from vta_byoc.strategies.te.window import SlidingNests
 from vta_byoc.workload.memory import ACC, WGT
 from vta_byoc.workload.workloads import PoolWorkload
@@ -63,7 +63,7 @@ class _MaxNests(SlidingNests):
             if tensor is not self.result:
                 nests.keep(tensor)
 
-    def _sram(self, name: str, first: int, second: int) -> Tensor:
+    def _sram(self, name: str, first: int, second: int) -> NestTensor:
         return self.nests.sram(ACC, name, self._shape(first, second))
 
     def _shape(self, first: int, second: int) -> tuple[int, int, int]:
@@ -116,7 +116,7 @@ class _MaxNests(SlidingNests):
     def _widen(
         self,
         name: str,
-        tensor: Tensor,
+        tensor: NestTensor,
         at: tuple[tuple[int, int], tuple[int, int]],
         more: tuple[int, int],
     ) -> None:
@@ -140,7 +140,7 @@ class _MaxNests(SlidingNests):
         self.nests.gemm(f"{name}_widen", extents, product, where)
 
     def _lowest_outside(
-        self, name: str, tensor: Tensor, axis: str, spread: int, inside: Where
+        self, name: str, tensor: NestTensor, axis: str, spread: int, inside: Where
     ) -> None:
         """-128 where the home along ``axis`` lies outside the input."""
         taps = self.pool.taps[axis]
@@ -176,8 +176,8 @@ class _MaxNests(SlidingNests):
     def _maximum(
         self,
         name: str,
-        dst: Tensor,
-        src: Tensor,
+        dst: NestTensor,
+        src: NestTensor,
         shift: tuple[int, int],
         axis: str,
         tap: int,
@@ -226,6 +226,6 @@ class _MaxNests(SlidingNests):
             self._maximum(f"join_tap{tap}", self.result, lines, source(tap), pool.second, tap, 0)
 
 
-def _clamped(tensor: Tensor) -> Callable[..., tuple[Load, Expr]]:
+def _clamped(tensor: NestTensor) -> Callable[..., tuple[Load, Expr]]:
     """``tensor`` becomes -128: no value is less."""
     return lambda *i: (tensor[i], tirx.Min(tensor[i], tirx.const(LOW, "int32")))

@@ -18,7 +18,7 @@ import numpy as np
 from tvm import tirx
 
 from vta_byoc.cost.dma import alu_cost, copies_of, halves, kernel_size
-from vta_byoc.cost.search import Array, Choice, Demand, Mask, Space, Staged, ceil_div
+from vta_byoc.cost.search import Array, Choice, Mask, ResourceUsage, Space, Staged, ceil_div
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.pooling.tile_space import sliding_of
@@ -75,7 +75,7 @@ def _usage(
     config: VTAConfig,
     tile: Mapping[str, np.ndarray],
     variant: str,
-) -> Demand:
+) -> ResourceUsage:
     tiles, steps = sliding.tiles(tile), sliding.steps(tile)
     pixels, vectors = tile["c"] * tile["h"] * tile["w"], sliding.vectors
     columns: Array = tile[APART[variant]] if variant in APART else 1
@@ -96,7 +96,7 @@ def _usage(
     kernel = kernel_size([tile[axis] for axis in ("kh", "kw", *SPACE)])
     near = _smallest(sliding, tile) * columns < config.capabilities.dst_distance
     sums = np.where(near, tile["kh"] * tile["kw"] / columns, ceil_div(kernel, config.uop_depth))
-    return Demand(
+    return ResourceUsage(
         staged=staged,
         tiles=tiles,
         gemm=vectors * (taps + columns + copies_of(work.epilogue.steps)),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vta_byoc.cost.dma import alu_cost, kernel_size
-from vta_byoc.cost.search import Array, Demand, Space, Staged, ceil_div
+from vta_byoc.cost.search import Array, ResourceUsage, Space, Staged, ceil_div
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.te.phases import Taps
@@ -84,7 +84,7 @@ def _usage(
     config: VTAConfig,
     tile: Mapping[str, np.ndarray],
     variant: str,
-) -> Demand:
+) -> ResourceUsage:
     """Taps of a step decide the nests: one count for each pair of them, selected by ``tile``."""
     found: list[Array] = [np.float64(0)] * 6
     for kh, kw in itertools.product(tile["kh"].reshape(-1), tile["kw"].reshape(-1)):
@@ -102,7 +102,7 @@ def _usage(
         *operands,
     )
     cycles, count = alu_cost(work.epilogue.steps, config)
-    return Demand(
+    return ResourceUsage(
         staged=staged,
         tiles=tiles,
         gemm=gemm,

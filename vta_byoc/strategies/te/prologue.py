@@ -66,7 +66,7 @@ def passes(terms: Sequence[Term]) -> list[list[tuple[int, int]]]:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ProloguePlan:
     """What the machine computes: ``steps(term op term ...)``.
 
     The first of ``terms`` has an accumulator of its own.  Those of ``summed`` have no steps and are
@@ -113,7 +113,7 @@ class Plan:
         return self.summed if self.head.steps else ()
 
 
-def plan_of(work: ElementwiseWorkload, config: VTAConfig) -> Plan:
+def plan_of(work: ElementwiseWorkload, config: VTAConfig) -> ProloguePlan:
     """How ``work`` is computed from operands in DRAM.  A step that the machine cannot do: VTAError.
 
     A function of one operand with a slope for each sign is summed up in one accumulator where that
@@ -126,7 +126,7 @@ def plan_of(work: ElementwiseWorkload, config: VTAConfig) -> Plan:
     if bend is None:
         return plain_plan_of(work, config)
     head, rest = Term(0, bend.rise, bend.head_steps), Term(0, bend.factor)
-    bent = Plan(head, (rest,), steps=bend.last_steps)
+    bent = ProloguePlan(head, (rest,), steps=bend.last_steps)
     try:
         plain = plain_plan_of(work, config)
     except VTAError:
@@ -134,7 +134,7 @@ def plan_of(work: ElementwiseWorkload, config: VTAConfig) -> Plan:
     return min(plain, bent, key=lambda plan: _cycles(plan, config))
 
 
-def _cycles(plan: Plan, config: VTAConfig) -> int:
+def _cycles(plan: ProloguePlan, config: VTAConfig) -> int:
     """Cycles a vector: resets and products, then the ALU's, all steps by immediates."""
     levels = [passes(terms) for terms in plan.sums]
     products = sum(len(digits) for each in levels for digits in each) + len(plan.late)
@@ -145,7 +145,7 @@ def _cycles(plan: Plan, config: VTAConfig) -> int:
     return 1 + other + products + steps * time.alu_imm_cycles + joins
 
 
-def plain_plan_of(work: ElementwiseWorkload, config: VTAConfig) -> Plan:
+def plain_plan_of(work: ElementwiseWorkload, config: VTAConfig) -> ProloguePlan:
     """How ``work`` is computed step by step.  A step that the machine cannot do: VTAError."""
     terms, first = [], 0
     for prologue in work.prologues:
@@ -168,22 +168,22 @@ def plain_plan_of(work: ElementwiseWorkload, config: VTAConfig) -> Plan:
 
 def _joined(
     terms: list[Term], op: str | None, steps: tuple[Step, ...], first: int, fit: range
-) -> Plan:
+) -> ProloguePlan:
     if op is None:
-        return Plan(terms[0], steps=steps, first=first)
+        return ProloguePlan(terms[0], steps=steps, first=first)
     if op not in SUMS:
-        return Plan(terms[0], other=terms[1], op=op, steps=steps, first=first)
+        return ProloguePlan(terms[0], other=terms[1], op=op, steps=steps, first=first)
     sums = [_affine(term, fit) for term in terms]
     if sums[1] is None:  # the term with steps comes first
         terms, sums = terms[::-1], sums[::-1]
     # behind the steps of the first there is no position for another's digits
     if sums[1] is None or (sums[0] is None and sums[1][0].scale not in INT8):
-        return Plan(terms[0], other=terms[1], op="add", steps=steps, first=first)
+        return ProloguePlan(terms[0], other=terms[1], op="add", steps=steps, first=first)
     offset = sums[1][1]
     head = terms[0]
     if sums[0] is not None:
         head, offset = sums[0][0], offset + sums[0][1]
-    return Plan(head, (sums[1][0],), steps=(*_plus(offset), *steps), first=first)
+    return ProloguePlan(head, (sums[1][0],), steps=(*_plus(offset), *steps), first=first)
 
 
 def _plain(steps: Sequence[Step]) -> tuple[Step, ...]:
@@ -278,7 +278,7 @@ def _opposite(step: Step) -> tuple[Step, ...]:
     return (Step(swapped[step.op], -value),)
 
 
-def _check_mul(plan: Plan, config: VTAConfig) -> None:
+def _check_mul(plan: ProloguePlan, config: VTAConfig) -> None:
     steps: Sequence[Step] = [s for t in plan.terms for s in t.steps] + list(plan.steps)
     if config.capabilities.mul or (plan.op != "mul" and all(s.op != "mul" for s in steps)):
         return

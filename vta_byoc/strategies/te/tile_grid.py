@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tvm import tirx
 
-from vta_byoc.cost.dma import Axis, transfers
+from vta_byoc.cost.dma import CopyAxis, transfers
 from vta_byoc.cost.search import Array, Staged, ceil_div
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.te.definition import OPERATORS
-from vta_byoc.strategies.te.tir_builder import Expr, Nests, Tensor
+from vta_byoc.strategies.te.tir_builder import Expr, Nests, NestTensor
 from vta_byoc.workload.memory import ACC
 from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, Step
 
@@ -82,7 +82,7 @@ class Operands:
             nests.param(f"operand{i}", [grid.sizes[a] for a in moved], "int32")
             for i, moved in enumerate(self._moved)
         ]
-        self._tiles: list[Tensor] = [
+        self._tiles: list[NestTensor] = [
             nests.sram(ACC, f"value{i}", self._extents(moved))
             for i, moved in enumerate(self._moved)
         ]
@@ -150,7 +150,7 @@ def staged_operand(
     repeats = counts[CHANNELS] if kind == MAP else 1
     nbytes = float(_product(sizes[a] for a in moved)) * repeats * config.acc_elem_bytes
     strides = [_product(sizes[a] for a in moved[i + 1 :]) for i in range(len(moved))]
-    rows = [Axis(tile[a], stride) for a, stride in zip(moved, strides, strict=True)]
+    rows = [CopyAxis(tile[a], stride) for a, stride in zip(moved, strides, strict=True)]
     size = _product(tile[a] for a in moved)
     return Staged(ACC, size, fills, nbytes, fills * transfers(rows[::-1]))
 

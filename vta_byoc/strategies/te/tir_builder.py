@@ -40,7 +40,7 @@ Where: TypeAlias = Callable[..., Sequence[Expr]] | None
 """Of the loop variables: conditions."""
 
 
-class Tensor:
+class NestTensor:
     """A DRAM tensor or SRAM tile; indexing gives an element with the lanes of the nest."""
 
     def __init__(self, nests: Nests, buffer: tirx.Buffer):
@@ -68,24 +68,24 @@ class Nests:
         self.lanes: tuple[tirx.Var, tirx.Var] = _lanes()
 
     # ---------------------------------------------------------------- tensors
-    def param(self, name: str, shape: Sequence[int], dtype: str = "int8") -> Tensor:
+    def param(self, name: str, shape: Sequence[int], dtype: str = "int8") -> NestTensor:
         """A DRAM tensor of ``shape`` vectors."""
         return self._param(name, (*shape, *self._unit), dtype)
 
-    def weights(self, name: str, count: int) -> Tensor:
+    def weights(self, name: str, count: int) -> NestTensor:
         """A DRAM tensor of ``count`` weight elements, int8."""
         return self._param(name, (count, self._block, self._block), "int8")
 
-    def _param(self, name: str, shape: tuple[int, ...], dtype: str) -> Tensor:
+    def _param(self, name: str, shape: tuple[int, ...], dtype: str) -> NestTensor:
         self._params.append(tirx.decl_buffer(shape, dtype, name))
-        return Tensor(self, self._params[-1])
+        return NestTensor(self, self._params[-1])
 
-    def sram(self, scope: str, name: str, shape: Sequence[int]) -> Tensor:
+    def sram(self, scope: str, name: str, shape: Sequence[int]) -> NestTensor:
         """A tile of ``shape`` elements; it lives in the innermost loop around all its uses."""
         unit = (self._block, self._block) if scope == WGT else self._unit
         dtype = "int32" if scope == ACC else "int8"
         self._sram.append(tirx.decl_buffer((*shape, *unit), dtype, name, scope=scope))
-        return Tensor(self, self._sram[-1])
+        return NestTensor(self, self._sram[-1])
 
     # ---------------------------------------------------------------- nests
     @contextlib.contextmanager
@@ -161,7 +161,7 @@ class Nests:
         narrow = tirx.Cast("int8", value)
         self._nest(name, pragma, loops, extents, self._unit, dst, narrow, where)
 
-    def keep(self, tile: Tensor) -> None:
+    def keep(self, tile: NestTensor) -> None:
         """One instance of ``tile`` for all loops opened from here on.
 
         A tile lives where all its uses are: this is a use that never runs.
