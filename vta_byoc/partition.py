@@ -23,7 +23,7 @@ from vta_byoc.ir.bindings import (
 )
 from vta_byoc.ir.chains import Graph
 from vta_byoc.ir.legality import INTEGER, MARKED
-from vta_byoc.ir.quantization_record import islands
+from vta_byoc.ir.quantization_record import float_regions
 from vta_byoc.ir.stage import Stage
 from vta_byoc.partitioning.composite import RESULT_ATTR, SOURCE_ATTR
 from vta_byoc.partitioning.kept_match import match_attributes
@@ -56,7 +56,7 @@ def mark(
         unwanted = left_out(mod, only, exclude)
         matcher = Matcher(graph, config, unwanted)
         groups = matcher.groups()
-        rejected = {**islands(mod), **matcher.rejected, **unwanted}
+        rejected = {**float_regions(mod), **matcher.rejected, **unwanted}
         placer = Placer(graph, groups, rejected, config, mod, matcher.passed_over)
         return with_placements(_grouped(mod, groups), placer.records())
 

@@ -8,7 +8,7 @@ from attention_cases import attention, checked, devices, quantized, samples
 from small_models import call
 
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.ir.quantization_record import islands
+from vta_byoc.ir.quantization_record import float_regions
 from vta_byoc.pipeline import Compiled
 from vta_byoc.reports.run.timing import time_programs
 
@@ -75,7 +75,7 @@ def test_machines_that_do_not_attend(machine: str, reason: str) -> None:
     """The softmax is a float operator, and says why."""
     config = VTAConfig.preset(machine)
     mod = attention(32, 2, 16)
-    found = islands(quantized(mod, config))
+    found = float_regions(quantized(mod, config))
     assert any(reason in each.text for each in found.values())
     compiled = checked(mod, config)
     assert "pattern vta.attention" not in rules(compiled)
@@ -86,7 +86,7 @@ def test_keys_that_do_not_fit() -> None:
     """A block of queries has its scores in the accumulators; the products stay on VTA."""
     config = VTAConfig(log_acc_buff_size=13)
     mod = attention(150, 1, 16)
-    found = islands(quantized(mod, config))
+    found = float_regions(quantized(mod, config))
     assert any("of the scores of an attention fits" in each.text for each in found.values())
     compiled = checked(mod, config)
     assert devices(compiled, "relax.nn.softmax") == ["cpu"]

@@ -13,7 +13,7 @@ from tvm import relax
 from vta_byoc import quantize
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.ir.bindings import op_name, straight_bindings
-from vta_byoc.ir.quantization_record import islands
+from vta_byoc.ir.quantization_record import float_regions
 
 SIM = VTAConfig.preset("sim")
 TOKENS, HEADS, WIDTH = 21, 2, 16
@@ -97,7 +97,7 @@ def test_masks_of_minus_infinity_calibrate() -> None:
     for fill in (-np.inf, np.finfo("float32").min):
         given = {"x": x, "far": np.where(far < 0, fill, 0).astype("float32")}
         integers = quantize(mod, calibration=[given], config=SIM, scales="mul")
-        assert not islands(integers)
+        assert not float_regions(integers)
         found.append(call(integers, *given.values())[0])
     np.testing.assert_array_equal(*found)
 
@@ -108,7 +108,7 @@ def test_a_bias_of_run_time_is_no_mask() -> None:
     integers = quantized(mod, SIM, "mul")
     kinds = [op_name(b.value) for b in straight_bindings(integers["main"])]
     assert "relax.nn.softmax" in kinds
-    (reason,) = (each.text for each in islands(integers).values())
+    (reason,) = (each.text for each in float_regions(integers).values())
     assert reason == (
         "stays float: it adds to its scores what the model computes and not as masks are, which "
         "are 0 or -1,000 and less; hide keys by where, or by (1 - mask) times a number of -1,000 "

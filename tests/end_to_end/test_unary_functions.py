@@ -12,7 +12,7 @@ from tvm import relax
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.ir.quantization_record import functions, islands
+from vta_byoc.ir.quantization_record import float_regions, functions
 from vta_byoc.partition import placements
 from vta_byoc.pipeline import compile_module, partition_for_vta
 from vta_byoc.quantize import quantize
@@ -115,7 +115,7 @@ def regions_of(qmod: tvm.IRModule, config: VTAConfig) -> int:
 def test_between_convolutions_is_one_region_with_one_program(name: str) -> None:
     qmod = quantize(network(FUNCTIONS[name]), calibration=samples(), config=SIM, scales="mul")
     (entry,) = functions(qmod).values()
-    assert entry["error"] <= 1 and not islands(qmod)
+    assert entry["error"] <= 1 and not float_regions(qmod)
     assert regions_of(qmod, SIM) == 1
 
 
@@ -128,7 +128,7 @@ def test_on_its_own_reads_the_input() -> None:
 
 def test_without_mul_a_curve_stays_float_with_its_reason() -> None:
     qmod = quantize(network(silu), calibration=samples(), config=PYNQ)
-    (refusal,) = islands(qmod).values()
+    (refusal,) = float_regions(qmod).values()
     assert refusal.text == (
         "stays float: its program would multiply, and the machine's ALU has no MUL "
         "(CAPABILITIES.mul is false) (tolerance 1)"

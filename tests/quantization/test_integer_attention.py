@@ -34,7 +34,7 @@ from vta_byoc.ir.attention import (
 )
 from vta_byoc.ir.bindings import op_name, straight_bindings
 from vta_byoc.ir.programs import run
-from vta_byoc.ir.quantization_record import islands
+from vta_byoc.ir.quantization_record import float_regions
 from vta_byoc.quantization.ops.exponential import attention_of, exponential_of
 from vta_byoc.quantization.scales import INT32_HIGH, Scale, Unscalable
 
@@ -166,7 +166,7 @@ def test_written_as_the_program(scales: str, masked: bool) -> None:
     integers = quantized(mod, SIM, scales)
     kinds = [op_name(b.value) for b in straight_bindings(integers["main"])]
     assert "relax.nn.softmax" not in kinds
-    assert islands(integers) == {}
+    assert float_regions(integers) == {}
     for given in samples(mod):
         (got,) = call(integers, *given)
         np.testing.assert_array_equal(got, dialect_numpy.run(integers, *given)["result"])
@@ -210,7 +210,7 @@ def test_operands_of_any_rank_are_near_to_float(shape: tuple[int, ...]) -> None:
     """Scores without a factor are worth what their products are."""
     mod = simple(shape)
     integers = quantized(mod, SIM, "mul")
-    assert islands(integers) == {}
+    assert float_regions(integers) == {}
     kinds = [op_name(b.value) for b in straight_bindings(integers["main"])]
     assert "relax.nn.softmax" not in kinds
     check_near(mod, integers)
@@ -246,7 +246,7 @@ def test_what_is_computed_for_masks_alone_stays_float() -> None:
 
     integers = quantized(simple((2, 20, 8), hide), SIM, "mul")
     types = {b.var.name: str(b.var.ty.dtype) for b in straight_bindings(integers["main"])}
-    assert islands(integers) == {} and "mixed__hidden" in types
+    assert float_regions(integers) == {} and "mixed__hidden" in types
     assert types["doubled"] == "float32"
 
 

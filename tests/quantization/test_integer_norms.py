@@ -11,7 +11,7 @@ from tvm import relax
 from vta_byoc.hw.config import Capabilities, VTAConfig
 from vta_byoc.hw.isa import IMMEDIATE_HIGH
 from vta_byoc.ir.norms import PEAK, Norm, elements, normalized, statistics
-from vta_byoc.ir.quantization_record import islands
+from vta_byoc.ir.quantization_record import float_regions
 from vta_byoc.ir.reference import build_reference
 from vta_byoc.quantization.ops.norms import epsilon_of, norm_of
 from vta_byoc.quantization.scales import Scale, Unscalable
@@ -135,7 +135,7 @@ def test_quantized_norms(case: tuple[str, int, int, int], scales: str) -> None:
     mod = network(*case)
     given = samples(mod)
     quantized = quantize(mod, calibration=given, config=VTAConfig.preset("sim"), scales=scales)
-    assert not islands(quantized)
+    assert not float_regions(quantized)
     x = given[0]["data"]
     found, exact = (
         relax.VirtualMachine(build_reference(each), tvm.cpu())["main"](tvm.runtime.tensor(x))
@@ -150,7 +150,7 @@ def test_a_machine_without_mul_leaves_them_to_the_cpu() -> None:
     """The reason says which capability it lacks."""
     mod = network("layer", 16, 4)
     config = VTAConfig(capabilities=Capabilities(mul=False))
-    left = islands(quantize(mod, calibration=samples(mod), config=config))
+    left = float_regions(quantize(mod, calibration=samples(mod), config=config))
     assert left["norm"].text == (
         "stays float: its squares and its reciprocal root would multiply and the machine's ALU has "
         "no MUL (CAPABILITIES.mul is false); choose a machine that has one"

@@ -255,7 +255,7 @@ def test_prelu_with_slopes_on_both_sides_of_one(tmp_path: Path) -> None:
     mod = load_model(net.save(tmp_path / "net.onnx", net.conv(x, 4, 4)))
     qmod = check(mod)
     assert ("prelu", "nn.prelu") in ops(qmod)
-    assert record(qmod)["islands"]["prelu"]["what"] == (
+    assert record(qmod)["float_regions"]["prelu"]["what"] == (
         "some of its channels have slopes above 1 and others below, "
         "so it is neither the larger nor the smaller of x and slope * x"
     )

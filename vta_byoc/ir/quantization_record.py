@@ -77,9 +77,9 @@ class QuantizationRecord(TypedDict):
     sources: dict[str, list[str]]
 
 
-def islands(mod: tvm.IRModule) -> dict[str, Refusal]:
+def float_regions(mod: tvm.IRModule) -> dict[str, Refusal]:
     """Operators that quantization had to leave float, and why."""
-    found = _part(mod, "islands")
+    found = _part(mod, "float_regions")
     refusals = {name: Refusal(**parts) for name, parts in found.items()}
     return {
         name: dataclasses.replace(refusal, what=f"stays float: {refusal.what}")

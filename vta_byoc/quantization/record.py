@@ -20,8 +20,8 @@ class Record:
         tensors: int8 variable, or `<layer>__weight` -> its scale and largest float magnitude.
         accumulators: layer -> proven bound of its int32 values, and its shift.
         sources: layer -> source names of the operators that its group holds.
-        islands: source name -> the Refusal of an operator that could not become integer; left out
-            if empty.
+        float_regions: source name -> the Refusal of an operator that could not become integer; left
+            out if empty.
         factors: layer -> form of its factor without a multiplier, and its largest error in steps
             of the result; left out if empty.
         functions: layer -> the program of a function of one operand: its operators, its largest
@@ -34,7 +34,7 @@ class Record:
     tensors: dict[str, TensorEntry] = field(default_factory=dict)
     accumulators: dict[str, dict[str, int]] = field(default_factory=dict)
     sources: dict[str, list[str]] = field(default_factory=dict)
-    islands: dict[str, dict[str, str]] = field(default_factory=dict)
+    float_regions: dict[str, dict[str, str]] = field(default_factory=dict)
     factors: dict[str, FactorEntry] = field(default_factory=dict)
     functions: dict[str, FunctionEntry] = field(default_factory=dict)
     exact: dict[str, str] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Record:
 
     def to_json(self) -> str:
         """The record as `quantization_record.QuantizationRecord` describes it."""
-        optional = ("islands", "factors", "functions", "exact", "absorbed")
+        optional = ("float_regions", "factors", "functions", "exact", "absorbed")
         return json.dumps({k: v for k, v in self.__dict__.items() if v or k not in optional})
 
     def note_tensor(self, name: str, scale: Scale, amax: float | None) -> None:

@@ -64,7 +64,7 @@ def _became_integer(q: Quantizer, binding: relax.VarBinding) -> bool:
             return entry.convert(q, binding)
         return converted(q, binding, entry)
     except Unscalable as error:
-        q.record.islands[source_name(binding.var)] = dataclasses.asdict(error.refusal)
+        q.record.float_regions[source_name(binding.var)] = dataclasses.asdict(error.refusal)
         return False
 
 

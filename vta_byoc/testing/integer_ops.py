@@ -12,7 +12,7 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.registry import registrant, undone
 from vta_byoc.importers.load import output_names
 from vta_byoc.ir.bindings import op_name, source_name, static_shape, straight_bindings
-from vta_byoc.ir.quantization_record import islands
+from vta_byoc.ir.quantization_record import float_regions
 from vta_byoc.ir.reference import build_reference
 from vta_byoc.ir.stage import checked_forms
 from vta_byoc.pipeline import compile_module
@@ -111,7 +111,7 @@ def _noise(
 
 def _check_integer(qmod: tvm.IRModule, names: Sequence[str]) -> None:
     """Refuse operators that stayed float, or whose result is no int8."""
-    left = islands(qmod)
+    left = float_regions(qmod)
     for name in names:
         if name in left:
             raise Mismatch(f'"{name}" {left[name].text}')

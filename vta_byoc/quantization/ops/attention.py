@@ -135,7 +135,7 @@ def _note_other_step(q: Quantizer, step: relax.VarBinding) -> None:
     """Say of the softmax behind `step` why it stays float."""
     user = q.only_user(step.var)
     if user is not None and op_name(user.value) == SOFTMAX and op_name(step.value) in MASKING:
-        q.record.islands[source_name(user.var)] = dataclasses.asdict(OTHER_MASK)
+        q.record.float_regions[source_name(user.var)] = dataclasses.asdict(OTHER_MASK)
 
 
 def _is_view(binding: relax.VarBinding, data: relax.Var) -> bool:
@@ -204,7 +204,7 @@ def convert_attention(q: Quantizer, chain: AttentionChain) -> bool:
     try:
         _convert(q, chain, name)
     except Unscalable as error:
-        q.record.islands[name] = dataclasses.asdict(error.refusal)
+        q.record.float_regions[name] = dataclasses.asdict(error.refusal)
         return False
     return True
 
