@@ -41,6 +41,26 @@ class Sizes:
         return (self.size // self.patch) ** 2 + 1
 
 
+class BlockSizes(Protocol):
+    """What blocks are made of: see `Sizes`."""
+
+    @property
+    def tokens(self) -> int:
+        """Of a sequence."""
+
+    @property
+    def width(self) -> int:
+        """Channels of a token."""
+
+    @property
+    def heads(self) -> int:
+        """Into how many the channels are parted."""
+
+    @property
+    def hidden(self) -> int:
+        """Channels between the two layers behind an attention."""
+
+
 class Parameters(Protocol):
     """Where the parameters come from, by name."""
 
@@ -54,7 +74,7 @@ class Parameters(Protocol):
 class Writer:
     """Emits nodes and constants with names."""
 
-    def __init__(self, sizes: Sizes, parameters: Parameters) -> None:
+    def __init__(self, sizes: BlockSizes, parameters: Parameters) -> None:
         self.sizes = sizes
         self.parameters = parameters
         self.nodes: list[onnx.NodeProto] = []
@@ -145,8 +165,11 @@ def _block(w: Writer, x: str, name: str) -> str:
     return w.emit("Add", [x, bent], f"{name}.out")
 
 
-def attention(w: Writer, x: str, name: str) -> str:
-    """Every token of `x` reads all tokens, in heads; then a layer."""
+def attention(w: Writer, x: str, name: str, mask: str = "") -> str:
+    """Every token of `x` reads all tokens, in heads; then a layer.
+
+    `mask`: what is added to the scores.
+    """
     sizes = w.sizes
     width, heads = sizes.width, sizes.heads
     parted = w.shape([1, sizes.tokens, heads, width // heads], f"{name}.heads")
@@ -158,6 +181,7 @@ def attention(w: Writer, x: str, name: str) -> str:
     scores = w.emit("MatMul", parts[:2], f"{name}.scores")
     scale = w.number((width // heads) ** -0.5, f"{name}.scale")
     scores = w.emit("Mul", [scores, scale], f"{name}.scaled")
+    scores = w.emit("Add", [scores, mask], f"{name}.hidden") if mask else scores
     shares = w.emit("Softmax", [scores], f"{name}.shares", axis=-1)
     mixed = w.emit("MatMul", [shares, parts[2]], f"{name}.mixed")
     mixed = w.emit("Transpose", [mixed], f"{name}.merged", perm=[0, 2, 1, 3])

@@ -14,8 +14,9 @@ import onnx
 from onnx import TensorProto, helper
 
 from models import _command
+from models._bert import encoder_layer
 from models._exact import F32
-from models._vit import IR_VERSION, OPSET, Drawn, Writer, attention, feed_forward
+from models._vit import IR_VERSION, OPSET, Drawn, Writer
 
 NAME = "bert_base_layer"
 TOKENS, WIDTH = 128, 768
@@ -34,9 +35,7 @@ class Sizes:
 def build(*, seed: int = 0) -> onnx.ModelProto:
     """The model: tokens (1, 128, 768) to tokens, each sum normalized."""
     w = Writer(Sizes(), Drawn(seed))
-    attended = w.emit("Add", ["data", attention(w, "data", "layer")], "layer.attended")
-    x = w.norm(attended, "layer.norm1")
-    x = w.norm(w.emit("Add", [x, feed_forward(w, x, "layer")], "layer.out"), "layer.norm2")
+    x = encoder_layer(w, "data", "layer")
     shape = [1, TOKENS, WIDTH]
     graph = helper.make_graph(
         w.nodes,

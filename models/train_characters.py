@@ -71,11 +71,12 @@ class Decoder(nn.Module):
 
 
 class Held:
-    """The parameters of a network by the names of `models._decoder`."""
+    """The parameters of a network by the names of `models._decoder` or `models._bert`."""
 
-    def __init__(self, network: Decoder) -> None:
+    def __init__(self, network: nn.Module) -> None:
         state = network.state_dict().items()
-        self._values = {name.removeprefix("blocks."): value.numpy() for name, value in state}
+        names = (name.removeprefix("blocks.").removeprefix("layers.") for name, _ in state)
+        self._values = dict(zip(names, (value.numpy() for _, value in state), strict=True))
 
     def weight(self, name: str, shape: tuple[int, ...], scale: float) -> F32:
         """A parameter; PyTorch has weights of layers the other way round."""

@@ -119,6 +119,19 @@ def test_between_convolutions_is_one_region_with_one_program(name: str) -> None:
     assert regions_of(qmod, SIM) == 1
 
 
+@pytest.mark.parametrize("reach", [2.0, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0])
+def test_hyperbolic_tangents_of_any_range_stay_in_the_region(reach: float) -> None:
+    """Of those that no program reaches, results a little coarser have one."""
+
+    def tanh(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        return relax.op.tanh(b.emit(relax.op.clip(x, -reach, reach)))
+
+    qmod = quantize(network(tanh), calibration=samples(), config=SIM, scales="mul")
+    (entry,) = functions(qmod).values()
+    assert entry["error"] <= 1 and not float_regions(qmod)
+    assert regions_of(qmod, SIM) == 1
+
+
 def test_on_its_own_reads_the_input() -> None:
     mod = network(silu, first=False)
     qmod = quantize(mod, calibration=samples(), config=SIM, scales="pow2")

@@ -249,6 +249,12 @@ def _prequantized() -> Iterator[tuple[str, str]]:
 
 
 def _accuracy() -> Iterator[tuple[str, str]]:
+    for mode in ("pow2", "mul"):
+        figure = f"accuracy[names_{mode}"
+        yield "docs/accuracy.md", (
+            f"({{{figure}_right_to_wrong]:.0f}} / {{{figure}_wrong_to_right]:.0f}}), "
+        )
+        yield "docs/accuracy.md", f"points | | {{{figure}_scores_sqnr]:.1f}} dB |"
     for network in ("resnet8", "mobilenet", "mobilenet_v3"):
         for mode in ("pow2", "mul"):
             figure = f"accuracy[{network}_{mode}"

@@ -58,6 +58,9 @@ SIMPLE: Mapping[str, Evaluate] = {
 }
 """Operators that belong to a group beside a curve or a product of two values of it."""
 MOST_OPERATORS = 24
+COARSER = (1.125, 1.25)
+"""Where no program is near enough, results are tried in steps so much coarser: up to a third of a
+bit is given up for a round trip to the host."""
 TOO_FAR = "no program of the ALU was found for it within so many steps of its exact results"
 NEEDS_MUL = (
     "its program would multiply, and the machine's ALU has no MUL (CAPABILITIES.mul is false)"
@@ -207,21 +210,42 @@ def _made(
     """The program of a group of operands at `scale`, and the scale of its result.
 
     A zero point makes the steps of the result finer, and its program harder to find: where that is
-    not near enough, a result without one may be worth more.
+    not near enough, a result without one may be worth more.  Where no program is near enough,
+    somewhat coarser steps are tried.
     """
-    targets = [end.scale or q.chosen_scale(end.last)]
-    if end.scale is None and targets[0].zero:
-        amax, name = q.ranges[end.last], source_name(end.last)
-        targets.append(q.policy.scale(amax, name))
-    made: list[tuple[Found, Scale]] = []
-    for target in targets:
+
+    def program_for(target: Scale) -> Found | None:
         limits = end.limits(target)
         table = table_of(group.of, scale.step, scale.zero, target.step, target.zero, *limits)
-        found = found_for(table, q.policy.tolerance, q.policy.multiplies)
+        return found_for(table, q.policy.tolerance, q.policy.multiplies)
+
+    targets = [end.scale or q.chosen_scale(end.last)]
+    if end.scale is None and targets[0].zero:
+        targets.append(_symmetric(q, end))
+    made: list[tuple[Found, Scale]] = []
+    for target in targets:
+        found = program_for(target)
         made += [(found, target)] if found is not None else []
         if found is not None and found.noise <= NEAR:
             break
+    for target in [] if made else _coarser(q, end, targets[-1].step):
+        found = program_for(target)
+        if found is not None:
+            return found, target
     return min(made, key=lambda each: _price(*each), default=None)
+
+
+def _symmetric(q: Quantizer, end: FusedOperators, factor: float = 1.0) -> Scale:
+    """The scale without a zero point of a result `factor` times as large as the group's."""
+    return q.policy.scale(factor * q.ranges[end.last], source_name(end.last))
+
+
+def _coarser(q: Quantizer, end: FusedOperators, step: float) -> list[Scale]:
+    """Scales of steps that are somewhat coarser than `step`, where that may help."""
+    if end.scale is not None or not q.policy.tolerance or not q.policy.multiplies:
+        return []
+    found = [_symmetric(q, end, factor) for factor in COARSER]
+    return [scale for scale in found if step < scale.step < 1.5 * step]
 
 
 def _price(found: Found, target: Scale) -> float:
