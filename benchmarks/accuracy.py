@@ -207,18 +207,15 @@ def figures_of(network: str, mode: Mode, ours: Tally, baseline: Tally) -> list[F
     """The figures of one network in one mode."""
     name = f"{network}_{mode.name}"
     more = ours.counts[PLAIN].net_loss - baseline.counts[PLAIN].net_loss
-    return [
+    figures = [
         *_losses(name, mode, ours.counts[PLAIN], baseline.counts[PLAIN]),
         Figure.at_most(f"{name}_more_than_onnxruntime", more, "images", 0),
         _beside(f"{name}_scores_sqnr", ours.sqnr, "dB", baseline.sqnr),
         Figure.at_most(f"{name}_simulator_different", ours.different, "values", 0),
-        *(
-            figure
-            for kind in ours.counts
-            if kind == NOISY
-            for figure in _losses(f"{name}_noisy", None, ours.counts[kind], baseline.counts[kind])
-        ),
     ]
+    if NOISY in ours.counts:
+        figures += _losses(f"{name}_noisy", None, ours.counts[NOISY], baseline.counts[NOISY])
+    return figures
 
 
 def _losses(name: str, mode: Mode | None, ours: Evaluation, peer: Evaluation) -> list[Figure]:

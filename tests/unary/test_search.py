@@ -127,7 +127,7 @@ def test_a_gate_is_fitted_for_every_offset_of_its_operand() -> None:
     assert not list(refitted(Program(after=(("max", 0),)), wanted))
 
 
-@pytest.mark.parametrize("reach", [3.0, 6.0, 8.0, 10.0])
+@pytest.mark.parametrize("reach", [3.0, 8.0])
 @pytest.mark.parametrize("out_step", [None, 1 / 128], ids=["whole-range", "tflite"])
 def test_hyperbolic_tangents_take_long_forms(reach: float, out_step: float | None) -> None:
     """TFLite asks for a step of 1/128."""
