@@ -22,6 +22,7 @@ from vta_byoc.hw.timing.engine import simulate
 from vta_byoc.strategies.attention.attention import ATTENTION
 from vta_byoc.strategies.base import LayerSchedule, LayerWork
 from vta_byoc.strategies.conv.conv2d import CONV2D
+from vta_byoc.strategies.conv.depthwise import DEPTHWISE
 from vta_byoc.strategies.elementwise.elementwise import ELEMENTWISE
 from vta_byoc.strategies.fused.consumer import FusedConsumer
 from vta_byoc.strategies.norms.norm import NORM
@@ -248,6 +249,27 @@ def test_a_bias_that_stays_in_its_slot(variant: str, co: int) -> None:
     work = Conv2dWorkload(1, 16, 64, 8, 8, (1, 1), bias=True, epilogue=CLAMPED)
     tile = conv_tile(co=co, ci=1, oh=4, ow=4)
     check_same(*conv_counts(work, tile, variant, config=config), but=ROUGH)
+
+
+@pytest.mark.parametrize("tile", [{"c": 2, "h": 4}, {"c": 1, "h": 8}])
+def test_a_depthwise_convolution_on_the_alu(tile: dict[str, int]) -> None:
+    """Every tap is a product and, but for the first, a sum: each of two accumulators."""
+    work = Conv2dWorkload(1, 32, 32, 10, 10, (3, 3), groups=32, epilogue=CLAMPED)
+    tiles = [({"n": 1, **tile, "w": 8, "kh": 3, "kw": 3}, "taps")]
+    ((wanted, found),) = with_tiles(DEPTHWISE, LayerWork(work), SIM, tiles)
+    check_same(wanted, found, but=ROUGH)
+
+
+@pytest.mark.usefixtures("every_product")
+@pytest.mark.parametrize("side", [3, 4, 5])
+def test_boxes_of_a_bias_beside_borders(side: int) -> None:
+    """Boxes at the borders are counted in the tiles that they touch, whole or in part."""
+    steps = Epilogue((Step("add", CHANNEL), Step("shr", 7), *clamp()))
+    work = Conv2dWorkload(1, 16, 16, 10, 10, (3, 3), (1, 1), (1, 1, 1, 1), epilogue=steps)
+    work = dataclasses.replace(work, borders=True)
+    tile = conv_tile(oh=side, ow=side, kh=3, kw=3, co=1, ci=1)
+    wanted, found = conv_counts(work, tile)
+    assert (wanted["alu"], wanted["alu_starts"]) == (found["alu"], found["alu_starts"])
 
 
 def test_a_refusal_names_rows_and_columns_of_the_kernel() -> None:
