@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from alu_cases import clamp
-from demand_counts import Counts, check_same, kernel_program, with_tiles
+from demand_counts import Counts, asked, check_same, kernel_program, with_tiles
 from test_strategy_attention import work_of
 
 from vta_byoc.base.rewrites import without
@@ -22,6 +22,7 @@ from vta_byoc.hw.timing.engine import simulate
 from vta_byoc.strategies.attention.attention import ATTENTION
 from vta_byoc.strategies.base import LayerSchedule, LayerWork
 from vta_byoc.strategies.conv.conv2d import CONV2D
+from vta_byoc.strategies.conv.conv2d_transpose import CONV2D_TRANSPOSE
 from vta_byoc.strategies.conv.depthwise import DEPTHWISE
 from vta_byoc.strategies.elementwise.elementwise import ELEMENTWISE
 from vta_byoc.strategies.fused.consumer import FusedConsumer
@@ -31,6 +32,7 @@ from vta_byoc.strategies.te.kernel import Kernel
 from vta_byoc.workload.workloads import (
     CHANNEL,
     Conv2dWorkload,
+    ConvTransposeWorkload,
     ElementwiseWorkload,
     Epilogue,
     NormWorkload,
@@ -196,6 +198,16 @@ def test_operands_in_accumulators_of_their_own(op: str, factor: int) -> None:
     check_same(*with_tiles(ELEMENTWISE, LayerWork(work), SIM, tile)[0], but=ROUGH)
 
 
+@pytest.mark.parametrize("repeated", [(1, 48, 1, 1), (2, 48, 1, 1), (1, 1, 12, 12)])
+def test_an_operand_that_is_repeated(repeated: tuple[int, int, int, int]) -> None:
+    """It is loaded where the loops over its own axes begin a tile, whatever is inside of these."""
+    shapes = (2, 48, 12, 12), repeated
+    sides = (Prologue(0, ()), Prologue(1, ()))
+    work = ElementwiseWorkload(*shapes[0], sides, "add", CLAMPED, shapes=shapes)
+    tile = [({"n": 1, "c": 1, "p": 72}, "tiles")]
+    check_same(*with_tiles(ELEMENTWISE, LayerWork(work), SIM, tile)[0], but=ROUGH)
+
+
 # ---------------------------------------------------------------- convolutions
 @pytest.fixture
 def every_product() -> Iterator[None]:
@@ -222,6 +234,16 @@ def test_groups_in_a_tile(variant: str) -> None:
     work = Conv2dWorkload(1, 64, 64, 8, 8, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 2, CLAMPED)
     tile = conv_tile(g=2, oh=4, ow=4, kh=3, kw=3)
     check_same(*conv_counts(work, tile, variant, candidate=1), but=ROUGH)
+
+
+@pytest.mark.parametrize("groups", [2, 4])
+def test_the_grouping_that_takes_less_is_taken(groups: int) -> None:
+    """Of two and of three: blocks of their own for each group compute the fewest zeros."""
+    work = Conv2dWorkload(1, 64, 64, 8, 8, (3, 3), groups=groups, epilogue=CLAMPED)
+    (space,) = CONV2D.spaces(LayerWork(work), SIM)
+    assert len(space.candidates) == groups // 2 + 1
+    (kernel,) = CONV2D.cheapest(LayerWork(work), SIM)
+    assert kernel.grouping is not None and kernel.grouping.sets == groups
 
 
 @pytest.mark.usefixtures("every_product")
@@ -270,6 +292,20 @@ def test_boxes_of_a_bias_beside_borders(side: int) -> None:
     tile = conv_tile(oh=side, ow=side, kh=3, kw=3, co=1, ci=1)
     wanted, found = conv_counts(work, tile)
     assert (wanted["alu"], wanted["alu_starts"]) == (found["alu"], found["alu_starts"])
+
+
+def test_phases_without_taps() -> None:
+    """A kernel that is smaller than its stride leaves results that are set to zero, once."""
+    work = ConvTransposeWorkload(1, 16, 32, 6, 6, (1, 1), (2, 2), epilogue=CLAMPED)
+    _, *others = CONV2D_TRANSPOSE.spaces(LayerWork(work), SIM)
+    for each, (oh, ow) in zip(others, [(6, 5), (5, 6), (5, 5)], strict=True):
+        tile = conv_tile(oh=oh, ow=ow, kh=1, kw=1, co=2, ci=1)
+        wanted = asked(each.candidates[0][1], Choice(tile, "weights held", (1, 1, 1)))
+        assert (wanted["gemm"], wanted["gemm_starts"], wanted["acc_room"]) == (
+            2 * oh * ow,
+            1,
+            2 * oh * ow,
+        )
 
 
 def test_a_refusal_names_rows_and_columns_of_the_kernel() -> None:

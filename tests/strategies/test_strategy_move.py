@@ -109,6 +109,16 @@ def test_concat_of_whole_blocks_is_a_copy() -> None:
     assert cycles / vectors(work, SIM) <= 4.3
 
 
+@pytest.mark.parametrize("batch, offsets", [(1, [0, 3200]), (2, [None, None])])
+def test_what_is_concatenated_lies_in_one_range_of_one_image(
+    batch: int, offsets: list[int | None]
+) -> None:
+    work = ConcatWorkload(batch, (32, 16), 10, 10)
+    assert CONCAT.in_place_offsets(work, SIM) == offsets
+    two = VTAConfig(log_batch=1)
+    assert CONCAT.in_place_offsets(work, two) == [0, 6400]  # both images are one vector
+
+
 def test_concat_shifts_lanes_on_the_way() -> None:
     data = tensors((1, 24, 28, 28), (1, 40, 28, 28))
     work = moves.concat([x.shape for x in data], SIM)
