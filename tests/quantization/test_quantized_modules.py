@@ -148,4 +148,4 @@ def test_chosen_numbers(golden: Callable[[str, str], None]) -> None:
 def test_which_values_may_change() -> None:
     """Calibration and the rewriting collect what they find; everything else is a value."""
     found = {name for name in changeable("vta_byoc.quantization") if not name.startswith("_")}
-    assert found == {"Affine", "Epilogue", "Record", "Value"}
+    assert found == {"Affine", "FusedOperators", "Record", "Value"}
