@@ -14,7 +14,7 @@ from vta_byoc.unary.evolution import SEED, evolved
 from vta_byoc.unary.forms import Form
 from vta_byoc.unary.gates import clamped_late, refitted
 from vta_byoc.unary.kept import kept_program
-from vta_byoc.unary.long_forms import long_program, varied
+from vta_byoc.unary.long_forms import long_program
 from vta_byoc.unary.program import Program, Step
 from vta_byoc.unary.target import DOUBLING, ROUNDING, Target
 
@@ -125,7 +125,7 @@ def _reached(found: Sequence[Program], target: Target) -> Program | None:
             break
         program = _swept(near, target.distance, target.tolerance + 1)
         if target.distance(program) < target.tolerance + REACH:
-            program = varied(program, target, SEED)
+            program = _drawn(program, target.excess, DRAWS)
         if target.takes(program):
             return _improved(program, target)
     if not target.tolerance or target.distance(nearest[0]) > HOPELESS:
@@ -151,8 +151,8 @@ def _replaced(program: Program, place: int, steps: tuple[Step, ...]) -> Program:
 CHANGES = (1, -1, 2, -2, 5, -5, 16, -16, 64, -64, 300, -300)
 """What is tried to be added to an immediate; shifts are left as they are."""
 MOST_SWEEPS = 6
-REACH, DRAWS = 2.3, 300
-"""From so near, in steps above the tolerance, immediates are varied; so many draws at the end."""
+REACH, DRAWS, MORE_DRAWS = 2.3, 1500, 300
+"""From so near, in steps above the tolerance, so many changes are drawn; so many at the end."""
 
 Loss: TypeAlias = Callable[[Program], float]
 
@@ -176,7 +176,7 @@ def _improved(program: Program, target: Target) -> Program:
 
 def _nearer(program: Program, target: Target) -> Program:
     """`program` after changes of its immediates that lower the squares of its differences."""
-    return _drawn(_swept(program, target.squares), target.squares, DRAWS)
+    return _drawn(_swept(program, target.squares), target.squares, MORE_DRAWS)
 
 
 def _free(program: Program) -> list[int]:

@@ -58,6 +58,10 @@ class Target:
         """The estimate of a program that can be taken, infinite of any other."""
         return self.estimate(program) if program and self.takes(program) else math.inf
 
+    def excess(self, program: Program) -> int:
+        """The squares of what is above the tolerance, all in all."""
+        return int((np.maximum(self.off(program) - self.tolerance, 0) ** 2).sum())
+
     def squares(self, program: Program) -> float:
         """The squares of all differences; infinite where a result is not within the tolerance."""
         results = program.results()
