@@ -168,6 +168,10 @@ def _side_chain(
     return call.args[0], steps[::-1]
 
 
+IMAGE_AXES = 4
+"""Of (N, C, H, W)."""
+
+
 def _common_shape(
     shapes: Sequence[tuple[int, ...]], config: VTAConfig
 ) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
@@ -187,7 +191,19 @@ def _common_shape(
                 "expand the smaller one in the model (the CPU writes the copies then)",
             )
         )
+    differ = (canonical(a, NCHW) != canonical(b, NCHW) for a, b in zip(shapes, own, strict=True))
+    if len(shape) < IMAGE_AXES and any(differ):
+        raise VTAError(_other_axes(shapes))
     return shape, own
+
+
+def _other_axes(shapes: Sequence[tuple[int, ...]]) -> Refusal:
+    return Refusal(
+        "operands have shapes",
+        " and ".join(map(str, shapes)),
+        "what has fewer axes is packed by other channels than the result",
+        "reshape it in the model to as many axes as the result has",
+    )
 
 
 def _repeated_with_constants(side: tuple[int, ...], shape: tuple[int, ...]) -> Refusal:
