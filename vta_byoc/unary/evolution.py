@@ -44,10 +44,8 @@ def evolved(
 
 
 def _losses(form: Form, numbers: np.ndarray, target: Target) -> np.ndarray:
-    """Of each candidate: the mean square of its error in steps, that above the tolerance most."""
-    off = np.abs(tried(form, numbers, target.wanted).after.value - target.wanted)
-    above = np.maximum(off - target.tolerance, 0)
-    return (off**2).mean(axis=1) + ABOVE * (above**2).mean(axis=1)
+    """What each candidate is off."""
+    return target.losses(tried(form, numbers, target.wanted).after.value, ABOVE)
 
 
 def _crossed(draw: np.random.Generator, numbers: np.ndarray, best: int) -> np.ndarray:

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from vta_byoc.ir.chains import SELF
-from vta_byoc.unary.evolution import ABOVE, evolved
+from vta_byoc.unary.evolution import evolved
 from vta_byoc.unary.forms import Form
 from vta_byoc.unary.program import VALUES, Program, Step, applied
 from vta_byoc.unary.target import Target
@@ -23,6 +23,8 @@ CANDIDATES, ROUNDS = 48, 80
 """Of the evolution of a form."""
 VARIED, TURNS = 64, 200
 """So many candidates are drawn around the best one, so many times."""
+ABOVE = 160.0
+"""What the square of a step above the tolerance counts: more than while a form evolves."""
 
 
 def long_program(target: Target) -> Program | None:
@@ -41,7 +43,7 @@ def varied(program: Program, target: Target, seed: int) -> Program:
 
     Args:
         program: immediates to begin with.
-        target: what is wanted; squares above its tolerance count most, as in `evolution`.
+        target: what is wanted; squares above its tolerance count most.
         seed: of the draws.
     """
     draw = np.random.default_rng(seed)
@@ -61,10 +63,7 @@ def varied(program: Program, target: Target, seed: int) -> Program:
 
 def _losses(program: Program, immediates: np.ndarray, target: Target) -> np.ndarray:
     """Of each row of `immediates`, int64 [candidates, steps], what `program` is off with it."""
-    off = np.abs(_results(program, immediates) - target.wanted)
-    above = np.maximum(off - target.tolerance, 0)
-    found: np.ndarray = (off**2).sum(axis=1) + 8 * ABOVE * (above**2).sum(axis=1)
-    return found
+    return target.losses(_results(program, immediates), ABOVE)
 
 
 def _results(program: Program, immediates: np.ndarray) -> np.ndarray:

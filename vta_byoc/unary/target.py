@@ -62,6 +62,16 @@ class Target:
         """The squares of what is above the tolerance, all in all."""
         return int((np.maximum(self.off(program) - self.tolerance, 0) ** 2).sum())
 
+    def losses(self, results: np.ndarray, above: float) -> np.ndarray:
+        """Of each row of results, [candidates, 256]: the mean square of its differences in steps.
+
+        The square of a step above the tolerance counts `above` times as much.
+        """
+        off = np.abs(results - self.wanted)
+        excess = np.maximum(off - self.tolerance, 0)
+        found: np.ndarray = (off**2).mean(axis=1) + above * (excess**2).mean(axis=1)
+        return found
+
     def squares(self, program: Program) -> float:
         """The squares of all differences; infinite where a result is not within the tolerance."""
         results = program.results()
