@@ -11,29 +11,30 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from models._vit import IR_VERSION, OPSET, Parameters, Writer, attention, feed_forward
+from models._vit import (
+    IR_VERSION,
+    OPSET,
+    BlockSizes,
+    Parameters,
+    Writer,
+    attention,
+    feed_forward,
+)
 
 HIDDEN = float(np.finfo(np.float32).min)
 """What is added to the scores of tokens that do not count."""
 
 
 @dataclass(frozen=True)
-class BertSizes:
-    """What a classifier is made of.
+class BertSizes(BlockSizes):
+    """What a classifier is made of, besides its blocks.
 
     Attributes:
-        tokens: of each sequence.
-        width, heads: channels of a token, and into how many heads they are parted.
-        hidden: channels between the layers behind an attention.
         depth: layers.
         vocabulary: tokens that there are.
         classes: results.
     """
 
-    tokens: int
-    width: int
-    heads: int
-    hidden: int
     depth: int
     vocabulary: int
     classes: int

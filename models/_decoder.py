@@ -12,30 +12,23 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from models._vit import IR_VERSION, OPSET, Parameters, Sizes, Writer
+from models._vit import IR_VERSION, OPSET, BlockSizes, Parameters, Writer
 
 EPSILON = 1e-6
 ROTARY_BASE = 10_000.0
 
 
 @dataclass(frozen=True)
-class DecoderSizes:
-    """What a decoder is made of.
+class DecoderSizes(BlockSizes):
+    """What a decoder is made of, besides its blocks.
 
     Attributes:
-        tokens: of the longest sequence.
-        width, heads: channels of a token, and into how many heads they are parted.
-        hidden: channels between the layers behind an attention.
         depth: blocks.
         vocabulary: tokens that there are; 0: the input is embedded already, the output, too.
         shared: heads of keys and values; 0: as many as of queries.
         llama: the style.
     """
 
-    tokens: int
-    width: int
-    heads: int
-    hidden: int
     depth: int
     vocabulary: int
     shared: int = 0
@@ -60,8 +53,7 @@ def decoder(name: str, sizes: DecoderSizes, parameters: Parameters) -> onnx.Mode
 class _Decoder:
     def __init__(self, name: str, sizes: DecoderSizes, parameters: Parameters) -> None:
         self.name, self.sizes = name, sizes
-        own = Sizes(0, 0, 1, sizes.width, sizes.heads, sizes.hidden, sizes.depth, 0)
-        self.w = Writer(own, parameters)
+        self.w = Writer(sizes, parameters)
         later = np.triu(np.full((sizes.tokens, sizes.tokens), -np.inf, np.float32), 1)
         self.later = self.w.constant(later, "later")
 

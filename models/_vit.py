@@ -15,6 +15,22 @@ OPSET, IR_VERSION = 17, 8
 
 
 @dataclass(frozen=True)
+class BlockSizes:
+    """What blocks of a transformer are made of.
+
+    Attributes:
+        tokens: of a sequence.
+        width, heads: channels of a token, and into how many heads they are parted.
+        hidden: channels between the two layers behind an attention.
+    """
+
+    tokens: int
+    width: int
+    heads: int
+    hidden: int
+
+
+@dataclass(frozen=True)
 class Sizes:
     """What a vision transformer is made of.
 
@@ -40,25 +56,10 @@ class Sizes:
         """Patches and the class token."""
         return (self.size // self.patch) ** 2 + 1
 
-
-class BlockSizes(Protocol):
-    """What blocks are made of: see `Sizes`."""
-
     @property
-    def tokens(self) -> int:
-        """Of a sequence."""
-
-    @property
-    def width(self) -> int:
-        """Channels of a token."""
-
-    @property
-    def heads(self) -> int:
-        """Into how many the channels are parted."""
-
-    @property
-    def hidden(self) -> int:
-        """Channels between the two layers behind an attention."""
+    def blocks(self) -> BlockSizes:
+        """What its blocks are made of."""
+        return BlockSizes(self.tokens, self.width, self.heads, self.hidden)
 
 
 class Parameters(Protocol):
@@ -127,7 +128,7 @@ def vit(
         image: the name of the input.
         result: that of the logits; empty: as the last layer is called.
     """
-    w = Writer(sizes, parameters)
+    w = Writer(sizes.blocks, parameters)
     side, width, patch = sizes.size // sizes.patch, sizes.width, sizes.patch
     fan = sizes.channels * patch**2
     weight = w.weight("patches.weight", width, sizes.channels, patch, patch, scale=fan**-0.5)

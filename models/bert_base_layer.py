@@ -6,7 +6,6 @@ Run `python -m models.bert_base_layer -o bert_base_layer.onnx`.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,25 +15,18 @@ from onnx import TensorProto, helper
 from models import _command
 from models._bert import encoder_layer
 from models._exact import F32
-from models._vit import IR_VERSION, OPSET, Drawn, Writer
+from models._vit import IR_VERSION, OPSET, BlockSizes, Drawn, Writer
 
 NAME = "bert_base_layer"
 TOKENS, WIDTH = 128, 768
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """Of an encoder's layer: see `models._vit.Sizes`."""
-
-    tokens: int = TOKENS
-    width: int = WIDTH
-    heads: int = 12
-    hidden: int = 3072
+SIZES = BlockSizes(tokens=TOKENS, width=WIDTH, heads=12, hidden=3072)
 
 
 def build(*, seed: int = 0) -> onnx.ModelProto:
     """The model: tokens (1, 128, 768) to tokens, each sum normalized."""
-    w = Writer(Sizes(), Drawn(seed))
+    w = Writer(SIZES, Drawn(seed))
     x = encoder_layer(w, "data", "layer")
     shape = [1, TOKENS, WIDTH]
     graph = helper.make_graph(

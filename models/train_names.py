@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -22,30 +21,18 @@ if __package__ in (None, ""):  # run as a script: sys.path holds models/, not it
 
 from models import names
 from models._bert import HIDDEN, BertSizes, classifier
-from models.train_characters import Held
+from models._training import BlockLayers, Held, fit
 
 SEED, STEPS, BATCH, RATE, DROPOUT, DECAY = 0, 2000, 48, 2e-3, 0.1, 0.05
 
 
-class Layer(nn.Module):
-    """A layer of the encoder, its parts named as `models._bert` names them."""
-
-    def __init__(self, sizes: BertSizes) -> None:
-        super().__init__()
-        width, self.heads = sizes.width, sizes.heads
-        self.norm1, self.norm2 = nn.LayerNorm(width, 1e-6), nn.LayerNorm(width, 1e-6)
-        self.q, self.k, self.v, self.proj = (nn.Linear(width, width) for _ in range(4))
-        self.fc1, self.fc2 = nn.Linear(width, sizes.hidden), nn.Linear(sizes.hidden, width)
-        self.drop = nn.Dropout(DROPOUT)
+class Layer(BlockLayers):
+    """A layer of the encoder, normalized behind its sums."""
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Tokens (batch, T, width) to the same; `mask` (batch, 1, 1, T) is added to the scores."""
-        batch, tokens, width = x.shape
-        parted = (batch, tokens, self.heads, width // self.heads)
-        q, k, v = (f(x).view(parted).transpose(1, 2) for f in (self.q, self.k, self.v))
-        y = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        x = self.norm1(x + self.drop(self.proj(y.transpose(1, 2).reshape(x.shape))))
-        return self.norm2(x + self.drop(self.fc2(functional.gelu(self.fc1(x)))))
+        x = self.norm1(x + self.attended(x, mask))
+        return self.norm2(x + self.fed_forward(x))
 
 
 class Classifier(nn.Module):
@@ -56,7 +43,9 @@ class Classifier(nn.Module):
         self.words = nn.Parameter(torch.randn(sizes.vocabulary, sizes.width) * 0.1)
         self.places = nn.Parameter(torch.randn(sizes.tokens, sizes.width) * 0.05)
         self.norm = nn.LayerNorm(sizes.width, 1e-6)
-        self.layers = nn.ModuleDict({f"layer{i}": Layer(sizes) for i in range(sizes.depth)})
+        self.layers = nn.ModuleDict(
+            {f"layer{i}": Layer(sizes, DROPOUT) for i in range(sizes.depth)}
+        )
         self.pooler = nn.Linear(sizes.width, sizes.width)
         self.head = nn.Linear(sizes.width, sizes.classes)
 
@@ -76,19 +65,12 @@ def train(steps: int) -> Classifier:
     network = Classifier(names.sizes()).train()
     data = names.labelled(~names.is_held_out())
     ids, mask, labels = (torch.from_numpy(data[name]) for name in ("ids", "mask", "labels"))
-    optimizer = torch.optim.AdamW(network.parameters(), RATE, weight_decay=DECAY)
-    rates = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, steps)
-    begin = time.perf_counter()
-    for step in range(steps):
+
+    def loss() -> torch.Tensor:
         chosen = torch.randint(0, len(ids), (BATCH,))
-        loss = functional.cross_entropy(network(ids[chosen], mask[chosen]), labels[chosen])
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        optimizer.step()
-        rates.step()
-        if step % 100 == 99:
-            print(f"{step + 1}: {loss.item():.3f}, {time.perf_counter() - begin:.0f} s", flush=True)
+        return functional.cross_entropy(network(ids[chosen], mask[chosen]), labels[chosen])
+
+    fit(network, loss, steps, rate=RATE, decay=DECAY)
     return network.eval()
 
 
