@@ -243,7 +243,7 @@ def test_the_grouping_that_takes_less_is_taken(groups: int) -> None:
     (space,) = CONV2D.spaces(LayerWork(work), SIM)
     assert len(space.candidates) == groups // 2 + 1
     (kernel,) = CONV2D.cheapest(LayerWork(work), SIM)
-    assert kernel.grouping is not None and kernel.grouping.sets == groups
+    assert kernel.grouping is not None and kernel.grouping.count == groups
 
 
 @pytest.mark.usefixtures("every_product")

@@ -129,7 +129,7 @@ def test_definition_on_llvm_equals_numpy(work: Any, preset: str) -> None:
     ],
 )
 def test_groupings(channels: int, out: int, groups: int, expected: list[Grouping]) -> None:
-    """All groups as one set, and sets that are whole blocks of both tensors."""
+    """All groups as one, and block-diagonal groups that are whole blocks of both tensors."""
     work = conv(channels, out, 8, 3, groups=groups)
     assert groupings(work, SIM) == expected
 

@@ -139,7 +139,7 @@ Change = Callable[[Schedule], Schedule]
 def with_join(schedule: Schedule) -> Schedule:
     (kernel,) = schedule.kernels
     assert kernel.grouping is not None
-    grouping = dataclasses.replace(kernel.grouping, join=7)
+    grouping = dataclasses.replace(kernel.grouping, joined=7)
     return schedule.with_kernel(0, dataclasses.replace(kernel, grouping=grouping))
 
 

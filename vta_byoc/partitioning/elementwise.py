@@ -1,4 +1,4 @@
-"""Elementwise operators on int8 tensors: two sides or one, steps, int8."""
+"""Elementwise operators on int8 tensors: one or two operands, steps, int8."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def match_binary(graph: Graph, anchor: Binding) -> list[Binding] | None:
         return None
     if is_square(anchor.value):
         return None
-    sides = [graph.back(arg) for arg in args]
+    prologues = [graph.back(arg) for arg in args]
     after = graph.chain(anchor.var, squares=True)
-    if None in sides or not after or not is_narrowing(after[-1].value):
+    if None in prologues or not after or not is_narrowing(after[-1].value):
         return None
-    before = list(dict.fromkeys(b for side in sides for b in side or ()))
+    before = list(dict.fromkeys(b for steps in prologues for b in steps or ()))
     return [*_in_order(graph, before), anchor, *after]
 
 
@@ -92,7 +92,7 @@ def _in_order(graph: Graph, bindings: Sequence[Binding]) -> list[Binding]:
 
 # ---------------------------------------------------------------- reading
 def read_binary(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
-    """Both sides as widened tensors with steps, then the operator and the epilogue."""
+    """Both operands as widened tensors with steps, then the operator and the epilogue."""
     values = {b.var: b.value for b in bindings}
     anchor = _anchor(bindings)
     chains = [_side_chain(values, arg) for arg in anchor.value.args]
@@ -103,19 +103,19 @@ def read_binary(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     if op == "mul" and not config.capabilities.mul:  # equal shapes would not help
         raise VTAError(NO_PRODUCT)
     shape, own = _common_shape([static_shape(x) for x in operands], config)
-    sides, tensors, ranges = [], [], []
+    prologues, tensors, ranges = [], [], []
     for source, steps in chains:
         side = own[operands.index(source)]
         reader = _reader(side, Range.int8(_channels(side)), config, "a side of the operator")
         reader.read(steps)
         if side != shape and any(s.is_tensor and s.operand != CHANNEL for s in reader.steps):
             raise VTAError(_repeated_with_constants(side, shape))
-        sides.append(Prologue(operands.index(source), tuple(reader.steps)))
+        prologues.append(Prologue(operands.index(source), tuple(reader.steps)))
         tensors += [_by_channel(x, side, shape) for x in reader.operands]
         ranges.append(_over(reader.range, _channels(shape)))
     reader = _reader(shape, _combined(op, *ranges), config, "the result", widened=False)
     reader.read(steps_of(bindings[bindings.index(anchor) + 1 :]))
-    work = _workload(shape, tuple(sides), op, reader)
+    work = _workload(shape, tuple(prologues), op, reader)
     if set(own) != {shape}:
         shapes = tuple(canonical(each, NCHW) or work.out_shape for each in own)
         work = dataclasses.replace(work, shapes=shapes)
@@ -248,10 +248,10 @@ def _combined(op: str, left: Range, right: Range) -> Range:
 
 
 def _workload(
-    shape: tuple[int, ...], sides: tuple[Prologue, ...], op: str | None, reader: StepReader
+    shape: tuple[int, ...], prologues: tuple[Prologue, ...], op: str | None, reader: StepReader
 ) -> ElementwiseWorkload:
     n, c, h, w = canonical(shape, NCHW) or (0, 0, 0, 0)
-    return ElementwiseWorkload(n, c, h, w, sides, op, Epilogue(tuple(reader.steps)))
+    return ElementwiseWorkload(n, c, h, w, prologues, op, Epilogue(tuple(reader.steps)))
 
 
 def _parsed(

@@ -105,7 +105,7 @@ def with_tokens(match: Match, shape: Sequence[int], config: VTAConfig) -> Match 
     if parsed.work.shapes:
         return None
     moved = _Constants(parsed, shape, layout)
-    sides = tuple(
+    prologues = tuple(
         dataclasses.replace(side, steps=moved.steps(side.steps)) for side in parsed.work.prologues
     )
     epilogue = dataclasses.replace(
@@ -118,7 +118,7 @@ def with_tokens(match: Match, shape: Sequence[int], config: VTAConfig) -> Match 
         channels=channels,
         height=height,
         width=width,
-        prologues=sides,
+        prologues=prologues,
         epilogue=epilogue,
     )
     changed = Parsed(work, parsed.operands, moved.constants, layout)

@@ -172,10 +172,10 @@ def _workload(strategy: str, value: object) -> Workload:
 def _check_kernel(kernel: Kernel, spaces: KernelSpace, config: VTAConfig, what: str) -> None:
     space, choice = spaces.of(kernel), kernel.choice
     if space is None:
-        joins = [str(group.join) for group, _ in spaces.candidates if group is not None]
-        join = kernel.grouping.join if kernel.grouping else "no"
+        joined = [str(group.joined) for group, _ in spaces.candidates if group is not None]
+        mine = kernel.grouping.joined if kernel.grouping else "no"
         raise VTAError(
-            f"{what} joins {join} groups; this layer can join {', '.join(joins) or 'none'}; "
+            f"{what} joins {mine} groups; this layer can join {', '.join(joined) or 'none'}; "
             "choose one"
         )
     if set(choice.tile) != set(space.axes):

@@ -194,8 +194,8 @@ class Schedules:
             if mine.grouping != default.grouping:
                 assert mine.grouping is not None and default.grouping is not None
                 raise VTAError(
-                    f"{what} joins {mine.grouping.join} groups; a line of no layer joins "
-                    f"{default.grouping.join}, as without it; name the layer"
+                    f"{what} joins {mine.grouping.joined} groups; a line of no layer joins "
+                    f"{default.grouping.joined}, as without it; name the layer"
                 )
 
 

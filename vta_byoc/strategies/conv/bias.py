@@ -146,7 +146,7 @@ def bias_scopes(work: ConvWorkload) -> tuple[str, ...]:
 
 
 def bias_stage(shape: Sequence[int], constant: te.Tensor, weight: te.Tensor) -> te.Tensor:
-    """The bias at every output (n, sets, co, h, w, b, k), which begins their sums."""
+    """The bias at every output (n, groups, co, h, w, b, k), which begins their sums."""
     rk = te.reduce_axis((0, int(constant.shape[-1])), "rk_bias")
 
     def product(_n: Var, g: Var, o: Var, _h: Var, _w: Var, bi: Var, bo: Var) -> Expr:

@@ -74,16 +74,16 @@ class Conv2d(Convolution):
     def sums(
         self, schedule: LayerSchedule[Conv2dWorkload], config: VTAConfig
     ) -> tuple[list[te.Tensor], te.Tensor]:
-        """Of packed data and weight (sets * co, ci, KH, KW, k, k), and a bias.
+        """Of packed data and weight (groups * co, ci, KH, KW, k, k), and a bias.
 
-        A weight of two digits is (sets * co, 2, ci, KH, KW, k, k), the upper digit first.
+        A weight of two digits is (groups * co, 2, ci, KH, KW, k, k), the upper digit first.
         """
         work, grouping = schedule.work, grouping_of(schedule.kernels[0])
         (data,) = packed_operands(work, config)
         weight = te.placeholder(weight_shape(work, grouping, config), "int8", name="weight")
         acc, inputs = accumulators(work, data, weight, grouping), [data, weight]
         if work.bias:
-            inputs += bias_operands((grouping.sets * grouping.co,), config)
+            inputs += bias_operands((grouping.count * grouping.co,), config)
             acc = with_bias(acc, *inputs[-2:])
         return inputs, acc
 
@@ -191,7 +191,7 @@ def weight_shape(work: Conv2dWorkload, grouping: Grouping, config: VTAConfig) ->
     """Shape of the packed weight."""
     k = config.block
     digits = (work.digits,) if work.digit_shift else ()
-    return (grouping.sets * grouping.co, *digits, grouping.ci, *work.kernel, k, k)
+    return (grouping.count * grouping.co, *digits, grouping.ci, *work.kernel, k, k)
 
 
 def accumulators(
@@ -219,7 +219,7 @@ def accumulators(
         right = weight[(o, *digit, rc, kh, kw, bo, rk)].astype("int32")
         return te.sum(left_ * right, axis=[rc, kh, kw, rk])
 
-    shape = (n, grouping.sets * grouping.co, work.out_height, work.out_width, b, k)
+    shape = (n, grouping.count * grouping.co, work.out_height, work.out_width, b, k)
     if not work.digit_shift:
         return te.compute(shape, lambda *i: mac((), i), name=name)
     high = te.compute(shape, lambda *i: mac((0,), i), name=f"{name}_high")

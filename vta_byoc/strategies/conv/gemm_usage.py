@@ -89,13 +89,13 @@ class GemmUsage:
             self.out_size, tile = pool.size, pool.computed(tile)
             work = pool.convolution
         self.work, self.config, self.variant, self.tile = work, config, variant, tile
-        self.sets, self.ci, self.co = grouping.sets, grouping.ci, grouping.co
+        self.groups, self.ci, self.co = grouping.count, grouping.ci, grouping.co
         self.grouping = grouping
         self.images = blocks(work.batch, config.batch)
         self.rows, self.cols = windows(work, variant.gather)
         if pool is not None:
             self.rows, self.cols = pool.with_halos(self.rows, self.cols)
-        self.n_g = ceil_div(self.sets, tile["g"])
+        self.n_g = ceil_div(self.groups, tile["g"])
         self.n_co = ceil_div(self.co, tile["co"])
         self.n_n = ceil_div(self.images, tile["n"])
         self.n_h, self.n_w = self.rows.count(tile["oh"]), self.cols.count(tile["ow"])
@@ -106,7 +106,7 @@ class GemmUsage:
         self.steps = ceil_div(self.ci, tile["ci"]) * taps if self.taps else 1
         self.digits = work.digits if self.taps else 1
         self.area = self.out_size[0] * self.out_size[1]
-        self.planes = self.images * self.sets * self.co
+        self.planes = self.images * self.groups * self.co
         self.results = float(self.planes * self.area)
         self.vectors: Array = self.results
         if pool is not None:
@@ -134,7 +134,7 @@ class GemmUsage:
         choices = skips_of(self.work)
         if len(choices) == 1:
             return np.int64(0)
-        time, each = self.config.timing, self.images * self.sets * self.co * self.digits * self.ci
+        time, each = self.config.timing, self.images * self.groups * self.co * self.digits * self.ci
         nests = self.n_g * self.n_co * self.n_n * ceil_div(self.ci, self.tile["ci"])
         start = time.compute_start + INSN_BYTES / time.port_bytes
         copies = np.minimum(MOST_SLOTS**2, self.tiles * self.steps)
@@ -170,7 +170,7 @@ class GemmUsage:
     def _products(self, pixels: Array, skips: Skips) -> Products:
         tile, (rows, cols) = self.tile, self.boxes(skips)
         instructions, kernel = self.instructions(pixels, self.smallest(pixels, rows, cols))
-        each = float(self.images * self.sets * self.co * self.digits * self.ci)
+        each = float(self.images * self.groups * self.co * self.digits * self.ci)
         nests = self.n_g * self.n_co * self.n_n * ceil_div(self.ci, tile["ci"])
         shapes = self.shapes(skips)
         return Products(
@@ -224,7 +224,7 @@ class GemmUsage:
         tile = self.tile
         boxed = {name for name, skip in zip(("oh", "ow"), skips, strict=True) if skip}
         count: Array = np.float64(1)
-        totals = (self.images, self.sets, self.co, *self.out_size)
+        totals = (self.images, self.groups, self.co, *self.out_size)
         largest = _two_largest([tile[name] for name in DESTINATIONS])[0]
         for name, total in zip(DESTINATIONS, totals, strict=True):
             if name in boxed:

@@ -26,26 +26,26 @@ def groupings(work: Conv2dWorkload, config: VTAConfig) -> list[Grouping]:
     whole = blocks(work.in_channels, k), blocks(work.out_channels, k)
     fewest = math.lcm(*(k // math.gcd(k, channels) for channels in each))
     found = [Grouping(groups, 1, *whole)]
-    for join in (fewest * times for times in MULTIPLES):
-        sets = blocks(groups, join)
-        ci, co = (join * channels // k for channels in each)
-        if sets > 1 and (sets * ci, sets * co) == whole:
-            found.append(Grouping(join, sets, ci, co))
+    for joined in (fewest * times for times in MULTIPLES):
+        count = blocks(groups, joined)
+        ci, co = (joined * channels // k for channels in each)
+        if count > 1 and (count * ci, count * co) == whole:
+            found.append(Grouping(joined, count, ci, co))
     return found
 
 
 def pack_grouped(
     weight: np.ndarray, groups: int, grouping: Grouping, config: VTAConfig
 ) -> np.ndarray:
-    """(O, I/groups, KH, KW) int8 to (sets * co, ci, KH, KW, k, k), block-diagonal."""
+    """(O, I/groups, KH, KW) int8 to (count * co, ci, KH, KW, k, k), block-diagonal."""
     k = config.block
     out_each, in_each, kh, kw = weight.shape[0] // groups, *weight.shape[1:]
-    sets, ci, co = grouping.sets, grouping.ci, grouping.co
-    full = np.zeros((sets, co * k, ci * k, kh, kw), np.int8)
+    count, ci, co = grouping.count, grouping.ci, grouping.co
+    full = np.zeros((count, co * k, ci * k, kh, kw), np.int8)
     for group in range(groups):
-        at, position = divmod(group, grouping.join)
+        at, position = divmod(group, grouping.joined)
         rows = slice(position * out_each, (position + 1) * out_each)
         columns = slice(position * in_each, (position + 1) * in_each)
         full[at, rows, columns] = weight[group * out_each : (group + 1) * out_each]
-    split = full.reshape(sets, co, k, ci, k, kh, kw).transpose(0, 1, 3, 5, 6, 2, 4)
-    return np.ascontiguousarray(split).reshape(sets * co, ci, kh, kw, k, k)
+    split = full.reshape(count, co, k, ci, k, kh, kw).transpose(0, 1, 3, 5, 6, 2, 4)
+    return np.ascontiguousarray(split).reshape(count * co, ci, kh, kw, k, k)

@@ -59,7 +59,7 @@ class Matmul2(SingleKernelStrategy[ProductWorkload]):
             right = weight[n, channels, h, o % grouping.co * k + bo, bi, rk].astype("int32")
             return te.sum(left * right, axis=[rc, rk])
 
-        shape = (1, grouping.sets * grouping.co, 1, work.width, config.batch, k)
+        shape = (1, grouping.count * grouping.co, 1, work.width, config.batch, k)
         return with_epilogue([data, weight], te.compute(shape, mac, name="acc"), work, config)
 
     def scopes(self, work: ProductWorkload) -> tuple[str, ...]:

@@ -145,5 +145,5 @@ def pooled_stage(acc: te.Tensor, pool: PooledTiles) -> te.Tensor:
         below, right = row + rows.extent(1, rows.taps) - 1, col + cols.extent(1, cols.taps) - 1
         return tirx.max(acc[n, g, o, row, col, b, k], acc[n, g, o, below, right, b, k])
 
-    images, sets, blocks, _, _, b, k = acc.shape
-    return te.compute((images, sets, blocks, *pool.size, b, k), largest, name=POOLED)
+    images, groups, blocks, _, _, b, k = acc.shape
+    return te.compute((images, groups, blocks, *pool.size, b, k), largest, name=POOLED)

@@ -78,24 +78,24 @@ def conv_function(
 ) -> tirx.PrimFunc:
     """The convolution over block-diagonal groups.
 
-    Parameters are data (n, sets, ci, H, W, b, k), weight (sets, co, ci, KH, KW, k, k), operands and
-    the result (n, sets, co, OH, OW, b, k), which has byte planes in front where it is int32.
+    Parameters are data (n, groups, ci, H, W, b, k), weight (groups, co, ci, KH, KW, k, k), operands
+    and the result (n, groups, co, OH, OW, b, k), which has byte planes in front where it is int32.
 
-    Weights by input are (sets, ci, co, k, k).  A kernel without taps has neither data nor weight:
-    its accumulators are 0.  Weights of two digits are (sets, co, 2, ci, KH, KW, k, k); each digit
-    has its own accumulators.  The constant vector (1, b, k) and the weights (sets, co, k, k) of a
+    Weights by input are (groups, ci, co, k, k).  A kernel without taps has neither data nor weight:
+    its accumulators are 0.  Weights of two digits are (groups, co, 2, ci, KH, KW, k, k); each digit
+    has its own accumulators.  The constant vector (1, b, k) and the weights (groups, co, k, k) of a
     bias are before the operands.  The result of ``pool`` is in the place of the convolution's.
     """
     b, k = config.batch, config.block
-    images, sets = blocks(work.batch, b), grouping.sets
-    data_shape = (images, sets, grouping.ci, work.height, work.width, b, k)
+    images, groups = blocks(work.batch, b), grouping.count
+    data_shape = (images, groups, grouping.ci, work.height, work.width, b, k)
     data = te.placeholder(data_shape, "int8", name="data")
     digits = (work.digits,) if work.digit_shift else ()
-    weight_shape: tuple[int, ...] = (sets, grouping.co, *digits, grouping.ci, *work.kernel, k, k)
+    weight_shape: tuple[int, ...] = (groups, grouping.co, *digits, grouping.ci, *work.kernel, k, k)
     if work.weight_by_input:
-        weight_shape = (sets, grouping.ci, grouping.co, k, k)
+        weight_shape = (groups, grouping.ci, grouping.co, k, k)
     weight = te.placeholder(weight_shape, "int8", name="weight")
-    shape = (images, sets, grouping.co, work.out_height, work.out_width, b, k)
+    shape = (images, groups, grouping.co, work.out_height, work.out_width, b, k)
     operands = [
         te.placeholder(_operand_shape(kind, shape), "int32", name=f"operand{i}")
         for i, kind in enumerate(work.epilogue.tensors)
@@ -109,7 +109,7 @@ def conv_function(
         if digits:
             acc = _joined(acc, work.digit_shift)
     if work.bias:
-        inputs += bias_operands((sets, grouping.co), config)
+        inputs += bias_operands((groups, grouping.co), config)
         start = bias_stage(shape, *inputs[-2:])
         acc = elementwise(BIASED, operator.add, acc, start) if acc is not None else start
     if acc is None:
@@ -125,8 +125,9 @@ def has_taps(work: Conv2dWorkload) -> bool:
 
 
 def _operand_shape(kind: str, shape: Sequence[int]) -> tuple[int, ...]:
-    _, sets, co, oh, ow, b, k = shape
-    return {CHANNEL: (sets, co, b, k), MAP: (oh, ow, b, k), FULL: (sets, co, oh, ow, b, k)}[kind]
+    _, groups, co, oh, ow, b, k = shape
+    whole = (groups, co, oh, ow, b, k)
+    return {CHANNEL: (groups, co, b, k), MAP: (oh, ow, b, k), FULL: whole}[kind]
 
 
 def _input_stage(data: te.Tensor, rows: Window, cols: Window) -> te.Tensor:

@@ -65,7 +65,7 @@ def bias_at_groups(grouping: Grouping, config: VTAConfig) -> bool:
 
 def gemm_work(work: Conv2dWorkload, grouping: Grouping, config: VTAConfig) -> int:
     """Micro-ops of GEMM and reset, at least, whatever the tile."""
-    vectors = blocks(work.batch, config.batch) * grouping.sets * grouping.co * work.digits
+    vectors = blocks(work.batch, config.batch) * grouping.count * grouping.co * work.digits
     area = work.out_height * work.out_width
     products = all_products(work) if has_taps(work) else 0
     return vectors * (grouping.ci * products + (1 + work.bias) * area)
@@ -95,7 +95,7 @@ def conv_space(
     height, width = (work.out_height, work.out_width) if pool is None else pool.size
     axes = {
         "n": sizes(blocks(work.batch, config.batch)),
-        "g": sizes(grouping.sets),
+        "g": sizes(grouping.count),
         "co": sizes(grouping.co),
         "oh": sizes(height),
         "ow": sizes(width),
@@ -225,7 +225,7 @@ class _ConvUsage(GemmUsage):
         fills = self.n_g * self.positions if self.keeps_inp else self.tiles * self.steps
         rows = self.traffic(self.rows, tile["oh"], kh)
         cols = self.traffic(self.cols, tile["ow"], kw)
-        planes = float(self.images * self.sets * self.ci) * (1 if self.keeps_inp else self.n_co)
+        planes = float(self.images * self.groups * self.ci) * (1 if self.keeps_inp else self.n_co)
         nbytes = planes * rows.read * cols.read * self.config.inp_elem_bytes
         width = self.cols.extent(tile["ow"], kw)
         above = np.maximum(rows.before * cols.total - self.config.timing.dma_latency * self.n_w, 0)
@@ -245,7 +245,7 @@ class _ConvUsage(GemmUsage):
         return Positions(*(counts[:, k].reshape(shape) for k in range(3)))
 
     def inp_dmas(self, fills: Array, size: tuple[Array, Array, Array, Array]) -> Array:
-        """``size``: sets, channel blocks, rows and columns of a tile."""
+        """``size``: groups, channel blocks, rows and columns of a tile."""
         tile, work = self.tile, self.work
         g, ci, height, width = size
         plane = work.height * work.width
@@ -258,7 +258,7 @@ class _ConvUsage(GemmUsage):
                     CopyAxis(height, work.width * self.rows.skip, pad_rows > 0),
                     CopyAxis(ci, plane),
                     CopyAxis(g, self.ci * plane),
-                    CopyAxis(tile["n"], self.sets * self.ci * plane),
+                    CopyAxis(tile["n"], self.groups * self.ci * plane),
                 )
                 pieces = transfers(axes) * (1 + ZERO_PIECES * wide)
                 if pad_rows > PAD_LIMIT:
@@ -288,7 +288,7 @@ class _ConvUsage(GemmUsage):
         ci = self.ci if self.keeps_wgt else tile["ci"]
         kh, kw = work.kernel if self.keeps_wgt else (tile["kh"], tile["kw"])
         fills = self.n_g * self.n_co if self.keeps_wgt else self.tiles * self.steps
-        total = float(self.digits * self.sets * self.co * self.ci * self.taps)
+        total = float(self.digits * self.groups * self.co * self.ci * self.taps)
         nbytes = total * self.config.wgt_elem_bytes * (1 if self.keeps_wgt else self.positions)
         axes: tuple[CopyAxis, ...] = (
             CopyAxis(kw, 1),
@@ -330,7 +330,7 @@ class _ConvUsage(GemmUsage):
         co = self.co if whole else tile["co"]
         fills = self.n_g * (1 if whole else self.n_co if weight_stationary else self.tiles)
         repeats = 1 if whole or weight_stationary else self.positions
-        nbytes = float(self.sets * self.co) * repeats * config.wgt_elem_bytes
+        nbytes = float(self.groups * self.co) * repeats * config.wgt_elem_bytes
         again: tuple[Array, Array] = (self.n_co, repeats) if not whole else (fills, 1)
         if weight_stationary:
             again = fills, 1
@@ -352,7 +352,7 @@ class _ConvUsage(GemmUsage):
             co = self.co if whole else tile["co"]
             fills = self.n_g * (1 if whole else self.n_co if weight_stationary else self.tiles)
             size, repeats = tile["g"] * co, 1 if whole or weight_stationary else self.positions
-            total = self.sets * self.co
+            total = self.groups * self.co
             axes = [CopyAxis(co, 1), CopyAxis(tile["g"], self.co)]
             if not whole and not weight_stationary:
                 again = self.n_co, self.positions
@@ -364,7 +364,7 @@ class _ConvUsage(GemmUsage):
             again = places, repeats
         else:
             fills, size, repeats = self.tiles, tile["g"] * tile["co"] * area, self.n_n
-            total = self.sets * self.co * self.area
+            total = self.groups * self.co * self.area
             axes = [CopyAxis(tile["ow"], 1), rows, CopyAxis(tile["co"], self.area)]
             axes.append(CopyAxis(tile["g"], self.co * self.area))
             again = places * (1 if weight_stationary else self.n_co), self.n_n
@@ -386,7 +386,7 @@ class _ConvUsage(GemmUsage):
             CopyAxis(tile["oh"], row),
             CopyAxis(tile["co"], plane),
             CopyAxis(tile["g"], self.co * plane),
-            CopyAxis(tile["n"], self.sets * self.co * plane),
+            CopyAxis(tile["n"], self.groups * self.co * plane),
         )
         whole, planes = transfers(axes), tile["n"] * tile["g"] * tile["co"]
         low = _partial(height, tile["oh"]) / self.n_h

@@ -21,21 +21,35 @@ ESTIMATE, LOG, PIN = "estimate", "log", "pin"
 """Who chose a schedule: the tile chooser, a tuning log, or a user for a layer by its name."""
 
 
+WRITTEN = ("join", "sets", "ci", "co")
+"""The numbers of a :class:`Grouping` as tuning logs name them, in order."""
+
+
 @dataclass(frozen=True)
 class Grouping:
     """Block-diagonal groups: the groups of a convolution in whole blocks of channels.
 
     Attributes:
-        join: groups of the convolution in each.
-        sets: how many there are; channels of two do not mix.
+        joined: groups of the convolution in each.
+        count: how many there are; channels of two do not mix.
         ci: blocks of input channels of each.
         co: blocks of output channels of each.
     """
 
-    join: int
-    sets: int
+    joined: int
+    count: int
     ci: int
     co: int
+
+    @property
+    def fields(self) -> dict[str, int]:
+        """The numbers under the names that tuning logs give them."""
+        return dict(zip(WRITTEN, dataclasses.astuple(self), strict=True))
+
+    @classmethod
+    def of_fields(cls, fields: Mapping[str, int]) -> Grouping:
+        """The groups that ``fields`` say."""
+        return cls(*(fields[name] for name in WRITTEN))
 
 
 @dataclass(frozen=True)
@@ -52,8 +66,8 @@ class Kernel:
         tile = " ".join(f"{axis}={size}" for axis, size in choice.tile.items())
         slots = "/".join(map(str, choice.slots))
         groups = ""
-        if self.grouping is not None and self.grouping.sets > 1:
-            groups = f", {self.grouping.sets} block-diagonal groups of {self.grouping.join}"
+        if self.grouping is not None and self.grouping.count > 1:
+            groups = f", {self.grouping.count} block-diagonal groups of {self.grouping.joined}"
         return f"{choice.variant}: {tile}, slots {slots}{groups}"
 
     def to_json(self) -> dict[str, object]:
@@ -66,7 +80,7 @@ class Kernel:
             "estimated_cycles": choice.cycles,
         }
         if self.grouping is not None:
-            found["grouping"] = dataclasses.asdict(self.grouping)
+            found["grouping"] = self.grouping.fields
         return found
 
     @classmethod
@@ -81,7 +95,7 @@ class Kernel:
             float(fields["estimated_cycles"]),
         )
         grouping = fields.get("grouping")
-        return cls(choice, None if grouping is None else Grouping(**grouping))
+        return cls(choice, None if grouping is None else Grouping.of_fields(grouping))
 
     def to_text(self) -> str:
         """The kernel in one line that :meth:`from_text` reads, without loss."""
@@ -90,7 +104,7 @@ class Kernel:
         parts = [choice.variant, f"tile {_sizes(choice.tile)}", f"slots {_sizes(slots)}"]
         parts.append(f"cycles {float(choice.cycles)!r}")
         if self.grouping is not None:
-            parts.append(f"grouping {_sizes(dataclasses.asdict(self.grouping))}")
+            parts.append(f"grouping {_sizes(self.grouping.fields)}")
         return "; ".join(parts)
 
     @classmethod
