@@ -116,7 +116,7 @@ def read_binary(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     reader = _reader(shape, _combined(op, *ranges), config, "the result", widened=False)
     reader.read(steps_of(bindings[bindings.index(anchor) + 1 :]))
     work = _workload(shape, tuple(prologues), op, reader)
-    if set(own) != {shape}:
+    if {*own, *map(static_shape, operands)} != {shape}:  # each is packed by the result's axes
         shapes = tuple(canonical(each, NCHW) or work.out_shape for each in own)
         work = dataclasses.replace(work, shapes=shapes)
     return _parsed(work, operands, [*tensors, *reader.operands])
@@ -168,10 +168,6 @@ def _side_chain(
     return call.args[0], steps[::-1]
 
 
-IMAGE_AXES = 4
-"""Of (N, C, H, W)."""
-
-
 def _common_shape(
     shapes: Sequence[tuple[int, ...]], config: VTAConfig
 ) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
@@ -191,19 +187,7 @@ def _common_shape(
                 "expand the smaller one in the model (the CPU writes the copies then)",
             )
         )
-    differ = (canonical(a, NCHW) != canonical(b, NCHW) for a, b in zip(shapes, own, strict=True))
-    if len(shape) < IMAGE_AXES and any(differ):
-        raise VTAError(_other_axes(shapes))
     return shape, own
-
-
-def _other_axes(shapes: Sequence[tuple[int, ...]]) -> Refusal:
-    return Refusal(
-        "operands have shapes",
-        " and ".join(map(str, shapes)),
-        "what has fewer axes is packed by other channels than the result",
-        "reshape it in the model to as many axes as the result has",
-    )
 
 
 def _repeated_with_constants(side: tuple[int, ...], shape: tuple[int, ...]) -> Refusal:
