@@ -46,8 +46,45 @@ def backwards(net: IntegerNet, x: relax.Var) -> relax.Var:
     return net.op("flip", x, axis=3, name="moved")
 
 
+def slices(net: IntegerNet, x: relax.Var, axis: int, parts: list[tuple[int, int, int]]) -> relax.Var:
+    """Slices of one tensor side by side in the channels."""
+    found = [
+        net.op("strided_slice", x, [axis], [begin], [end], [step], name=f"part{number}")
+        for number, (begin, end, step) in enumerate(parts)
+    ]
+    return net.op("concat", found, axis=1, name="moved")
+
+
+def focus(net: IntegerNet, x: relax.Var) -> relax.Var:
+    """As YOLOv5 begins: every second column, and the columns between them."""
+    return slices(net, x, 3, [(0, 4, 2), (1, 4, 2)])
+
+
+def odd_channels(net: IntegerNet, x: relax.Var) -> relax.Var:
+    return slices(net, x, 1, [(3, 12, 1), (20, 32, 3), (0, 5, 1)])
+
+
+def padded_slices(net: IntegerNet, x: relax.Var) -> relax.Var:
+    padded = net.op("nn.pad", x, [0, 0, 1, 0, 1, 1, 0, 2], name="padded")
+    return slices(net, padded, 2, [(0, 6, 1), (2, 8, 1)])
+
+
+def padded_channels(net: IntegerNet, x: relax.Var) -> relax.Var:
+    return net.op("nn.pad", x, [0, 0, 3, 5, 0, 0, 0, 0], name="moved")
+
+
+def joined_rows(net: IntegerNet, x: relax.Var) -> relax.Var:
+    """Rows and, below them, the same rows turned upside down."""
+    turned = net.op("flip", x, axis=2, name="turned")
+    return net.op("concat", [x, turned], axis=2, name="moved")
+
+
 @pytest.mark.parametrize(
-    "make", [pixel_shuffle, space_to_depth, transposed, plane, taken, backwards]
+    "make",
+    [
+        *(pixel_shuffle, space_to_depth, transposed, plane, taken, backwards),
+        *(focus, odd_channels, padded_slices, padded_channels, joined_rows),
+    ],
 )
 @pytest.mark.parametrize("machine", ["sim", "1x32"])
 def test_layers_around_a_movement_are_one_region(make: Make, machine: str) -> None:

@@ -18,13 +18,15 @@ from vta_byoc.ir.bindings import is_constant, op_name, static_shape
 from vta_byoc.ir.chains import Binding, Graph
 from vta_byoc.partitioning.entry import Parsed, PatternEntry
 from vta_byoc.partitioning.movement import (
+    PAD,
     PERMUTE,
     match_one,
     match_shuffle,
     plan_move,
     slice_ranges,
+    zeros_around,
 )
-from vta_byoc.strategies.movement.gather import gathered_by
+from vta_byoc.strategies.movement.gather import ZERO, gathered_by
 from vta_byoc.workload.layout import NCHW, canonical
 
 VIEWS = tuple(f"relax.{op}" for op in ("reshape", "flatten", "squeeze", "expand_dims"))
@@ -58,6 +60,18 @@ def _sliced(call: relax.Call, numbers: np.ndarray) -> np.ndarray:
     for axis, first, last, by in slice_ranges(call):
         found[axis % numbers.ndim] = slice(first, last, by)
     return numbers[tuple(found)]
+
+
+def _padded(call: relax.Call, numbers: np.ndarray) -> np.ndarray:
+    widths = zeros_around(call)
+    return np.pad(numbers, list(zip(widths[::2], widths[1::2], strict=True)), constant_values=ZERO)
+
+
+def moved_numbers(binding: Binding, numbers: np.ndarray) -> np.ndarray:
+    """Where each element of a movement's result is from, whose operand's are from ``numbers``."""
+    move = {**MOVES, PAD: _padded}.get(op_name(binding.value))
+    moved = numbers if move is None else move(binding.value, numbers)
+    return moved.reshape(static_shape(binding.var))
 
 
 MOVES: Mapping[str, Callable[[relax.Call, np.ndarray], np.ndarray]] = {
@@ -121,9 +135,7 @@ def read_moved(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
         )
     numbers = np.arange(math.prod(before)).reshape(static_shape(source))
     for binding in bindings:
-        move = MOVES.get(op_name(binding.value))
-        numbers = numbers if move is None else move(binding.value, numbers)
-        numbers = numbers.reshape(static_shape(binding.var))
+        numbers = moved_numbers(binding, numbers)
     return Parsed(gathered_by([before], numbers.reshape(after), config), (source,), {})
 
 

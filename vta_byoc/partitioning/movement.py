@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+import numpy as np
 from tvm import relax
 from tvm.ir import Tuple
 
@@ -22,11 +24,13 @@ from vta_byoc.partitioning.entry import (
 )
 from vta_byoc.partitioning.layers import simple_plan
 from vta_byoc.strategies.movement import regions as moves
+from vta_byoc.strategies.movement.gather import ZERO, gathered_by
 from vta_byoc.workload.layout import NCHW, canonical
 from vta_byoc.workload.workloads import ConcatWorkload, Shape
 
 CHANNELS, ROWS, COLUMNS = 1, 2, 3
 PERMUTE, RESHAPE, REPEAT = "relax.permute_dims", "relax.reshape", "relax.repeat"
+PAD = "relax.nn.pad"
 SHUFFLE = (0, 2, 1, 3, 4)
 """Axes of (N, groups, channels of one, H, W) that a channel shuffle swaps."""
 
@@ -34,13 +38,13 @@ SHUFFLE = (0, 2, 1, 3, 4)
 # ---------------------------------------------------------------- concat
 def match_concat(graph: Graph, anchor: Binding) -> list[Binding] | None:
     """A concat of int8 tensors that the model computes."""
-    parts = _parts(anchor.value)
+    parts = parts_of(anchor.value)
     if not parts or any(dtype_of(p) != "int8" or is_constant(p) for p in parts):
         return None
     return [anchor]
 
 
-def _parts(call: relax.Call) -> list[relax.Expr]:
+def parts_of(call: relax.Call) -> list[relax.Expr]:
     """The tensors that a concat joins, where they are written out."""
     return list(call.args[0].fields) if isinstance(call.args[0], Tuple) else []
 
@@ -48,7 +52,7 @@ def _parts(call: relax.Call) -> list[relax.Expr]:
 def read_concat(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     """Along the channels: in place where every part but the last fills whole blocks."""
     call = bindings[0].value
-    parts = _parts(call)
+    parts = parts_of(call)
     shapes = [_nchw(part) for part in parts]
     axis = int(call.attrs.axis) % len(static_shape(call))
     if axis != CHANNELS:
@@ -152,21 +156,36 @@ def _three(values: Sequence[int]) -> tuple[int, int, int]:
 
 
 def read_pad(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
-    """Zeros around rows and columns."""
+    """Zeros around images, channels, rows and columns."""
     call = bindings[0].value
-    shape, widths = _nchw4(call.args[0]), [int(w) for w in call.attrs.pad_width]
+    shape, widths = _nchw4(call.args[0]), zeros_around(call)
+    top, bottom, left, right = widths[4:]
+    if any(widths[:4]):
+        numbers = np.arange(math.prod(shape)).reshape(shape)
+        pairs = list(zip(widths[::2], widths[1::2], strict=True))
+        numbers = np.pad(numbers, pairs, constant_values=ZERO)
+        return _moved(gathered_by([shape], numbers, config), call.args[0], call)
+    return _moved(moves.pad(shape, (top, left, bottom, right), config), call.args[0], call)
+
+
+def zeros_around(call: relax.Call) -> list[int]:
+    """How many zeros a padding puts before and behind each axis.
+
+    Raises:
+        VTAError: it pads with something else, or cuts.
+    """
+    widths = [int(width) for width in call.attrs.pad_width]
     zeros = str(call.attrs.pad_mode) == "constant" and float(call.attrs.pad_value) == 0
-    if any(widths[:4]) or not zeros or min(widths) < 0:
+    if not zeros or min(widths) < 0:
         raise VTAError(
             Refusal(
                 "pad by",
-                f"{widths} of {shape}, mode {call.attrs.pad_mode}",
-                "zeros around rows and columns are taken",
+                f"{widths} of {static_shape(call.args[0])}, mode {call.attrs.pad_mode}",
+                "zeros around a tensor are taken",
                 "use those",
             )
         )
-    top, bottom, left, right = widths[4:]
-    return _moved(moves.pad(shape, (top, left, bottom, right), config), call.args[0], call)
+    return widths
 
 
 def read_repeat(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
@@ -269,7 +288,7 @@ def _entry(
 ENTRIES = (
     _entry("vta.concat", "relax.concat", match_concat, read_concat, plan_concat),
     _entry("vta.slice", "relax.strided_slice", match_one, read_slice),
-    _entry("vta.pad", "relax.nn.pad", match_one, read_pad),
+    _entry("vta.pad", PAD, match_one, read_pad),
     _entry("vta.upsample", REPEAT, match_repeat, read_repeat),
     _entry("vta.channel_shuffle", PERMUTE, match_shuffle, read_shuffle),
 )

@@ -7,6 +7,7 @@ from vta_byoc.partitioning import (
     appended,
     attention,
     elementwise,
+    joined_moves,
     layers,
     moved,
     movement,
@@ -30,6 +31,7 @@ for _entry in (
     *products.ENTRIES,
     *elementwise.ENTRIES,
     *token_moves.ENTRIES,  # before those that would leave them to the CPU
+    *joined_moves.ENTRIES,  # with a part of what movement takes
     *movement.ENTRIES,
     *moved.ENTRIES,
 ):

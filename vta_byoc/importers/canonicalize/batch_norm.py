@@ -88,6 +88,7 @@ _TRANSPOSED = {"relax.nn.conv1d_transpose": "IOW", "relax.nn.conv2d_transpose": 
 _KERNELS = {
     "relax.nn.conv1d": "OIW",
     "relax.nn.conv2d": "OIHW",
+    "relax.nn.conv3d": "OIDHW",
     **_TRANSPOSED,
     "relax.matmul": "",
 }

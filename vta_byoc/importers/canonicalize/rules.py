@@ -7,7 +7,7 @@ reads any more is removed. A new rule is one entry of its module's table.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tvm
@@ -20,6 +20,7 @@ from vta_byoc.importers.canonicalize.calls import RESHAPES, axes_of, same_type
 from vta_byoc.importers.canonicalize.chain_rules import CHAIN_RULES
 from vta_byoc.importers.canonicalize.channel_rules import CHANNEL_RULES
 from vta_byoc.importers.canonicalize.constants import fold_constant
+from vta_byoc.importers.canonicalize.depth_rules import DEPTH_RULES
 from vta_byoc.importers.canonicalize.group_rules import GROUP_RULES
 from vta_byoc.importers.canonicalize.joined_rules import JOINED_RULES
 from vta_byoc.importers.canonicalize.movement_rules import MOVE_RULES
@@ -140,17 +141,24 @@ RULES: dict[str, Sequence[Rule]] = {
 def normalize(mod: tvm.IRModule) -> tvm.IRModule:
     """Apply the rules to `main` and fold constants and batch normalization until nothing changes.
 
-    What nobody reads is removed.
+    What nobody reads is removed.  Tensors of five axes become planes when that is done, which is
+    when batch normalization has become a part of their layers.
     """
-    mod, before = fold_floats(_rewritten(mod)), 0
-    while (count := len(straight_bindings(mod["main"]))) != before:
-        mod, before = fold_batch_norm(_rewritten(mod)), count
+    mod = fold_floats(_rewritten(mod, _rules))
+    for rules in (_rules, _rules_of_depths):
+        before = 0
+        while (count := len(straight_bindings(mod["main"]))) != before:
+            mod, before = fold_batch_norm(_rewritten(mod, rules)), count
     return mod
 
 
-def _rewritten(mod: tvm.IRModule) -> tvm.IRModule:
-    mod = merge_repeated(with_main(mod, Rewriter(mod["main"], _rules).run()))
+def _rewritten(mod: tvm.IRModule, rules: Callable[[str], tuple[Rule, ...]]) -> tvm.IRModule:
+    mod = merge_repeated(with_main(mod, Rewriter(mod["main"], rules).run()))
     return relax.transform.DeadCodeElimination()(mod)
+
+
+def _rules_of_depths(name: str) -> tuple[Rule, ...]:
+    return (*_rules(name), *DEPTH_RULES.get(name, ()))
 
 
 def _rules(name: str) -> tuple[Rule, ...]:

@@ -22,6 +22,8 @@ from vta_byoc.workload.workloads import MoveWorkload, Shape
 
 MOST_BOXES = 48
 """Kernels of one copy; each has its loads, its weights and its search for a tile."""
+ZERO = -2
+"""Stands in place of an element for a zero."""
 KEPT, KEPT_ELEMENTS = 16, 1 << 18
 """Copies whose boxes are kept, a block of a transformer has some eight; elements of the largest."""
 
@@ -30,7 +32,7 @@ def gathered_by(in_shapes: Sequence[Shape], indices: np.ndarray, config: VTAConf
     """The copy whose result (N, C, H, W) holds at each place element ``indices`` of the operands.
 
     Elements are numbered as the operands (N, C, H, W) have them in row-major order, one operand
-    after the other.
+    after the other; ZERO is none of them.
 
     Raises:
         VTAError: the images of a batch, which share vectors, change places; or the copy is no
@@ -73,9 +75,9 @@ def _gathered(in_shapes: tuple[Shape, ...], given: _Indices, config: VTAConfig) 
             )
         # what the first image is copied from, among operands of one image
         indices, shapes = _image(in_shapes, indices, 0), [(1, *s[1:]) for s in in_shapes]
-    places = _places(shapes, config)[indices.reshape(whole, c, h, w)]
+    places = np.where(indices == ZERO, ZERO, _places(shapes, config)[indices])
     lanes = np.full((whole, blocks(c, config.block) * config.block, h, w), -1, np.int64)
-    lanes[:, :c] = places
+    lanes[:, :c] = places.reshape(whole, c, h, w)
     rows = lanes.reshape(whole, -1, config.block, h, w).transpose(0, 1, 3, 4, 2)
     found = list(_boxes(rows.reshape(-1, config.block), shapes, config))
     if len(found) > MOST_BOXES:
@@ -189,7 +191,7 @@ def alike(rows: np.ndarray) -> list[np.ndarray]:
 def _filled(rows: np.ndarray, k: int) -> np.ndarray:
     """``rows`` with lanes that do not exist copied too, where that keeps a vector as it is."""
     straight = rows[:, :1] // k * k + np.arange(k)
-    alike = ((rows == straight) | (rows < 0)).all(axis=1) & (rows[:, 0] >= 0)
+    alike = ((rows == straight) | (rows == -1)).all(axis=1) & (rows[:, 0] >= 0)
     return np.where(alike[:, None], straight, rows)
 
 

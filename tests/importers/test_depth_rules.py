@@ -1,0 +1,165 @@
+"""Convolution and pooling of three axes are written as those of planes, with the same results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from test_normalize import names, same_result
+from tvm import relax
+
+from vta_byoc.importers.canonicalize.rules import normalize
+from vta_byoc.ir.bindings import op_name, static_shape, straight_bindings
+
+
+class Built:
+    """A module that is written operator by operator."""
+
+    def __init__(self, *shapes: tuple[int, ...]) -> None:
+        self.rng = np.random.default_rng(0)
+        self.params = [
+            relax.Var(f"x{i}", relax.TensorType(shape, "float32")) for i, shape in enumerate(shapes)
+        ]
+        self.builder = relax.BlockBuilder()
+        self.made: list[relax.Expr] = []
+
+    def module(self, write: Any) -> tvm.IRModule:
+        with self.builder.function("main", self.params):
+            with self.builder.dataflow():
+                result = self.builder.emit_output(write(self, *self.params))
+            self.builder.emit_func_output(result)
+        return self.builder.get()
+
+    def conv(self, x: relax.Expr, filters: int, kernel: Any, groups: int = 1, **attrs: Any) -> Any:
+        shape = (filters, static_shape(x)[1] // groups, *kernel)
+        weight = relax.const(self.rng.normal(size=shape).astype("float32"))
+        return self.builder.emit(relax.op.nn.conv3d(x, weight, groups=groups, **attrs))
+
+    def channels(self, count: int) -> relax.Expr:
+        return relax.const(self.rng.normal(size=(1, count, 1, 1, 1)).astype("float32"))
+
+
+def only_planes(mod: tvm.IRModule) -> None:
+    """No operator of three axes is left, and none but views has five."""
+    left = [name for name in names(mod) if "3d" in name]
+    assert not left, left
+    views = ("relax.reshape", "relax.permute_dims")
+    for binding in straight_bindings(mod["main"]):
+        if op_name(binding.value) not in views:
+            assert len(static_shape(binding.var)) < 5, binding
+
+
+CONVOLUTIONS: list[tuple[tuple[int, ...], int, tuple[int, ...], dict[str, Any]]] = [
+    ((1, 3, 6, 7, 5), 4, (3, 3, 3), {"padding": 1}),
+    ((1, 4, 6, 7, 5), 5, (2, 3, 1), {"strides": (2, 1, 2), "padding": (1, 0, 1, 0, 2, 0)}),
+    ((1, 4, 9, 5, 5), 3, (3, 2, 2), {"dilation": (2, 1, 2), "strides": (3, 2, 1)}),
+    ((2, 3, 5, 6, 4), 4, (3, 3, 3), {"padding": 1, "strides": 2}),
+    ((3, 3, 4, 4, 4), 2, (1, 3, 3), {}),
+    ((1, 8, 5, 4, 4), 8, (3, 1, 1), {"groups": 8, "padding": (1, 0, 0)}),
+    ((2, 6, 5, 4, 4), 4, (3, 3, 3), {"groups": 2, "padding": 1}),
+    ((1, 3, 1, 6, 6), 4, (1, 1, 1), {}),
+]
+
+
+@pytest.mark.parametrize("shape, filters, kernel, attrs", CONVOLUTIONS)
+def test_convolution(
+    shape: tuple[int, ...], filters: int, kernel: tuple[int, ...], attrs: dict[str, Any]
+) -> None:
+    before = Built(shape).module(lambda b, x: b.conv(x, filters, kernel, **attrs))
+    after = normalize(before)
+    only_planes(after)
+    same_result(before, after)
+
+
+@pytest.mark.parametrize("kind", ["max_pool3d", "avg_pool3d"])
+@pytest.mark.parametrize(
+    "attrs",
+    [
+        {"pool_size": (2, 2, 2), "strides": (2, 2, 2)},
+        {"pool_size": (1, 2, 2), "strides": (1, 2, 2)},
+        {"pool_size": (3, 1, 1), "strides": (1, 1, 1)},
+        {"pool_size": (3, 2, 1), "strides": (2, 1, 1)},
+    ],
+)
+@pytest.mark.parametrize("batch", [1, 2])
+def test_pooling(kind: str, attrs: dict[str, Any], batch: int) -> None:
+    pool = getattr(relax.op.nn, kind)
+    before = Built((batch, 3, 7, 6, 5)).module(lambda b, x: b.builder.emit(pool(x, **attrs)))
+    after = normalize(before)
+    only_planes(after)
+    same_result(before, after)
+
+
+def test_maxima_with_padding_in_planes() -> None:
+    attrs = {"pool_size": (1, 3, 3), "strides": (1, 2, 2), "padding": (0, 1, 1)}
+    pool = relax.op.nn.max_pool3d
+    before = Built((1, 3, 4, 7, 6)).module(lambda b, x: b.builder.emit(pool(x, **attrs)))
+    after = normalize(before)
+    only_planes(after)
+    same_result(before, after)
+
+
+@pytest.mark.parametrize(
+    "kind, attrs",
+    [
+        ("max_pool3d", {"pool_size": 3, "strides": 2, "padding": 1}),
+        ("max_pool3d", {"pool_size": 2, "strides": 2, "ceil_mode": True}),
+        ("avg_pool3d", {"pool_size": (1, 3, 3), "padding": (0, 1, 1)}),
+    ],
+)
+def test_windows_that_leave_the_tensor_stay(kind: str, attrs: dict[str, Any]) -> None:
+    pool = getattr(relax.op.nn, kind)
+    before = Built((1, 3, 7, 7, 7)).module(lambda b, x: b.builder.emit(pool(x, **attrs)))
+    assert names(normalize(before)) == [f"nn.{kind}"]
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_means_of_all_places(batch: int) -> None:
+    shape = (batch, 3, 4, 5, 6)
+    whole = relax.op.nn.avg_pool3d
+    for write in (
+        lambda b, x: b.builder.emit(relax.op.mean(x, [2, 3, 4], keepdims=True)),
+        lambda b, x: b.builder.emit(relax.op.mean(x, [-1, -2, -3])),
+        lambda b, x: b.builder.emit(relax.op.nn.adaptive_avg_pool3d(x, 1)),
+        lambda b, x: b.builder.emit(whole(x, (4, 5, 6))),
+    ):
+        before = Built(shape).module(write)
+        after = normalize(before)
+        only_planes(after)
+        assert "mean" in names(after)
+        same_result(before, after)
+
+
+def residual(b: Built, x: relax.Expr) -> relax.Expr:
+    """As a block of R3D or X3D: two layers, a gate, what is added, a concat."""
+    emit = b.builder.emit
+    biased = emit(relax.op.add(b.conv(x, 8, (3, 3, 3), padding=1), b.channels(8)))
+    one = emit(relax.op.nn.silu(biased))
+    two = emit(relax.op.multiply(b.conv(one, 8, (3, 1, 1), padding=(1, 0, 0)), b.channels(8)))
+    mean = emit(relax.op.mean(two, [2, 3, 4], keepdims=True))
+    gate = emit(relax.op.sigmoid(b.conv(mean, 8, (1, 1, 1))))
+    gated = emit(relax.op.multiply(two, gate))
+    total = emit(relax.op.nn.relu(emit(relax.op.add(gated, one))))
+    return emit(relax.op.concat([total, emit(relax.op.clip(one, -0.5, 0.75))], axis=1))
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_what_stands_between_layers_works_on_planes(batch: int) -> None:
+    before = Built((batch, 4, 5, 6, 6)).module(residual)
+    after = normalize(before)
+    same_result(before, after)
+    if batch == 1:  # a gate has the axis of the batch otherwise, which planes have not
+        only_planes(after)
+
+
+def test_constants_by_place_stay() -> None:
+    """What differs along two axes is added to the tensor as it was."""
+    places = relax.const(np.arange(30, dtype="float32").reshape(1, 1, 5, 6, 1))
+    before = Built((1, 4, 5, 6, 6)).module(
+        lambda b, x: b.builder.emit(relax.op.add(b.conv(x, 4, (1, 1, 1)), places))
+    )
+    after = normalize(before)
+    same_result(before, after)
+    assert names(after)[-1] == "add"
