@@ -46,7 +46,11 @@ def backwards(net: IntegerNet, x: relax.Var) -> relax.Var:
     return net.op("flip", x, axis=3, name="moved")
 
 
-def slices(net: IntegerNet, x: relax.Var, axis: int, parts: list[tuple[int, int, int]]) -> relax.Var:
+Range = tuple[int, int, int]
+"""Begin, end and step."""
+
+
+def slices(net: IntegerNet, x: relax.Var, axis: int, parts: list[Range]) -> relax.Var:
     """Slices of one tensor side by side in the channels."""
     found = [
         net.op("strided_slice", x, [axis], [begin], [end], [step], name=f"part{number}")

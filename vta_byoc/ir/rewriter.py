@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 
 import numpy as np
 from tvm import relax
@@ -38,6 +38,7 @@ class Rewriter:
         self._made: dict[relax.Var, relax.Expr] = {}
         self._reads: Counter[relax.Var] = Counter()
         self._builder = relax.BlockBuilder()
+        self._once: dict[Hashable, relax.Expr] = {}
 
     def run(self) -> relax.Function:
         """The function with every rule applied until none applies any more."""
@@ -97,6 +98,12 @@ class Rewriter:
             value = self.emit(value, self.name)
         self.name = outer
         return value
+
+    def made_once(self, key: Hashable, make: Callable[[], relax.Expr]) -> relax.Expr:
+        """What `make` has written the first time that a rule asks for `key`."""
+        if key not in self._once:
+            self._once[key] = make()
+        return self._once[key]
 
     def producer(self, expr: relax.Expr) -> relax.Expr | None:
         """What a variable of the new function is bound to."""

@@ -31,6 +31,8 @@ from vta_byoc.workload.workloads import ConcatWorkload, Shape
 CHANNELS, ROWS, COLUMNS = 1, 2, 3
 PERMUTE, RESHAPE, REPEAT = "relax.permute_dims", "relax.reshape", "relax.repeat"
 PAD = "relax.nn.pad"
+AXES = {2: (0, CHANNELS), 3: (0, CHANNELS, COLUMNS), 4: (0, CHANNELS, ROWS, COLUMNS)}
+"""The axes of a tensor by how many it has, among those of (N, C, H, W)."""
 SHUFFLE = (0, 2, 1, 3, 4)
 """Axes of (N, groups, channels of one, H, W) that a channel shuffle swaps."""
 
@@ -116,10 +118,11 @@ def match_shuffle(graph: Graph, anchor: Binding) -> list[Binding] | None:
 def read_slice(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     """Channels, rows and columns from one number to another, in steps."""
     call = bindings[0].value
-    shape = _nchw4(call.args[0])
+    shape = _nchw(call.args[0])
+    axes = AXES[len(static_shape(call.args[0]))]
     begin, end, step = [0, 0, 0, 0], list(shape), [1, 1, 1, 1]
-    for axis, first, last, by in slice_ranges(call):
-        axis %= 4
+    for given, first, last, by in slice_ranges(call):
+        axis = axes[given % len(axes)]
         first, last, by = slice(first, last, by).indices(shape[axis])
         begin[axis], end[axis], step[axis] = first, last, by
     if (begin[0], end[0], step[0]) != (0, shape[0], 1) or min(step) < 1:
@@ -238,7 +241,7 @@ def shuffle_order(bindings: Sequence[Binding]) -> list[int]:
 
 
 def _moved(work: Shaped, source: relax.Expr, result: relax.Expr) -> Parsed:
-    if tuple(work.out_shape) != static_shape(result):
+    if tuple(work.out_shape) != _nchw(result):
         raise VTAError(
             Refusal(
                 "the result has the shape",

@@ -19,7 +19,7 @@ from vta_byoc.ir.bindings import is_constant, op_name, static_shape
 from vta_byoc.ir.chains import Binding, Graph, dtype_of
 from vta_byoc.partitioning.entry import Parsed, PatternEntry, Plan
 from vta_byoc.partitioning.layers import simple_plan
-from vta_byoc.partitioning.moved import ANCHORS, MOVES
+from vta_byoc.partitioning.moved import ANCHORS, MOVES, VIEWS
 from vta_byoc.partitioning.movement import plan_move, slice_ranges
 from vta_byoc.strategies.movement.gather import gathered_by
 from vta_byoc.strategies.movement.join import JOINED
@@ -107,14 +107,19 @@ def plan_joined(parsed: Parsed, config: VTAConfig) -> Plan:
 
 # ---------------------------------------------------------------- some tokens
 def match_token_slice(graph: Graph, anchor: Binding) -> list[Binding] | None:
-    """A slice of tokens that the model computes."""
+    """A slice of tokens that the model computes, and the view of one of them as a row."""
     data = anchor.value.args[0]
     if dtype_of(data) != "int8" or is_constant(data) or len(static_shape(data)) != RANK:
         return None
     ranges = [each for each in slice_ranges(anchor.value) if each[0] % RANK != TOKEN_AXIS]
     shapes = static_shape(data), static_shape(anchor.var)
     kept = all(a == b for i, (a, b) in enumerate(zip(*shapes, strict=True)) if i != TOKEN_AXIS)
-    return [anchor] if shapes[0][0] == 1 and kept and not ranges else None
+    if shapes[0][0] != 1 or not kept or ranges:
+        return None
+    user = graph.only_user(anchor.var)
+    is_row = user is not None and static_shape(user.var) == (1, shapes[1][-1])
+    seen = user if is_row and user is not None and op_name(user.value) in VIEWS else None
+    return [anchor] if seen is None else [anchor, seen]
 
 
 def read_token_slice(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
@@ -122,7 +127,9 @@ def read_token_slice(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     call, layout = bindings[0].value, tokens(config.block)
     data: relax.Expr = call.args[0]
     shape = static_shape(data)
-    _check_tokens(shape, config)
+    result = NCHW if len(bindings) > 1 else ROWS  # that of a matrix is one for all
+    if not fits_tokens(shape, config):
+        return _rows_slice(call, result, config)
     before = canonical(shape, layout)
     assert before is not None
     numbers = np.arange(math.prod(before)).reshape(before)[0, : shape[2], 0, : shape[1]].T[None]
@@ -133,7 +140,17 @@ def read_token_slice(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     after = canonical(numbers.shape, ROWS)
     assert after is not None
     work = gathered_by([before], numbers.reshape(after), config)
-    return Parsed(work, (data,), {}, ROWS, (layout,))
+    return Parsed(work, (data,), {}, result, (layout,))
+
+
+def _rows_slice(call: relax.Call, result: str, config: VTAConfig) -> Parsed:
+    """Rows of a matrix, some of those that it has, in the layout ``result``."""
+    shape = static_shape(call.args[0])
+    before, after = canonical(shape, ROWS), canonical(static_shape(call), ROWS)
+    assert before is not None and after is not None
+    numbers = MOVES[op_name(call)](call, np.arange(math.prod(shape)).reshape(shape))
+    work = gathered_by([before], numbers.reshape(after), config)
+    return Parsed(work, (call.args[0],), {}, result, (ROWS,))
 
 
 SLICE = "relax.strided_slice"

@@ -184,10 +184,11 @@ def product_of_rows(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
 def rows_as_tokens(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     """reshape(matmul(move(x), w) + bias) to (1, ..., T, M) is that of rows (1, ..., T, K).
 
-    Heads are merged to (T, K) by exporters, whose tensors are (1, T, C) otherwise.
+    Heads are merged to (T, K) by exporters, whose tensors are (1, T, C) otherwise. One row stays a
+    row: a step of a recurrent layer.
     """
     new, old = static_shape(call), static_shape(call.args[0])
-    if len(old) != 2 or len(new) < 3 or new[-2:] != old:
+    if len(old) != 2 or len(new) < 3 or new[-2:] != old or old[0] == 1:
         return None
     value, steps = call.args[0], []
     while (step := rewriter.producer_of(value, *SUMS)) is not None and _bias(step) is not None:

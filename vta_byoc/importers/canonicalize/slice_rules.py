@@ -6,17 +6,23 @@ product alone has a result, and a scale, of its own, and nothing is copied.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from tvm import relax
+from tvm.ir import Tuple
 
 from vta_byoc.importers.canonicalize.calls import shape_of
 from vta_byoc.importers.canonicalize.view_rules import chain_of_views, moved, view_of
-from vta_byoc.importers.canonicalize.views import View
+from vta_byoc.importers.canonicalize.views import RESHAPE, View
 from vta_byoc.ir.bindings import SEPARATOR, is_constant, is_float32, source_name
 from vta_byoc.ir.rewriter import Rewriter, Rule
+
+FLIP = "relax.flip"
+JOINED = ("relax.concat", FLIP)
+"""What slices of one place are brought in front of."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +44,23 @@ class MovedLayer:
     view: View
 
     def of_columns(self, rewriter: Rewriter, columns: np.ndarray, view: View) -> relax.Expr:
-        """The layer of some columns, behind the moves of `view`."""
+        """The layer of some columns, behind the moves of `view`; once for all that ask for it."""
+        weight = np.ascontiguousarray(self.weight[:, columns])
+        bias = None if self.bias is None else self.bias[columns]
+        arrays = [each.tobytes() for each in (weight, bias) if each is not None]
+        key = (self.layer, *(hashlib.sha256(each).digest() for each in arrays))
         name = f"{source_name(self.layer)}{SEPARATOR}{columns[0]}"
-        narrow = relax.op.matmul(self.data, relax.const(self.weight[:, columns]))
-        value = rewriter.as_variable(narrow, name)
-        if self.bias is not None:
-            sum_ = relax.op.add(value, relax.const(self.bias[columns]))
-            value = rewriter.as_variable(sum_, f"{name}{SEPARATOR}bias")
+        value = rewriter.made_once(key, lambda: self._layer(rewriter, weight, bias, name))
         return moved(rewriter, value, view, str(rewriter.name))
+
+    def _layer(
+        self, rewriter: Rewriter, weight: np.ndarray, bias: np.ndarray | None, name: str
+    ) -> relax.Expr:
+        value = rewriter.as_variable(relax.op.matmul(self.data, relax.const(weight)), name)
+        if bias is not None:
+            sum_ = relax.op.add(value, relax.const(bias))
+            value = rewriter.as_variable(sum_, f"{name}{SEPARATOR}bias")
+        return value
 
 
 def moved_layer(rewriter: Rewriter, value: relax.Expr) -> MovedLayer | None:
@@ -80,6 +95,70 @@ def slice_of_layer(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     return None if narrow is None else found.of_columns(rewriter, *narrow)
 
 
+def slice_before_view(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
+    """One place of an axis of reshape(x) that is an axis of x, too, is a place of that one.
+
+    Steps of a recurrent layer are slices of (T, 1, C), which a layer has made as (1, T, C).
+    """
+    part, shape = _part(call), shape_of(call)
+    source, chain = chain_of_views(rewriter, call.args[0])
+    view = view_of(source, chain) if chain else None
+    if part is None or shape is None or view is None or part[2] - part[1] != 1:
+        return None
+    axis, first, last = part
+    if [kind for kind, _ in view.moves()] != [RESHAPE] or len(view.axes[axis]) != 1:
+        return None
+    own = [i for i, digits in enumerate(View.of(view.source).axes) if digits == view.axes[axis]]
+    if not own:
+        return None
+    narrow = relax.op.strided_slice(source, own, [first], [last])
+    value = rewriter.as_variable(narrow, f"{rewriter.name}{SEPARATOR}place")
+    return relax.op.reshape(value, shape)
+
+
+def slice_of_concat(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
+    """What a slice takes of one tensor among those that are joined, it takes of that one.
+
+    One place of another axis it takes of each. The last step of a recurrent layer is taken of all
+    that have been joined, in both directions.
+    """
+    part, joined = _part(call), rewriter.producer_of(call.args[0], "relax.concat")
+    if part is None or joined is None or not isinstance(joined.args[0], Tuple):
+        return None
+    axis, first, last = part
+    along, fields = int(joined.attrs.axis) % call.ty.ndim, list(joined.args[0].fields)
+    if along != axis:
+        if last - first != 1 or any(rewriter.producer_of(f, *JOINED) is None for f in fields):
+            return None
+        slices = [relax.op.strided_slice(field, [axis], [first], [last]) for field in fields]
+        name = f"{rewriter.name}{SEPARATOR}part"
+        parts = [rewriter.as_variable(each, f"{name}{i}") for i, each in enumerate(slices)]
+        return relax.op.concat(parts, along)
+    begin = 0
+    for field in fields:
+        shape = shape_of(field)
+        if shape is None:
+            return None
+        end = begin + shape[axis]
+        if begin <= first and last <= end:
+            return relax.op.strided_slice(field, [axis], [first - begin], [last - begin])
+        begin = end
+    return None
+
+
+def slice_of_flip(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
+    """One place of a tensor backwards is the place as far from its end."""
+    part, turned = _part(call), rewriter.producer_of(call.args[0], FLIP)
+    shape = shape_of(call.args[0])
+    if part is None or turned is None or shape is None or part[2] - part[1] != 1:
+        return None
+    axis, first, _ = part
+    if int(turned.attrs.axis) % len(shape) != axis:
+        return None
+    place = shape[axis] - 1 - first
+    return relax.op.strided_slice(turned.args[0], [axis], [place], [place + 1])
+
+
 def _part(call: relax.Call) -> tuple[int, int, int] | None:
     """Axis, begin and end of a slice along one axis in steps of 1; None for any other."""
     shape = shape_of(call.args[0])
@@ -112,5 +191,7 @@ def _narrowed(view: View, axis: int, first: int, last: int) -> tuple[np.ndarray,
     return None if narrow is None else (columns, narrow)
 
 
-SLICE_RULES: dict[str, Sequence[Rule]] = {"relax.strided_slice": (slice_of_layer,)}
+SLICE_RULES: dict[str, Sequence[Rule]] = {
+    "relax.strided_slice": (slice_of_layer, slice_of_concat, slice_of_flip, slice_before_view)
+}
 """Operator -> its rules, in the order in which they are tried."""
