@@ -114,7 +114,10 @@ def places(room: str, tree: Path) -> Iterator[Place]:
 
 
 def mutant_at(place: Place, tree: Path) -> Mutant | None:
-    """The mutant of a place, None where the operator changes nothing that is compiled."""
+    """The mutant of a place, None where the operator changes nothing that is compiled.
+
+    Nor is what does not compile a mutant: the `*` in front of parameters is no multiplication.
+    """
     from cosmic_ray.mutating import mutate_code
     from cosmic_ray.plugins import get_operator
 
@@ -122,6 +125,10 @@ def mutant_at(place: Place, tree: Path) -> Mutant | None:
     operator = get_operator(f"core/{place.operator}")()
     changed = mutate_code(source, operator, place.occurrence)
     before, after = _changed_line(source, changed, place.line)
+    try:
+        ast.parse(changed)
+    except SyntaxError:
+        return None
     return Mutant(**asdict(place), before=before, after=after) if before != after else None
 
 

@@ -17,7 +17,7 @@ from vta_byoc.partitioning import digits
 from vta_byoc.partitioning.entry import Parsed, PatternEntry, Plan
 from vta_byoc.partitioning.layers import check_layout, match_layer, simple_plan, weight_of
 from vta_byoc.partitioning.steps import Range, StepReader, axes_of
-from vta_byoc.workload.layout import NCHW
+from vta_byoc.workload.layout import NCHW, ROWS, canonical, fits_tokens, tokens
 from vta_byoc.workload.workloads import Epilogue, PoolWorkload
 
 MOST_FACTOR = 2**15 - 1
@@ -72,11 +72,13 @@ def match_mean(graph: Graph, anchor: Binding) -> list[Binding] | None:
 
 
 def read_mean(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
-    """A sum over rows and columns as pooling with one window."""
+    """A sum over rows and columns, or over tokens, as pooling with one window."""
     source, call = bindings[0].value.args[0], bindings[1].value
     shape = static_shape(source)
     axes = sorted(int(a) % len(shape) for a in call.attrs.axis or range(len(shape)))
-    if len(shape) not in (3, 4) or axes != list(range(2, len(shape))):
+    of_tokens = axes == [1] and len(shape) == 3 and fits_tokens(shape, config)
+    of_tokens = of_tokens and shape[-1] % config.block == 0
+    if not of_tokens and (len(shape) not in (3, 4) or axes != list(range(2, len(shape)))):
         raise VTAError(
             Refusal(
                 "sum over the axes",
@@ -93,10 +95,24 @@ def read_mean(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
                 remedy="end it with astype int8",
             )
         )
+    if of_tokens:
+        return _sum_of_tokens(source, bindings, config)
     n, c, *plane = shape
     height, width = (1, *plane)[-2:]
     work = PoolWorkload("sum", n, c, height, width, (height, width))
     return _summed(work, source, bindings[1:], config)
+
+
+def _sum_of_tokens(source: relax.Expr, bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
+    """The sum of the columns that (1, T, C) has as tokens; its channels fill whole blocks."""
+    layout, (_, count, channels) = tokens(config.block), static_shape(source)
+    whole = canonical(static_shape(source), layout)
+    assert whole is not None
+    width = whole[-1]
+    work = PoolWorkload("sum", 1, channels, 1, width, (1, count), (1, width))
+    parsed = _summed(work, source, bindings[1:], config, ROWS)
+    result = NCHW if len(static_shape(bindings[-1].var)) == 2 else ROWS
+    return dataclasses.replace(parsed, layout=result, layouts=(layout,))
 
 
 # ---------------------------------------------------------------- averages over windows
@@ -127,7 +143,11 @@ def read_average(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
 
 
 def _summed(
-    work: PoolWorkload, source: relax.Expr, bindings: Sequence[Binding], config: VTAConfig
+    work: PoolWorkload,
+    source: relax.Expr,
+    bindings: Sequence[Binding],
+    config: VTAConfig,
+    layout: str = NCHW,
 ) -> Parsed:
     """``work`` with the steps of ``bindings``, whose first is the sum.
 
@@ -138,7 +158,7 @@ def _summed(
     result, reach = static_shape(bindings[0].var), math.prod(work.kernel) * factor
     shape = (work.channels,)
     value = Range(np.full(shape, -128 * reach, np.int64), np.full(shape, 127 * reach, np.int64))
-    reader = StepReader(result, axes_of(NCHW, len(result)), value, config, "the sum")
+    reader = StepReader(result, axes_of(layout, len(result)), value, config, "the sum")
     reader.read(steps[1:] if factor > 1 else steps)
     work = dataclasses.replace(work, factor=factor, epilogue=Epilogue(tuple(reader.steps)))
     return Parsed(work, (source,), {f"operand{i}": x for i, x in enumerate(reader.operands)})
