@@ -53,6 +53,25 @@ def test_a_constant_with_more_axes(kind: str) -> None:
     assert names(after) == [kind, "reshape"]
 
 
+@pytest.mark.parametrize("weight", [(1, 8, 5), (1, 1, 8, 5)])
+def test_weights_with_axes_of_one_are_a_matrix(weight: tuple[int, ...]) -> None:
+    before = Built((1, 2, 3, 8)).module(
+        lambda b, x: b.builder.emit(relax.op.matmul(x, const(b, *weight)))
+    )
+    after = normalize(before)
+    same_result(before, after)
+    values = [b.value for b in straight_bindings(after["main"])]
+    weights = [static_shape(v.args[1]) for v in values if op_name(v) == "relax.matmul"]
+    assert weights == [(8, 5)]
+
+
+def test_weights_that_make_an_axis_stay() -> None:
+    before = Built((3, 8)).module(
+        lambda b, x: b.builder.emit(relax.op.matmul(x, const(b, 1, 8, 5)))
+    )
+    assert names(normalize(before)) == ["matmul"]
+
+
 def test_a_constant_that_repeats_stays() -> None:
     before = Built((3, 8)).module(lambda b, x: b.builder.emit(relax.op.add(x, const(b, 2, 1, 8))))
     assert names(normalize(before)) == ["add"]

@@ -140,9 +140,21 @@ def product_of_row(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     return relax.op.reshape(rewriter.as_variable(made, f"{rewriter.name}{SEPARATOR}row"), shape)
 
 
+def weight_as_matrix(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
+    """Constant weights (1, ..., 1, K, M) are a matrix (K, M): a linear layer of moved tensors."""
+    data, weight = shape_of(call.args[0]), call.args[1]
+    shape = shape_of(weight)
+    if data is None or shape is None or not is_constant(weight) or not 2 < len(shape) <= len(data):
+        return None
+    if math.prod(shape[:-2]) != 1:
+        return None
+    matrix = relax.const(np.ascontiguousarray(weight.value.numpy().reshape(shape[-2:])))
+    return relax.Call(call.op, [call.args[0], matrix], call.attrs, call.ty_args)
+
+
 ROW_RULES: dict[str, Sequence[Rule]] = {
     "relax.concat": (concat_of_rows,),
-    "relax.matmul": (product_of_row,),
+    "relax.matmul": (weight_as_matrix, product_of_row),
     "relax.strided_slice": (columns_before_place, slice_of_row),
     **{name: (elementwise_of_row,) for name in ELEMENTWISE},
     **{name: (constant_of_more_axes, elementwise_of_row) for name in BINARY},
