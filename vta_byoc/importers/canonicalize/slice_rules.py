@@ -128,7 +128,8 @@ def slice_of_concat(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     axis, first, last = part
     along, fields = int(joined.attrs.axis) % call.ty.ndim, list(joined.args[0].fields)
     if along != axis:
-        if last - first != 1 or any(rewriter.producer_of(f, *JOINED) is None for f in fields):
+        sources = [chain_of_views(rewriter, field)[0] for field in fields]
+        if last - first != 1 or any(rewriter.producer_of(s, *JOINED) is None for s in sources):
             return None
         slices = [relax.op.strided_slice(field, [axis], [first], [last]) for field in fields]
         name = f"{rewriter.name}{SEPARATOR}part"

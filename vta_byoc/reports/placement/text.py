@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -54,8 +55,9 @@ def print_operators(
     """The operators with name and kind in the first columns; those of ``numbers`` stand right.
 
     The name gets the width that is left; a longer one loses its middle, or goes on in the next
-    line with ``wrap``.
+    line with ``wrap``.  A last column of text has so long lines as leave the others their width.
     """
+    rows = _with_short_lines(head, rows, numbers, console.width)
     name_width, kind_width = _widths([head, *rows], console.width)
     table = plain_table()
     table.padding = (0, GAP - 1, 0, 0)
@@ -76,10 +78,28 @@ def _side(number: bool) -> Literal["left", "right"]:
     return "right" if number else "left"
 
 
+def _with_short_lines(
+    head: Sequence[str], rows: Sequence[Sequence[str]], numbers: range, width: int
+) -> list[Sequence[str]]:
+    """``rows`` with the text of their last column in lines that leave room for the others."""
+    last = len(head) - 1
+    if last in numbers or last < 2:
+        return list(rows)
+    widths = _natural([head, *rows])
+    others = sum(w + GAP for w in widths[2:last]) + min(widths[0], LEAST_NAME) + GAP
+    most = max(width - others - LEAST_KIND - GAP, LEAST_NAME)
+    return [(*row[:last], "\n".join(textwrap.wrap(row[last], most))) for row in rows]
+
+
+def _natural(cells: Sequence[Sequence[str]]) -> list[int]:
+    """The width of each column, as its longest line has it."""
+    lines = [[max(map(len, cell.split("\n"))) for cell in row] for row in cells]
+    return [max(column) for column in zip(*lines, strict=True)]
+
+
 def _widths(cells: Sequence[Sequence[str]], width: int) -> tuple[int, int]:
     """Columns for the name and for the kind, 0: none."""
-    lines = [[max(map(len, cell.split("\n"))) for cell in row] for row in cells]
-    widths = [max(column) for column in zip(*lines, strict=True)]
+    widths = _natural(cells)
     left = width - sum(w + GAP for w in widths[2:]) - GAP
     kind_width = max(min(widths[1], left - LEAST_NAME), LEAST_KIND)
     if left - kind_width < min(widths[0], 20):
