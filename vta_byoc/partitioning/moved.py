@@ -22,11 +22,11 @@ from vta_byoc.partitioning.movement import (
     PERMUTE,
     match_one,
     match_shuffle,
+    padded,
     plan_move,
     slice_ranges,
-    zeros_around,
 )
-from vta_byoc.strategies.movement.gather import ZERO, gathered_by
+from vta_byoc.strategies.movement.gather import gathered_by
 from vta_byoc.workload.layout import NCHW, canonical
 
 VIEWS = tuple(f"relax.{op}" for op in ("reshape", "flatten", "squeeze", "expand_dims"))
@@ -62,14 +62,9 @@ def _sliced(call: relax.Call, numbers: np.ndarray) -> np.ndarray:
     return numbers[tuple(found)]
 
 
-def _padded(call: relax.Call, numbers: np.ndarray) -> np.ndarray:
-    widths = zeros_around(call)
-    return np.pad(numbers, list(zip(widths[::2], widths[1::2], strict=True)), constant_values=ZERO)
-
-
 def moved_numbers(binding: Binding, numbers: np.ndarray) -> np.ndarray:
     """Where each element of a movement's result is from, whose operand's are from ``numbers``."""
-    move = {**MOVES, PAD: _padded}.get(op_name(binding.value))
+    move = {**MOVES, PAD: padded}.get(op_name(binding.value))
     moved = numbers if move is None else move(binding.value, numbers)
     return moved.reshape(static_shape(binding.var))
 

@@ -164,11 +164,15 @@ def read_pad(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     shape, widths = _nchw4(call.args[0]), zeros_around(call)
     top, bottom, left, right = widths[4:]
     if any(widths[:4]):
-        numbers = np.arange(math.prod(shape)).reshape(shape)
-        pairs = list(zip(widths[::2], widths[1::2], strict=True))
-        numbers = np.pad(numbers, pairs, constant_values=ZERO)
+        numbers = padded(call, np.arange(math.prod(shape)).reshape(shape))
         return _moved(gathered_by([shape], numbers, config), call.args[0], call)
     return _moved(moves.pad(shape, (top, left, bottom, right), config), call.args[0], call)
+
+
+def padded(call: relax.Call, numbers: np.ndarray) -> np.ndarray:
+    """The numbers of elements with ZERO around them."""
+    widths = zeros_around(call)
+    return np.pad(numbers, list(zip(widths[::2], widths[1::2], strict=True)), constant_values=ZERO)
 
 
 def zeros_around(call: relax.Call) -> list[int]:
