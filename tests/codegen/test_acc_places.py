@@ -107,3 +107,9 @@ def test_the_lowest_place_with_least_in_common(
     first: tuple[int, int], taken: tuple[int, int], most: int, at: int
 ) -> None:
     assert place(first, taken, most) == at
+
+
+def test_one_accumulator_in_common_is_worse_than_none() -> None:
+    """The first tile's last element is stored by the kernel before: it moves behind that one's."""
+    assert place((0, 4), (3, 8), 10) == 8
+    assert place((0, 4), (4, 8), 10) == 0

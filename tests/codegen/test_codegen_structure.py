@@ -26,6 +26,7 @@ from tvm import s_tir, te, tirx
 
 from vta_byoc.codegen import CodegenError, ProgramBuilder
 from vta_byoc.codegen.alu import check_immediate
+from vta_byoc.codegen.nest import extent_of
 from vta_byoc.codegen.transfer import Dim, plan_transfer
 from vta_byoc.hw.config import Capabilities, VTAConfig
 from vta_byoc.hw.errors import VTAError
@@ -267,3 +268,13 @@ def test_too_many_tokens() -> None:
         "2 tokens from LOAD to COMPUTE may be outstanding; the machine counts to 1; raise "
         "CAPABILITIES.max_tokens to 2 or more in the configuration file"
     )
+
+
+@pytest.mark.parametrize("start, turns", [(None, 4), (0, None)], ids=["start", "turns"])
+def test_a_loop_whose_bounds_are_computed(start: int | None, turns: int | None) -> None:
+    """None: a variable, as that of a loop around it."""
+    loop, outer = tirx.Var("i", "int32"), tirx.Var("n", "int32")
+    first, count = (outer if each is None else each for each in (start, turns))
+    body = tirx.Evaluate(tirx.const(0, "int32"))
+    with pytest.raises(CodegenError, match="loops start at 0 and have constant extents"):
+        extent_of(tirx.For(loop, first, count, tirx.ForKind.SERIAL, body))

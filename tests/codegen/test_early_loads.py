@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pytest
 
-from vta_byoc.codegen.early_loads import early_loads
+from vta_byoc.codegen.early_loads import LOADS, early_loads
 from vta_byoc.codegen.load_parts import Part, parts, units
 from vta_byoc.codegen.stream import DRAM, Insn, TokenAssigner
 from vta_byoc.codegen.uops import Kernel
@@ -261,3 +261,8 @@ def test_what_has_no_parts() -> None:
     assert [[part.insn for part in parts(insn, 9000, 10)] for insn in others] == [
         [insn] for insn in others
     ]
+
+
+def test_each_kind_of_load_keeps_an_order_of_its_own() -> None:
+    """Constants and weights of three layers in turn, and what waits for results."""
+    assert len(set(LOADS)) == 7

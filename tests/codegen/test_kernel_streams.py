@@ -85,6 +85,28 @@ def test_a_state_is_bound_as_any_symbol_is(kernels: list[tirx.PrimFunc]) -> None
     assert program(KernelStreams(), kernels, kind="state").to_bytes() == anew.to_bytes()
 
 
+class Noting(KernelStreams):
+    """Notes the room that weights have, in elements."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rooms: set[int] = set()
+
+    def written(
+        self, func: tirx.PrimFunc, config: VTAConfig, mode: LoopCompression, weight_room: int
+    ) -> KernelStream:
+        self.rooms.add(weight_room)
+        return super().written(func, config, mode, weight_room)
+
+
+def test_weights_that_are_loaded_ahead_leave_room_for_others(kernels: list[tirx.PrimFunc]) -> None:
+    """Fifteen sixteenths of the SRAM; where nothing is loaded ahead, no more than their slots."""
+    for ahead, room in ((False, 0), (True, CONFIG.wgt_depth * 15 // 16)):
+        streams = Noting()
+        program(streams, kernels, ahead=ahead)
+        assert streams.rooms == {room}
+
+
 def test_builders_of_one_store_may_differ(kernels: list[tirx.PrimFunc]) -> None:
     streams = KernelStreams()
     for mode, ahead in itertools.product((BEST, TUTORIALS), BOTH):

@@ -128,6 +128,11 @@ def test_neighbours_have_places_of_their_own(sizes: tuple[int, ...]) -> None:
     assert not any(overlap(placed(*sizes), sizes))
 
 
+def test_of_equal_places_weights_take_the_last() -> None:
+    """The first kernel shares the second's place anyhow, and half of the third's at either end."""
+    assert placed(90, 20, 20, 20) == [10, 60, 80, 0]
+
+
 def test_weights_that_do_not_fit_side_by_side_share_least() -> None:
     assert overlap(placed(70, 60), (70, 60)) == [30]
     assert placed(100, 100) == [0, 0]

@@ -148,7 +148,7 @@ GRAPHS: dict[str, tuple[Callable[[], onnx.ModelProto], set[str]]] = {
             [node("Conv", "x cube", "a", pads=[1] * 6), node("Relu", "a", "y")],
             inputs={"x": (1, 4, 4, 6, 6)},
         ),
-        set(),
+        {"a"},
     ),
     "five dimensions in between": (
         lambda: model(
