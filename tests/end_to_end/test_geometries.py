@@ -219,7 +219,7 @@ def test_matrix(machine: str, case: str) -> None:
 
 ELSEWHERE = {
     *("vta.matmul2", "vta.transpose", "vta.norm", "vta.attention", "vta.move"),
-    *("vta.token_concat", "vta.token_slice", "vta.append"),
+    *("vta.joined_moves", "vta.token_concat", "vta.token_slice", "vta.append"),
 }
 """Drawn on several machines in test_products.py, test_norms.py, test_attention.py,
 test_token_moves.py, test_moves_between_layers.py and test_decoding.py."""

@@ -90,7 +90,7 @@ def joined_rows(net: IntegerNet, x: relax.Var) -> relax.Var:
         *(focus, odd_channels, padded_slices, padded_channels, joined_rows),
     ],
 )
-@pytest.mark.parametrize("machine", ["sim", "1x32"])
+@pytest.mark.parametrize("machine", ["sim", "1x32", "2x16"])
 def test_layers_around_a_movement_are_one_region(make: Make, machine: str) -> None:
     net = IntegerNet(x=SHAPE)
     moved = make(net, net.conv(net.params[0], 32, name="first"))

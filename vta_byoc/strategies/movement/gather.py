@@ -104,13 +104,16 @@ _known = functools.lru_cache(maxsize=KEPT)(_gathered)
 def _by_image(in_shapes: Sequence[Shape], indices: np.ndarray) -> bool:
     """Whether each image of the result has the elements of that image alone, alike."""
     first = _image(in_shapes, indices, 0)
-    return bool((first >= 0).all()) and all(
+    return bool((first != -1).all()) and all(
         (_image(in_shapes, indices, number) == first).all() for number in range(1, len(indices))
     )
 
 
 def _image(in_shapes: Sequence[Shape], indices: np.ndarray, image: int) -> np.ndarray:
-    """Elements of image ``image`` among those of one image of all operands; -1 of another image."""
+    """Elements of image ``image`` among those of one image of all operands.
+
+    -1 stands for those of another image.
+    """
     found = np.full(indices.shape[1:], -1, np.int64)
     before = ahead = 0
     for shape in in_shapes:
@@ -119,6 +122,7 @@ def _image(in_shapes: Sequence[Shape], indices: np.ndarray, image: int) -> np.nd
         own = (local >= 0) & (local < size)
         found[own] = local[own] + ahead
         before, ahead = before + shape[0] * size, ahead + size
+    found[indices[image] == ZERO] = ZERO
     return found
 
 
