@@ -160,7 +160,7 @@ GRAPHS: dict[str, tuple[Callable[[], onnx.ModelProto], set[str]]] = {
                 conv("d", "y"),
             ]
         ),
-        {"a", "y"},
+        {"a", "c", "d", "y"},
     ),
     "a sum of five dimensions": (
         lambda: model([node("Add", "x z", "y")], inputs={n: (1, 2, 3, 4, 5) for n in "xz"}),

@@ -54,14 +54,15 @@ def r3d(layers: Layers, x: relax.Expr) -> relax.Expr:
 
 
 def factored(layers: Layers, x: relax.Expr) -> relax.Expr:
-    """Planes and depths apart, as R(2+1)D; pooling of all axes; two branches joined."""
+    """Planes and depths apart, as R(2+1)D; pooling of all axes; two branches joined, as in I3D."""
     emit = layers.emit
     x = emit(relax.op.nn.relu(layers.conv(x, 16, (1, 3, 3), padding=(0, 1, 1))))
     x = emit(relax.op.nn.relu(layers.conv(x, 16, (3, 1, 1), padding=(1, 0, 0))))
     x = emit(relax.op.nn.max_pool3d(x, (2, 2, 2), strides=(2, 2, 2)))
     one = layers.conv(x, 16, (1, 1, 1))
     two = layers.conv(x, 16, (2, 3, 3), padding=(1, 1, 1, 0, 1, 1))
-    x = emit(relax.op.nn.relu(emit(relax.op.concat([one, two], axis=1))))
+    pooled = layers.conv(emit(relax.op.nn.max_pool3d(x, 3, padding=1)), 16, (1, 1, 1))
+    x = emit(relax.op.nn.relu(emit(relax.op.concat([one, two, pooled], axis=1))))
     x = emit(relax.op.nn.avg_pool3d(x, (2, 2, 2), strides=(2, 2, 2)))
     return layers.head(x)
 

@@ -65,10 +65,21 @@ class _Windows:
             "dilation": list(self.dilation[1:]),
         }
 
-    def depths(self, tap: int, count: int) -> tuple[int, int, int]:
-        """Begin, end and step of the padded depths that ``count`` windows see at place ``tap``."""
-        begin, step = tap * self.dilation[0], self.stride[0]
-        return begin, begin + (count - 1) * step + 1, step
+    def depths(self, count: int) -> list[np.ndarray]:
+        """For each place of the window, the padded depths that ``count`` windows see there."""
+        first = np.arange(count) * self.stride[0]
+        return [first + tap * self.dilation[0] for tap in range(self.size[0])]
+
+    def own_depths(self, count: int, size: int) -> list[np.ndarray]:
+        """The same of the tensor's ``size`` depths: in place of padding, the nearest of the window.
+
+        A maximum is the same if a depth is seen twice.
+        """
+        seen = np.stack(self.depths(count)) - self.before[0]
+        is_own = (seen >= 0) & (seen < size)
+        low = np.where(is_own, seen, size).min(axis=0)
+        high = np.where(is_own, seen, -1).max(axis=0)
+        return list(np.clip(seen, low, high))
 
 
 class _Planes:
@@ -102,18 +113,19 @@ class _Planes:
         padded = relax.op.nn.pad(planes, [*ends, 0, 0, 0, 0, 0, 0])
         return self.bound(padded, "padded_depths")
 
-    def seen(self, planes: relax.Expr, windows: _Windows, count: int) -> list[relax.Expr]:
-        """For each depth of the window, the planes that ``count`` windows see there."""
-        n, pieces = self._batch, []
-        for tap in range(windows.size[0]):
-            begin, end, step = windows.depths(tap, count)
-            if n == 1 or step == 1:
-                piece = relax.op.strided_slice(planes, [0], [begin * n], [end * n], [step])
-            else:
-                numbers = np.arange(begin, end, step)[:, None] * n + np.arange(n)
-                piece = relax.op.take(planes, relax.const(numbers.reshape(-1)), 0)
-            pieces.append(self.bound(piece, f"depth_{tap}"))
-        return pieces
+    def seen(self, planes: relax.Expr, depths: Sequence[np.ndarray]) -> list[relax.Expr]:
+        """For each place of a window, the planes of the ``depths`` that are seen there."""
+        pieces = [self._taken(planes, each) for each in depths]
+        return [self.bound(piece, f"depth_{tap}") for tap, piece in enumerate(pieces)]
+
+    def _taken(self, planes: relax.Expr, depths: np.ndarray) -> relax.Expr:
+        n, steps = self._batch, np.unique(np.diff(depths))
+        step = int(steps[0]) if len(steps) else 1
+        if len(steps) <= 1 and step > 0 and (n == 1 or step == 1):
+            begin, end = int(depths[0]) * n, (int(depths[-1]) + 1) * n
+            return relax.op.strided_slice(planes, [0], [begin], [end], [step])
+        numbers = depths[:, None] * n + np.arange(n)
+        return relax.op.take(planes, relax.const(numbers.reshape(-1).astype("int64")), 0)
 
 
 def convolution_of_planes(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
@@ -126,7 +138,7 @@ def convolution_of_planes(rewriter: Rewriter, call: relax.Call) -> relax.Expr | 
     kernel, planes = weight.value.numpy(), _Planes(rewriter, shape[0])
     windows, groups = _Windows.of(call, kernel.shape[2:]), int(attrs.groups)
     data = planes.padded(planes.of(call.args[0]), windows)
-    seen = planes.seen(data, windows, shape[2])
+    seen = planes.seen(data, windows.depths(shape[2]))
     if groups == 1:
         together = seen[0]
         if len(seen) > 1:
@@ -158,32 +170,27 @@ def _bound_sum(planes: _Planes, left: relax.Expr, right: relax.Expr) -> relax.Ex
 def pool_of_planes(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     """Pooling of three axes as that of planes, then of the depths of each window.
 
-    Windows that leave the tensor along the depth, and sizes that are rounded up, are left alone;
-    averages with padding too, whose divisors differ.
+    Averages with padding, or of sizes that are rounded up, are left alone: their divisors differ.
     """
-    attrs, shape = call.attrs, shape_of(call)
-    known = shape is not None and shape_of(call.args[0]) is not None
+    attrs, shape, data = call.attrs, shape_of(call), shape_of(call.args[0])
     is_plain = (str(attrs.layout), str(attrs.out_layout)) == ("NCDHW", "NCDHW")
-    if not known or not is_plain or bool(attrs.ceil_mode) or shape is None:
+    if shape is None or data is None or not is_plain:
         return None
     windows, planes = _Windows.of(call, attrs.pool_size), _Planes(rewriter, shape[0])
-    is_average = op_name(call) == "relax.nn.avg_pool3d"
-    padding = (*windows.before, *windows.after)
-    if windows.before[0] or windows.after[0] or (is_average and any(padding)):
+    is_average, rounds_up = op_name(call) == "relax.nn.avg_pool3d", bool(attrs.ceil_mode)
+    if is_average and (rounds_up or any((*windows.before, *windows.after))):
         return None
-    data = planes.of(call.args[0])
+    value = planes.of(call.args[0])
     if windows.size[1:] != (1, 1) or windows.stride[1:] != (1, 1):
         function = relax.op.nn.avg_pool2d if is_average else relax.op.nn.max_pool2d
-        data = planes.bound(function(data, list(windows.size[1:]), **windows.plane), "pooled")
-    result = _pooled_depths(planes, data, windows, shape[2], is_average)
-    return planes.back(result, shape)
+        pooled = function(value, list(windows.size[1:]), ceil_mode=rounds_up, **windows.plane)
+        value = planes.bound(pooled, "pooled")
+    seen = planes.seen(value, windows.own_depths(shape[2], data[2]))
+    return planes.back(_of_depths(planes, seen, is_average), shape)
 
 
-def _pooled_depths(
-    planes: _Planes, data: relax.Expr, windows: _Windows, count: int, is_average: bool
-) -> relax.Expr:
+def _of_depths(planes: _Planes, seen: Sequence[relax.Expr], is_average: bool) -> relax.Expr:
     """The maximum or the average of the depths of each window."""
-    seen = planes.seen(data, windows, count)
     step: Callable[..., relax.Expr] = relax.op.add if is_average else relax.op.maximum
     value = seen[0]
     for number, piece in enumerate(seen[1:]):
