@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from test_normalize import names, same_result
+from test_normalize import call, names, same_result
 from tvm import relax
 
 from vta_byoc.importers.canonicalize.rules import normalize
@@ -73,6 +73,27 @@ def test_convolution(
     same_result(before, after)
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_integers_are_summed_in_int32(groups: int) -> None:
+    """Of a module that is quantized already."""
+    rng, x = np.random.default_rng(0), relax.Var("x0", relax.TensorType((1, 4, 5, 6, 6), "int8"))
+    weight = rng.integers(-128, 128, (4, 4 // groups, 3, 3, 3)).astype("int8")
+
+    def write(b: Built, _: relax.Expr) -> relax.Expr:
+        op = relax.op.nn.conv3d(x, relax.const(weight), groups=groups, out_dtype="int32")
+        return b.builder.emit(op)
+
+    built = Built((1, 4, 5, 6, 6))
+    built.params = [x]
+    before = built.module(write)
+    after = normalize(before)
+    only_planes(after)
+    data = rng.integers(-128, 128, (1, 4, 5, 6, 6)).astype("int8")
+    (found,), (wanted,) = call(after, data), call(before, data)
+    assert found.dtype == "int32"
+    np.testing.assert_array_equal(found, wanted)
+
+
 @pytest.mark.parametrize("kind", ["max_pool3d", "avg_pool3d"])
 @pytest.mark.parametrize(
     "attrs",
@@ -108,6 +129,23 @@ def test_pooling(kind: str, attrs: dict[str, Any], batch: int) -> None:
 def test_maxima_with_padding(attrs: dict[str, Any], batch: int) -> None:
     pool = relax.op.nn.max_pool3d
     before = Built((batch, 3, 7, 7, 5)).module(lambda b, x: b.builder.emit(pool(x, **attrs)))
+    after = normalize(before)
+    only_planes(after)
+    same_result(before, after)
+
+
+def test_a_window_of_padding_alone_stays() -> None:
+    """Two places, three depths apart, of a tensor of one depth."""
+    attrs = {"pool_size": (2, 1, 1), "padding": (2, 0, 0), "dilation": (3, 1, 1)}
+    pool = relax.op.nn.max_pool3d
+    before = Built((1, 3, 1, 4, 4)).module(lambda b, x: b.builder.emit(pool(x, **attrs)))
+    assert names(normalize(before)) == ["nn.max_pool3d"]
+
+
+def test_padding_of_planes_whose_windows_are_pixels() -> None:
+    attrs = {"pool_size": (2, 1, 1), "strides": 1, "padding": (0, 1, 1)}
+    pool = relax.op.nn.max_pool3d
+    before = Built((1, 3, 4, 4, 4)).module(lambda b, x: b.builder.emit(pool(x, **attrs)))
     after = normalize(before)
     only_planes(after)
     same_result(before, after)

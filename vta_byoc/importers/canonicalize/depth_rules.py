@@ -9,7 +9,6 @@ of each window.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -17,10 +16,10 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Tuple
 
-from vta_byoc.importers.canonicalize.calls import shape_of
+from vta_byoc.importers.canonicalize.calls import attributes, shape_of
 from vta_byoc.importers.canonicalize.view_rules import chain_of_views, moved, view_of
 from vta_byoc.importers.canonicalize.views import View
-from vta_byoc.ir.bindings import SEPARATOR, is_constant, op_name
+from vta_byoc.ir.bindings import SEPARATOR, is_constant, is_float32, op_name
 from vta_byoc.ir.rewriter import Rewriter, Rule
 
 SPATIAL = 3
@@ -65,18 +64,26 @@ class _Windows:
             "dilation": list(self.dilation[1:]),
         }
 
+    @property
+    def keeps_planes(self) -> bool:
+        """Whether a window is one pixel of each plane, and there is one for each."""
+        ones = (*self.size[1:], *self.stride[1:])
+        return set(ones) == {1} and not any((*self.before[1:], *self.after[1:]))
+
     def depths(self, count: int) -> list[np.ndarray]:
         """For each place of the window, the padded depths that ``count`` windows see there."""
         first = np.arange(count) * self.stride[0]
         return [first + tap * self.dilation[0] for tap in range(self.size[0])]
 
-    def own_depths(self, count: int, size: int) -> list[np.ndarray]:
+    def own_depths(self, count: int, size: int) -> list[np.ndarray] | None:
         """The same of the tensor's ``size`` depths: in place of padding, the nearest of the window.
 
-        A maximum is the same if a depth is seen twice.
+        A maximum is the same if a depth is seen twice. None where a window sees padding alone.
         """
         seen = np.stack(self.depths(count)) - self.before[0]
         is_own = (seen >= 0) & (seen < size)
+        if not is_own.any(axis=0).all():
+            return None
         low = np.where(is_own, seen, size).min(axis=0)
         high = np.where(is_own, seen, -1).max(axis=0)
         return list(np.clip(seen, low, high))
@@ -118,6 +125,15 @@ class _Planes:
         pieces = [self._taken(planes, each) for each in depths]
         return [self.bound(piece, f"depth_{tap}") for tap, piece in enumerate(pieces)]
 
+    def folded(
+        self, step: Callable[..., relax.Expr], pieces: Sequence[relax.Expr], what: str
+    ) -> relax.Expr:
+        """``step`` of the first two of ``pieces``, of its result and the next, and so on."""
+        value = pieces[0]
+        for number, piece in enumerate(pieces[1:]):
+            value = self.bound(step(value, piece), f"{what}_{number}")
+        return value
+
     def _taken(self, planes: relax.Expr, depths: np.ndarray) -> relax.Expr:
         n, steps = self._batch, np.unique(np.diff(depths))
         step = int(steps[0]) if len(steps) else 1
@@ -153,17 +169,13 @@ def convolution_of_planes(rewriter: Rewriter, call: relax.Call) -> relax.Expr | 
             relax.const(np.ascontiguousarray(taps)),
             groups=groups,
             **windows.plane,
+            **attributes(call, "out_dtype"),
         )
         for piece, taps in parts
     ]
     if len(results) > 1:
         results = [planes.bound(each, f"tap_{tap}") for tap, each in enumerate(results)]
-        results = [functools.reduce(lambda a, b: _bound_sum(planes, a, b), results)]
-    return planes.back(results[0], shape)
-
-
-def _bound_sum(planes: _Planes, left: relax.Expr, right: relax.Expr) -> relax.Expr:
-    return relax.op.add(planes.bound(left, "sum"), right)
+    return planes.back(planes.folded(relax.op.add, results, "sum"), shape)
 
 
 # ---------------------------------------------------------------- pooling
@@ -180,21 +192,21 @@ def pool_of_planes(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     is_average, rounds_up = op_name(call) == "relax.nn.avg_pool3d", bool(attrs.ceil_mode)
     if is_average and (rounds_up or any((*windows.before, *windows.after))):
         return None
+    depths = windows.own_depths(shape[2], data[2])
+    if depths is None or (is_average and not is_float32(call)):
+        return None
     value = planes.of(call.args[0])
-    if windows.size[1:] != (1, 1) or windows.stride[1:] != (1, 1):
+    if not windows.keeps_planes:
         function = relax.op.nn.avg_pool2d if is_average else relax.op.nn.max_pool2d
         pooled = function(value, list(windows.size[1:]), ceil_mode=rounds_up, **windows.plane)
         value = planes.bound(pooled, "pooled")
-    seen = planes.seen(value, windows.own_depths(shape[2], data[2]))
+    seen = planes.seen(value, depths)
     return planes.back(_of_depths(planes, seen, is_average), shape)
 
 
 def _of_depths(planes: _Planes, seen: Sequence[relax.Expr], is_average: bool) -> relax.Expr:
     """The maximum or the average of the depths of each window."""
-    step: Callable[..., relax.Expr] = relax.op.add if is_average else relax.op.maximum
-    value = seen[0]
-    for number, piece in enumerate(seen[1:]):
-        value = planes.bound(step(value, piece), f"depths_{number}")
+    value = planes.folded(relax.op.add if is_average else relax.op.maximum, seen, "depths")
     if is_average and len(seen) > 1:
         scale = relax.const(np.float32(1 / len(seen)))
         value = planes.bound(relax.op.multiply(value, scale), "average")
