@@ -18,8 +18,14 @@ from vta_byoc.ir.bindings import op_name, static_shape
 from vta_byoc.ir.chains import Binding, Graph
 from vta_byoc.partitioning.entry import Parsed, PatternEntry, Plan
 from vta_byoc.partitioning.layers import simple_plan
-from vta_byoc.partitioning.moved import ANCHORS, MOST_ELEMENTS, moved_numbers
-from vta_byoc.partitioning.movement import CHANNELS, PAD, match_concat, parts_of
+from vta_byoc.partitioning.moved import ANCHORS, moved_numbers
+from vta_byoc.partitioning.movement import (
+    CHANNELS,
+    MOST_ELEMENTS,
+    PAD,
+    match_concat,
+    parts_of,
+)
 from vta_byoc.strategies.movement.gather import gathered_by
 from vta_byoc.workload.layout import NCHW, canonical
 

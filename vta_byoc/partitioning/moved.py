@@ -20,6 +20,7 @@ from vta_byoc.partitioning.entry import Parsed, PatternEntry
 from vta_byoc.partitioning.movement import (
     PAD,
     PERMUTE,
+    check_size,
     match_one,
     match_shuffle,
     padded,
@@ -31,8 +32,6 @@ from vta_byoc.workload.layout import NCHW, canonical
 
 VIEWS = tuple(f"relax.{op}" for op in ("reshape", "flatten", "squeeze", "expand_dims"))
 """Operators that keep the row-major order."""
-MOST_ELEMENTS = 1 << 22
-"""Of a tensor whose elements are followed one by one."""
 
 
 def _taken(call: relax.Call, numbers: np.ndarray) -> np.ndarray:
@@ -118,16 +117,7 @@ def read_moved(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     source, result = bindings[0].value.args[0], bindings[-1].var
     before, after = (canonical(static_shape(x), NCHW) for x in (source, result))
     assert before is not None and after is not None
-    size = max(math.prod(before), math.prod(after))
-    if size > MOST_ELEMENTS:
-        raise VTAError(
-            Refusal(
-                "a copy moves",
-                f"{size} elements",
-                f"{MOST_ELEMENTS} are followed one by one",
-                "move them in parts",
-            )
-        )
+    check_size(max(math.prod(before), math.prod(after)))
     numbers = np.arange(math.prod(before)).reshape(static_shape(source))
     for binding in bindings:
         numbers = moved_numbers(binding, numbers)

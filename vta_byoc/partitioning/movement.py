@@ -31,6 +31,8 @@ from vta_byoc.workload.workloads import ConcatWorkload, Shape
 CHANNELS, ROWS, COLUMNS = 1, 2, 3
 PERMUTE, RESHAPE, REPEAT = "relax.permute_dims", "relax.reshape", "relax.repeat"
 PAD = "relax.nn.pad"
+MOST_ELEMENTS = 1 << 22
+"""Of a tensor whose elements are followed one by one."""
 AXES = {2: (0, CHANNELS), 3: (0, CHANNELS, COLUMNS), 4: (0, CHANNELS, ROWS, COLUMNS)}
 """The axes of a tensor by how many it has, among those of (N, C, H, W)."""
 SHUFFLE = (0, 2, 1, 3, 4)
@@ -164,6 +166,7 @@ def read_pad(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     shape, widths = _nchw4(call.args[0]), zeros_around(call)
     top, bottom, left, right = widths[4:]
     if any(widths[:4]):
+        check_size(math.prod(static_shape(call)))
         numbers = padded(call, np.arange(math.prod(shape)).reshape(shape))
         return _moved(gathered_by([shape], numbers, config), call.args[0], call)
     return _moved(moves.pad(shape, (top, left, bottom, right), config), call.args[0], call)
@@ -173,6 +176,23 @@ def padded(call: relax.Call, numbers: np.ndarray) -> np.ndarray:
     """The numbers of elements with ZERO around them."""
     widths = zeros_around(call)
     return np.pad(numbers, list(zip(widths[::2], widths[1::2], strict=True)), constant_values=ZERO)
+
+
+def check_size(size: int) -> None:
+    """Whether a copy of so many elements can be followed one by one.
+
+    Raises:
+        VTAError: it is larger.
+    """
+    if size > MOST_ELEMENTS:
+        raise VTAError(
+            Refusal(
+                "a copy moves",
+                f"{size} elements",
+                f"{MOST_ELEMENTS} are followed one by one",
+                "move them in parts",
+            )
+        )
 
 
 def zeros_around(call: relax.Call) -> list[int]:

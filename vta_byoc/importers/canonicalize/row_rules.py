@@ -15,7 +15,7 @@ from tvm.ir import Tuple
 
 from vta_byoc.importers.canonicalize.calls import RESHAPES, shape_of
 from vta_byoc.importers.canonicalize.depth_rules import BINARY, ELEMENTWISE
-from vta_byoc.importers.canonicalize.slice_rules import moved_layer
+from vta_byoc.importers.canonicalize.slice_rules import moved_layer, one_range
 from vta_byoc.ir.bindings import SEPARATOR, is_constant
 from vta_byoc.ir.rewriter import Rewriter, Rule
 
@@ -59,10 +59,10 @@ def slice_of_row(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     row, seen = shape_of(view.args[0]), shape_of(view)
     if row is None or seen is None or len(row) != 2 or row != (1, seen[-1]):
         return None
-    axes, begin, end, *steps = ([int(n.value) for n in arg.fields] for arg in call.args[1:])
-    if [axis % len(seen) for axis in axes] != [len(seen) - 1]:
+    columns = one_range(call)
+    if columns is None or columns[0] != len(seen) - 1:
         return None
-    part = relax.op.strided_slice(view.args[0], [1], begin, end, *steps)
+    part = relax.op.strided_slice(view.args[0], [1], [columns[1]], [columns[2]])
     value = rewriter.as_variable(part, f"{rewriter.name}{SEPARATOR}row")
     return relax.op.reshape(value, shape)
 
@@ -84,12 +84,12 @@ def columns_before_place(rewriter: Rewriter, call: relax.Call) -> relax.Expr | N
     is_row = math.prod(seen[:-1]) == math.prod(taken[:-1]) == 1
     if not is_row or not seen[-1] == taken[-1] == whole[-1]:
         return None
-    axes, begin, end, *steps = ([int(n.value) for n in arg.fields] for arg in call.args[1:])
-    if [axis % len(seen) for axis in axes] != [len(seen) - 1]:
+    columns = one_range(call)
+    if columns is None or columns[0] != len(seen) - 1:
         return None
     name = f"{rewriter.name}{SEPARATOR}"
-    columns = relax.op.strided_slice(data, [len(whole) - 1], begin, end, *steps)
-    narrow = rewriter.as_variable(columns, f"{name}columns")
+    part = relax.op.strided_slice(data, [len(whole) - 1], [columns[1]], [columns[2]])
+    narrow = rewriter.as_variable(part, f"{name}columns")
     part = relax.Call(place.op, [narrow, *place.args[1:]], place.attrs, place.ty_args)
     return relax.op.reshape(rewriter.as_variable(part, f"{name}place"), shape)
 

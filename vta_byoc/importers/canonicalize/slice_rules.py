@@ -87,7 +87,7 @@ def moved_layer(rewriter: Rewriter, value: relax.Expr) -> MovedLayer | None:
 
 def slice_of_layer(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     """slice(move(x · W + b)) is move(x · W' + b') where it takes whole columns of W."""
-    part = _part(call)
+    part = one_range(call)
     found = None if part is None else moved_layer(rewriter, call.args[0])
     if part is None or found is None:
         return None
@@ -100,7 +100,7 @@ def slice_before_view(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None
 
     Steps of a recurrent layer are slices of (T, 1, C), which a layer has made as (1, T, C).
     """
-    part, shape = _part(call), shape_of(call)
+    part, shape = one_range(call), shape_of(call)
     source, chain = chain_of_views(rewriter, call.args[0])
     view = view_of(source, chain) if chain else None
     if part is None or shape is None or view is None or part[2] - part[1] != 1:
@@ -122,7 +122,7 @@ def slice_of_concat(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     One place of another axis it takes of each. The last step of a recurrent layer is taken of all
     that have been joined, in both directions.
     """
-    part, joined = _part(call), rewriter.producer_of(call.args[0], "relax.concat")
+    part, joined = one_range(call), rewriter.producer_of(call.args[0], "relax.concat")
     if part is None or joined is None or not isinstance(joined.args[0], Tuple):
         return None
     axis, first, last = part
@@ -149,7 +149,7 @@ def slice_of_concat(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
 
 def slice_of_flip(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     """One place of a tensor backwards is the place as far from its end."""
-    part, turned = _part(call), rewriter.producer_of(call.args[0], FLIP)
+    part, turned = one_range(call), rewriter.producer_of(call.args[0], FLIP)
     shape = shape_of(call.args[0])
     if part is None or turned is None or shape is None or part[2] - part[1] != 1:
         return None
@@ -160,7 +160,7 @@ def slice_of_flip(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     return relax.op.strided_slice(turned.args[0], [axis], [place], [place + 1])
 
 
-def _part(call: relax.Call) -> tuple[int, int, int] | None:
+def one_range(call: relax.Call) -> tuple[int, int, int] | None:
     """Axis, begin and end of a slice along one axis in steps of 1; None for any other."""
     shape = shape_of(call.args[0])
     if shape is None or any(len(arg.fields) != 1 for arg in call.args[1:]):
