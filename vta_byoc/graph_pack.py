@@ -26,12 +26,12 @@ from vta_byoc.ir.legality import MARKED, PACKED
 from vta_byoc.ir.names import ROUTED, of_channels
 from vta_byoc.ir.records import text_of
 from vta_byoc.ir.stage import Stage
-from vta_byoc.partitioning.channel_order import is_by_channel
 from vta_byoc.partitioning.composite import RESULT_ATTR, SOURCE_ATTR, composite_source, composites
 from vta_byoc.partitioning.entry import Match, Parsed, Plan
 from vta_byoc.partitioning.kept_match import match_of
 from vta_byoc.partitioning.layers import simple_plan
 from vta_byoc.partitioning.left_out import names_left_out
+from vta_byoc.partitioning.ordering import find_orders
 from vta_byoc.partitioning.packed_forms import (
     FOLD,
     PACK,
@@ -86,6 +86,7 @@ def graph_pack(
         packer.no_views = names_left_out(mod)
         if keep_packed:
             packer.routes = find_routes(mod["main"], groups, config)
+            packer.routes.add(find_orders(mod["main"], groups, packer.routes, config))
         main = packer.rewrite(mod["main"])
         result = builder.get()
         result.update_func(mod.get_global_var("main"), main)
@@ -168,8 +169,11 @@ class _Packer(PackedForms):
         parts = self.routes.parts.get(var, [])
         if not parts:
             operands = [inner[x] for x in match.parsed.operands]
-            form = self._computed(var, group, match, operands, str(group.attrs[RESULT_ATTR]))
-            if operands[0] in self._reordered and is_by_channel(match.parsed.work):
+            result = str(group.attrs[RESULT_ATTR])
+            if var in self.routes.reordered:
+                result = f"{result}{ROUTED}"
+            form = self._computed(var, group, match, operands, result)
+            if var in self.routes.reordered:
                 self._reordered[var] = form.expr
             else:
                 self._packed[var, form.layout] = form
@@ -199,8 +203,6 @@ class _Packer(PackedForms):
         plan = match.planned(self._config, hosted)
         if reordered:
             packed = [self._reordered[operands[0]]]
-            if is_by_channel(parsed.work):
-                result = f"{result}{ROUTED}"
         elif plan.fold is not None:
             packed = [self._as_folded(operands[0], plan.fold)]
         else:

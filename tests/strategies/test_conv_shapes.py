@@ -33,7 +33,8 @@ from vta_byoc.hw.isa import ISA, Opcode
 from vta_byoc.hw.sim import simulator
 from vta_byoc.strategies.conv import conv2d
 from vta_byoc.strategies.conv.conv2d_transpose import phases_of
-from vta_byoc.strategies.conv.taps import skips_of
+from vta_byoc.strategies.conv.filled import filled_of
+from vta_byoc.strategies.conv.taps import LeftOut, left_out_of
 from vta_byoc.strategies.conv.tile_space import conv_space
 from vta_byoc.strategies.te.kernel import Grouping
 from vta_byoc.workload.workloads import Conv2dWorkload
@@ -170,11 +171,13 @@ def _padding(start: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     turn = start // CHUNK % 3
     if turn == 1:
 
-        def every(work: Conv2dWorkload, *_: object) -> tuple[bool, bool]:
-            return skips_of(work)[-1]
+        def every(
+            work: Conv2dWorkload, grouping: Grouping, config: VTAConfig, *_: object
+        ) -> LeftOut:
+            return left_out_of(work, filled_of(work, grouping, config))[-1]
 
-        monkeypatch.setattr(conv2d, "chosen_skips", every)
-    with without(["skip_padding"] if turn == 2 else []):
+        monkeypatch.setattr(conv2d, "chosen_left_out", every)
+    with without(["skip_padding", "zero_blocks"] if turn == 2 else []):
         yield
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 
 import numpy as np
@@ -31,6 +32,7 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.program.program import Program
 from vta_byoc.strategies.pooling.pool import POOL
 from vta_byoc.strategies.pooling.tile_space import MaxPool
+from vta_byoc.workload.borders import boxes
 from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, Epilogue, PoolWorkload, Step
 
 SCALE = Epilogue((Step("mul", 37), Step("add", 128), Step("shr", 8), *clamp()))
@@ -71,6 +73,32 @@ def test_random_windows_without_mul_and_widening_loads() -> None:
         work = random_pool(np.random.default_rng(seed), "max")
         check(work, BARE, seed)
     check(PoolWorkload("sum", 1, 20, 8, 8, (4, 4), (4, 4), epilogue=SHIFT), BARE)
+
+
+@pytest.mark.parametrize("name", [*GEOMETRIES, "bare"])
+def test_a_factor_for_each_box(name: str) -> None:
+    """Positions that see the same taps have theirs; of one digit or two, whatever the tile."""
+    config = {**GEOMETRIES, "bare": BARE}[name]
+    for seed in range(8):
+        rng = np.random.default_rng([seed, len(name)])
+        work = random_pool(rng, "sum")
+        count, most = len(boxes(work.window)), int(rng.choice([120, 9000]))
+        factors = tuple(rng.integers(1, most, count).tolist())
+        epilogue = Epilogue((Step("add", 1 << 9), Step("shr", 12), *clamp()))
+        work = dataclasses.replace(work, factors=factors, epilogue=epilogue)
+        check(work, config, seed, llvm=seed < 2)
+
+
+def test_padded_averages_take_little_more_than_others() -> None:
+    """A nest for each box of a tile."""
+    end = Epilogue((Step("add", 1 << 14), Step("shr", 15), *clamp()))
+    work = PoolWorkload("sum", 1, 64, 28, 28, (3, 3), (2, 2), (1, 1, 1, 1), epilogue=end)
+    factors = (8192, 5461, 5461, 3641)
+    apart = dataclasses.replace(work, factors=factors)
+    work = dataclasses.replace(work, factor=factors[-1])
+    assert len(boxes(work.window)) == len(factors)
+    assert cycles_of(check(apart, BARE)) < 1.1 * cycles_of(check(work, BARE))
+    assert estimated(POOL, apart, BARE) < 1.1 * estimated(POOL, work, BARE)
 
 
 # ---------------------------------------------------------------- borders

@@ -17,7 +17,7 @@ from vta_byoc.codegen.linear import Bound, Clip, Linear
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.sim import simulator
 from vta_byoc.hw.timing.engine import simulate
-from vta_byoc.strategies.conv.gemm_usage import chosen_skips
+from vta_byoc.strategies.conv.gemm_usage import chosen_left_out
 from vta_byoc.strategies.conv.taps import NONE, all_products, boxes_of, skips_of
 from vta_byoc.strategies.conv.window import Window, windows
 from vta_byoc.workload.receptive import products_inside
@@ -60,7 +60,7 @@ def test_small_planes_leave_out_what_reads_padding() -> None:
         with without(off):
             grouping, tile = chosen_tiling(WORK, SIM)
             case = conv_case(WORK, SIM, tile, grouping=grouping)
-            skips = chosen_skips(WORK, grouping, SIM, tile)
+            skips = chosen_left_out(WORK, grouping, SIM, tile).padding
         case.check(simulator.run(case.program, case.inputs).arena)
         rows, cols = (19 if skip else 21 for skip in skips)
         assert case.program.counters()["gemm_counter"] == 4 * 4 * rows * cols
@@ -80,7 +80,7 @@ def test_starts_of_instructions_may_cost_more_than_padding() -> None:
     """One block of channels on a large plane: nine instructions for each that it was."""
     work = dataclasses.replace(WORK, in_channels=16, out_channels=16, height=8, width=56)
     grouping, tile = chosen_tiling(work, SIM)
-    assert chosen_skips(work, grouping, SIM, tile) != (True, True)
+    assert chosen_left_out(work, grouping, SIM, tile).padding != (True, True)
 
 
 @settings(max_examples=200, deadline=None)

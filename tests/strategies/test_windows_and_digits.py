@@ -36,10 +36,12 @@ def test_positions(
 
 def test_sums_are_multiplied_by_int8_digits() -> None:
     for factor in range(1, 1 << 15):
-        total = 0
-        for digit, shift in digits_of(factor):
-            assert -128 <= digit <= 127, factor
-            total = (total << shift) + digit
+        total, digits = 0, digits_of([factor])
+        assert digits is not None
+        for digit in digits:
+            (value,) = digit.values
+            assert -128 <= value <= 127, factor
+            total = (total << digit.shift) + value
         assert total == factor
 
 

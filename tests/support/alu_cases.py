@@ -17,6 +17,7 @@ from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.sim.simulator import run
 from vta_byoc.hw.timing.engine import simulate
 from vta_byoc.strategies.base import LayerWork, Strategy
+from vta_byoc.workload.borders import boxes
 from vta_byoc.workload.packing import pack_activation, packed_shape, unpack_activation
 from vta_byoc.workload.texts import from_json, to_json
 from vta_byoc.workload.workloads import (
@@ -122,6 +123,10 @@ def pool_reference(
             join = np.maximum if work.kind == "max" else np.add
             value = seen if value is None else join(value, seen)
     assert value is not None
+    value = value * work.factor
+    for box, factor in zip(boxes(work.window), work.factors, strict=False):
+        (top, bottom), (left, right) = box
+        value[:, :, top:bottom, left:right] *= factor
     return applied(value, work.epilogue.steps, operands).astype(np.int8)
 
 

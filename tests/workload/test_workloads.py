@@ -141,9 +141,9 @@ def test_what_is_not_said() -> None:
     }
     pool = {n: conv[n] for n in ("strides", "padding", "dilation", "epilogue")}
     defaults: dict[type, dict[str, Any]] = {
-        Conv2dWorkload: {**conv, "borders": False},
+        Conv2dWorkload: {**conv, "borders": False, "filled": ()},
         ConvTransposeWorkload: {**conv, "output_padding": (0, 0)},
-        PoolWorkload: {**pool, "low": -128, "factor": 1},
+        PoolWorkload: {**pool, "low": -128, "factor": 1, "factors": ()},
         ElementwiseWorkload: {"op": None, "epilogue": Epilogue(), "ranges": (), "shapes": ()},
         ConcatWorkload: {"epilogue": Epilogue()},
         MoveWorkload: {},

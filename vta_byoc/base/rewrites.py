@@ -21,6 +21,8 @@ REWRITES: dict[str, str] = {
     "each box of positions that see the same taps, added there, instead of a map that is loaded.",
     "skip_padding": "Taps that read only zero padding are not multiplied: a GEMM instruction for "
     "each rectangle of output positions that see the input.",
+    "zero_blocks": "Blocks of weights that are all zero, between groups of channels that fill no "
+    "whole blocks, are not multiplied: a GEMM instruction for each rectangle of the others.",
     "pool_first": "The maxima of windows come before bias, shift, clamps and operators of one "
     "operand that never fall where it rises, which then have fewer vectors to work on.",
     "pool_planes": "The accumulators that a pool in the tile joins are in planes, one for each "
@@ -34,6 +36,8 @@ REWRITES: dict[str, str] = {
     "routed_channels": "Channels that are only moved between convolutions (slices, concatenations, "
     "shuffles) are stored where they are read: the convolutions before compute their filters in "
     "ranges, those behind have their weights in the order of what is stored.",
+    "ordered_channels": "Channels between convolutions whose weights are zero in part, as those of "
+    "groups are, lie in the order in which fewer blocks of weights are not all zero.",
     "implied_clamps": "Clamps at a producer's end are left out where the bounds of a sum that is "
     "fused into it imply them.",
     "layer_order": "Of layers that do not depend on each other the one with most layers behind it "

@@ -94,7 +94,8 @@ class NestEmitter:
             return
         tile = sram[nest.dst.buffer]
         if nest.kind == "load":
-            begins = tile.instance not in self._begun and run.at(nest.dst) == tile.base
+            begins = not nest.shares and tile.instance not in self._begun
+            begins = begins and run.at(nest.dst) == tile.base
             self._load(run, site, env, tile.size if begins else None)
         elif nest.kind == "gemm":
             self._gemm(run)

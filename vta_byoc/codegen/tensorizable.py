@@ -24,6 +24,8 @@ PRAGMA_KEY = "vta.pragma"
 PRAGMAS = ("dma_copy", "gemm", "alu")
 APART_KEY = "vta.apart"
 """Annotates a loop that is no part of a nest: every turn has instructions of its own."""
+SHARES_KEY = "vta.shares"
+"""Annotates a block that is one of several with the same destination: each is a part of it."""
 
 
 @dataclass(eq=False)
@@ -32,7 +34,8 @@ class TensorizableNest:
 
     ``kind`` is load, store, gemm, reset or alu; ``loops`` are (variable, extent) from the outside;
     ``where`` bounds its domain, ``pad`` the part of a load that comes from DRAM (the rest is zero;
-    all of it where ``src`` is None); ``clear``: the destination is set to zero before the steps.
+    all of it where ``src`` is None); ``clear``: the destination is set to zero before the steps;
+    ``shares``: other nests write between what this one writes of a tile.
     """
 
     kind: str
@@ -46,6 +49,7 @@ class TensorizableNest:
     pad: list[Bound] = field(default_factory=list)
     mem: MemType | None = None
     clear: bool = False
+    shares: bool = False
 
     @property
     def does(self) -> set[str]:
@@ -117,6 +121,7 @@ class Classifier:
         pairs = [(self.table.bind(f.loop_var, int(f.extent)), int(f.extent)) for f in loops]
         nest = self._by_scopes(name, pairs, body)
         nest.where = bounds_of(real.predicate, self.table)
+        nest.shares = SHARES_KEY in block.annotations
         return nest
 
     # ---------------------------------------------------------------- pragmas

@@ -328,7 +328,8 @@ def _pool(work: PoolWorkload, config: VTAConfig, around: Around) -> tuple[int, i
     vectors = _vectors(outputs, config)
     nbytes = _stored(work, config, around)
     if work.kind == "sum":
-        again = 2 if work.factor > 1 else 1  # the digits of the factor, a shift between
+        # the digits of the factor, a shift between
+        again = 2 if max(work.factor, *work.factors, 1) > 1 else 1
         taps = again * math.prod(work.kernel) + (again - 1) * config.timing.alu_imm_cycles
         each = RESET_CYCLES + taps + _epilogue(work.epilogue, config)
         return vectors * each, nbytes

@@ -1,4 +1,4 @@
-"""Convolutions that compute a range of their filters, or read channels in another order."""
+"""Convolutions that compute some of their filters, or compute or read channels in another order."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import numpy as np
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.partitioning.entry import Match, Parsed
+from vta_byoc.partitioning.layers import plan_conv
+from vta_byoc.strategies.conv.filled import filled_by
 from vta_byoc.workload.workloads import MAP, Conv2dWorkload
 
 NONE = -1
@@ -58,7 +60,42 @@ def reading(match: Match, lanes: Sequence[int], config: VTAConfig) -> Match:
         return _planned(match, whole, constants, config)
     ordered = np.moveaxis(_taken(np.moveaxis(weight, 1, 0), lanes), 0, 1)
     given = {**parsed.constants, "weight": np.ascontiguousarray(ordered)}
-    return _planned(match, dataclasses.replace(work, in_channels=count), given, config)
+    filled = filled_by(ordered, config)
+    whole = dataclasses.replace(work, in_channels=count, filled=filled)
+    return _planned(match, whole, given, config)
+
+
+def computed_in_order(match: Match, channels: Sequence[int], config: VTAConfig) -> Match:
+    """The convolution ``match``, which has no groups, with its filters in the order ``channels``.
+
+    Raises:
+        VTAError: no tile of it fits.
+    """
+    parsed, work = match.parsed, match.parsed.work
+    constants = in_order(parsed, channels)
+    constants["weight"] = _taken(parsed.constants["weight"], channels)
+    filled = filled_by(constants["weight"], config)
+    return _planned(match, dataclasses.replace(work, filled=filled), constants, config)
+
+
+def without_groups(parsed: Parsed) -> Parsed:
+    """A convolution whose weights are zero between groups of channels."""
+    work: Conv2dWorkload = parsed.work
+    if work.groups == 1:
+        return parsed
+    constants = {**parsed.constants, "weight": ungrouped(parsed.constants["weight"], work)}
+    whole = dataclasses.replace(work, groups=1)
+    return dataclasses.replace(parsed, work=whole, constants=constants)
+
+
+def ungrouped(weight: np.ndarray, work: Conv2dWorkload) -> np.ndarray:
+    """Weights (O, I / groups, KH, KW) as (O, I, KH, KW), zero between groups."""
+    own, filters = weight.shape[1], len(weight) // work.groups
+    whole = np.zeros((len(weight), work.in_channels, *weight.shape[2:]), weight.dtype)
+    for group in range(work.groups):
+        rows = slice(group * filters, (group + 1) * filters)
+        whole[rows, group * own : (group + 1) * own] = weight[rows]
+    return whole
 
 
 def in_order(parsed: Parsed, channels: Sequence[int]) -> dict[str, np.ndarray]:
@@ -82,4 +119,4 @@ def _planned(
     match: Match, work: Conv2dWorkload, constants: dict[str, np.ndarray], config: VTAConfig
 ) -> Match:
     parsed = dataclasses.replace(match.parsed, work=work, constants=constants)
-    return dataclasses.replace(match, parsed=parsed, plan=match.entry.plan(parsed, config))
+    return dataclasses.replace(match, parsed=parsed, plan=plan_conv(parsed, config))

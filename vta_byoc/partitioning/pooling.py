@@ -17,6 +17,8 @@ from vta_byoc.partitioning import digits
 from vta_byoc.partitioning.entry import Parsed, PatternEntry, Plan
 from vta_byoc.partitioning.layers import check_layout, match_layer, simple_plan, weight_of
 from vta_byoc.partitioning.steps import Range, StepReader, axes_of
+from vta_byoc.strategies.pooling.sum import digits_of
+from vta_byoc.workload.borders import boxes
 from vta_byoc.workload.layout import NCHW, ROWS, canonical, fits_tokens, tokens
 from vta_byoc.workload.workloads import Epilogue, PoolWorkload
 
@@ -154,23 +156,40 @@ def _summed(
     Without MUL the first step, where it multiplies all sums by one number, is the GEMM core's.
     """
     steps = list(digits.steps_of(bindings[1:]))
-    factor = 1 if config.capabilities.mul else _factor(steps)
-    result, reach = static_shape(bindings[0].var), math.prod(work.kernel) * factor
+    factors = (1,) if config.capabilities.mul else _factors(steps, work)
+    result, reach = static_shape(bindings[0].var), math.prod(work.kernel) * max(factors)
     shape = (work.channels,)
     value = Range(np.full(shape, -128 * reach, np.int64), np.full(shape, 127 * reach, np.int64))
     reader = StepReader(result, axes_of(layout, len(result)), value, config, "the sum")
-    reader.read(steps[1:] if factor > 1 else steps)
-    work = dataclasses.replace(work, factor=factor, epilogue=Epilogue(tuple(reader.steps)))
+    reader.read(steps[1:] if factors != (1,) else steps)
+    if len(factors) > 1:
+        work = dataclasses.replace(work, factors=factors)
+    else:
+        work = dataclasses.replace(work, factor=factors[0])
+    work = dataclasses.replace(work, epilogue=Epilogue(tuple(reader.steps)))
     return Parsed(work, (source,), {f"operand{i}": x for i, x in enumerate(reader.operands)})
 
 
-def _factor(steps: Sequence[tuple[str, np.ndarray | str]]) -> int:
-    """What all sums are multiplied by before anything else, 1 where that is not one number."""
+def _factors(steps: Sequence[tuple[str, np.ndarray | str]], work: PoolWorkload) -> tuple[int, ...]:
+    """What all sums are multiplied by before anything else, or those of each box; 1 where neither.
+
+    A box has the positions that see the same taps.
+    """
     op, by = steps[0] if steps else ("", KEPT)
-    if op != "mul" or isinstance(by, str) or np.ptp(by) != 0:
-        return 1
-    factor = int(by.reshape(-1)[0])
-    return factor if 1 <= factor <= MOST_FACTOR else 1
+    if op != "mul" or isinstance(by, str):
+        return (1,)
+    found: list[np.ndarray] = [by.reshape(-1)]
+    if np.ptp(by) != 0:
+        if by.shape != (1, 1, *work.out_shape[2:]):
+            return (1,)
+        found = [
+            by[0, 0, top:bottom, left:right].reshape(-1)
+            for (top, bottom), (left, right) in boxes(work.window)
+        ]
+    factors = tuple(int(values[0]) for values in found)
+    alike = all((values == values[0]).all() for values in found)
+    taken = alike and min(factors) >= 1 and max(factors) <= MOST_FACTOR
+    return factors if taken and digits_of(factors) is not None else (1,)
 
 
 def plan_pool(parsed: Parsed, config: VTAConfig) -> Plan:

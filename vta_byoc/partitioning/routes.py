@@ -56,7 +56,8 @@ class Routes:
     Attributes:
         parts: of each tensor that is stored in parts.
         orders: of each tensor that convolutions read in another order of its channels.
-        readers: the convolutions that read one, by their result.
+        readers: the convolutions that read one, or compute one, by their result.
+        reordered: results of convolutions that are stored in another order of their channels.
         moves: results of the operators that nothing carries out; those in ``orders`` are among
             them.
     """
@@ -64,6 +65,7 @@ class Routes:
     parts: dict[relax.Var, list[Part]] = field(default_factory=dict)
     orders: dict[relax.Var, Order] = field(default_factory=dict)
     readers: dict[relax.Var, Match] = field(default_factory=dict)
+    reordered: set[relax.Var] = field(default_factory=set)
     moves: set[relax.Var] = field(default_factory=set)
 
     def add(self, other: Routes) -> None:
@@ -71,4 +73,5 @@ class Routes:
         self.parts |= other.parts
         self.orders |= other.orders
         self.readers |= other.readers
+        self.reordered |= other.reordered
         self.moves |= other.moves

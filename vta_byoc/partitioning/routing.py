@@ -82,6 +82,7 @@ class _Planner:
             routes.readers[var] = reading(match, lanes[data], self._config)
             if is_by_channel(match.parsed.work):
                 lanes[var] = lanes[data]
+                routes.reordered.add(var)
         return routes, self._before(routes) - _after(routes)
 
     def _before(self, routes: Routes) -> float:

@@ -10,13 +10,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-import numpy as np
-
 from vta_byoc.base.rewrites import is_on
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import Refusal, VTAError
 from vta_byoc.ir.chains import Binding, Graph, dtype_of
-from vta_byoc.partitioning.channel_order import in_order
+from vta_byoc.partitioning.channel_order import in_order, ungrouped
 from vta_byoc.partitioning.entry import Parsed, PatternEntry, Plan
 from vta_byoc.partitioning.layers import (
     CONV2D,
@@ -26,7 +24,7 @@ from vta_byoc.partitioning.layers import (
     read_conv,
 )
 from vta_byoc.partitioning.movement import match_shuffle, plan_move, read_shuffle, shuffle_order
-from vta_byoc.workload.workloads import Conv2dWorkload
+from vta_byoc.strategies.conv.filled import filled_by
 
 MOVES = 3
 """Operators of a shuffle: it is seen as groups, two axes are swapped, and it is seen as before."""
@@ -50,18 +48,8 @@ def read_shuffled(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     order, work = shuffle_order(bindings[-MOVES:]), layer.work
     weight = ungrouped(layer.constants["weight"], work)[order]
     constants = {**in_order(layer, order), "weight": weight}
-    whole = dataclasses.replace(work, groups=1)
+    whole = dataclasses.replace(work, groups=1, filled=filled_by(weight, config))
     return Parsed(whole, layer.operands, constants, apart=(layer, moved))
-
-
-def ungrouped(weight: np.ndarray, work: Conv2dWorkload) -> np.ndarray:
-    """Weights (O, I / groups, KH, KW) as (O, I, KH, KW), zero between groups."""
-    own, filters = weight.shape[1], len(weight) // work.groups
-    whole = np.zeros((len(weight), work.in_channels, *weight.shape[2:]), weight.dtype)
-    for group in range(work.groups):
-        rows = slice(group * filters, (group + 1) * filters)
-        whole[rows, group * own : (group + 1) * own] = weight[rows]
-    return whole
 
 
 def plan_shuffled(parsed: Parsed, config: VTAConfig) -> Plan:

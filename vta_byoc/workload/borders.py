@@ -38,10 +38,15 @@ def middle(work: Conv2dWorkload) -> Box:
     return rows, cols
 
 
+def boxes(work: Conv2dWorkload) -> list[Box]:
+    """The parts of the result whose positions see the same taps, rows first."""
+    return list(itertools.product(runs(work, 0), runs(work, 1)))
+
+
 def border_boxes(work: Conv2dWorkload) -> list[Box]:
     """The parts of the result that see other taps than its middle."""
     inner = middle(work)
-    return [box for box in itertools.product(runs(work, 0), runs(work, 1)) if box != inner]
+    return [box for box in boxes(work) if box != inner]
 
 
 def apart(work: Conv2dWorkload, values: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:

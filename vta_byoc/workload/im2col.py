@@ -121,6 +121,7 @@ def folded(work: Conv2dWorkload, fold: Im2col) -> Conv2dWorkload:
         strides=strides,
         padding=(0, 0, 0, 0),
         dilation=(rows[1], cols[1]),
+        filled=(),
     )
 
 

@@ -16,7 +16,7 @@ TEXT_NAMES = {"prologues": "sides"}
 """Fields that have another name in texts, as tuning logs hold them."""
 LATER: Mapping[str, object] = {
     **dict.fromkeys(("bias", "borders"), False),
-    **dict.fromkeys(("ranges", "shapes", "hiding", "causal"), ()),
+    **dict.fromkeys(("ranges", "shapes", "hiding", "causal", "filled", "factors"), ()),
 }
 """Fields that texts of older versions do not have, and their values there."""
 
@@ -53,7 +53,7 @@ def _read(name: str, value: Any) -> Any:
         return Epilogue(_steps(value["steps"]), value["dtype"])
     if name == "ranges":
         return tuple((int(low), int(high)) for low, high in value)
-    if name == "shapes":
+    if name in ("shapes", "filled"):
         return tuple(tuple(shape) for shape in value)
     if name == "prologues":
         return tuple(Prologue(each["operand"], _steps(each["steps"])) for each in value)

@@ -120,10 +120,14 @@ class Conv2dWorkload(ConvWorkload):
     Attributes:
         borders: whether values by channel are added in each box of the result beside a border
             (`workload.borders`), an argument behind the weights and the bias.
+        filled: rectangles of blocks, [first, end) of filters and [first, end) of channels, beside
+            which all weights are zero; nothing where groups alone say so.  They belong to one
+            geometry of the machine.
     """
 
     weight_by_input: ClassVar[bool] = False
     borders: bool = False
+    filled: tuple[tuple[int, int, int, int], ...] = ()
 
     def _out(self, axis: int, size: int) -> int:
         padded = size + self.padding[axis] + self.padding[axis + 2]
@@ -222,6 +226,8 @@ class PoolWorkload:
     ``kind`` "max": padding never wins; "sum": padding counts as zero.  ``low``: the least value
     that the input can hold (0 after a relu: then zero padding is harmless).  ``factor``: what the
     GEMM core multiplies a sum by before the epilogue, 1 to 32767, for machines without MUL.
+    ``factors``: those of each box of positions that see the same taps (`workload.borders`), rows
+    first, where they differ: padding that does not count leaves fewer values to a mean.
     """
 
     kind: str
@@ -236,6 +242,7 @@ class PoolWorkload:
     low: int = -128
     epilogue: Epilogue = Epilogue()
     factor: int = 1
+    factors: tuple[int, ...] = ()
 
     @property
     def window(self) -> Conv2dWorkload:

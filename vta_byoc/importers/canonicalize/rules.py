@@ -19,6 +19,7 @@ from vta_byoc.importers.canonicalize.batch_norm import fold_batch_norm
 from vta_byoc.importers.canonicalize.calls import RESHAPES, axes_of, same_type
 from vta_byoc.importers.canonicalize.chain_rules import CHAIN_RULES
 from vta_byoc.importers.canonicalize.channel_rules import CHANNEL_RULES
+from vta_byoc.importers.canonicalize.clamp_rules import CLAMP_RULES
 from vta_byoc.importers.canonicalize.constants import fold_constant
 from vta_byoc.importers.canonicalize.depth_rules import DEPTH_RULES
 from vta_byoc.importers.canonicalize.group_rules import GROUP_RULES
@@ -166,6 +167,6 @@ def _rules(name: str) -> tuple[Rule, ...]:
     tables = (
         *(QDQ_RULES, RULES, CHAIN_RULES, VIEW_RULES, PLANE_RULES),
         *(AXIS_RULES, MOVE_RULES, SLICE_RULES, NORM_RULES, CHANNEL_RULES),
-        *(GROUP_RULES, JOINED_RULES, SOFTMAX_RULES, SLOPE_RULES, ROW_RULES),
+        *(GROUP_RULES, JOINED_RULES, SOFTMAX_RULES, SLOPE_RULES, ROW_RULES, CLAMP_RULES),
     )
     return (fold_constant, *(rule for table in tables for rule in table.get(name, ())))

@@ -27,11 +27,12 @@ from vta_byoc.strategies.conv.bias import (
 )
 from vta_byoc.strategies.conv.convolution import Convolution
 from vta_byoc.strategies.conv.copies import KEEP, stage_before_copy
-from vta_byoc.strategies.conv.gemm_usage import chosen_skips
+from vta_byoc.strategies.conv.filled import filled_of
+from vta_byoc.strategies.conv.gemm_usage import chosen_left_out
 from vta_byoc.strategies.conv.grouping import groupings, pack_grouped
 from vta_byoc.strategies.conv.pooled import PooledTiles
 from vta_byoc.strategies.conv.schedule import ConvVariant, conv_function, conv_schedule
-from vta_byoc.strategies.conv.taps import without_padding
+from vta_byoc.strategies.conv.taps import without_zeros
 from vta_byoc.strategies.conv.tile_space import (
     bias_at_groups,
     conv_space,
@@ -107,14 +108,16 @@ class Conv2d(Convolution):
         work, (kernel,) = schedule.work, schedule.kernels
         grouping, choice = grouping_of(kernel), kernel.choice
         pool = PooledTiles.of(work, schedule.fused)
-        skips = chosen_skips(work, grouping, config, choice, pool, planes_of(work, schedule.fused))
+        window = planes_of(work, schedule.fused)
+        left_out = chosen_left_out(work, grouping, config, choice, pool, window)
+        filled = filled_of(work, grouping, config)
         if pool is not None:
             work = pool.convolution
         func = conv_function(work, grouping, config, ConvVariant.parse(choice.variant), pool)
         groups = operands_at_groups(work.epilogue, grouping, config)
         at_groups = groups, bias_at_groups(grouping, config)
         func = conv_schedule(func, work, choice, *at_groups, pooled=pool is not None)
-        return without_padding(func, work, skips)
+        return without_zeros(func, work, left_out, filled)
 
     def steps(self, work: Conv2dWorkload) -> tuple[str, ...]:
         """What is kept, where steps make it, and its copy."""

@@ -14,6 +14,7 @@ from vta_byoc.cost.search import Array, Choice, ceil_div
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.isa import INSN_BYTES
+from vta_byoc.strategies.conv.filled import Pieces, filled_of, pieces_of
 from vta_byoc.strategies.conv.pooled import PooledTiles
 from vta_byoc.strategies.conv.schedule import (
     INPUT_STATIONARY,
@@ -21,7 +22,7 @@ from vta_byoc.strategies.conv.schedule import (
     ConvVariant,
     has_taps,
 )
-from vta_byoc.strategies.conv.taps import Boxes, Skips, boxes_by_size, skips_of
+from vta_byoc.strategies.conv.taps import Boxes, LeftOut, Skips, boxes_by_size, left_out_of
 from vta_byoc.strategies.conv.window import windows
 from vta_byoc.strategies.fused.planes import whole
 from vta_byoc.strategies.te.kernel import Grouping
@@ -46,19 +47,19 @@ class Products:
     uops: Array
 
 
-def chosen_skips(
+def chosen_left_out(
     work: Conv2dWorkload,
     grouping: Grouping,
     config: VTAConfig,
     choice: Choice,
     pool: PooledTiles | None = None,
     sorted_by: tuple[int, int] | None = None,
-) -> Skips:
-    """Which products with padding a tile leaves out: what its estimate counts on."""
+) -> LeftOut:
+    """Which products with zero a tile leaves out: what its estimate counts on."""
     tile = {name: np.int64(size) for name, size in choice.tile.items()}
     variant = ConvVariant.parse(choice.variant)
     usage = GemmUsage(work, grouping, config, variant, tile, pool, sorted_by)
-    return skips_of(usage.work)[int(usage.skips())]
+    return usage.choices[int(usage.left_out())]
 
 
 class GemmUsage:
@@ -91,6 +92,8 @@ class GemmUsage:
         self.work, self.config, self.variant, self.tile = work, config, variant, tile
         self.groups, self.ci, self.co = grouping.count, grouping.ci, grouping.co
         self.grouping = grouping
+        self.filled = filled_of(work, grouping, config)
+        self.choices = left_out_of(work, self.filled)
         self.images = blocks(work.batch, config.batch)
         self.rows, self.cols = windows(work, variant.gather)
         if pool is not None:
@@ -129,24 +132,39 @@ class GemmUsage:
         found: Counted = self._known[key]
         return found
 
-    def skips(self) -> Array:
-        """The number in `skips_of` of what each tile leaves out: where that costs least."""
-        choices = skips_of(self.work)
-        if len(choices) == 1:
+    def left_out(self) -> Array:
+        """The number in `choices` of what each tile leaves out: where that costs least."""
+        if len(self.choices) == 1:
             return np.int64(0)
-        time, each = self.config.timing, self.images * self.groups * self.co * self.digits * self.ci
-        nests = self.n_g * self.n_co * self.n_n * ceil_div(self.ci, self.tile["ci"])
+        time = self.config.timing
         start = time.compute_start + INSN_BYTES / time.port_bytes
         copies = np.minimum(MOST_SLOTS**2, self.tiles * self.steps)
-        pixels = self.digits * math.prod(self.tile[name] for name in DESTINATIONS)
         costs = []
-        for skips in choices:
-            rows, cols = self.boxes(skips)
-            count, _ = self.instructions(pixels, self.smallest(pixels, rows, cols))
-            loads = copies * rows.different * cols.different * time.read_latency
-            work = each * rows.products * cols.products
-            costs.append(work + count * (nests * rows.boxes * cols.boxes * start + loads))
+        for choice in self.choices:
+            rows, cols = self.boxes(choice.padding)
+            pieces = self.pieces(choice.blocks)
+            count, _ = self.instructions(*self.box(pieces, rows, cols))
+            different = pieces.different * rows.different * cols.different
+            work = self.each(pieces) * rows.products * cols.products
+            nests = self.nests(pieces) * rows.boxes * cols.boxes
+            costs.append(work + count * (nests * start + copies * different * time.read_latency))
         return np.argmin(np.stack(np.broadcast_arrays(*costs)), axis=0)
+
+    def pieces(self, apart: bool) -> Pieces:
+        """The blocks that tiles multiply: all, or ``apart`` those that are not zero."""
+        rows, cols = self.tile["co"], self.tile["ci"]
+        if apart:
+            return pieces_of(self.filled, rows, cols)
+        count = self.n_co * ceil_div(self.ci, cols)
+        return Pieces(self.co * self.ci, count, 1, rows, cols)
+
+    def each(self, pieces: Pieces) -> float:
+        """Micro-ops of the layer for each pair of an output position and a tap."""
+        return float(self.images * self.groups * self.digits * pieces.pairs)
+
+    def nests(self, pieces: Pieces) -> Array:
+        """GEMM nests of the layer, were its planes and kernel in one tile."""
+        return self.n_g * self.n_n * pieces.count
 
     def boxes(self, skips: Skips) -> tuple[Boxes, Boxes]:
         """Of the rows and of the columns."""
@@ -156,42 +174,44 @@ class GemmUsage:
             boxes_by_size(self.cols, tile["ow"], tile["kw"], cols, wide),
         )
 
-    def products(self, pixels: Array) -> Products:
+    def products(self) -> Products:
         """The GEMM of all steps."""
         if not self.taps:
-            return Products(0, 0, *self.instructions(pixels, pixels))
-        found = [self._products(pixels, skips) for skips in skips_of(self.work)]
+            return Products(0, 0, *self.instructions(self.tile, 1))
+        found = [self._products(each) for each in self.choices]
         if len(found) == 1:
             return found[0]
-        chosen = self.skips()
+        chosen = self.left_out()
         columns = zip(*(dataclasses.astuple(each) for each in found), strict=True)
         return Products(*(_picked(chosen, column) for column in columns))
 
-    def _products(self, pixels: Array, skips: Skips) -> Products:
-        tile, (rows, cols) = self.tile, self.boxes(skips)
-        instructions, kernel = self.instructions(pixels, self.smallest(pixels, rows, cols))
-        each = float(self.images * self.groups * self.co * self.digits * self.ci)
-        nests = self.n_g * self.n_co * self.n_n * ceil_div(self.ci, tile["ci"])
-        shapes = self.shapes(skips)
+    def _products(self, left_out: LeftOut) -> Products:
+        rows, cols = self.boxes(left_out.padding)
+        pieces = self.pieces(left_out.blocks)
+        instructions, kernel = self.instructions(*self.box(pieces, rows, cols))
+        shapes = self.shapes(left_out.padding) * pieces.different
         return Products(
-            each * rows.products * cols.products,
-            nests * rows.boxes * cols.boxes * instructions,
+            self.each(pieces) * rows.products * cols.products,
+            self.nests(pieces) * rows.boxes * cols.boxes * instructions,
             instructions * shapes * rows.different * cols.different,
             kernel * shapes * rows.kinds * cols.kinds,
         )
 
-    def smallest(self, pixels: Array, rows: Boxes, cols: Boxes) -> Array:
-        """Of the accumulators of a tile, ``pixels``, those of its smallest box."""
-        return pixels * (rows.shortest / self.tile["oh"]) * (cols.shortest / self.tile["ow"])
+    def box(self, pieces: Pieces, rows: Boxes, cols: Boxes) -> tuple[Tile, Array]:
+        """A piece of a tile, and the part of its accumulators that its smallest box has."""
+        share = (rows.shortest / self.tile["oh"]) * (cols.shortest / self.tile["ow"])
+        return {**self.tile, "co": pieces.rows, "ci": pieces.cols}, share
 
-    def instructions(self, pixels: Array, least: Array) -> tuple[Array, Array]:
+    def instructions(self, tile: Tile, share: Array) -> tuple[Array, Array]:
         """GEMM instructions of a box and micro-ops of the kernels of a step.
 
-        ``pixels`` and ``least``: accumulators of a tile, and of its smallest box.
+        ``share``: the part of the accumulators of ``tile`` that its smallest box has.
         """
-        tile, distance = self.tile, self.config.capabilities.dst_distance
+        distance = self.config.capabilities.dst_distance
+        pixels = self.digits * math.prod(tile[name] for name in DESTINATIONS)
+        least = pixels * share
         reduction = tile["ci"] * tile["kh"] * tile["kw"]
-        spatial = _two_largest([self.digits, *self.loops()])
+        spatial = _two_largest([self.digits, *self.loops(tile)])
         reduced = _two_largest([tile[name] for name in ("ci", "kh", "kw")])
         # two loops run in hardware; what is left must keep equal destinations apart
         one = (reduction == reduced[0]) | (pixels >= distance * spatial[0])
@@ -203,9 +223,9 @@ class GemmUsage:
         count = np.where(few, reduction, ceil_div(kernel, self.config.uop_depth))
         return count, np.where(few, pixels * reduction, kernel)
 
-    def loops(self) -> list[Array]:
-        """The loops over the accumulators of a tile."""
-        *others, rows, cols = (self.tile[name] for name in DESTINATIONS)
+    def loops(self, tile: Tile) -> list[Array]:
+        """The loops over the accumulators of a tile, or of a piece of it."""
+        *others, rows, cols = (tile[name] for name in DESTINATIONS)
         if self.sorted_by is None:
             return [*others, rows, cols]
         high, wide = self.windows()

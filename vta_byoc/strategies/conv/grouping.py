@@ -34,6 +34,11 @@ def groupings(work: Conv2dWorkload, config: VTAConfig) -> list[Grouping]:
     return found
 
 
+def fewest_joined(work: Conv2dWorkload, config: VTAConfig) -> int:
+    """The fewest groups that a block-diagonal group can have."""
+    return min(grouping.joined for grouping in groupings(work, config))
+
+
 def pack_grouped(
     weight: np.ndarray, groups: int, grouping: Grouping, config: VTAConfig
 ) -> np.ndarray:

@@ -1,7 +1,8 @@
-"""Taps that read padding alone: which of them a tile's GEMM leaves out, and whether that pays.
+"""Products with zero: which of them a tile's GEMM leaves out.
 
-Products with zero padding add nothing.  The GEMM nest of a step may leave them out: it is then one
-instruction for each box of taps and outputs that see the input, instead of one for all of them.
+Products with zero padding, and with blocks of zero weights (`filled`), add nothing.  The GEMM nest
+of a step may leave them out: it is then one instruction for each box of taps and outputs that see
+the input, and for each rectangle of blocks, instead of one for all of them.
 """
 
 from __future__ import annotations
@@ -15,24 +16,39 @@ from typing import NamedTuple
 
 import numpy as np
 from tvm import tirx
+from tvm.ir import Expr
 from tvm.s_tir import SBlockRealize
 from tvm_ffi import structural_walk
 
 from vta_byoc.base.rewrites import is_on
 from vta_byoc.codegen.narrowing import with_where
 from vta_byoc.cost.search import Array
+from vta_byoc.strategies.conv.filled import Rectangle, conditions_of
 from vta_byoc.strategies.conv.window import Window, windows
+from vta_byoc.workload.memory import WGT
 from vta_byoc.workload.receptive import outputs_inside, products_inside
 from vta_byoc.workload.workloads import Conv2dWorkload
 
 SKIP_PADDING = "skip_padding"
 UPDATE = "acc_update"
 """The block of the products."""
+WEIGHTS = f"weight_{WGT}"
+"""The block that loads the weights."""
 Skips = tuple[bool, bool]
 """Whether products with padding are left out: above and below, left and right of the input."""
 Span = tuple[int, int]
 """[first, end) of outputs or taps."""
 NONE: Skips = (False, False)
+
+
+class LeftOut(NamedTuple):
+    """What a tile does not multiply: products with padding, and with blocks of zero weights."""
+
+    padding: Skips = NONE
+    blocks: bool = False
+
+
+NOTHING = LeftOut()
 
 
 @dataclass(frozen=True)
@@ -163,8 +179,14 @@ def boxes_by_size(
     return Boxes(*(counts[:, k].reshape(shape) for k in range(5)))
 
 
-def skips_of(work: Conv2dWorkload) -> list[Skips]:
+def left_out_of(work: Conv2dWorkload, filled: Sequence[Rectangle]) -> list[LeftOut]:
     """What tiles may leave out; nothing first."""
+    zeros = (False, True) if filled else (False,)
+    return [LeftOut(*each) for each in itertools.product(skips_of(work), zeros)]
+
+
+def skips_of(work: Conv2dWorkload) -> list[Skips]:
+    """Which products with padding tiles may leave out; none first."""
     if not is_on(SKIP_PADDING) or min(work.kernel) < 1:
         return [NONE]
     above, left = (any(window.bounds) for window in windows(work, gather=False))
@@ -172,20 +194,44 @@ def skips_of(work: Conv2dWorkload) -> list[Skips]:
     return list(itertools.product(rows, cols))
 
 
-def without_padding(func: tirx.PrimFunc, work: Conv2dWorkload, skips: Skips) -> tirx.PrimFunc:
-    """``func``, a scheduled convolution, whose products with padding are left out."""
-    if skips == NONE:
+def without_zeros(
+    func: tirx.PrimFunc, work: Conv2dWorkload, left_out: LeftOut, filled: Sequence[Rectangle]
+) -> tirx.PrimFunc:
+    """``func``, a scheduled convolution, whose products with zero are left out as chosen.
+
+    ``filled``: where the weights of a block-diagonal group are.
+    """
+    if left_out == NOTHING:
         return func
-    found: list[SBlockRealize] = []
-    structural_walk(func.body, (SBlockRealize, found.append))
-    (update,) = (real for real in found if str(real.block.name_hint) == UPDATE)
-    *_, h, w, _b, _o, _rc, kh, kw, _rk = update.iter_values
+    values = _iter_values(func)
+    *_, output, h, w, _b, _o, block, kh, kw, _rk = values[UPDATE]
     conditions = []
     for skip, window, out, tap in zip(
-        skips, windows(work, gather=False), (h, w), (kh, kw), strict=True
+        left_out.padding, windows(work, gather=False), (h, w), (kh, kw), strict=True
     ):
         position = out * window.step + tap * window.dilation - window.before
         before, behind = window.bounds
         conditions += [position >= 0] * (skip and before)
         conditions += [position < window.size] * (skip and behind)
-    return with_where(func, {UPDATE: tirx.all(*conditions)})
+    if not left_out.blocks:
+        return with_where(func, {UPDATE: [tirx.all(*conditions)]})
+    apart = conditions_of(filled, output, block)
+    _group, output, *_, block, _kh, _kw, _lane, _rk = values[WEIGHTS]
+    return with_where(
+        func,
+        {
+            UPDATE: [tirx.all(*conditions, *own) for own in apart],
+            WEIGHTS: [tirx.all(*own) for own in conditions_of(filled, output, block)],
+        },
+    )
+
+
+def _iter_values(func: tirx.PrimFunc) -> dict[str, Sequence[Expr]]:
+    """Of each block by its name: where it is along its axes."""
+    found: dict[str, Sequence[Expr]] = {}
+
+    def note(real: SBlockRealize) -> None:
+        found[str(real.block.name_hint)] = real.iter_values
+
+    structural_walk(func.body, (SBlockRealize, note))
+    return found

@@ -23,7 +23,8 @@ from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.isa import PAD_LIMIT
 from vta_byoc.strategies.conv.borders import with_borders_demand
-from vta_byoc.strategies.conv.gemm_usage import DESTINATIONS, GemmUsage, Known, Tile
+from vta_byoc.strategies.conv.filled import area_of, filled_of
+from vta_byoc.strategies.conv.gemm_usage import DESTINATIONS, Known, Tile
 from vta_byoc.strategies.conv.halo import Positions, padded_tiles, positions
 from vta_byoc.strategies.conv.pooled import PooledTiles
 from vta_byoc.strategies.conv.schedule import (
@@ -33,6 +34,7 @@ from vta_byoc.strategies.conv.schedule import (
     has_taps,
 )
 from vta_byoc.strategies.conv.taps import NONE, all_products
+from vta_byoc.strategies.conv.weight_usage import WeightUsage
 from vta_byoc.strategies.conv.window import Window
 from vta_byoc.strategies.fused.consumer import FusedConsumer, pooled_by
 from vta_byoc.strategies.fused.implied import without_implied_clamps
@@ -68,7 +70,9 @@ def gemm_work(work: Conv2dWorkload, grouping: Grouping, config: VTAConfig) -> in
     vectors = blocks(work.batch, config.batch) * grouping.count * grouping.co * work.digits
     area = work.out_height * work.out_width
     products = all_products(work) if has_taps(work) else 0
-    return vectors * (grouping.ci * products + (1 + work.bias) * area)
+    filled = filled_of(work, grouping, config)
+    pairs = area_of(filled) / grouping.co if filled else grouping.ci
+    return int(vectors * (pairs * products + (1 + work.bias) * area))
 
 
 def conv_space(
@@ -144,7 +148,7 @@ def _usage(
     return fused_usage(counts.usage(out_strides), fused, size, config, epilogue, in_place)
 
 
-class _ConvUsage(GemmUsage):
+class _ConvUsage(WeightUsage):
     """Counts of one variant, for all tiles at once."""
 
     @property
@@ -159,7 +163,7 @@ class _ConvUsage(GemmUsage):
         copies = copies_of(self.work.epilogue.steps)
         result = Staged(ACC, pixels + copies * pixels // self.digits, self.tiles)
         operands = [self.operand(kind) for kind in self.work.epilogue.tensors]
-        products = self.once("products", lambda: self.products(pixels))
+        products = self.once("products", self.products)
         shapes = self.once("shapes", lambda: self.shapes(NONE))
         alu, ops = alu_cost(steps_of_alu, config)
         # of an accumulator's slot: the reset, the steps with immediates, those with each tensor
@@ -282,45 +286,6 @@ class _ConvUsage(GemmUsage):
         most = max(window.before, last - window.size + 1)
         padded = by_size(np.asarray(outs), lambda size: padded_tiles(window, size)) / tiles
         return [(most, padded), (0, 1 - padded)]
-
-    def wgt(self) -> Staged:
-        tile, work, co = self.tile, self.work, self.tile["co"]
-        ci = self.ci if self.keeps_wgt else tile["ci"]
-        kh, kw = work.kernel if self.keeps_wgt else (tile["kh"], tile["kw"])
-        fills = self.n_g * self.n_co if self.keeps_wgt else self.tiles * self.steps
-        total = float(self.digits * self.groups * self.co * self.ci * self.taps)
-        nbytes = total * self.config.wgt_elem_bytes * (1 if self.keeps_wgt else self.positions)
-        axes: tuple[CopyAxis, ...] = (
-            CopyAxis(kw, 1),
-            CopyAxis(kh, work.kernel[1]),
-            CopyAxis(ci, self.taps),
-            CopyAxis(self.digits, self.ci * self.taps),
-            CopyAxis(co, self.digits * self.ci * self.taps),
-            CopyAxis(tile["g"], self.co * self.digits * self.ci * self.taps),
-        )
-        if work.weight_by_input:
-            axes = (CopyAxis(co, 1), CopyAxis(ci, self.co), CopyAxis(tile["g"], self.co * self.ci))
-        size = self.digits * tile["g"] * co * ci * kh * kw
-        row = self.steps * (1 if self.variant.order == WEIGHT_STATIONARY else self.n_co)
-        once = (self.positions == 1) | self.keeps_wgt
-        iterations = np.where(once, 1, self.positions)
-        again = np.where(once, fills, row), iterations, self.last_step()
-        return Staged(WGT, size, fills, nbytes, fills * transfers(axes), 0, *again)
-
-    def last_step(self) -> Array:
-        """How long the last step of the loops is to that of an average one."""
-        tile, (height, width) = self.out_tile, self.out_size
-        size: Array = np.float64(1)
-        axes = (
-            ("co", self.co, self.n_co),
-            ("n", self.images, self.n_n),
-            ("oh", height, self.n_h),
-            ("ow", width, self.n_w),
-        )
-        inner = axes[1:] if self.variant.order == WEIGHT_STATIONARY else axes[:1]
-        for name, total, count in inner:
-            size = size * (total - (count - 1) * tile[name]) * count / total
-        return size
 
     def bias(self) -> tuple[Staged, Staged]:
         """The constant vector, which stays, and the weights of the bias."""

@@ -130,7 +130,7 @@ def check_pool(work: PoolWorkload) -> None:
         raise VTAError(f"need windows inside of the tensor, have {what} with padding")
     if math.prod(work.kernel) > MOST_TAPS:
         raise VTAError(f"need windows of at most {MOST_TAPS} positions, have {what}")
-    if work.factor != 1:
+    if work.factor != 1:  # windows with a factor each have padding, which was refused
         raise VTAError(
             f"need a divisor that the ALU multiplies by, have {work.factor} in the GEMM core's "
             "weights (no MUL)"

@@ -15,11 +15,12 @@ from tvm.tirx import Expr, Var
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.base import LayerSchedule, LayerWork, SingleKernelStrategy
 from vta_byoc.strategies.pooling.max import scheduled_max
-from vta_byoc.strategies.pooling.sum import digits_of, scheduled_sum, sum_space
+from vta_byoc.strategies.pooling.sum import digits_for, scheduled_sum, sum_space
 from vta_byoc.strategies.pooling.tile_space import max_space
 from vta_byoc.strategies.te.definition import packed_operands, with_epilogue
 from vta_byoc.strategies.te.kernel import KernelSpace
 from vta_byoc.strategies.te.window import seen, windows_of
+from vta_byoc.workload.borders import boxes
 from vta_byoc.workload.packing import diagonal_weights, packed_shape
 from vta_byoc.workload.workloads import PoolWorkload
 
@@ -43,8 +44,9 @@ class Pool(SingleKernelStrategy[PoolWorkload]):
         """Data, identity weight (unused here), operands of the epilogue, result."""
         work = schedule.work
         (data,) = packed_operands(work, config)
-        digits = (len(digits_of(work.factor)), 1, 1, 1, config.block, config.block)
-        identity = te.placeholder(digits, "int8", name="identity")
+        count = len(digits_for(work)) * max(1, len(work.factors))
+        shape = (count, 1, 1, 1, config.block, config.block)
+        identity = te.placeholder(shape, "int8", name="identity")
         return with_epilogue([data, identity], _pooled(work, data, config), work, config)
 
     def weights(
@@ -53,8 +55,8 @@ class Pool(SingleKernelStrategy[PoolWorkload]):
         given: Mapping[str, np.ndarray],
         config: VTAConfig,
     ) -> list[np.ndarray]:
-        """The identity times each digit of the factor: (digits, 1, 1, 1, k, k)."""
-        digits = [digit for digit, _ in digits_of(schedule.work.factor)]
+        """The identity times each digit of each factor: (digits * factors, 1, 1, 1, k, k)."""
+        digits = [value for digit in digits_for(schedule.work) for value in digit.values]
         return [diagonal_weights(digits, config)]
 
     def scheduled(self, schedule: LayerSchedule[PoolWorkload], config: VTAConfig) -> tirx.PrimFunc:
@@ -75,9 +77,20 @@ def _pooled(work: PoolWorkload, data: te.Tensor, config: VTAConfig) -> te.Tensor
 
     shape = packed_shape(work.out_shape, config)
     value = te.compute(shape, pooled, name="pooled")
-    if work.factor == 1:
+    if work.factor == 1 and not work.factors:
         return value
-    return te.compute(shape, lambda *i: value[i] * work.factor, name="scaled")
+    return te.compute(shape, lambda *i: value[i] * _factor(work, i[2], i[3]), name="scaled")
+
+
+def _factor(work: PoolWorkload, h: Var, w: Var) -> Expr:
+    """What the sum at a row and a column is multiplied by."""
+    factor: Expr = tirx.const(work.factor, "int32")
+    if not work.factors:
+        return factor
+    for ((top, bottom), (left, right)), own in zip(boxes(work.window), work.factors, strict=True):
+        here = tirx.all(h >= top, h < bottom, w >= left, w < right)
+        factor = tirx.if_then_else(here, tirx.const(own, "int32"), factor)
+    return factor
 
 
 POOL = Pool()

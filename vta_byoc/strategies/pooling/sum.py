@@ -5,14 +5,15 @@ pool of few channels), each row or column of taps gets an accumulator of its own
 them up in halves.
 
 A factor, which machines without MUL cannot apply, is two weights: the taps are summed up times the
-upper digit, shifted left, and summed up again times the lower digit.
+upper digit, shifted left, and summed up again times the lower digit.  Where padding does not count,
+each box of positions that see the same taps has a factor, and a nest, of its own.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from tvm import tirx
@@ -24,23 +25,41 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.pooling.tile_space import sliding_of
 from vta_byoc.strategies.te.tir_builder import Expr, Load
 from vta_byoc.strategies.te.window import SPACE, Sliding, SlidingNests
+from vta_byoc.workload.borders import Box, boxes, runs
 from vta_byoc.workload.memory import ACC, WGT
 from vta_byoc.workload.workloads import PoolWorkload
 
-INT8_HIGH = 127
+INT8_LOW, INT8_HIGH = -128, 127
 WHOLE, ROWS, COLUMNS = "whole", "rows", "columns"
 """One accumulator for each output, or one for each output and row (column) of taps."""
 APART = {ROWS: "kh", COLUMNS: "kw"}
 
 
-def digits_of(factor: int) -> list[tuple[int, int]]:
-    """(int8 digit, left shift before its sum): Horner's scheme for ``factor``, 1 to 32767."""
-    if factor <= INT8_HIGH:
-        return [(factor, 0)]
-    shift = next(s for s in (8, 9) if (factor + (1 << (s - 1))) >> s <= INT8_HIGH)
-    high = (factor + (1 << (shift - 1))) >> shift
-    low = factor - (high << shift)
-    return [(high, 0), (low, shift)]
+@dataclasses.dataclass(frozen=True)
+class Digit:
+    """A digit of each factor, and the left shift before its sums."""
+
+    values: tuple[int, ...]
+    shift: int = 0
+
+
+def digits_of(factors: Sequence[int]) -> list[Digit] | None:
+    """Horner's scheme for ``factors`` from 1 to 32767; None where no shift serves all of them."""
+    if max(factors) <= INT8_HIGH:
+        return [Digit(tuple(factors))]
+    for shift in (8, 9):
+        high = [(factor + (1 << (shift - 1))) >> shift for factor in factors]
+        low = [factor - (upper << shift) for factor, upper in zip(factors, high, strict=True)]
+        if max(high) <= INT8_HIGH and all(INT8_LOW <= lower <= INT8_HIGH for lower in low):
+            return [Digit(tuple(high)), Digit(tuple(low), shift)]
+    return None
+
+
+def digits_for(work: PoolWorkload) -> list[Digit]:
+    """The digits of the factors of a sum."""
+    found = digits_of(work.factors or (work.factor,))
+    assert found is not None, "the partition table takes factors that digits serve"
+    return found
 
 
 def sum_space(work: PoolWorkload, config: VTAConfig) -> Space:
@@ -79,13 +98,13 @@ def _usage(
     tiles, steps = sliding.tiles(tile), sliding.steps(tile)
     pixels, vectors = tile["c"] * tile["h"] * tile["w"], sliding.vectors
     columns: Array = tile[APART[variant]] if variant in APART else 1
-    passes = len(digits_of(work.factor))
+    passes, weights = len(digits_for(work)), len(digits_for(work)) * max(1, len(work.factors))
     taps = float(passes * sliding.rows.taps * sliding.cols.taps)
     operands = sliding.operands(work.epilogue, tile, config)
     staged = (
         _passed(sliding.staged(tile, config), passes),
         Staged(ACC, pixels * (columns + copies_of(work.epilogue.steps)), tiles),
-        Staged(WGT, passes, 1, float(passes * config.wgt_elem_bytes), 1),
+        Staged(WGT, weights, 1, float(weights * config.wgt_elem_bytes), 1),
         *operands,
     )
     cycles, count = alu_cost(work.epilogue.steps, config)
@@ -100,14 +119,26 @@ def _usage(
         staged=staged,
         tiles=tiles,
         gemm=vectors * (taps + columns + copies_of(work.epilogue.steps)),
-        gemm_starts=tiles * (1 + passes * steps * sums),
+        gemm_starts=tiles + passes * steps * sums * _nests(work, sliding, tile),
         alu=vectors * (cycles + (columns - 1) * tensor + shifts * columns),
         alu_starts=tiles * (count + halvings + passes - 1),
-        uops=np.minimum(tiles * steps, MOST_SLOTS) * kernel * passes,
-        kernels=np.minimum(tiles, MOST_SLOTS) * (passes * (1 + sums) + halvings + len(operands)),
+        uops=np.minimum(tiles * steps, MOST_SLOTS) * kernel * weights,
+        kernels=np.minimum(tiles, MOST_SLOTS) * (weights * (1 + sums) + halvings + len(operands)),
         stored=vectors * config.out_elem_bytes,
         stores=stores,
     )
+
+
+def _nests(work: PoolWorkload, sliding: Sliding, tile: Mapping[str, np.ndarray]) -> Array:
+    """Nests of one digit over all tiles: those of each box that a tile has a part of."""
+    if not work.factors:
+        return sliding.tiles(tile)
+    pieces: Array = sliding.images * ceil_div(sliding.planes, tile["c"])
+    for axis, name in enumerate("hw"):
+        ends = [last for _, last in runs(work.window, axis)[:-1]]
+        cuts = [np.asarray(end % tile[name] != 0, int) for end in ends]
+        pieces = pieces * (ceil_div(sliding.sizes[name], tile[name]) + sum(cuts))
+    return pieces
 
 
 def _passed(staged: Staged, passes: int) -> Staged:
@@ -132,8 +163,9 @@ class _SumNests(SlidingNests):
         super().__init__(work.epilogue, sliding_of(work, config), choice, self.taps, config)
         self.apart = APART.get(choice.variant)
         self.columns = choice.tile[self.apart] if self.apart else 1
-        self.digits, nests = digits_of(work.factor), self.nests
-        count = len(self.digits)
+        self.digits, nests = digits_for(work), self.nests
+        self.boxes = boxes(work.window) if work.factors else [None]
+        count = len(self.digits) * len(self.boxes)
         identity = nests.weights("identity", count)
         self.declare_rest()
         self.weight = nests.sram(WGT, "weight", (count,))
@@ -151,9 +183,9 @@ class _SumNests(SlidingNests):
             lambda c, h, w, q: self.acc[c, h, w, q],
             lambda c, h, w, _q: self.where(c, h, w),
         )
-        for number, (_, shift) in enumerate(self.digits):
-            if shift:
-                self._shift(shift)
+        for number, digit in enumerate(self.digits):
+            if digit.shift:
+                self._shift(digit.shift)
             self._sum(number)
         self._halve()
         self.store(lambda c, h, w: self.acc[c, h, w, 0])
@@ -181,18 +213,27 @@ class _SumNests(SlidingNests):
             # what is summed up goes outside, so that equal destinations are far apart
             taps = (kw, kh) if self.apart == "kh" else (kh, kw)
             extents = (*taps, *self.extents)
-            add = functools.partial(self._add, digit)
-            nests.gemm(f"sum{digit}", extents, add, lambda _i, _j, *p: self.where(*p))
+            for number, box in enumerate(self.boxes):
+                add = functools.partial(self._add, digit * len(self.boxes) + number)
+                nests.gemm(f"sum{digit}", extents, add, functools.partial(self._in_box, box))
+
+    def _in_box(self, box: Box | None, _i: Expr, _j: Expr, c: Expr, h: Expr, w: Expr) -> list[Expr]:
+        """Conditions that keep an output inside a smaller last tile, and inside of ``box``."""
+        conditions = self.where(c, h, w)
+        for axis, local, (first, last) in zip("hw", (h, w), box or (), strict=False):
+            position, size = self.grid.at(axis, local), self.grid.sizes[axis]
+            conditions += [position >= first] * (first > 0) + [position < last] * (last < size)
+        return conditions
 
     def _add(
-        self, digit: int, i: Expr, j: Expr, c: Expr, h: Expr, w: Expr
+        self, weight: int, i: Expr, j: Expr, c: Expr, h: Expr, w: Expr
     ) -> tuple[Load, Load, Load]:
         rows, cols = self.sliding.rows, self.sliding.cols
         if self.apart == "kh":
             i, j = j, i
         y, x = h * rows.step + i * rows.dilation, w * cols.step + j * cols.dilation
         column = {"kh": i, "kw": j}[self.apart] if self.apart else 0
-        return self.acc[c, h, w, column], self.input[c, y, x], self.weight[digit]
+        return self.acc[c, h, w, column], self.input[c, y, x], self.weight[weight]
 
     def _halve(self) -> None:
         """Add the upper half of the columns to the lower one until one is left."""
