@@ -15,7 +15,7 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.isa import PAD_LIMIT
 from vta_byoc.workload.alu import is_shift
 from vta_byoc.workload.dma import are_rows, is_row, runs_on
-from vta_byoc.workload.workloads import Step
+from vta_byoc.workload.workloads import Conv2dWorkload, Step
 
 
 def alu_cost(steps: Sequence[Step], config: VTAConfig) -> tuple[float, int]:
@@ -59,6 +59,12 @@ def _alike(step: Step, config: VTAConfig) -> int:
     if not is_shift(step.op):
         return sign if step.op == "mul" else 0
     return sign * _shifts(step, config) * config.capabilities.max_shift
+
+
+def with_alike_epilogue(work: Conv2dWorkload, config: VTAConfig) -> Conv2dWorkload:
+    """``work`` with immediates behind it that cost the same, by which no tile differs."""
+    steps = cost_alike(work.epilogue.steps, config)
+    return dataclasses.replace(work, epilogue=dataclasses.replace(work.epilogue, steps=steps))
 
 
 def kernel_size(loops: Sequence[Array]) -> Array:

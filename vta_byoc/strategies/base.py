@@ -24,7 +24,6 @@ import numpy as np
 from tvm import tirx
 
 from vta_byoc.base.rewrites import switched_off
-from vta_byoc.cost.dma import cost_alike
 from vta_byoc.cost.objective import DRAM_BYTES, Objective, current
 from vta_byoc.cost.search import Choice, best, with_slots
 from vta_byoc.cost.usage import MOST_SLOTS
@@ -40,7 +39,7 @@ from vta_byoc.strategies.te.kernel import Kernel, Kernels, KernelSpace
 from vta_byoc.strategies.te.timed import cycles_alone
 from vta_byoc.workload.memory import DRAM_ACC, DRAM_INP, DRAM_WGT
 from vta_byoc.workload.texts import workload_attr
-from vta_byoc.workload.workloads import Conv2dWorkload, Kind
+from vta_byoc.workload.workloads import Kind
 
 STRATEGY_ATTR = "vta.strategy"
 """Of a packed PrimFunc: the name of the strategy that made it."""
@@ -52,6 +51,8 @@ CHOSEN = 4096
 """Schedules that are kept instead of being searched for again."""
 SURELY = 0.05
 """A tile that costs less than another by this share takes fewer cycles; estimates err by less."""
+UNTIMED = 0.8
+"""A batch that costs this share of what its images cost alone takes fewer cycles, without doubt."""
 
 
 @dataclass(frozen=True)
@@ -303,7 +304,10 @@ def _searched(strategy: Strategy[Any], layer: LayerWork[Any], config: VTAConfig)
     picks = (found, repeated) if clearly else (repeated, found)
     if layer.weight_batch > 1:  # a call alone says nothing of weights that are loaded once
         return picks[0]
-    limit = -(-layer.work.batch // config.batch) * _timed(strategy, one, alone, config)
+    images = -(-layer.work.batch // config.batch)
+    if _estimated(picks[0]) <= UNTIMED * images * _estimated(alone):
+        return picks[0]
+    limit = images * _timed(strategy, one, alone, config)
     return _no_slower(strategy, layer, picks, limit, config)
 
 
@@ -386,12 +390,6 @@ def _as_often(space: KernelSpace, kernel: Kernel, times: int, config: VTAConfig)
 
 def _costing(kernel: Kernel, cycles: float) -> Kernel:
     return dataclasses.replace(kernel, choice=dataclasses.replace(kernel.choice, cycles=cycles))
-
-
-def with_alike_epilogue(work: Conv2dWorkload, config: VTAConfig) -> Conv2dWorkload:
-    """``work`` with immediates behind it that cost the same, by which no tile differs."""
-    steps = cost_alike(work.epilogue.steps, config)
-    return dataclasses.replace(work, epilogue=dataclasses.replace(work.epilogue, steps=steps))
 
 
 def cheapest_of(space: KernelSpace, config: VTAConfig) -> Kernel:

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 import numpy as np
 from tvm import te, tirx
 
+from vta_byoc.cost.dma import with_alike_epilogue
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.strategies.base import LayerSchedule, SingleKernelStrategy, with_alike_epilogue
+from vta_byoc.strategies.base import LayerSchedule, SingleKernelStrategy
 from vta_byoc.strategies.conv.borders import (
     BORDERS,
     BorderWriter,

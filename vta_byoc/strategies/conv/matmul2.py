@@ -8,13 +8,9 @@ import numpy as np
 from tvm import te, tirx
 from tvm.tirx import Expr, Var
 
+from vta_byoc.cost.dma import with_alike_epilogue
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.strategies.base import (
-    LayerSchedule,
-    LayerWork,
-    SingleKernelStrategy,
-    with_alike_epilogue,
-)
+from vta_byoc.strategies.base import LayerSchedule, LayerWork, SingleKernelStrategy
 from vta_byoc.strategies.conv.conv2d import grouping_of, kernel_space
 from vta_byoc.strategies.conv.schedule import ConvVariant, conv_function, conv_schedule
 from vta_byoc.strategies.conv.tile_space import operands_at_groups
