@@ -184,5 +184,6 @@ def tile_copies(
             rest = size % tile
             number = number * ((rest > 0) if tail else size // tile)
             runs.append(Run(rest if tail else tile, stride, pitch))
-        total = total + np.where(number > 0, number * copy_count(runs[::-1], store), 0)
+        if np.any(number):
+            total = total + np.where(number > 0, number * copy_count(runs[::-1], store), 0)
     return total
