@@ -172,6 +172,12 @@ def _networks() -> Iterator[tuple[str, str]]:
             f"| {title} | {{networks[{name}_cycles]:,.0f}} | {{networks[{name}_bound]:,.0f}} | "
             f"{{networks[{name}_over_bound]:.3f}} |"
         )
+    for name in (*NEWER.values(), *LIGHT):
+        yield page, (
+            f"{{networks[{name}_over_bound]:.3f}} | {{networks[{name}_macs_on_vta]:.4g}} % | "
+            f"{{networks[{name}_alu_ops_on_vta]:.4g}} % | {{networks[{name}_regions]:.0f}} | "
+            f"{{networks[{name}_tensors_compared]:.0f}} of "
+        )
     yield page, (
         "ResNet-18 takes {networks[resnet18_cycles_chisel_profile]:,.0f} and "
         "{networks[resnet18_cycles_hls_alu]:,.0f} cycles"
