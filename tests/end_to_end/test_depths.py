@@ -63,6 +63,7 @@ def factored(layers: Layers, x: relax.Expr) -> relax.Expr:
     two = layers.conv(x, 16, (2, 3, 3), padding=(1, 1, 1, 0, 1, 1))
     pooled = layers.conv(emit(relax.op.nn.max_pool3d(x, 3, padding=1)), 16, (1, 1, 1))
     x = emit(relax.op.nn.relu(emit(relax.op.concat([one, two, pooled], axis=1))))
+    x = emit(relax.op.nn.avg_pool3d(x, 3, padding=1, count_include_pad=True))
     x = emit(relax.op.nn.avg_pool3d(x, (2, 2, 2), strides=(2, 2, 2)))
     return layers.head(x)
 

@@ -151,16 +151,43 @@ def test_padding_of_planes_whose_windows_are_pixels() -> None:
     same_result(before, after)
 
 
+@pytest.mark.parametrize("batch", [1, 2])
 @pytest.mark.parametrize(
     "attrs",
     [
-        {"pool_size": (1, 3, 3), "padding": (0, 1, 1)},
+        {"pool_size": (1, 3, 3), "padding": (0, 1, 1), "count_include_pad": False},
+        {"pool_size": (2, 3, 3), "strides": 2, "padding": (0, 1, 1, 0, 0, 1)},
+        {"pool_size": 3, "padding": 1, "count_include_pad": True},
+        {"pool_size": (3, 1, 1), "padding": (1, 0, 0, 2, 0, 0), "count_include_pad": True},
+        {"pool_size": 3, "strides": 2, "padding": 1, "count_include_pad": True},
+    ],
+)
+def test_averages_with_padding(attrs: dict[str, Any], batch: int) -> None:
+    pool = relax.op.nn.avg_pool3d
+    before = Built((batch, 3, 7, 6, 5)).module(lambda b, x: b.builder.emit(pool(x, **attrs)))
+    after = normalize(before)
+    only_planes(after)
+    same_result(before, after)
+
+
+@pytest.mark.parametrize(
+    "attrs",
+    [
+        {"pool_size": 3, "padding": 1, "count_include_pad": False},
         {"pool_size": 2, "strides": 2, "ceil_mode": True},
     ],
 )
-def test_averages_whose_divisors_differ_stay(attrs: dict[str, Any]) -> None:
+def test_averages_of_unequal_numbers_of_depths_stay(attrs: dict[str, Any]) -> None:
     pool = relax.op.nn.avg_pool3d
     before = Built((1, 3, 7, 7, 7)).module(lambda b, x: b.builder.emit(pool(x, **attrs)))
+    assert names(normalize(before)) == ["nn.avg_pool3d"]
+
+
+def test_sums_of_neighbouring_channels_stay() -> None:
+    """As LRN has them: the channels are the depths of one channel."""
+    attrs = {"pool_size": (5, 1, 1), "padding": (2, 0, 0), "count_include_pad": True}
+    pool = relax.op.nn.avg_pool3d
+    before = Built((1, 1, 16, 6, 6)).module(lambda b, x: b.builder.emit(pool(x, **attrs)))
     assert names(normalize(before)) == ["nn.avg_pool3d"]
 
 

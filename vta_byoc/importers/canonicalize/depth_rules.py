@@ -180,28 +180,43 @@ def convolution_of_planes(rewriter: Rewriter, call: relax.Call) -> relax.Expr | 
 
 # ---------------------------------------------------------------- pooling
 def pool_of_planes(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
-    """Pooling of three axes as that of planes, then of the depths of each window.
-
-    Averages with padding, or of sizes that are rounded up, are left alone: their divisors differ.
-    """
+    """Pooling of three axes as that of planes, then of the depths of each window."""
     attrs, shape, data = call.attrs, shape_of(call), shape_of(call.args[0])
     is_plain = (str(attrs.layout), str(attrs.out_layout)) == ("NCDHW", "NCDHW")
     if shape is None or data is None or not is_plain:
         return None
     windows, planes = _Windows.of(call, attrs.pool_size), _Planes(rewriter, shape[0])
-    is_average, rounds_up = op_name(call) == "relax.nn.avg_pool3d", bool(attrs.ceil_mode)
-    if is_average and (rounds_up or any((*windows.before, *windows.after))):
-        return None
-    depths = windows.own_depths(shape[2], data[2])
-    if depths is None or (is_average and not is_float32(call)):
+    counts = {"ceil_mode": bool(attrs.ceil_mode)}
+    is_average = op_name(call) == "relax.nn.avg_pool3d"
+    if is_average:
+        if not is_float32(call) or not _has_divisor_of_planes(call, windows, data[1]):
+            return None
+        counts["count_include_pad"] = bool(attrs.count_include_pad)
+    own = windows.own_depths(shape[2], data[2])
+    if own is None:
         return None
     value = planes.of(call.args[0])
     if not windows.keeps_planes:
         function = relax.op.nn.avg_pool2d if is_average else relax.op.nn.max_pool2d
-        pooled = function(value, list(windows.size[1:]), ceil_mode=rounds_up, **windows.plane)
+        pooled = function(value, list(windows.size[1:]), **counts, **windows.plane)
         value = planes.bound(pooled, "pooled")
-    seen = planes.seen(value, depths)
+    if is_average:
+        seen = planes.seen(planes.padded(value, windows), windows.depths(shape[2]))
+    else:
+        seen = planes.seen(value, own)
     return planes.back(_of_depths(planes, seen, is_average), shape)
+
+
+def _has_divisor_of_planes(call: relax.Call, windows: _Windows, channels: int) -> bool:
+    """Whether all windows have as many depths, so that averages of planes are averaged.
+
+    Depths of one pixel each, with padding, of one channel, are sums of neighbouring channels as
+    those of LRN, whose float operators belong together.
+    """
+    is_padded = any((windows.before[0], windows.after[0]))
+    if is_padded and windows.keeps_planes and channels == 1:
+        return False
+    return not call.attrs.ceil_mode and (bool(call.attrs.count_include_pad) or not is_padded)
 
 
 def _of_depths(planes: _Planes, seen: Sequence[relax.Expr], is_average: bool) -> relax.Expr:
