@@ -113,6 +113,23 @@ def test_nothing_is_copied(machine: str, window: tuple[int, int]) -> None:
     assert fewer < more
 
 
+@pytest.mark.parametrize("machine", ["1x16", "4x8", "quarter"])
+@pytest.mark.parametrize("kinds", [("max", "max"), ("max", "sum"), ("max", "max", "max")])
+def test_pools_behind_a_pool(kinds: tuple[str, ...], machine: str) -> None:
+    """The windows of the second are of what the first one gave, in a tile of their own."""
+    rng, config = np.random.default_rng(3), GEOMETRIES[machine]
+    first, consumers = dataclasses.replace(PADDED, height=24, width=16), []
+    work: Conv2dWorkload | PoolWorkload = first
+    for kind in kinds:
+        work = pool_of(work, windows(2, 2))  # type: ignore[arg-type]
+        if kind == "sum":
+            mean = Epilogue((Step("shr", 2), *clamp()))
+            work = dataclasses.replace(work, kind=kind, epilogue=mean)
+        consumers.append(FusedConsumer(work))
+    assert planes_of(first, consumers) == (2, 2)
+    case(head("conv2d", rng, first), consumers, config, rng).check()
+
+
 def test_numbers_below_zero_are_added_behind_the_pool() -> None:
     """TVM subtracts them."""
     steps = (Step("add", CHANNEL), Step("add", -4032), Step("shr", 7), *clamp())

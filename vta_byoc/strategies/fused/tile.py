@@ -141,7 +141,8 @@ class Tile:
         work = stage.consumer.work
         assert isinstance(work, PoolWorkload)
         pending, raw = self._value, self._acc
-        if self._planes is not None or (
+        planes, self._planes = self._planes, None  # a pool behind has a tile of windows
+        if planes is not None or (
             is_on("pool_first") and pools_first(work) and self._rises(pending)
         ):
             self._value = raw  # what is pending is computed of the maxima
@@ -150,14 +151,14 @@ class Tile:
             pending = raw
         windows = self._windows(work)
         index = [loop.var for loop in self._store.loops]
-        if self._planes is None:
+        if planes is None:
             values = [substituted(self._acc, tap) for tap in windows.taps]
             extents = [loop.extent for loop in self._store.loops]
             tile = tirx.decl_buffer(extents, "int32", f"{prefix}pooled", scope=ACC)
             self._tiles.append(tile)
             pooled = tile[tuple(index)]
         else:
-            values = self._planes.elements(self._acc, windows.parts)
+            values = planes.elements(self._acc, windows.parts)
             pooled = values[0]
         join = OPERATORS["max" if work.kind == "max" else "add"]
         value = functools.reduce(join, values)
