@@ -38,7 +38,8 @@ class Side:
     def of(cls, weight: np.ndarray, axis: int, cycles: int, block: int) -> Side:
         """Of weights (O, I, KH, KW) whose ``axis``, 0 or 1, are the channels."""
         there = np.asarray(np.moveaxis(weight, axis, 0).any(axis=(2, 3)))
-        found = (np.flatnonzero(row) // block for row in there)
+        first = np.arange(0, there.shape[1], block)
+        found = map(np.flatnonzero, np.logical_or.reduceat(there, first, axis=1))
         return cls(cycles, tuple(frozenset(numbers.tolist()) for numbers in found))
 
 
@@ -51,6 +52,8 @@ def cheapest_order(sides: Sequence[Side], block: int) -> list[int]:
     kinds = list(zip(*(side.seen for side in sides), strict=True))
     cycles = [side.cycles for side in sides]
     orders = [list(range(len(kinds)))]
+    if len(set(kinds)) == 1:  # as behind and in front of weights without zeros
+        return orders[0]
     orders += [_in_turns(kinds, number) for number in range(len(sides))]
     if len(set(kinds)) <= MOST_KINDS:
         orders.append(_by_block(kinds, cycles, block))
