@@ -94,6 +94,22 @@ def test_integers_are_summed_in_int32(groups: int) -> None:
     np.testing.assert_array_equal(found, wanted)
 
 
+def pooled(kind: str, attrs: dict[str, Any], shape: tuple[int, ...]) -> tvm.IRModule:
+    pool = getattr(relax.op.nn, kind)
+    return Built(shape).module(lambda b, x: b.builder.emit(pool(x, **attrs)))
+
+
+def planes_compute(kind: str, attrs: dict[str, Any], shape: tuple[int, ...]) -> None:
+    before = pooled(kind, attrs, shape)
+    after = normalize(before)
+    only_planes(after)
+    same_result(before, after)
+
+
+def stays(kind: str, attrs: dict[str, Any], shape: tuple[int, ...]) -> None:
+    assert names(normalize(pooled(kind, attrs, shape))) == [f"nn.{kind}"]
+
+
 @pytest.mark.parametrize("kind", ["max_pool3d", "avg_pool3d"])
 @pytest.mark.parametrize(
     "attrs",
@@ -106,11 +122,7 @@ def test_integers_are_summed_in_int32(groups: int) -> None:
 )
 @pytest.mark.parametrize("batch", [1, 2])
 def test_pooling(kind: str, attrs: dict[str, Any], batch: int) -> None:
-    pool = getattr(relax.op.nn, kind)
-    before = Built((batch, 3, 7, 6, 5)).module(lambda b, x: b.builder.emit(pool(x, **attrs)))
-    after = normalize(before)
-    only_planes(after)
-    same_result(before, after)
+    planes_compute(kind, attrs, (batch, 3, 7, 6, 5))
 
 
 @pytest.mark.parametrize("batch", [1, 2])
@@ -127,28 +139,18 @@ def test_pooling(kind: str, attrs: dict[str, Any], batch: int) -> None:
     ],
 )
 def test_maxima_with_padding(attrs: dict[str, Any], batch: int) -> None:
-    pool = relax.op.nn.max_pool3d
-    before = Built((batch, 3, 7, 7, 5)).module(lambda b, x: b.builder.emit(pool(x, **attrs)))
-    after = normalize(before)
-    only_planes(after)
-    same_result(before, after)
+    planes_compute("max_pool3d", attrs, (batch, 3, 7, 7, 5))
 
 
 def test_a_window_of_padding_alone_stays() -> None:
     """Two places, three depths apart, of a tensor of one depth."""
     attrs = {"pool_size": (2, 1, 1), "padding": (2, 0, 0), "dilation": (3, 1, 1)}
-    pool = relax.op.nn.max_pool3d
-    before = Built((1, 3, 1, 4, 4)).module(lambda b, x: b.builder.emit(pool(x, **attrs)))
-    assert names(normalize(before)) == ["nn.max_pool3d"]
+    stays("max_pool3d", attrs, (1, 3, 1, 4, 4))
 
 
 def test_padding_of_planes_whose_windows_are_pixels() -> None:
     attrs = {"pool_size": (2, 1, 1), "strides": 1, "padding": (0, 1, 1)}
-    pool = relax.op.nn.max_pool3d
-    before = Built((1, 3, 4, 4, 4)).module(lambda b, x: b.builder.emit(pool(x, **attrs)))
-    after = normalize(before)
-    only_planes(after)
-    same_result(before, after)
+    planes_compute("max_pool3d", attrs, (1, 3, 4, 4, 4))
 
 
 @pytest.mark.parametrize("batch", [1, 2])
@@ -163,11 +165,7 @@ def test_padding_of_planes_whose_windows_are_pixels() -> None:
     ],
 )
 def test_averages_with_padding(attrs: dict[str, Any], batch: int) -> None:
-    pool = relax.op.nn.avg_pool3d
-    before = Built((batch, 3, 7, 6, 5)).module(lambda b, x: b.builder.emit(pool(x, **attrs)))
-    after = normalize(before)
-    only_planes(after)
-    same_result(before, after)
+    planes_compute("avg_pool3d", attrs, (batch, 3, 7, 6, 5))
 
 
 @pytest.mark.parametrize(
@@ -178,17 +176,13 @@ def test_averages_with_padding(attrs: dict[str, Any], batch: int) -> None:
     ],
 )
 def test_averages_of_unequal_numbers_of_depths_stay(attrs: dict[str, Any]) -> None:
-    pool = relax.op.nn.avg_pool3d
-    before = Built((1, 3, 7, 7, 7)).module(lambda b, x: b.builder.emit(pool(x, **attrs)))
-    assert names(normalize(before)) == ["nn.avg_pool3d"]
+    stays("avg_pool3d", attrs, (1, 3, 7, 7, 7))
 
 
 def test_sums_of_neighbouring_channels_stay() -> None:
     """As LRN has them: the channels are the depths of one channel."""
     attrs = {"pool_size": (5, 1, 1), "padding": (2, 0, 0), "count_include_pad": True}
-    pool = relax.op.nn.avg_pool3d
-    before = Built((1, 1, 16, 6, 6)).module(lambda b, x: b.builder.emit(pool(x, **attrs)))
-    assert names(normalize(before)) == ["nn.avg_pool3d"]
+    stays("avg_pool3d", attrs, (1, 1, 16, 6, 6))
 
 
 @pytest.mark.parametrize("batch", [1, 2])
