@@ -8,7 +8,9 @@ COMMA := ,
 READY := $(VENV)/.ready-$(subst $(COMMA),-,$(EXTRAS))
 # One thread for each process: more of them wait for each other in busy loops.
 THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 TVM_NUM_THREADS=1
-PYTEST := $(THREADS) $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+# Bytes: a test's memory is kept for the next one instead of going back to the system.
+MEMORY := MALLOC_TRIM_THRESHOLD_=1073741824 MALLOC_MMAP_THRESHOLD_=1073741824 MALLOC_TOP_PAD_=67108864
+PYTEST := $(THREADS) $(MEMORY) $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # Tests that draw more than in `make test` where VTA_BYOC_DRAWS says so (tests/support/draws.py).
 HUNTS := $(addprefix tests/,end_to_end/test_random_graphs.py end_to_end/test_random_graphs_more.py \
   end_to_end/test_layers.py end_to_end/test_layers_geometries.py end_to_end/test_region_identity.py strategies/test_conv_shapes.py \

@@ -70,10 +70,13 @@ def test_an_affine_index_is_read_as_it_stands() -> None:
     assert table.linear(4 * j) == table.linear(j * 4) == Linear(0, ((1, 4),))
     assert table.linear(tirx.Cast("int64", i)) == Linear(0, ((0, 1),))
     assert table.linear(tirx.floordiv(j * 4 + 3, 4)) == Linear(0, ((1, 1),)), "3 never carries"
-    assert table.flat([i, j, j * 2], [100, 10, 1], 7) == Linear(7, ((0, 100), (1, 12)))
+    indices = [i, j, j * 2]
+    forms = tuple(map(table.linear, indices))
+    assert table.place(indices, [100, 10, 1], 7) == (forms, Linear(7, ((0, 100), (1, 12))))
     # apart neither index is affine, together they are
-    fused = table.flat([tirx.floordiv(j, 2), tirx.floormod(j, 2)], [2, 1], 5)
-    assert fused == Linear(5, ((1, 1),))
+    fused = table.place([tirx.floordiv(j, 2), tirx.floormod(j, 2)], [2, 1], 5)
+    assert fused == ((), Linear(5, ((1, 1),)))
+    assert table.place([tirx.floordiv(j * 4, 4)], [3]) == ((table.linear(j),), Linear(0, ((1, 3),)))
     table.bind(k := variable("k"), 3)
     for index in (k * j, tirx.floordiv(j, 3)):
         with pytest.raises(CodegenError) as error:

@@ -8,6 +8,7 @@ import re
 import pytest
 import tvm
 from integer_models import IntegerNet
+from script_texts import parsed
 from stage_runs import after_stages, bordered_net
 from tvm import relax
 
@@ -72,7 +73,7 @@ def test_names_are_identifiers(net: str, stage: str) -> None:
 @pytest.mark.parametrize("stage", [name for name in NAMES if name != TEXTLESS])
 def test_text_parses_back(net: str, stage: str) -> None:
     mod = modules(net)[stage]
-    tvm.ir.assert_structural_equal(tvm.script.from_source(mod.script(show_meta=True)), mod)
+    tvm.ir.assert_structural_equal(parsed(mod.script(show_meta=True)), mod)
 
 
 def test_machine_code_comes_last(net: str) -> None:

@@ -123,8 +123,9 @@ def _is_operator(value: relax.Expr) -> bool:
 
 
 def _tensors(call: relax.Call) -> list[relax.Expr]:
-    args = call.args[1:] if op_name(call) == CALL_TIR else call.args
-    fields = [field for arg in args for field in (arg.fields if isinstance(arg, Tuple) else [arg])]
+    args = call.args[1:] if op_name(call) == CALL_TIR else call.args[:]
+    parts = [arg.fields[:] if isinstance(arg, Tuple) else [arg] for arg in args]
+    fields = [field for part in parts for field in part]
     return [field for field in fields if isinstance(field.ty, relax.TensorType)]
 
 
@@ -148,7 +149,7 @@ def _dtypes(call: relax.Call) -> list[str]:
 
 def _is_plain(call: relax.Call) -> bool:
     """Whether tensors alone are arguments: others may need to know sizes."""
-    return all(isinstance(arg.ty, relax.TensorType) for arg in call.args)
+    return all(isinstance(arg.ty, relax.TensorType) for arg in call.args[:])
 
 
 def _sizes(call: relax.Call) -> list[tuple[int, ...]]:

@@ -23,13 +23,23 @@ Where = slice | np.ndarray
 
 def elements(dims: Sequence[LoopDim], operand: int, base: int) -> Where:
     """SRAM elements that operand number ``operand`` of a nest touches, from ``base``."""
+    loops = sorted((abs(d.strides[operand]), d.extent, d.strides[operand]) for d in dims)
+    low, reach = base, 1
+    for step, extent, stride in loops:
+        if step > reach:
+            return _apart(dims, operand, base)
+        low += min(0, stride) * (extent - 1)
+        reach += step * (extent - 1)
+    return slice(low, low + reach)
+
+
+def _apart(dims: Sequence[LoopDim], operand: int, base: int) -> np.ndarray:
+    """The elements where some between them are left out."""
     at = np.array([base])
     for d in dims:
         if d.strides[operand]:
             at = (at[:, None] + np.arange(d.extent) * d.strides[operand]).reshape(-1)
-    at = np.unique(at)
-    low, high = int(at[0]), int(at[-1]) + 1
-    return slice(low, high) if len(at) == high - low else at
+    return np.unique(at)
 
 
 def meet(one: Where, two: Where) -> bool:

@@ -65,11 +65,12 @@ class Execution:
     def dims(self, *accesses: Access, lanes_alike: bool = False) -> list[LoopDim]:
         """Loops over SRAM elements with the strides of up to three accesses, in elements."""
         units = [self.unit(a) for a in accesses]
+        coefs = [dict(a.flat.terms) for a in accesses]
         dims = []
         for var, low, high in self.ranges():
-            strides = [a.flat.coef(var) for a in accesses]
             if high - low == 1:
                 continue
+            strides = [own.get(var, 0) for own in coefs]
             if inside(strides, units):
                 if lanes_alike and len(set(strides)) > 1:
                     raise CodegenError(
@@ -91,8 +92,9 @@ class Execution:
         """The lane loops of ``access`` must cover whole elements."""
         unit = self.unit(access)
         lanes: dict[int, int] = {}
+        coefs = dict(access.flat.terms)
         for var, low, high in self.ranges():
-            stride = access.flat.coef(var)
+            stride = coefs.get(var, 0)
             if 0 < stride < unit:
                 lanes[stride] = lanes.get(stride, 1) * (high - low)
         total = 1
@@ -113,8 +115,9 @@ class Execution:
         block = self.config.block
         allowed = {(block, block, 0), (1, 0, block), (0, 1, 1)}
         units = [self.unit(a) for a in (dst, src, wgt)]
+        coefs = [dict(a.flat.terms) for a in (dst, src, wgt)]
         for var, extent in self.nest.loops:
-            lanes = tuple(a.flat.coef(var) for a in (dst, src, wgt))
+            lanes = tuple(own.get(var, 0) for own in coefs)
             if extent > 1 and inside(lanes, units) and lanes not in allowed:
                 raise CodegenError(
                     f"block {self.nest.name}: a lane loop steps {lanes} in acc, inp, wgt; GEMM "
@@ -127,15 +130,18 @@ class _Place:
     """Scalar offsets of an access, the nest's own loops apart from those around it."""
 
     def __init__(self, access: Access, loops: Sequence[tuple[int, int]]):
-        own = [access.flat.coef(var) for var, _ in loops]
-        numbers = {var for var, _ in loops}
-        terms = tuple(t for t in access.flat.terms if t[0] not in numbers)
+        places = {var: k for k, (var, _) in enumerate(loops)}
+        terms = tuple(t for t in access.flat.terms if t[0] not in places)
         self._outer = Linear(access.flat.const, terms)
-        self._own = [(k, coef) for k, coef in enumerate(own) if coef]
+        own = ((places[var], coef) for var, coef in access.flat.terms if var in places)
+        self._own = sorted(own)
 
     def at(self, env: Mapping[int, int], domain: Domain) -> int:
         """The offset at the corner of ``domain``."""
-        return self._outer.at(env) + sum(coef * domain[k][0] for k, coef in self._own)
+        offset = self._outer.at(env)
+        for k, coef in self._own:
+            offset += coef * domain[k][0]
+        return offset
 
 
 class Site:

@@ -7,8 +7,8 @@ remainder left by a fused loop is simplified away first; what is still not affin
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from tvm import sym, tirx
 from tvm.ir import Expr, Range
@@ -61,28 +61,37 @@ class VarTable:
     """Numbers TIR variables and knows their ranges, so that quotients can be simplified."""
 
     def __init__(self) -> None:
-        self._ids: dict[tirx.Var, int] = {}
-        self._objects: dict[int, tirx.Var] = {}
+        # TVM makes a Python object for each access: a variable is told by its address
+        self._numbers: dict[int, int] = {}
+        self._vars: list[tirx.Var] = []
         self._analyzer = sym.Analyzer()
+        self._untold: list[tuple[tirx.Var, int]] = []
 
     def __getitem__(self, var: tirx.Var) -> int:
-        return self._ids.setdefault(var, len(self._ids))
+        address = var.__chandle__()
+        number = self._numbers.get(address)
+        if number is None:
+            number = self._numbers[address] = len(self._vars)
+            self._vars.append(var)
+        return number
 
     def same(self, var: tirx.Var) -> tirx.Var:
         """The one Python object that stands for ``var`` wherever speed matters."""
-        return self._objects.setdefault(self[var], var)
+        return self._vars[self[var]]
 
     def bind(self, var: tirx.Var, extent: int) -> int:
         """Tell the range [0, extent) of a loop variable; returns its number."""
-        if var not in self._ids:
-            self._analyzer.bind(var, Range(0, extent))
-        return self[var]
+        known = len(self._vars)
+        number = self[var]
+        if number == known:
+            self._untold.append((var, extent))
+        return number
 
     def linear(self, expr: Expr | int) -> Linear:
         """``expr`` as a linear form.  Not affine: CodegenError naming the expression."""
         form = self._extract(expr)
         if form is None and not isinstance(expr, int):
-            form = self._extract(self._analyzer.simplify(expr))
+            form = self._extract(self._simplified(expr))
         if form is None:
             raise CodegenError(
                 f"index {expr} is not affine in its loops; the DMA and the hardware loops follow "
@@ -90,42 +99,80 @@ class VarTable:
             )
         return form
 
-    def flat(self, indices: Iterable[Expr], strides: Sequence[int], offset: int = 0) -> Linear:
-        """``offset`` plus the indices times their ``strides``, in scalars."""
-        indices = list(indices)
+    def place(
+        self, indices: Sequence[Expr], strides: Sequence[int], offset: int = 0
+    ) -> tuple[tuple[Linear, ...], Linear]:
+        """(the indices, or nothing where one is not affine; the scalar that they are together).
+
+        That is ``offset`` plus the indices times their ``strides``.
+
+        Raises:
+            CodegenError: together they are not affine.
+        """
+        indices = indices[:]  # of an array of TVM's a list, which is quicker to iterate
         parts = [self._extract(i) for i in indices]
-        if all(p is not None for p in parts):
-            total = Linear(offset)
-            for part, stride in zip(parts, strides, strict=True):
-                assert part is not None
-                total = total + part.scale(stride)
-            return total
+        affine = tuple(part for part in parts if part is not None)
+        if len(affine) == len(parts):
+            const, terms = offset, dict[int, int]()
+            for part, stride in zip(affine, strides, strict=True):
+                const += part.const * stride
+                for v, c in part.terms:
+                    terms[v] = terms.get(v, 0) + c * stride
+            return affine, Linear.of(const, terms)
         expr: Expr = tirx.IntImm("int32", offset)
         for index, stride in zip(indices, strides, strict=True):
             expr = expr + index * stride
-        return self.linear(expr)
+        flat = self.linear(expr)
+        try:
+            return tuple(self.linear(i) for i in indices), flat
+        except CodegenError:
+            return (), flat
+
+    def _simplified(self, expr: Expr) -> Expr:
+        for var, extent in self._untold:
+            self._analyzer.bind(var, Range(0, extent))
+        self._untold.clear()
+        return self._analyzer.simplify(expr)
 
     def _extract(self, expr: Expr | int) -> Linear | None:
         if isinstance(expr, int):
             return Linear(expr)
-        if isinstance(expr, tirx.IntImm):
-            return Linear(int(expr.value))
-        if isinstance(expr, tirx.Var):
-            return Linear.of(0, {self[expr]: 1})
-        if isinstance(expr, tirx.Cast):
-            return self._extract(expr.value)
-        if isinstance(expr, (tirx.Add, tirx.Sub)):
-            left, right = self._extract(expr.a), self._extract(expr.b)
-            if left is None or right is None:
-                return None
-            return left + (right if isinstance(expr, tirx.Add) else right.scale(-1))
-        if isinstance(expr, tirx.Mul):
-            left, right = self._extract(expr.a), self._extract(expr.b)
-            if left is None or right is None:
-                return None
-            if not right.terms:
-                return left.scale(right.const)
-            return right.scale(left.const) if not left.terms else None
+        terms: dict[int, int] = {}
+        const = self._collect(expr, 1, terms)
+        return None if const is None else Linear.of(const, terms)
+
+    def _collect(self, expr: Expr, factor: int, terms: dict[int, int]) -> int | None:
+        """Add ``factor`` times ``expr`` to ``terms``; what it has of a constant, None: not affine.
+
+        The classes are compared, not asked for: these have no subclasses among indices.
+        """
+        kind = type(expr)
+        if kind is tirx.Var:
+            number = self[expr]
+            terms[number] = terms.get(number, 0) + factor
+            return 0
+        if kind is tirx.IntImm:
+            return factor * int(expr.value)
+        if kind is tirx.Cast:
+            return self._collect(expr.value, factor, terms)
+        if kind is tirx.Mul:
+            return self._multiplied(expr, factor, terms)
+        if kind is not tirx.Add and kind is not tirx.Sub:
+            return None
+        left = self._collect(expr.a, factor, terms)
+        right = self._collect(expr.b, factor if kind is tirx.Add else -factor, terms)
+        return None if left is None or right is None else left + right
+
+    def _multiplied(self, expr: tirx.Mul, factor: int, terms: dict[int, int]) -> int | None:
+        left, right = expr.a, expr.b
+        if type(right) is tirx.IntImm:
+            return self._collect(left, factor * int(right.value), terms)
+        form = self._extract(right)
+        if form is not None and not form.terms:
+            return self._collect(left, factor * form.const, terms)
+        form = self._extract(left)
+        if form is not None and not form.terms:
+            return self._collect(right, factor * form.const, terms)
         return None
 
 
@@ -142,7 +189,8 @@ class Bound:
     """``low <= form`` or ``form < high``: one conjunct of a predicate, as ``form >= 0``."""
 
     form: Linear
-    text: str
+    condition: object = field(compare=False)
+    """What it is of; its text is for errors."""
 
 
 def bounds_of(cond: Expr, table: VarTable) -> list[Bound]:
@@ -160,7 +208,7 @@ def bounds_of(cond: Expr, table: VarTable) -> list[Bound]:
         )
     small, large, extra = pairs[kind]
     sides = (table.linear(cond.a), table.linear(cond.b))
-    return [Bound(sides[large] + sides[small].scale(-1) + Linear(extra), str(cond))]
+    return [Bound(sides[large] + sides[small].scale(-1) + Linear(extra), cond)]
 
 
 Domain = tuple[tuple[int, int], ...]
@@ -195,8 +243,8 @@ class Clip:
         )
         if len(inner) > most:
             raise CodegenError(
-                f"condition {bound.text} bounds {len(inner)} loops at once; padding and tails are "
-                "boxes; do not fuse or skew the loops of a padded or partial tile"
+                f"condition {bound.condition} bounds {len(inner)} loops at once; padding and tails "
+                "are boxes; do not fuse or skew the loops of a padded or partial tile"
             )
         own = {var for var, _ in loops}
         outer = Linear(bound.form.const, tuple(t for t in bound.form.terms if t[0] not in own))

@@ -46,7 +46,7 @@ class Reader:
     def read(self, stmt: tirx.Stmt, threaded: bool = False) -> Node:
         """The node of ``stmt``; ``threaded``: inside a loop of virtual threads."""
         if isinstance(stmt, tirx.SeqStmt):
-            return Block([self.read(part, threaded) for part in stmt.seq])
+            return Block([self.read(part, threaded) for part in stmt.seq[:]])
         if not isinstance(stmt, (tirx.For, SBlockRealize)):
             raise CodegenError(
                 f"{type(stmt).__name__} around or between nests; a scheduled VTA function has "

@@ -144,7 +144,7 @@ class _TileFinder:
 
     def visit(self, stmt: tirx.Stmt, loops: list[tuple[int, int]]) -> None:
         if isinstance(stmt, tirx.SeqStmt):
-            for part in stmt.seq:
+            for part in stmt.seq[:]:
                 self.visit(part, loops)
         elif isinstance(stmt, tirx.For):
             extent = extent_of(stmt)
@@ -172,7 +172,7 @@ class _TileFinder:
     def _extents(self, stmt: tirx.BufferStore, extents: dict[int, int]) -> list[int] | None:
         """Written extent of each dimension, or None where it is not that simple."""
         shape = []
-        for index in stmt.indices:
+        for index in stmt.indices[:]:
             try:
                 form = self._table.linear(index)
             except CodegenError:

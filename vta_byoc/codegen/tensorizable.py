@@ -101,6 +101,7 @@ class Classifier:
         self.shapes = shapes
         self.views = views
         self._known: dict[tuple[int, tuple[Linear, ...], Linear], Access] = {}
+        self._read: dict[int, tuple[TensorLoad, Access]] = {}
 
     def classify(self, loops: list[tirx.For], real: SBlockRealize) -> TensorizableNest:
         """The nest of ``loops`` (outermost first) around ``real``, which their pragmas state."""
@@ -196,11 +197,7 @@ class Classifier:
     def _access(self, buffer: tirx.Var, indices: Sequence[Expr]) -> Access:
         shape = [int(s) for s in self.shapes.get(buffer, buffer.shape)]
         view = self.views.get(buffer) or View.dense(shape)
-        flat = self.table.flat(indices, view.strides, view.offset)
-        try:
-            dims = tuple(self.table.linear(i) for i in indices)
-        except CodegenError:
-            dims = ()
+        dims, flat = self.table.place(indices, view.strides, view.offset)
         key = (self.table[buffer], dims, flat)
         if key not in self._known:
             buffer = self.table.same(buffer)
@@ -211,7 +208,11 @@ class Classifier:
         return AluExpression(self.config, name, self.table, self._load_access, into)
 
     def _load_access(self, load: TensorLoad) -> Access:
-        return self._access(load.source, load.indices)
+        """The access of a load, which is kept, so that its address stays its own."""
+        address = load.__chandle__()
+        if address not in self._read:
+            self._read[address] = load, self._access(load.source, load.indices)
+        return self._read[address][1]
 
     def _store(
         self, name: str, loops: list[tuple[int, int]], dst: Access, value: Expr
@@ -291,15 +292,11 @@ class Classifier:
     def _gemm(
         self, name: str, loops: list[tuple[int, int]], dst: Access, value: Expr
     ) -> TensorizableNest:
-        bad = CodegenError(
-            f"block {name} computes {value}; GEMM is acc += int32(inp) * int32(wgt); "
-            "write the reduction so"
-        )
         if not isinstance(value, tirx.Add) or not isinstance(value.b, tirx.Mul):
-            raise bad
+            raise _no_gemm(name, value)
         factors = [_uncast(value.b.a), _uncast(value.b.b)]
         if not all(isinstance(f, TensorLoad) for f in (value.a, *factors)):
-            raise bad
+            raise _no_gemm(name, value)
         by_scope = {self._scope_of(f): self._load_access(f) for f in factors}
         if set(by_scope) != {INP, WGT}:
             found = " by ".join(f"{f.source.name} in {self._scope_of(f)}" for f in factors)
@@ -308,7 +305,7 @@ class Classifier:
                 f"factor in {INP} and one in {WGT}; cache_read each into its own"
             )
         if self._load_access(value.a) != dst:
-            raise bad
+            raise _no_gemm(name, value)
         return TensorizableNest("gemm", name, loops, dst, src=by_scope[INP], wgt=by_scope[WGT])
 
     def _alu(
@@ -330,6 +327,13 @@ class Classifier:
             )
         _check_reduction(name, loops, dst, expression.steps)
         return TensorizableNest("alu", name, loops, dst, src=dst, steps=expression.steps)
+
+
+def _no_gemm(name: str, value: Expr) -> CodegenError:
+    return CodegenError(
+        f"block {name} computes {value}; GEMM is acc += int32(inp) * int32(wgt); "
+        "write the reduction so"
+    )
 
 
 def stated_pragmas(loops: Sequence[tirx.For]) -> set[str]:

@@ -72,14 +72,18 @@ class Candidates:
         demand = space.demand(tile, variant)
         legal = np.logical_and(fits(demand, config, (1, 1, 1)), space.legal(tile, variant))
         self.at = np.flatnonzero(np.broadcast_to(legal, self.shape))
+        self._places: dict[tuple[int, ...], np.ndarray] = {}
         self.demand = _map_demand(demand, self._flat)
 
     def _flat(self, value: Array) -> np.ndarray:
         """An array over the candidates; what is the same for all stays a scalar."""
         given = np.asarray(value)
         if given.size == 1:
-            return given.reshape(())
-        return np.broadcast_to(given, self.shape).reshape(-1)[self.at]
+            return given.reshape(()) if given.ndim else given
+        if given.shape not in self._places:
+            own = np.arange(given.size).reshape(given.shape)
+            self._places[given.shape] = np.broadcast_to(own, self.shape).reshape(-1)[self.at]
+        return given.reshape(-1)[self._places[given.shape]]
 
     def tile(self, k: int) -> dict[str, int]:
         """Sizes of candidate number ``k``."""
@@ -134,7 +138,8 @@ class Joined:
 
     def _with_slots(self, choices: Sequence[tuple[int, int, int]], near: np.ndarray) -> list[Pool]:
         """The candidates number ``near`` with each choice of slots, all at once."""
-        demand = _map_demand(self.demand, _taking(near))
+        every = len(near) == self.starts[-1]
+        demand = self.demand if every else _map_demand(self.demand, _taking(near))
         slots = tuple(np.array(column)[:, None] for column in zip(*choices, strict=True))
         cycles, port = cycle_cost(demand, self.config, slots, self.space.calls)
         cycles = np.where(fits(demand, self.config, slots), cycles, np.inf)
@@ -152,7 +157,7 @@ class Joined:
         ]
 
 
-def pools_of(every: Sequence[Candidates], reach: float) -> list[Pool]:
+def pools_of(every: Sequence[Candidates], reach: float) -> Pools:
     """Candidates by variant and slots, without those that take more than ``reach`` times the best.
 
     The order is that of the variants, and of :func:`slot_choices`.
@@ -169,7 +174,7 @@ def pools_of(every: Sequence[Candidates], reach: float) -> list[Pool]:
             found.append(pool)
             limit = min(limit, float(pool.cycles.min()))
     place = {id(candidates): number for number, candidates in enumerate(every)}
-    return sorted(found, key=lambda pool: place[id(pool.candidates)])
+    return Pools(sorted(found, key=lambda pool: place[id(pool.candidates)]))
 
 
 def _joined_demand(demands: Sequence[ResourceUsage], counts: Sequence[int]) -> ResourceUsage:
@@ -182,7 +187,7 @@ def _joined_demand(demands: Sequence[ResourceUsage], counts: Sequence[int]) -> R
         if all(not a.ndim and a == arrays[0] for a in arrays):
             return arrays[0]
         each = zip(arrays, counts, strict=True)
-        return np.concatenate([np.broadcast_to(a, (count,)) for a, count in each])
+        return np.concatenate([a if a.ndim else np.full(count, a) for a, count in each])
 
     staged = tuple(
         Staged(items[0].scope, *(joined([getattr(i, n) for i in items]) for n in _STAGED))
@@ -201,6 +206,26 @@ class Pool:
     cycles: np.ndarray
     port: np.ndarray
 
+    def lowest(self, count: int) -> list[Choice]:
+        """At most ``count`` of them that fit and cost least, the cheapest first."""
+        order = np.lexsort((self.port, self.cycles))[:count]
+        return [self.choice(int(k)) for k in order if np.isfinite(self.cycles[k])]
+
+    def choice(self, k: int) -> Choice:
+        """Number ``k`` of them."""
+        tile = self.candidates.tile(int(self.at[k]))
+        return Choice(tile, self.candidates.variant, self.slots, float(self.cycles[k]))
+
+
+class Pools:
+    """The candidates of all pools, one behind the other: their cycles and those of the port."""
+
+    def __init__(self, pools: Sequence[Pool]):
+        self._pools = pools
+        self._ends = np.cumsum([len(pool.at) for pool in pools])
+        self.cycles = np.concatenate([np.zeros(0), *(pool.cycles for pool in pools)])
+        self.port = np.concatenate([np.zeros(0), *(pool.port for pool in pools)])
+
     def scores(self, weight: float, cycles: float, port: float, most: float) -> np.ndarray:
         """What ``weight`` of the port makes of each, counted in parts of ``cycles`` and ``port``.
 
@@ -210,22 +235,19 @@ class Pool:
         counted = np.where(fit, self.cycles, 0.0)
         return np.where(fit, (1 - weight) * counted / cycles + weight * self.port / port, np.inf)
 
-    def least_traffic(self, scores: np.ndarray, limit: float) -> tuple[float, float, Choice] | None:
-        """(port cycles, cycles, choice) of the least traffic with a score of at most ``limit``."""
+    def least_traffic(self, scores: np.ndarray, limit: float) -> int:
+        """The number of the one of least traffic, then cycles, with a score of at most ``limit``.
+
+        Of several the first; at least one has such a score.
+        """
         near = np.flatnonzero(scores <= limit)
-        if not len(near):
-            return None
-        k = int(near[np.lexsort((self.cycles[near], self.port[near]))[0]])
-        return float(self.port[k]), float(self.cycles[k]), self._choice(k)
+        return int(near[np.lexsort((self.cycles[near], self.port[near]))[0]])
 
-    def lowest(self, count: int) -> list[Choice]:
-        """At most ``count`` of them that fit and cost least, the cheapest first."""
-        order = np.lexsort((self.port, self.cycles))[:count]
-        return [self._choice(int(k)) for k in order if np.isfinite(self.cycles[k])]
-
-    def _choice(self, k: int) -> Choice:
-        tile = self.candidates.tile(int(self.at[k]))
-        return Choice(tile, self.candidates.variant, self.slots, float(self.cycles[k]))
+    def choice(self, k: int) -> Choice:
+        """Number ``k`` of them."""
+        number = int(np.searchsorted(self._ends, k, side="right"))
+        pool = self._pools[number]
+        return pool.choice(k - int(self._ends[number]) + len(pool.at))
 
 
 def _taking(at: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -174,16 +173,25 @@ def tile_copies(
     pitches: list[Array] = [1]
     for tile in list(tiles)[:0:-1]:
         pitches.insert(0, pitches[0] * tile)
-    total: Array = 0
-    for tails in itertools.product((False, True), repeat=len(sizes)):
-        number: Array = 1
-        runs = []
-        for size, tile, stride, pitch, tail in zip(
-            sizes, tiles, strides, pitches, tails, strict=True
-        ):
-            rest = size % tile
-            number = number * ((rest > 0) if tail else size // tile)
-            runs.append(Run(rest if tail else tile, stride, pitch))
-        if np.any(number):
-            total = total + np.where(number > 0, number * copy_count(runs[::-1], store), 0)
-    return total
+    rank = max(np.ndim(tile) for tile in tiles)
+    number: Array = 1
+    runs = []
+    for place, (size, tile, stride, pitch) in enumerate(
+        zip(sizes, tiles, strides, pitches, strict=True)
+    ):
+        extent, times, rest = tile, size // tile, size % tile
+        if np.any(rest):  # whole tiles and last ones side by side, each axis of tiles in its own
+            shape = (*(2 if k == place else 1 for k in range(len(sizes))),)
+            extent = _beside(tile, rest, shape, rank)
+            times = _beside(times, rest > 0, shape, rank)
+        number = number * times
+        runs.append(Run(extent, stride, pitch))
+    total = np.asarray(number * copy_count(runs[::-1], store))
+    return total.sum(axis=tuple(range(len(sizes)))) if total.ndim > rank else total
+
+
+def _beside(first: Array, second: Array, shape: tuple[int, ...], rank: int) -> np.ndarray:
+    """Two arrays along one axis, of ``shape``'s two, in front of ``rank`` axes of their own."""
+    pair = np.stack(np.broadcast_arrays(first, second))
+    own = pair.shape[1:]
+    return pair.reshape((*shape, *(1 for _ in range(rank - len(own))), *own))

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from vta_byoc.cost.candidates import Candidates, Choice, Joined, Pool, Space, pools_of
+from vta_byoc.cost.candidates import Candidates, Choice, Joined, Pools, Space, pools_of
 from vta_byoc.cost.objective import TOLERANCE, Objective, current
 from vta_byoc.cost.usage import (
     Array,
@@ -90,23 +90,22 @@ def best(space: Space, config: VTAConfig) -> Choice:
     reach = (1 + aim.tolerance) / (1 - aim.weight) if aim.weight < 1 else math.inf
     reach = min(reach, aim.most_cycles(1.0))
     pools = pools_of([Candidates(space, config, variant) for variant in space.variants], reach)
-    limit = min((float(pool.cycles.min()) for pool in pools), default=math.inf)
-    if not math.isfinite(limit):
+    fewest = float(pools.cycles.min(initial=math.inf))
+    if not math.isfinite(fewest):
         raise _nothing_fits(space, config)
-    scores = _scores(pools, aim, limit)
-    most = (1 + aim.tolerance) * min(float(score.min()) for score in scores)
-    picks = (pool.least_traffic(score, most) for pool, score in zip(pools, scores, strict=True))
-    return min((pick for pick in picks if pick), key=lambda pick: pick[:2])[2]
+    scores = _scores(pools, aim, fewest)
+    most = (1 + aim.tolerance) * float(scores.min())
+    return pools.choice(pools.least_traffic(scores, most))
 
 
-def _scores(pools: Sequence[Pool], aim: Objective, fewest: float) -> list[np.ndarray]:
+def _scores(pools: Pools, aim: Objective, fewest: float) -> np.ndarray:
     """What ``aim`` makes of each candidate: the best have the least."""
     most = aim.most_cycles(fewest)
     if not aim.weight:
-        return [np.where(pool.cycles <= most, pool.cycles, np.inf) for pool in pools]
-    picks = (pool.least_traffic(pool.cycles, fewest) for pool in pools)
-    port = max(min(pick[0] for pick in picks if pick), 1.0)
-    return [pool.scores(aim.weight, fewest, port, most) for pool in pools]
+        return np.where(pools.cycles <= most, pools.cycles, np.inf)
+    least = pools.least_traffic(pools.cycles, fewest)
+    port = max(float(pools.port[least]), 1.0)
+    return pools.scores(aim.weight, fewest, port, most)
 
 
 def cheapest(space: Space, config: VTAConfig, count: int) -> list[Choice]:

@@ -190,8 +190,13 @@ class Time:
         time = config.timing
         self.demand, self.time = demand, time
         self.slots = dict(zip(SRAM_SCOPES, slots, strict=True))
-        staged = [self._loaded(item, again) for item in demand.staged]
+        self._loaded = [item.loaded(self.slots[item.scope]) for item in demand.staged]
+        staged = self._loaded
+        if again:
+            staged = [self._again(*pair) for pair in zip(demand.staged, staged, strict=True)]
         self.loads = [s for s in staged if s.scope != ACC]
+        self.fillings = [self.filling(s) for s in self.loads]
+        self.each = [f / s.fills for f, s in zip(self.fillings, self.loads, strict=True)]
         operands = [s for s in staged if s.scope == ACC]
         self.steps = demand.tiles
         for item in demand.staged:
@@ -204,7 +209,7 @@ class Time:
         self.gemm = demand.gemm + demand.gemm_starts * time.compute_start + uops
         self.alu = demand.alu + demand.alu_starts * time.compute_start
         self.alu = self.alu + sum(self.filling(s) for s in operands)
-        alone = sum((self.filling(s) for s in self.loads), np.float64(0))
+        alone = sum(self.fillings, np.float64(0))
         self.store = _storing(time, demand.stored, demand.stores)
         dmas = sum(s.dmas for s in staged) + demand.stores + kernels
         self.insns = dmas + demand.gemm_starts + demand.alu_starts
@@ -218,12 +223,11 @@ class Time:
         self.stretch = 1 + mine * (self.port - mine) / np.maximum(alone, 1) ** 2
         self.load = alone * self.stretch
 
-    def _loaded(self, item: Staged, again: bool) -> Staged:
-        slots = self.slots[item.scope]
-        loaded = item.loaded(slots)
-        if again and item.scope == WGT:
-            loaded = loaded.without_loads(item.stays(slots))
-        return loaded
+    def _again(self, item: Staged, loaded: Staged) -> Staged:
+        """What a call loads that follows one with the same weights."""
+        if item.scope != WGT:
+            return loaded
+        return loaded.without_loads(item.stays(self.slots[WGT]))
 
     def combinations(self) -> Array:
         """Combinations of slots that steps meet: buffers filled equally often go in step."""
@@ -250,7 +254,7 @@ class Time:
     def limits(self) -> dict[str, Array]:
         """What each limit alone makes the layer take, by name (docs/cost-model.md)."""
         tiles, steps = self.demand.tiles, self.steps
-        first = sum((self.filling(s) / s.fills for s in self.loads), np.float64(0))
+        first = sum(self.each, np.float64(0))
         gemm, alu, out = self.gemm / steps, self.alu / tiles, self.store / tiles
         fetch = self.insns * (INSN_BYTES / self.time.port_bytes)
         fetch = fetch + self.insns / self.time.fetch_burst * self.time.fetch_latency
@@ -278,11 +282,11 @@ class Time:
         first: Array = np.float64(0)
         further: Array = np.float64(0)
         most: Array = np.float64(0)
-        for item in self.loads:
-            chunks = self.filling(item) * (1 - 1 / item.chunks)
+        for item, filling, one in zip(self.loads, self.fillings, self.each, strict=True):
+            chunks = filling * (1 - 1 / item.chunks)
             further = further + np.where(self.slots[item.scope] == 1, chunks, 0)
             times = self.blocked(item)
-            each = np.where(times > 1, self.filling(item) / item.fills, 0)
+            each = np.where(times > 1, one, 0)
             loads = loads + each * (times - 1)
             first = first + each * np.minimum(times, tiles)
             most = np.maximum(most, times)
@@ -304,7 +308,7 @@ class Time:
     def uneven(self, gemm: Array, alu: Array) -> Array:
         """Steps of a reduction: loads run one step ahead, so the epilogue hides one load only."""
         tiles = self.demand.tiles
-        each = self.steady() * self.stretch
+        each = self.steady * self.stretch
         inner, last = np.maximum(each, gemm), gemm + alu
         return (self.steps - tiles) * inner + (tiles - 1) * np.maximum(each, last) + last
 
@@ -315,34 +319,34 @@ class Time:
         """
         each = (self.gemm + self.alu) / self.steps
         longest: Array = np.float64(0)
-        for item in self.demand.staged:
+        for item, loaded in zip(self.demand.staged, self._loaded, strict=True):
             slots, row = self.slots[item.scope], item.period * item.turns
             if item.scope == ACC or np.all(slots == 1):
                 continue
-            loaded = item.loaded(slots)
             rows = item.fills / row
-            load = (self.filling(loaded) / loaded.fills + self.steady()) * self.stretch
+            load = (self.filling(loaded) / loaded.fills + self.steady) * self.stretch
             waits = np.maximum(load - item.ends * each, 0)
             waits = waits + (loaded.fills / rows - 1) * np.maximum(load - each, 0)
             stays = (np.asarray(item.turns) > 1) & (loaded.fills < item.fills) & (slots > 1)
             longest = np.maximum(longest, np.where(stays, (rows - 1) * waits, 0))
         return longest
 
+    @functools.cached_property
     def steady(self) -> Array:
         """Cycles of the loads that come with every step, for one step."""
         total: Array = np.float64(0)
-        for item in self.loads:
-            total = total + np.where(item.fills == self.steps, self.filling(item) / item.fills, 0)
+        for item, one in zip(self.loads, self.each, strict=True):
+            total = total + np.where(item.fills == self.steps, one, 0)
         return total
 
     def bursts(self) -> Array:
         """A buffer filled seldom is prefetched during the two steps before it is needed."""
         total: Array = np.float64(0)
         each = (self.gemm + self.alu) / self.steps
-        fast = self.steady()
-        for item in self.loads:
+        fast = self.steady
+        for item, one in zip(self.loads, self.each, strict=True):
             period = self.steps / item.fills
-            load = (self.filling(item) / item.fills + PREFETCH_STEPS * fast) * self.stretch
+            load = (one + PREFETCH_STEPS * fast) * self.stretch
             between = np.maximum(period - PREFETCH_STEPS, 0) * each + load
             time = (item.fills - 1) * between + period * each
             total = np.maximum(total, np.where(period > 1, time, 0))

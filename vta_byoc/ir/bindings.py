@@ -12,6 +12,7 @@ import math
 import operator
 import re
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import tvm
@@ -66,7 +67,7 @@ def straight_bindings(func: relax.Function) -> list[relax.VarBinding]:
     Raises:
         VTAError: the function has control flow, an inner function or a run-time shape match.
     """
-    bindings = [binding for block in func.body.blocks for binding in block.bindings]
+    bindings = [binding for block in func.body.blocks for binding in block.bindings[:]]
     for binding in bindings:
         if not isinstance(binding, relax.VarBinding) or isinstance(
             binding.value, relax.If | relax.Function
@@ -84,7 +85,7 @@ def vars_in(expr: relax.Expr) -> Iterator[relax.Var]:
     if isinstance(expr, relax.Var):
         yield expr
     elif isinstance(expr, Call):
-        for arg in expr.args:
+        for arg in expr.args[:]:
             yield from vars_in(arg)
     elif isinstance(expr, Tuple):
         for field in expr.fields:
@@ -128,7 +129,7 @@ def _parts(expr: relax.Expr) -> list[relax.Expr]:
     """What a tuple, an element of one or a call reads, in order."""
     if isinstance(expr, TupleGetItem):
         return [expr.tuple_value]
-    return list(expr.fields if isinstance(expr, Tuple) else expr.args)
+    return (expr.fields if isinstance(expr, Tuple) else expr.args)[:]
 
 
 def op_name(expr: relax.Expr) -> str:
@@ -146,9 +147,16 @@ def is_constant(expr: relax.Expr) -> bool:
 def known_shape(type_: object) -> tuple[int, ...] | None:
     """The shape of a type of tensors; None for one that is not known before the model runs."""
     dims = getattr(type_, "shape", None)
-    if dims is None or not all(hasattr(dim, "value") for dim in dims):
-        return None
-    return tuple(int(dim.value) for dim in dims)
+    return None if dims is None else _values_of(dims)
+
+
+def _values_of(dims: Any) -> tuple[int, ...] | None:
+    """The numbers that dimensions are; None where one is not known.
+
+    A slice of TVM's arrays is a list, which takes a fifth of the time that iterating takes.
+    """
+    found: list[Any] = [getattr(d, "value", None) for d in getattr(dims, "values", dims)[:]]
+    return None if None in found else tuple(map(int, found))
 
 
 def static_shape(expr: relax.Expr) -> tuple[int, ...]:
@@ -158,14 +166,14 @@ def static_shape(expr: relax.Expr) -> tuple[int, ...]:
         VTAError: a dimension or the rank is not known at compile time.
     """
     shape = getattr(expr.ty, "shape", None)
-    values = None if shape is None else getattr(shape, "values", shape)
-    if values is None or not all(hasattr(dim, "value") for dim in values):
+    values = None if shape is None else _values_of(shape)
+    if values is None:
         name = getattr(expr, "name", "a tensor")
         raise VTAError(
             f'"{name}" has the type {expr.ty}; every dimension must be known at compile time; '
             "give static input shapes (shapes= or --shape)"
         )
-    return tuple(int(dim.value) for dim in values)
+    return values
 
 
 def per_channel(constant: np.ndarray, ndim: int, axis: int, channels: int) -> np.ndarray | None:

@@ -252,8 +252,10 @@ def _wrong_function(
     if rule.bindings is None:
         return
     for block in function.body.blocks:
-        for binding in block.bindings:
+        for binding in block.bindings[:]:
             kind = binding_kind(binding, mod)
+            if kind in rule.bindings and kind != INNER:
+                continue
             where = f'{title}, binding "{binding.var.name}"'
             if kind not in rule.bindings:
                 known = ", ".join(sorted(rule.bindings))

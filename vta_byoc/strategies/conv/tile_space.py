@@ -221,6 +221,14 @@ class _ConvUsage(WeightUsage):
 
     # ---------------------------------------------------------------- loads
     def inp(self) -> Staged:
+        one = self.once(f"inp {self.keeps_inp}", self.inp_of_any_order)
+        if self.keeps_inp:
+            return one
+        row = self.steps * (self.positions if self.variant.order == WEIGHT_STATIONARY else 1)
+        return dataclasses.replace(one, period=row, turns=self.n_co, ends=self.last_step())
+
+    def inp_of_any_order(self) -> Staged:
+        """What is staged of the input, as far as the order of the loops has no part in it."""
         tile, work = self.tile, self.work
         ci = self.ci if self.keeps_inp else tile["ci"]
         kh, kw = work.kernel if self.keeps_inp else (tile["kh"], tile["kw"])
@@ -236,9 +244,7 @@ class _ConvUsage(WeightUsage):
         below = (rows.total - rows.before - rows.read) * cols.total
         zeros = planes * (rows.read * (cols.total - cols.read) + above + below)
         dmas = self.inp_dmas(fills, (tile["g"], ci, self.rows.extent(tile["oh"], kh), width))
-        row = self.steps * (self.positions if self.variant.order == WEIGHT_STATIONARY else 1)
-        again = (1, 1) if self.keeps_inp else (row, self.n_co, self.last_step())
-        return Staged(INP, size, fills, nbytes, dmas, zeros, *again)
+        return Staged(INP, size, fills, nbytes, dmas, zeros)
 
     def traffic(self, window: Window, outs: Array, taps: Array) -> Positions:
         """Positions of an axis over all its tiles."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
 from vta_byoc.cost.dma import CopyAxis, transfers
@@ -17,6 +19,15 @@ class WeightUsage(GemmUsage):
 
     def wgt(self) -> Staged:
         """The weights of a tile, or those of its blocks that are not zero."""
+        one = self.once(f"wgt {self.keeps_wgt}", self.wgt_of_any_order)
+        row = self.steps * (1 if self.variant.order == WEIGHT_STATIONARY else self.n_co)
+        once = (self.positions == 1) | self.keeps_wgt
+        turns = np.where(once, 1, self.positions)
+        period = np.where(once, one.fills, row)
+        return dataclasses.replace(one, period=period, turns=turns, ends=self.last_step())
+
+    def wgt_of_any_order(self) -> Staged:
+        """The same, as far as the order of the loops has no part in it."""
         tile, work, co = self.tile, self.work, self.tile["co"]
         ci = self.ci if self.keeps_wgt else tile["ci"]
         kh, kw = work.kernel if self.keeps_wgt else (tile["kh"], tile["kw"])
@@ -34,10 +45,6 @@ class WeightUsage(GemmUsage):
         if work.weight_by_input:
             axes = (CopyAxis(co, 1), CopyAxis(ci, self.co), CopyAxis(tile["g"], self.co * self.ci))
         size = self.digits * tile["g"] * co * ci * kh * kw
-        row = self.steps * (1 if self.variant.order == WEIGHT_STATIONARY else self.n_co)
-        once = (self.positions == 1) | self.keeps_wgt
-        iterations = np.where(once, 1, self.positions)
-        again = np.where(once, fills, row), iterations, self.last_step()
         dmas, apart = fills * transfers(axes), self.apart()
         if np.any(apart):
             pieces = pieces_of(self.filled, co, ci)
@@ -46,7 +53,7 @@ class WeightUsage(GemmUsage):
             row = transfers((*axes[:2], CopyAxis(pieces.cols, self.taps)))
             rows = self.digits * pieces.rows * pieces.count * row
             dmas = np.where(apart, fills / tiles * tile["g"] * rows, dmas)
-        return Staged(WGT, size, fills, nbytes, dmas, 0, *again)
+        return Staged(WGT, size, fills, nbytes, dmas)
 
     def apart(self) -> Mask:
         """Whether a tile leaves out blocks of zero weights."""
