@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -230,16 +232,43 @@ class TestOutput:
 
     @pytest.mark.usefixtures("quantized_once")
     def test_failed_link_leaves_the_old_file(
-        self, model: Path, tmp_path: Path, compiler_that_fails: Callable[[], Path]
+        self, model: Path, tmp_path: Path, compiler_that_fails: Callable[[str], Path]
     ) -> None:
         path = tmp_path / "x.so"
         path.write_text("old")
-        command = compiler_that_fails()
+        command = compiler_that_fails("no linker today")
         message = refused("compile", model, "-o", path, CXX=str(command))
         assert message.startswith(f'linking with "{command}" failed: ')
         assert "no linker today" in message
         assert os.listdir(tmp_path) == ["x.so"]
         assert path.read_text() == "old"
+
+    @pytest.mark.usefixtures("quantized_once")
+    def test_a_linker_without_room_names_the_folders(
+        self, model: Path, tmp_path: Path, compiler_that_fails: Callable[[str], Path]
+    ) -> None:
+        command = compiler_that_fails("ld: final link failed: No space left on device")
+        assert refused("compile", model, "-o", tmp_path / "x.so", CXX=str(command)) == (
+            f'linking with "{command}" failed: No space left on device; nothing of the library is '
+            f'left; make room in "{tmp_path}" and in "{tempfile.gettempdir()}", or write elsewhere '
+            "and set TMPDIR"
+        )
+        assert os.listdir(tmp_path) == []
+
+    @pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="there are no files in memory")
+    @pytest.mark.usefixtures("quantized_once")
+    def test_objects_of_a_library_need_no_room(
+        self, model: Path, tmp_path: Path, compiler_that_fails: Callable[[str], Path]
+    ) -> None:
+        """LLVM, which writes them, ends the process where a disk is full."""
+        command = compiler_that_fails("no linker today")
+        command.write_text(
+            '#!/bin/sh\nfor each; do case "$each" in *.o) '
+            'printf "%s %s " $(readlink "$each") $(wc -c <"$each");; esac; done >&2\nexit 1\n'
+        )
+        message = refused("compile", model, "-o", tmp_path / "x.so", CXX=str(command))
+        sizes = re.findall(rf"/proc/{os.getpid()}/fd/\d+ (\d+)", message)
+        assert len(sizes) >= 2 and all(int(size) > 1000 for size in sizes)
 
     @pytest.mark.usefixtures("quantized_once")
     def test_failed_save_leaves_nothing(
@@ -251,15 +280,18 @@ class TestOutput:
         monkeypatch.setattr(arrays, "save_named", full)
         result = cli("run", model, "--output", tmp_path / "y.npz", "--json")
         assert (result.exit_code, result.stdout) == (2, "")
-        assert result.stderr.splitlines()[-1] == "error: No space left on device"
+        assert result.stderr.splitlines()[-1] == (
+            f'error: output "{tmp_path}/y.npz" cannot be written: No space left on device; nothing '
+            f'of it is left; make room in "{tmp_path}" or write elsewhere'
+        )
         assert os.listdir(tmp_path) == []
 
 
 @pytest.fixture
-def compiler_that_fails(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
-    def make() -> Path:
+def compiler_that_fails(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    def make(says: str) -> Path:
         path = tmp_path_factory.mktemp("bin") / "cc"
-        path.write_text("#!/bin/sh\necho no linker today >&2\nexit 1\n")
+        path.write_text(f"#!/bin/sh\necho '{says}' >&2\nexit 1\n")
         path.chmod(0o755)
         return path
 

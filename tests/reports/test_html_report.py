@@ -391,7 +391,10 @@ class TestCommands:
         path = tmp_path / "report.html"
         path.write_text("old")
         monkeypatch.setattr(Path, "write_text", full)
-        assert refused("report", model, "-o", path) == "No space left on device"
+        assert refused("report", model, "-o", path) == (
+            f'output "{path}" cannot be written: No space left on device; nothing of it is left; '
+            f'make room in "{tmp_path}" or write elsewhere'
+        )
         assert os.listdir(tmp_path) == ["report.html"] and path.read_bytes() == b"old"
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -14,6 +15,8 @@ import click
 from vta_byoc._interrupt import Unfinished
 from vta_byoc.hw.errors import VTAError
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+"""Errors of a full disk, and of a user's share of one."""
 # TVM's own order of preference (tvm.support.cc).
 COMPILERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
 
@@ -87,6 +90,9 @@ def replacing(path: Path) -> Iterator[Path]:
     """A path to write to that takes the place of `path` when the block succeeds.
 
     It is in the same directory and has the same extension; it is removed when the block fails.
+
+    Raises:
+        VTAError: there is no room for it.
     """
     handle, name = tempfile.mkstemp(path.suffix, f".{path.stem[:40]}-", path.parent)
     os.close(handle)
@@ -96,6 +102,13 @@ def replacing(path: Path) -> Iterator[Path]:
             yield temporary
             temporary.chmod(0o666 & ~_umask())
             temporary.replace(path)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            raise VTAError(
+                f'output "{path}" cannot be written: {error.strerror}; nothing of it is left; make '
+                f'room in "{path.parent}" or write elsewhere'
+            ) from error
         finally:
             temporary.unlink(missing_ok=True)
 
@@ -105,6 +118,22 @@ def workspace() -> Iterator[str]:
     """A folder for what is written on the way; it is removed in any case."""
     with tempfile.TemporaryDirectory() as name, Unfinished(Path(name)):
         yield name
+
+
+@contextlib.contextmanager
+def in_memory(folder: Path, names: Iterable[str]) -> Iterator[None]:
+    """Files of `folder` whose bytes are in memory, so that they need no room on its disk.
+
+    Other processes of the user read them by the same names. Where the system has no such files,
+    those of `names` are ordinary ones.
+    """
+    own = Path(f"/proc/{os.getpid()}/fd")  # what is open here, by a name that children know
+    with contextlib.ExitStack() as files:
+        for name in names if hasattr(os, "memfd_create") and own.is_dir() else ():
+            number = os.memfd_create(name)
+            files.callback(os.close, number)
+            (folder / name).symlink_to(own / str(number))
+        yield
 
 
 def _umask() -> int:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import platform
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -125,12 +128,27 @@ def _host_target(name: str) -> tvm.target.Target:
 def _export(compiled: Compiled, path: Path, compiler: str) -> None:
     from vta_byoc.cli import files
 
+    module = compiled.exe.mod
+    objects = [f"lib{number}.o" for number in range(_modules(module))]
     try:
-        with files.workspace() as folder:
+        # LLVM ends the process where a disk is full
+        with files.workspace() as folder, files.in_memory(Path(folder), [*objects, "devc.o"]):
             compiled.exe.export_library(str(path), workspace_dir=folder, cc=compiler)
     except RuntimeError as error:
+        text = os.strerror(errno.ENOSPC)
+        if text in str(error):
+            raise VTAError(
+                f'linking with "{compiler}" failed: {text}; nothing of the library is left; make '
+                f'room in "{path.parent}" and in "{tempfile.gettempdir()}", or write elsewhere and '
+                "set TMPDIR"
+            ) from error
         lines = str(error).strip().splitlines() or ["no message"]
         raise VTAError(
             f'linking with "{compiler}" failed: {" ".join(lines[:4])}; a C compiler that links '
             "shared libraries is needed; set CC to one"
         ) from error
+
+
+def _modules(module: tvm.runtime.Module) -> int:
+    """How many modules a module has, with those that it imports."""
+    return 1 + sum(map(_modules, module.imports))
