@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -314,6 +315,21 @@ def test_a_log_of_another_machine_is_not_extended(model: Path, log: Path) -> Non
     text = refused("tune", model, "-o", log, "--config", "pynq")
     assert text.startswith(f'tuning log "{log}", line 1 is of another machine: ')
     assert log.read_bytes() == before
+
+
+def test_a_full_disk_leaves_the_log_as_it_was(
+    model: Path, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    before, files = log.read_bytes(), os.listdir(log.parent)
+    monkeypatch.setattr(os, "replace", full)
+    assert refused("tune", model, "-o", log, "--candidates", "1") == (
+        f'tuning log "{log}" cannot be written (No space left on device); the log is what it was; '
+        f'make room in "{log.parent}", or name a file that you may write'
+    )
+    assert log.read_bytes() == before and os.listdir(log.parent) == files
 
 
 def test_lines_say_who_chose(qmod: tvm.IRModule, tmp_path: Path) -> None:

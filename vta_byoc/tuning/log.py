@@ -186,10 +186,22 @@ def update_log(path: str | Path, new: Sequence[Entry]) -> None:
     """Add ``new`` to a log, or replace its entries of the same key; other lines stay as they are.
 
     The file is read again and replaced at once: whoever reads it sees the old log or the new one.
+
+    Raises:
+        VTAError: the log cannot be read, or not be written, as on a full disk.
     """
     path = Path(path)
     entries = merged(read_log(path) if path.exists() else (), new)
-    text = "".join(f"{entry.text()}\n" for entry in entries)
+    try:
+        _replace(path, "".join(f"{entry.text()}\n" for entry in entries))
+    except OSError as err:
+        raise VTAError(
+            f'tuning log "{path}" cannot be written ({err.strerror or err}); the log is what it '
+            f'was; make room in "{path.parent}", or name a file that you may write'
+        ) from err
+
+
+def _replace(path: Path, text: str) -> None:
     handle, name = tempfile.mkstemp(path.suffix, f".{path.stem[:40]}-", path.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
