@@ -249,11 +249,28 @@ class TestOutput:
     ) -> None:
         command = compiler_that_fails("ld: final link failed: No space left on device")
         assert refused("compile", model, "-o", tmp_path / "x.so", CXX=str(command)) == (
-            f'linking with "{command}" failed: No space left on device; nothing of the library is '
-            f'left; make room in "{tmp_path}" and in "{tempfile.gettempdir()}", or write elsewhere '
+            f'linking with "{command}" failed: No space left on device; nothing has been changed; '
+            f'make room in "{tmp_path}" and in "{tempfile.gettempdir()}", or write elsewhere '
             "and set TMPDIR"
         )
         assert os.listdir(tmp_path) == []
+
+    @pytest.mark.usefixtures("quantized_once")
+    def test_a_folder_for_temporary_files_without_room_is_named(
+        self, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The folder of the output is not the full one."""
+
+        def full(*_: Any, **__: Any) -> None:
+            raise OSError(28, "No space left on device", "/elsewhere")
+
+        path = tmp_path / "x.so"
+        path.write_text("old")
+        monkeypatch.setattr(tempfile, "TemporaryDirectory", full)
+        message = refused("compile", model, "-o", path)
+        wanted = f'device; nothing has been changed; make room in "{tmp_path}" and in '
+        assert f"No space left on {wanted}" in message
+        assert os.listdir(tmp_path) == ["x.so"] and path.read_text() == "old"
 
     @pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="there are no files in memory")
     @pytest.mark.usefixtures("quantized_once")
@@ -282,7 +299,7 @@ class TestOutput:
         assert (result.exit_code, result.stdout) == (2, "")
         assert result.stderr.splitlines()[-1] == (
             f'error: output "{tmp_path}/y.npz" cannot be written: No space left on device; nothing '
-            f'of it is left; make room in "{tmp_path}" or write elsewhere'
+            f'has been changed; make room in "{tmp_path}" or write elsewhere'
         )
         assert os.listdir(tmp_path) == []
 

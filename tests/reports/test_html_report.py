@@ -392,8 +392,8 @@ class TestCommands:
         path.write_text("old")
         monkeypatch.setattr(Path, "write_text", full)
         assert refused("report", model, "-o", path) == (
-            f'output "{path}" cannot be written: No space left on device; nothing of it is left; '
-            f'make room in "{tmp_path}" or write elsewhere'
+            f'output "{path}" cannot be written: No space left on device; nothing has been '
+            f'changed; make room in "{tmp_path}" or write elsewhere'
         )
         assert os.listdir(tmp_path) == ["report.html"] and path.read_bytes() == b"old"
 

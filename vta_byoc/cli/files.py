@@ -106,8 +106,8 @@ def replacing(path: Path) -> Iterator[Path]:
             if error.errno not in NO_ROOM:
                 raise
             raise VTAError(
-                f'output "{path}" cannot be written: {error.strerror}; nothing of it is left; make '
-                f'room in "{path.parent}" or write elsewhere'
+                f'output "{path}" cannot be written: {error.strerror}; nothing has been changed; '
+                f'make room in "{path.parent}" or write elsewhere'
             ) from error
         finally:
             temporary.unlink(missing_ok=True)

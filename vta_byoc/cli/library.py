@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import platform
 import tempfile
@@ -134,14 +133,16 @@ def _export(compiled: Compiled, path: Path, compiler: str) -> None:
         # LLVM ends the process where a disk is full
         with files.workspace() as folder, files.in_memory(Path(folder), [*objects, "devc.o"]):
             compiled.exe.export_library(str(path), workspace_dir=folder, cc=compiler)
-    except RuntimeError as error:
-        text = os.strerror(errno.ENOSPC)
-        if text in str(error):
+    except (OSError, RuntimeError) as error:
+        full = next((text for text in map(os.strerror, files.NO_ROOM) if text in str(error)), None)
+        if full is not None:
             raise VTAError(
-                f'linking with "{compiler}" failed: {text}; nothing of the library is left; make '
-                f'room in "{path.parent}" and in "{tempfile.gettempdir()}", or write elsewhere and '
-                "set TMPDIR"
+                f'linking with "{compiler}" failed: {full}; nothing has been changed; make room in '
+                f'"{path.parent}" and in "{tempfile.gettempdir()}", or write elsewhere and set '
+                "TMPDIR"
             ) from error
+        if isinstance(error, OSError):
+            raise
         lines = str(error).strip().splitlines() or ["no message"]
         raise VTAError(
             f'linking with "{compiler}" failed: {" ".join(lines[:4])}; a C compiler that links '

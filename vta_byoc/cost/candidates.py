@@ -79,7 +79,7 @@ class Candidates:
         """An array over the candidates; what is the same for all stays a scalar."""
         given = np.asarray(value)
         if given.size == 1:
-            return given.reshape(()) if given.ndim else given
+            return given.reshape(())
         if given.shape not in self._places:
             own = np.arange(given.size).reshape(given.shape)
             self._places[given.shape] = np.broadcast_to(own, self.shape).reshape(-1)[self.at]

@@ -181,7 +181,7 @@ def tile_copies(
     ):
         extent, times, rest = tile, size // tile, size % tile
         if np.any(rest):  # whole tiles and last ones side by side, each axis of tiles in its own
-            shape = (*(2 if k == place else 1 for k in range(len(sizes))),)
+            shape = tuple(2 if k == place else 1 for k in range(len(sizes)))
             extent = _beside(tile, rest, shape, rank)
             times = _beside(times, rest > 0, shape, rank)
         number = number * times

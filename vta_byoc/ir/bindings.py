@@ -147,14 +147,9 @@ def is_constant(expr: relax.Expr) -> bool:
 def known_shape(type_: object) -> tuple[int, ...] | None:
     """The shape of a type of tensors; None for one that is not known before the model runs."""
     dims = getattr(type_, "shape", None)
-    return None if dims is None else _values_of(dims)
-
-
-def _values_of(dims: Any) -> tuple[int, ...] | None:
-    """The numbers that dimensions are; None where one is not known.
-
-    A slice of TVM's arrays is a list, which takes a fifth of the time that iterating takes.
-    """
+    if dims is None:
+        return None
+    # a slice of TVM's arrays is a list, which takes a fifth of the time that iterating takes
     found: list[Any] = [getattr(d, "value", None) for d in getattr(dims, "values", dims)[:]]
     return None if None in found else tuple(map(int, found))
 
@@ -165,15 +160,14 @@ def static_shape(expr: relax.Expr) -> tuple[int, ...]:
     Raises:
         VTAError: a dimension or the rank is not known at compile time.
     """
-    shape = getattr(expr.ty, "shape", None)
-    values = None if shape is None else _values_of(shape)
-    if values is None:
+    shape = known_shape(expr.ty)
+    if shape is None:
         name = getattr(expr, "name", "a tensor")
         raise VTAError(
             f'"{name}" has the type {expr.ty}; every dimension must be known at compile time; '
             "give static input shapes (shapes= or --shape)"
         )
-    return values
+    return shape
 
 
 def per_channel(constant: np.ndarray, ndim: int, axis: int, channels: int) -> np.ndarray | None:
