@@ -279,6 +279,19 @@ def test_dynamic_quantization(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("op", ["DynamicQuantizeLSTM", "DynamicQuantizeMatMul"])
+def test_dynamically_quantized_layers(tmp_path: Path, op: str) -> None:
+    net = Qdq()
+    model = net.model(net.node(op, "x", domain="com.microsoft"))
+    refused(
+        model,
+        tmp_path,
+        f'node "t0" ({op}) quantizes "x" with a scale that is computed while the model runs '
+        "(dynamic quantization); scales must be constants; quantize the model statically, with "
+        "calibration data",
+    )
+
+
 def test_computed_scale(tmp_path: Path) -> None:
     net = Qdq()
     scale = net.node("ReduceMax", net.node("Abs", "x"), keepdims=0)

@@ -27,7 +27,7 @@ TAKEN: Mapping[tuple[str, str], tuple[int | str, ...]] = {
 }
 """(operator, attribute) -> the values that are computed as ONNX says."""
 REFUSED: Mapping[str, str] = {
-    **dict.fromkeys(("If", "Loop", "Scan"), "control flow is not compiled"),
+    **dict.fromkeys(("Loop", "Scan"), "control flow is not compiled"),
     **dict.fromkeys(
         ("AllClassNMS", "Compress", "NonMaxSuppression", "NonZero", "Unique"),
         "the shape of its result depends on the data, and every shape must be known",

@@ -12,11 +12,13 @@ from onnx import TensorProto
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.importers.onnx.attributes import REFUSED
 from vta_byoc.importers.onnx.fused import FUSED, domain_of
-from vta_byoc.importers.onnx.qdq import DYNAMIC
+from vta_byoc.importers.onnx.qdq import DYNAMIC, DYNAMIC_LAYERS, dynamic
 from vta_byoc.importers.onnx.qoperator import EXPANSIONS
 from vta_byoc.importers.onnx.recurrent import KINDS
 
 DOMAINS = ("", "ai.onnx", "com.microsoft")
+BRANCH = "If"
+"""The operator that `branches.take_branches` replaces."""
 INPUT_TYPES = ("FLOAT", "INT8", "UINT8", "INT32", "INT64", "BOOL")
 """Element types of inputs, as ONNX spells them; `quantize` makes integers of float32 alone."""
 
@@ -65,12 +67,14 @@ def check_operators(model: onnx.ModelProto) -> None:
     Raises:
         VTAError: the first one that cannot.
     """
-    known = float_operators() | {*EXPANSIONS, *KINDS, DYNAMIC}
+    known = float_operators() | {*EXPANSIONS, *KINDS, DYNAMIC, BRANCH}
     for node in model.graph.node:
         if node.op_type in known and node.domain in DOMAINS:
             continue
         if (domain_of(node), node.op_type) in FUSED:
             continue
+        if node.op_type in DYNAMIC_LAYERS:
+            raise dynamic(node, node.input[0])
         op_type = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
         unknown = f"TVM's ONNX importer knows {len(known)} operators and this is not one of them"
         reason = REFUSED.get(node.op_type, unknown)

@@ -13,7 +13,7 @@ from onnx import helper
 from tvm import relax
 
 from vta_byoc.importers.onnx import attention
-from vta_byoc.importers.onnx.node import NodeAttributes
+from vta_byoc.importers.onnx.node import NodeAttributes, all_nodes
 from vta_byoc.ir.bindings import static_shape
 
 Inputs = list[relax.Expr]
@@ -176,7 +176,7 @@ def claim_runtime_nodes(model: onnx.ModelProto, opset: int) -> None:
     """Give ONNX Runtime's operators its domain where its optimizer wrote them into ONNX's."""
     claimed = [
         node
-        for node in model.graph.node
+        for node in all_nodes(model.graph)
         if not domain_of(node) and opset < _OWN_BELOW.get(node.op_type, 0)
     ]
     for node in claimed:

@@ -8,6 +8,7 @@ from pathlib import Path
 import tvm
 
 from vta_byoc.importers.onnx.attributes import check_attributes
+from vta_byoc.importers.onnx.branches import take_branches
 from vta_byoc.importers.onnx.checks import (
     check_model,
     check_operators,
@@ -27,7 +28,8 @@ def load(path: Path, shapes: dict[str, tuple[int, ...]]) -> tuple[tvm.IRModule, 
 
     Raises:
         VTAError: a file that is no ONNX model or is broken, an operator, an attribute or a
-            quantization that is not supported, dynamic dimensions without a shape.
+            quantization that is not supported, a branch that depends on data, dynamic
+            dimensions without a shape.
     """
     model = read(path)
     opset = opset_of(model)
@@ -35,6 +37,8 @@ def load(path: Path, shapes: dict[str, tuple[int, ...]]) -> tuple[tvm.IRModule, 
     check_operators(model)
     bound = input_shapes(model.graph, shapes)
     check_model(model, path)
+    if take_branches(model.graph, opset, bound):
+        check_operators(model)
     check_attributes(model.graph)
     check_sizes(model.graph, opset, bound)
     name_nodes(model.graph)

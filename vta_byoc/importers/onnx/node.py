@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypedDict, cast
 
 import onnx
@@ -88,3 +88,18 @@ def attributes_of(node: onnx.NodeProto) -> Attributes:
     """Those that the node states."""
     found = {each.name: helper.get_attribute_value(each) for each in node.attribute}
     return cast(Attributes, found)  # ONNX's schemas state the type of each
+
+
+def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The branches of an If; few other operators have any."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+
+
+def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Those of the graph, and of its subgraphs."""
+    for node in graph.node:
+        yield node
+        for inner in subgraphs(node):
+            yield from all_nodes(inner)

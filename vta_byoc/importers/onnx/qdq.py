@@ -16,6 +16,8 @@ from vta_byoc.ir.bindings import is_constant
 
 QDQ = ("QuantizeLinear", "DequantizeLinear")
 DYNAMIC = "DynamicQuantizeLinear"
+DYNAMIC_LAYERS = ("DynamicQuantizeLSTM", "DynamicQuantizeMatMul")
+"""Layers of ONNX Runtime that do the same with their first input."""
 
 
 # ---------------------------------------------------------------- constants of the graph

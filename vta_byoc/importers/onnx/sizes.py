@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
+import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from vta_byoc.base import limits
 from vta_byoc.hw.errors import VTAError
@@ -32,7 +34,7 @@ def check_sizes(graph: onnx.GraphProto, opset: int, shapes: Mapping[str, list[in
     Raises:
         VTAError: the tensor, the node that makes it, its shape.
     """
-    known = _inferred(graph, opset, shapes)
+    known = inferred(graph, opset, shapes)
     limits.check(_declared(graph, known), "the model")
     for node in graph.node:
         if node.op_type not in CONSTANTS:
@@ -43,9 +45,24 @@ Known = Mapping[str, tuple[tuple[int, ...], int]]
 """Tensor -> its shape and element type, where both are known."""
 
 
-def _inferred(graph: onnx.GraphProto, opset: int, shapes: Mapping[str, list[int]]) -> Known:
+def inferred(
+    graph: onnx.GraphProto,
+    opset: int,
+    shapes: Mapping[str, list[int]],
+    values: Mapping[str, np.ndarray] = MappingProxyType({}),
+) -> Known:
+    """What ONNX's shape inference finds out, given the `shapes` of inputs and `values` of nodes.
+
+    It does not look into branches.
+    """
     bare = onnx.GraphProto(name="sizes")
-    bare.node.extend(graph.node)
+    for node in graph.node:
+        if node.op_type != "If" and not all(name in values for name in node.output if name):
+            bare.node.append(node)
+    weights = {tensor.name for tensor in graph.initializer}
+    for name, array in values.items():
+        if name not in weights:
+            bare.initializer.append(_without_values(numpy_helper.from_array(array, name)))
     for value in graph.input:
         bare.input.add().CopyFrom(value)
         if value.name in shapes:
@@ -63,10 +80,10 @@ def _inferred(graph: onnx.GraphProto, opset: int, shapes: Mapping[str, list[int]
         result = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
     except onnx.shape_inference.InferenceError:
         result = bare  # the checker, or the importer, finds out what is wrong with it
-    values = (*result.input, *result.value_info, *result.output)
-    found = {value.name: _shape_and_type(value) for value in values}
+    tensors = (*result.input, *result.value_info, *result.output)
+    found = {value.name: _shape_and_type(value) for value in tensors}
     known = {name: both for name, both in found.items() if both is not None}
-    return known | {t.name: (tuple(t.dims), t.data_type) for t in graph.initializer}
+    return known | {t.name: (tuple(t.dims), t.data_type) for t in bare.initializer}
 
 
 def _without_values(tensor: onnx.TensorProto) -> onnx.TensorProto:

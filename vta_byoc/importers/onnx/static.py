@@ -37,27 +37,43 @@ def evaluate(
     Returns:
         One constant per output; None if a value is not known or would exceed `MAX_BYTES`.
     """
-    if node.domain not in ("", "ai.onnx"):
+    if not can_be_computed(node):
         return None
-    known = _of_shape(node, inputs)
-    if known is not None:
-        return [_constant(known)]
-    if node.op_type != "Constant" and not _is_known(node, inputs):
+    if node.op_type in OF_SHAPE:
+        known = of_shape(node, None if inputs[0] is None else known_shape(inputs[0].ty))
+        if known is not None:
+            return [_constant(known)]
+    if not all(item is None or is_constant(item) for item in inputs):
         return None
-    arrays = [None if item is None else item.value.numpy() for item in inputs]
-    return [_constant(each) for each in _run(node, arrays, opset)]
+    results = computed(node, [None if x is None else x.value.numpy() for x in inputs], opset)
+    return None if results is None else [_constant(each) for each in results]
 
 
-def _constant(value: np.ndarray) -> relax.Expr:
-    """With the dtype that the array has; left alone, TVM makes 64 bits 32."""
-    return relax.const(np.array(value, order="C"), str(value.dtype))
+def computed(node: onnx.NodeProto, arrays: Arrays, opset: int) -> list[np.ndarray] | None:
+    """The results of `node`, of which every input is known.
 
+    Args:
+        node: the node.
+        arrays: its inputs; None for one that is left out.
+        opset: of the default operator domain.
 
-def _of_shape(node: onnx.NodeProto, inputs: Sequence[relax.Expr | None]) -> np.ndarray | None:
-    """The value of Shape and Size, which read no element."""
-    if node.op_type not in ("Shape", "Size"):
+    Returns:
+        One array per output; None if `can_be_computed` denies it or they would exceed `MAX_BYTES`.
+    """
+    if not can_be_computed(node):
         return None
-    shape = None if inputs[0] is None else known_shape(inputs[0].ty)
+    if node.op_type != "Constant" and not _is_small(node, arrays):
+        return None
+    return _run(node, arrays, opset)
+
+
+def can_be_computed(node: onnx.NodeProto) -> bool:
+    """Whether the operator is one that is computed where its inputs are known."""
+    return node.domain in ("", "ai.onnx") and node.op_type in ("Constant", *SIZES)
+
+
+def of_shape(node: onnx.NodeProto, shape: Sequence[int] | None) -> np.ndarray | None:
+    """The value of a node among `OF_SHAPE` for a tensor of `shape`; None if that is not known."""
     if shape is None:
         return None
     if node.op_type == "Size":
@@ -66,16 +82,19 @@ def _of_shape(node: onnx.NodeProto, inputs: Sequence[relax.Expr | None]) -> np.n
     return np.array(shape[attrs.get("start", 0) : attrs.get("end")], "int64")
 
 
-def _is_known(node: onnx.NodeProto, inputs: Sequence[relax.Expr | None]) -> bool:
-    size = SIZES.get(node.op_type)
-    if size is None or not any(item is not None for item in inputs):
-        return False
-    if not all(item is None or is_constant(item) for item in inputs):
-        return False
-    arrays = [None if item is None else item.value.numpy() for item in inputs]
-    return size(arrays, attributes_of(node)) * MAX_ITEM <= MAX_BYTES
+def _constant(value: np.ndarray) -> relax.Expr:
+    """With the dtype that the array has; left alone, TVM makes 64 bits 32."""
+    return relax.const(np.array(value, order="C"), str(value.dtype))
 
 
+def _is_small(node: onnx.NodeProto, arrays: Arrays) -> bool:
+    if not any(array is not None for array in arrays):
+        return False
+    return SIZES[node.op_type](arrays, attributes_of(node)) * MAX_ITEM <= MAX_BYTES
+
+
+OF_SHAPE = ("Shape", "Size")
+"""Operators that read no element of their input."""
 MAX_ITEM = 8
 """Bytes of the widest element."""
 

@@ -1,0 +1,205 @@
+"""ONNX's If: the branch that runs takes its place, where shapes and constants tell which one.
+
+Exporters of scripted PyTorch write an If for every test of a rank, a shape or an option.  When a
+model is loaded its shapes are static, so most of these conditions have one value.  A branch may
+hold further Ifs, whose conditions are known once the shapes of its tensors are: one round each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from vta_byoc.hw.errors import VTAError
+from vta_byoc.importers.onnx.node import subgraphs
+from vta_byoc.importers.onnx.sizes import Known, inferred
+from vta_byoc.importers.onnx.static import OF_SHAPE, can_be_computed, computed, of_shape
+from vta_byoc.ir.bindings import UniqueNames
+
+Values = dict[str, np.ndarray]
+"""Tensor -> its value, of those that are known before the model runs."""
+
+
+def take_branches(graph: onnx.GraphProto, opset: int, shapes: Mapping[str, list[int]]) -> bool:
+    """Put the nodes of the branch that runs in the place of every If, nested ones too.
+
+    Args:
+        graph: valid; changed in place.
+        opset: of the default domain.
+        shapes: of the inputs.
+
+    Returns:
+        Whether there was any.
+
+    Raises:
+        VTAError: an If whose condition depends on data.
+    """
+    if not _ifs(graph):
+        return False
+    names, values = _Names(graph), Values()
+    while _ifs(graph):
+        _add_known(values, graph, opset, shapes)
+        conditions = [_condition(node, values) for node in graph.node]
+        if all(condition is None for condition in conditions):
+            raise _depends_on_data(_ifs(graph)[0], graph)
+        nodes: list[onnx.NodeProto] = []
+        for node, condition in zip(graph.node, conditions, strict=True):
+            nodes += [node] if condition is None else _taken(node, condition, names, graph)
+        kept = onnx.GraphProto(node=nodes)
+        del graph.node[:]
+        graph.node.extend(kept.node)
+    return True
+
+
+def _ifs(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    return [node for node in graph.node if node.op_type == "If"]
+
+
+# ---------------------------------------------------------------- what is known
+def _add_known(
+    values: Values, graph: onnx.GraphProto, opset: int, shapes: Mapping[str, list[int]]
+) -> None:
+    """Add every value that follows; each may tell shapes, which may tell further values."""
+    before = -1
+    values.update((each.name, numpy_helper.to_array(each)) for each in graph.initializer)
+    while len(values) > before:
+        before = len(values)
+        known = inferred(graph, opset, shapes, values)
+        for node in graph.node:
+            if can_be_computed(node) and not all(name in values for name in node.output if name):
+                values.update(_results(node, values, known, opset))
+
+
+def _results(node: onnx.NodeProto, values: Values, known: Known, opset: int) -> Values:
+    """The outputs of `node`; empty where they are not known, or it cannot be computed."""
+    if node.op_type in OF_SHAPE and node.input[0] in known:
+        size = of_shape(node, known[node.input[0]][0])
+        return {} if size is None else {node.output[0]: size}
+    if not all(name in values for name in node.input if name):
+        return {}
+    with contextlib.suppress(Exception):  # the importer comes to the node and says what is wrong
+        results = computed(node, [values.get(name) for name in node.input], opset)
+        named = zip(node.output, results or (), strict=False)
+        return {name: value for name, value in named if name}
+    return {}
+
+
+# ---------------------------------------------------------------- the branch that runs
+def _condition(node: onnx.NodeProto, values: Values) -> bool | None:
+    """Which branch of an If runs; None if that is not known, or it is none."""
+    value = values.get(node.input[0]) if node.op_type == "If" else None
+    return bool(value.reshape(-1)[0]) if value is not None and value.size == 1 else None
+
+
+def _taken(
+    node: onnx.NodeProto, condition: bool, names: _Names, graph: onnx.GraphProto
+) -> list[onnx.NodeProto]:
+    """The nodes of the branch that runs, then one for every output of the If.
+
+    The initializers of the branch are added to those of `graph`.
+    """
+    chosen = "then_branch" if condition else "else_branch"
+    branch = next(each.g for each in node.attribute if each.name == chosen)
+    new = {name: names.moved(name) for name in _defined(branch)}
+    _rename(branch, new)
+    graph.initializer.extend(branch.initializer)
+    ends = [
+        helper.make_node("Identity", [inner.name], [outer])
+        for inner, outer in zip(branch.output, node.output, strict=False)
+        if outer
+    ]
+    return [*branch.node, *ends]
+
+
+class _Names:
+    """The names of tensors outside of branches, and what those of a branch become there.
+
+    A name may occur once in every branch: then it gets a number.
+    """
+
+    def __init__(self, graph: onnx.GraphProto) -> None:
+        self._outside = {*(value.name for value in graph.input), *_defined(graph)}
+        self._all = UniqueNames("_")
+        for name in {*self._outside, *_inner_names(graph)}:
+            self._all.fresh(name)
+
+    def moved(self, name: str) -> str:
+        new = self._all.fresh(name) if name in self._outside else name
+        self._outside.add(new)
+        return new
+
+
+def _inner_names(graph: onnx.GraphProto) -> Iterator[str]:
+    for node in graph.node:
+        for inner in subgraphs(node):
+            yield from _defined(inner)
+            yield from _inner_names(inner)
+
+
+def _defined(graph: onnx.GraphProto) -> list[str]:
+    """The names that initializers and nodes of the graph give, not those of its subgraphs."""
+    made = [name for node in graph.node for name in node.output if name]
+    return list(dict.fromkeys([*(tensor.name for tensor in graph.initializer), *made]))
+
+
+def _rename(graph: onnx.GraphProto, new: Mapping[str, str]) -> None:
+    """Give tensors their `new` names, where subgraphs read them too."""
+    for tensor in graph.initializer:
+        tensor.name = new.get(tensor.name, tensor.name)
+    for node in graph.node:
+        node.input[:] = [new.get(name, name) for name in node.input]
+        node.output[:] = [new.get(name, name) for name in node.output]
+        for inner in subgraphs(node):
+            _rename(inner, new)
+    for value in graph.output:
+        value.name = new.get(value.name, value.name)
+
+
+# ---------------------------------------------------------------- what is refused
+def _depends_on_data(node: onnx.NodeProto, graph: onnx.GraphProto) -> VTAError:
+    inputs = _sources(node.input[0], graph)
+    fixable = [f'"{value.name}"' for value in inputs if _is_option(value)]
+    listed = ", ".join(f'"{value.name}"' for value in inputs)
+    why = f"which is computed from the values of {listed}" if inputs else "whose value is not known"
+    step = "export the model without it or cut the model before it"
+    if fixable:
+        step = f"give {', '.join(fixable)} a value in the file (docs/importing.md), or {step}"
+    return VTAError(
+        f'node "{node.name or node.output[0]}" (If) chooses a branch by "{node.input[0]}", {why}; '
+        f"control flow is compiled only where constants and shapes say which branch runs; {step}"
+    )
+
+
+def _sources(name: str, graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
+    """The inputs of the graph from whose elements the tensor `name` is computed."""
+    needed = {name}
+    for node in reversed(graph.node):
+        if needed.intersection(node.output) and node.op_type not in OF_SHAPE:
+            needed.update(node.input)
+            needed.update(name for inner in subgraphs(node) for name in _read(inner))
+    needed -= {tensor.name for tensor in graph.initializer}
+    return [value for value in graph.input if value.name in needed]
+
+
+def _read(graph: onnx.GraphProto) -> Iterator[str]:
+    """The names that the nodes and outputs of a graph read, those of its subgraphs too."""
+    yield from (value.name for value in graph.output)
+    for node in graph.node:
+        if node.op_type not in OF_SHAPE:
+            yield from node.input
+        for inner in subgraphs(node):
+            yield from _read(inner)
+
+
+def _is_option(value: onnx.ValueInfoProto) -> bool:
+    """Whether an input is one number or truth value, as a sample rate is."""
+    kind = value.type.tensor_type
+    return kind.elem_type in OPTIONS and math.prod(d.dim_value for d in kind.shape.dim) == 1
+
+
+OPTIONS = (TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL)
