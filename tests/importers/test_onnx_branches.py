@@ -10,12 +10,13 @@ import onnx.parser
 import onnxruntime
 import pytest
 import tvm
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 from quantized_runs import operators
 from small_models import call
 
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.importers.load import load_model
+from vta_byoc.importers.onnx.branches import take_branches
 from vta_byoc.ir.bindings import static_shape
 
 HEAD = '<ir_version: 8, opset_import: ["": 16, "com.microsoft": 1]>'
@@ -106,7 +107,7 @@ def test_a_shape_that_follows_from_arithmetic(tmp_path: Path) -> None:
 
 # ---------------------------------------------------------------- how it is inlined
 def test_branches_in_branches_with_names_that_recur(tmp_path: Path) -> None:
-    """Weights `w` and tensors `t` of four branches; the inner one reads both outer scopes."""
+    """`w`, `t` and `s` are of several branches; the inner ones read all outer scopes."""
     path = saved(
         tmp_path,
         """(float[2, 3] x) => (float[?] y, float[?] z) <bool on = {1}, float[3] t_2 = {5, 6, 7}> {
@@ -125,13 +126,35 @@ def test_branches_in_branches_with_names_that_recur(tmp_path: Path) -> None:
                     p = Relu(x) q = Relu(x) }>
             z = If(on)<
                 then_branch = g2 () => (float[?] p) <float[3] w = {7, 8, 9}> {
-                    t = Mul(u, w) p = Sub(t, x) },
+                    t = Mul(u, w)
+                    p = If(on)<
+                        then_branch = gi () => (float[?] b) <float[3] w_2 = {3, 2, 1}> {
+                            s = Sub(t, w) b = Div(s, w_2) },
+                        else_branch = hi () => (float[?] b) { b = Neg(t) }> },
                 else_branch = h2 () => (float[?] p) { p = Neg(u) }>
         }""",
     )
     assert operators(imported(path)) == [
-        *("multiply", "add", "multiply", "add", "tanh", "multiply", "subtract")
+        *("multiply", "add", "multiply", "add", "tanh", "multiply", "subtract", "divide")
     ]
+
+
+def test_inputs_and_outputs_that_are_left_out(tmp_path: Path) -> None:
+    """ONNX Runtime crashes at a Split of which one part is left out."""
+    path = saved(
+        tmp_path,
+        """(float[2] x) => (float[?] y) <float[2] c = {9, 2}, float high = {3}, float two = {2}> {
+            left, part = Split(c)
+            low = Clip(part, left, high)
+            is = Equal(low, two)
+            y = If(is)<then_branch = g () => (float[?] a) { a = Relu(x) },
+                       else_branch = h () => (float[?] b) { b = Tanh(x) }>
+        }""",
+    )
+    model = onnx.load(str(path))
+    model.graph.node[0].output[0] = model.graph.node[1].input[1] = ""
+    onnx.save(model, str(path))
+    assert operators(load_model(path)) == ["nn.relu"]
 
 
 def test_outputs_that_are_listed_twice_left_out_or_weights(tmp_path: Path) -> None:
@@ -149,6 +172,10 @@ def test_outputs_that_are_listed_twice_left_out_or_weights(tmp_path: Path) -> No
     model.graph.node[0].output[2] = ""
     onnx.save(model, str(path))
     mod = load_model(path)
+    assert take_branches(model.graph, 16, {"x": [2]}) and not take_branches(model.graph, 16, {})
+    ends = ["y", "z", "w"]
+    assert [node.output[0] for node in model.graph.node] == ["a", "c", *ends]
+    onnx.checker.check_model(model)
     assert operators(mod) == ["nn.relu"]
     for got, want in zip(call(mod, np.float32([-1, 3])), ([0, 3], [0, 3], [1, 2]), strict=True):
         np.testing.assert_array_equal(got, want)
@@ -210,18 +237,22 @@ def test_an_option_that_is_an_input(tmp_path: Path) -> None:
         assert operators(mod) == [expected] and [p.name for p in mod["main"].params] == ["x"]
 
 
-def test_a_branch_by_data(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["float", "float[1]", "int64[2]"])
+def test_a_branch_by_data(tmp_path: Path, kind: str) -> None:
     """The shape of `z` is asked for, not its elements; an If in between passes them on."""
     path = saved(
         tmp_path,
-        """(float[1] x, float[1] z) => (float[?] y) <bool on = {1}, int64 one = {1}> {
-            long = Cast<to: int = 9>(x)
-            r = If(on)<then_branch = g () => (bool[?] a) {
-                           s = Shape(z) n = Equal(s, one) a = And(long, n) },
-                       else_branch = h () => (bool[?] b) { b = Not(long) }>
-            y = If(r)<then_branch = g2 () => (float[?] a) { a = Relu(x) },
-                      else_branch = h2 () => (float[?] b) { b = Tanh(x) }>
-        }""",
+        f"""({kind} x, float[1] z) => (float[?] y) <bool on = {{1}}, int64 one = {{1}}> {{
+            top = ReduceMax<keepdims: int = 0>(x)
+            long = Cast<to: int = 9>(top)
+            r = If(on)<then_branch = g () => (bool[?] a) {{
+                           s = Shape(z) n = Equal(s, one) a = And(long, n) }},
+                       else_branch = h () => (bool[?] b) {{ b = Not(long) }}>
+            y = If(r)<then_branch = g2 () => (float[?] a) {{ a = Relu(z) }},
+                      else_branch = h2 () => (float[?] b) {{ b = Tanh(z) }}>
+            k = If(long)<then_branch = g3 () => (float[?] a) {{ a = Relu(z) }},
+                         else_branch = h3 () => (float[?] b) {{ b = Tanh(z) }}>
+        }}""",
     )
     refused(
         'node "y" (If) chooses a branch by "r", which is computed from the values of "x"; '
@@ -231,18 +262,45 @@ def test_a_branch_by_data(tmp_path: Path) -> None:
     )
 
 
-def test_a_condition_that_nothing_tells(tmp_path: Path) -> None:
+UNKNOWN = (
+    'node "y" (If) chooses a branch by "more", whose value is not known; control flow is compiled '
+    f"only where constants and shapes say which branch runs; {EXPORT}"
+)
+
+
+@pytest.mark.parametrize("some, count", [("Erf", 1), ("Neg", 1025), ("Identity", 1025)])
+def test_a_condition_that_nothing_tells(tmp_path: Path, some: str, count: int) -> None:
+    """An operator that is not computed, and weights of more elements than a shape has.
+
+    Files of old versions list weights among the inputs.
+    """
+    zeros = ", ".join("0" * count)
     path = saved(
         tmp_path,
-        """(float[1] x) => (float[?] y) <float[1] c = {1}> {
-            some = Erf(c)
-            more = Greater(some, c)
-            y = If(more)<then_branch = g2 () => (float[?] a) { a = Relu(x) },
-                         else_branch = h2 () => (float[?] b) { b = Tanh(x) }>
-        }""",
+        f"""(float[1] x) => (float[?] y) <float[{count}] c = {{{zeros}}}, float one = {{1}}> {{
+            some = {some}(c)
+            top = ReduceMax<keepdims: int = 0>(some)
+            more = Greater(one, top)
+            y = If(more)<then_branch = g2 () => (float[?] a) {{ a = Relu(x) }},
+                         else_branch = h2 () => (float[?] b) {{ b = Tanh(x) }}>
+        }}""",
     )
-    refused(
-        'node "y" (If) chooses a branch by "more", whose value is not known; control flow is '
-        f"compiled only where constants and shapes say which branch runs; {EXPORT}",
-        path,
+    refused(UNKNOWN, path)
+    model = onnx.load(str(path))
+    model.graph.input.append(helper.make_tensor_value_info("c", 1, [count]))
+    onnx.save(model, str(path))
+    refused(UNKNOWN, path)
+
+
+@pytest.mark.parametrize("at", ["int64 at = {5}", "int64[2] at = {0, 0}"])
+def test_a_condition_that_is_none(tmp_path: Path, at: str) -> None:
+    """An index outside of its axis; two truth values."""
+    path = saved(
+        tmp_path,
+        f"""(float[1] x) => (float[?] y) <bool[2] c = {{1, 1}}, {at}> {{
+            more = Gather(c, at)
+            y = If(more)<then_branch = g2 () => (float[?] a) {{ a = Relu(x) }},
+                         else_branch = h2 () => (float[?] b) {{ b = Tanh(x) }}>
+        }}""",
     )
+    refused(UNKNOWN, path)

@@ -17,12 +17,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.importers.onnx.node import subgraphs
-from vta_byoc.importers.onnx.sizes import Known, inferred
+from vta_byoc.importers.onnx.sizes import SHAPE_VALUES, Known, can_be_shape, inferred
 from vta_byoc.importers.onnx.static import OF_SHAPE, can_be_computed, computed, of_shape
 from vta_byoc.ir.bindings import UniqueNames
 
 Values = dict[str, np.ndarray]
-"""Tensor -> its value, of those that are known before the model runs."""
+"""Tensor -> its value, of those that are known before the model runs and can be shapes."""
 
 
 def take_branches(graph: onnx.GraphProto, opset: int, shapes: Mapping[str, list[int]]) -> bool:
@@ -46,7 +46,7 @@ def take_branches(graph: onnx.GraphProto, opset: int, shapes: Mapping[str, list[
         _add_known(values, graph, opset, shapes)
         conditions = [_condition(node, values) for node in graph.node]
         if all(condition is None for condition in conditions):
-            raise _depends_on_data(_ifs(graph)[0], graph)
+            raise _depends_on_data(_ifs(graph)[0], graph)  # no other If comes before it
         nodes: list[onnx.NodeProto] = []
         for node, condition in zip(graph.node, conditions, strict=True):
             nodes += [node] if condition is None else _taken(node, condition, names, graph)
@@ -66,7 +66,8 @@ def _add_known(
 ) -> None:
     """Add every value that follows; each may tell shapes, which may tell further values."""
     before = -1
-    values.update((each.name, numpy_helper.to_array(each)) for each in graph.initializer)
+    weights = [each for each in graph.initializer if can_be_shape(each)]
+    values.update((each.name, numpy_helper.to_array(each)) for each in weights)
     while len(values) > before:
         before = len(values)
         known = inferred(graph, opset, shapes, values)
@@ -78,12 +79,13 @@ def _add_known(
 def _results(node: onnx.NodeProto, values: Values, known: Known, opset: int) -> Values:
     """The outputs of `node`; empty where they are not known, or it cannot be computed."""
     if node.op_type in OF_SHAPE and node.input[0] in known:
-        size = of_shape(node, known[node.input[0]][0])
-        return {} if size is None else {node.output[0]: size}
+        return {node.output[0]: of_shape(node, known[node.input[0]][0])}
     if not all(name in values for name in node.input if name):
         return {}
+    if not all(can_be_shape(attribute.t) for attribute in node.attribute):
+        return {}
     with contextlib.suppress(Exception):  # the importer comes to the node and says what is wrong
-        results = computed(node, [values.get(name) for name in node.input], opset)
+        results = computed(node, [values.get(name) for name in node.input], opset, SHAPE_VALUES)
         named = zip(node.output, results or (), strict=False)
         return {name: value for name, value in named if name}
     return {}
@@ -181,19 +183,8 @@ def _sources(name: str, graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
     for node in reversed(graph.node):
         if needed.intersection(node.output) and node.op_type not in OF_SHAPE:
             needed.update(node.input)
-            needed.update(name for inner in subgraphs(node) for name in _read(inner))
     needed -= {tensor.name for tensor in graph.initializer}
     return [value for value in graph.input if value.name in needed]
-
-
-def _read(graph: onnx.GraphProto) -> Iterator[str]:
-    """The names that the nodes and outputs of a graph read, those of its subgraphs too."""
-    yield from (value.name for value in graph.output)
-    for node in graph.node:
-        if node.op_type not in OF_SHAPE:
-            yield from node.input
-        for inner in subgraphs(node):
-            yield from _read(inner)
 
 
 def _is_option(value: onnx.ValueInfoProto) -> bool:

@@ -62,7 +62,7 @@ def inferred(
     weights = {tensor.name for tensor in graph.initializer}
     for name, array in values.items():
         if name not in weights:
-            bare.initializer.append(_without_values(numpy_helper.from_array(array, name)))
+            bare.initializer.append(numpy_helper.from_array(array, name))
     for value in graph.input:
         bare.input.add().CopyFrom(value)
         if value.name in shapes:
@@ -86,9 +86,14 @@ def inferred(
     return known | {t.name: (tuple(t.dims), t.data_type) for t in bare.initializer}
 
 
+def can_be_shape(tensor: onnx.TensorProto) -> bool:
+    """Whether it has few enough elements."""
+    return math.prod(tensor.dims) <= SHAPE_VALUES
+
+
 def _without_values(tensor: onnx.TensorProto) -> onnx.TensorProto:
     """The tensor itself if it can be a shape, else only its type."""
-    if math.prod(tensor.dims) <= SHAPE_VALUES:
+    if can_be_shape(tensor):
         return tensor
     return onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
 

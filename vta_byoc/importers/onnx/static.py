@@ -21,6 +21,10 @@ from vta_byoc.ir.bindings import is_constant, known_shape
 
 MAX_BYTES = 64 << 20
 """A constant is not computed where it would be larger; the node stays an operator."""
+MAX_ITEM = 8
+"""Bytes of the widest element."""
+OF_SHAPE = ("Shape", "Size")
+"""Operators that read no element of their input."""
 Arrays = Sequence["np.ndarray | None"]
 
 
@@ -39,30 +43,33 @@ def evaluate(
     """
     if not can_be_computed(node):
         return None
-    if node.op_type in OF_SHAPE:
-        known = of_shape(node, None if inputs[0] is None else known_shape(inputs[0].ty))
-        if known is not None:
-            return [_constant(known)]
+    if node.op_type in OF_SHAPE and inputs[0] is not None:
+        shape = known_shape(inputs[0].ty)
+        if shape is not None:
+            return [_constant(of_shape(node, shape))]
     if not all(item is None or is_constant(item) for item in inputs):
         return None
     results = computed(node, [None if x is None else x.value.numpy() for x in inputs], opset)
     return None if results is None else [_constant(each) for each in results]
 
 
-def computed(node: onnx.NodeProto, arrays: Arrays, opset: int) -> list[np.ndarray] | None:
+def computed(
+    node: onnx.NodeProto, arrays: Arrays, opset: int, most: int = MAX_BYTES // MAX_ITEM
+) -> list[np.ndarray] | None:
     """The results of `node`, of which every input is known.
 
     Args:
         node: the node.
         arrays: its inputs; None for one that is left out.
         opset: of the default operator domain.
+        most: elements of all results.
 
     Returns:
-        One array per output; None if `can_be_computed` denies it or they would exceed `MAX_BYTES`.
+        One array per output; None if `can_be_computed` denies it or there would be more.
     """
     if not can_be_computed(node):
         return None
-    if node.op_type != "Constant" and not _is_small(node, arrays):
+    if node.op_type != "Constant" and not _is_small(node, arrays, most):
         return None
     return _run(node, arrays, opset)
 
@@ -72,10 +79,8 @@ def can_be_computed(node: onnx.NodeProto) -> bool:
     return node.domain in ("", "ai.onnx") and node.op_type in ("Constant", *SIZES)
 
 
-def of_shape(node: onnx.NodeProto, shape: Sequence[int] | None) -> np.ndarray | None:
-    """The value of a node among `OF_SHAPE` for a tensor of `shape`; None if that is not known."""
-    if shape is None:
-        return None
+def of_shape(node: onnx.NodeProto, shape: Sequence[int]) -> np.ndarray:
+    """The value of a node among `OF_SHAPE` for a tensor of `shape`."""
     if node.op_type == "Size":
         return np.array(math.prod(shape), "int64")
     attrs = attributes_of(node)
@@ -87,16 +92,10 @@ def _constant(value: np.ndarray) -> relax.Expr:
     return relax.const(np.array(value, order="C"), str(value.dtype))
 
 
-def _is_small(node: onnx.NodeProto, arrays: Arrays) -> bool:
+def _is_small(node: onnx.NodeProto, arrays: Arrays, most: int) -> bool:
     if not any(array is not None for array in arrays):
         return False
-    return SIZES[node.op_type](arrays, attributes_of(node)) * MAX_ITEM <= MAX_BYTES
-
-
-OF_SHAPE = ("Shape", "Size")
-"""Operators that read no element of their input."""
-MAX_ITEM = 8
-"""Bytes of the widest element."""
+    return SIZES[node.op_type](arrays, attributes_of(node)) <= most
 
 
 def _run(node: onnx.NodeProto, arrays: Arrays, opset: int) -> list[np.ndarray]:
