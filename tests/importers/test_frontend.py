@@ -221,6 +221,24 @@ def test_a_given_shape_binds_dynamic_dimensions(tmp_path):
     assert_equals_onnxruntime(path, mod)
 
 
+@pytest.mark.parametrize(
+    "given, example",
+    [({}, "x=1,224"), ({"x": (2, 9)}, "state=3,2,9,224"), ({"state": (3, 5, 7, 6)}, "x=5,7")],
+)
+def test_the_example_knows_batches_and_what_was_given(tmp_path, given, example):
+    net = Net(x=["batch", "time"], state=[3, "batch", "time", None])
+    path = net.save(tmp_path / "net.onnx", net.node("Add", "x", net.node("Relu", "state")))
+    with pytest.raises(VTAError, match=f"give it, for example --shape {example}$"):
+        load_model(path, shapes=given)
+
+
+def test_the_example_of_a_batch_that_is_not_first(tmp_path):
+    net = Net(x=[3, "batch_size", None])
+    path = net.save(tmp_path / "net.onnx", net.node("Relu", "x"))
+    with pytest.raises(VTAError, match="--shape x=3,1,224$"):
+        load_model(path)
+
+
 def test_dynamic_shape(tmp_path):
     net = Net(x=["N", 3, None, 10])
     path = net.save(tmp_path / "net.onnx", net.node("Relu", "x"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from pathlib import Path
 
 import onnx
@@ -114,10 +115,18 @@ def input_shapes(graph: onnx.GraphProto, given: dict[str, tuple[int, ...]]) -> d
                 f'shape given for "{name}"; the inputs of the model are {", ".join(inputs)}; '
                 "use one of these names"
             )
-    return {name: _input_shape(value, given.get(name)) for name, value in inputs.items()}
+    named = {
+        dim: int(size)
+        for name, sizes in given.items()
+        for dim, size in zip(_dims(inputs[name].type.tensor_type), sizes, strict=False)
+    }
+    return {name: _input_shape(value, given.get(name), named) for name, value in inputs.items()}
 
 
-def _input_shape(value: onnx.ValueInfoProto, given: tuple[int, ...] | None) -> list[int]:
+def _input_shape(
+    value: onnx.ValueInfoProto, given: tuple[int, ...] | None, named: Mapping[int | str, int]
+) -> list[int]:
+    """`named`: the sizes of dynamic dimensions that were given with other inputs."""
     _check_dtype(value)
     tensor = value.type.tensor_type
     dims = _dims(tensor) if tensor.HasField("shape") else None
@@ -132,7 +141,7 @@ def _input_shape(value: onnx.ValueInfoProto, given: tuple[int, ...] | None) -> l
     if not all(isinstance(dim, int) for dim in dims):
         raise VTAError(
             f'input "{value.name}" has the dynamic shape ({_listed(dims)}); every dimension must '
-            f"be known; give it, for example --shape {value.name}={_suggestion(dims)}"
+            f"be known; give it, for example --shape {value.name}={_suggestion(dims, named)}"
         )
     return [int(dim) for dim in dims]
 
@@ -154,10 +163,14 @@ def _check_dtype(value: onnx.ValueInfoProto) -> None:
 
 
 def _dims(tensor: onnx.TypeProto.Tensor) -> list[int | str]:
-    """Dimensions in order: a number, or the name of a dynamic one (`?` if it has none)."""
+    """Dimensions in order: a number, or the name of a dynamic one (`UNNAMED` if it has none)."""
     return [
-        dim.dim_value if dim.dim_value > 0 else (dim.dim_param or "?") for dim in tensor.shape.dim
+        dim.dim_value if dim.dim_value > 0 else (dim.dim_param or UNNAMED)
+        for dim in tensor.shape.dim
     ]
+
+
+UNNAMED = "?"
 
 
 def _check_given(name: str, given: tuple[int, ...], dims: list[int | str] | None) -> None:
@@ -178,10 +191,17 @@ def _check_given(name: str, given: tuple[int, ...], dims: list[int | str] | None
         )
 
 
-def _suggestion(dims: list[int | str]) -> str:
-    """The shape with 1 for a dynamic batch and 224 for other dynamic dimensions."""
-    guess = [dim if isinstance(dim, int) else (224 if axis else 1) for axis, dim in enumerate(dims)]
-    return ",".join(str(dim) for dim in guess)
+def _suggestion(dims: list[int | str], named: Mapping[int | str, int]) -> str:
+    """The shape with what is `named`, 1 for a batch and 224 for other dynamic dimensions."""
+    return ",".join(str(_guess(dim, axis, named)) for axis, dim in enumerate(dims))
+
+
+def _guess(dim: int | str, axis: int, named: Mapping[int | str, int]) -> int:
+    if isinstance(dim, int):
+        return dim
+    if dim in named and dim != UNNAMED:
+        return named[dim]
+    return 1 if axis == 0 or "batch" in dim.lower() else 224
 
 
 def _listed(dims: list[int | str] | list[int]) -> str:
