@@ -19,7 +19,7 @@ from vta_byoc.hw.registry import Registry
 from vta_byoc.importers.canonicalize.index_bounds import bound_indices
 from vta_byoc.importers.canonicalize.rules import normalize
 from vta_byoc.importers.declared import check_declared
-from vta_byoc.importers.imported import check_imported
+from vta_byoc.importers.imported import INITIAL_STATES, check_imported
 from vta_byoc.importers.quantized_tensor import check_module
 from vta_byoc.importers.torch.importer import import_program, is_program
 from vta_byoc.ir.bindings import source_name
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from vta_byoc.importers.relay.importer import Imported
 
-__all__ = ["OUTPUT_NAMES", "load_model", "output_names", "source_name"]
+__all__ = ["OUTPUT_NAMES", "initial_states", "load_model", "output_names", "source_name"]
 
 OUTPUT_NAMES = "vta.output_names"
 """Module attribute: the model's output names, in the order of `main`'s results."""
@@ -184,6 +184,18 @@ def output_names(mod: tvm.IRModule) -> list[str]:
     result = mod["main"].ret_ty
     count = len(result.fields) if isinstance(result, relax.TupleType) else 1
     return [f"output{i}" for i in range(count)]
+
+
+def initial_states(mod: tvm.IRModule) -> dict[str, np.ndarray]:
+    """What the inputs begin with that stand for a model's own variables, by their names.
+
+    Such an input, `name`, is followed by an output `name_next` (`output_names`) for the next call.
+
+    Returns:
+        Arrays of the shape and dtype of the inputs; empty where the model has no variables.
+    """
+    found = mod.get_attr(INITIAL_STATES)
+    return {str(name): array.numpy() for name, array in found.items()} if found else {}
 
 
 def _load_relay(

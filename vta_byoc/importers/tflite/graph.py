@@ -12,13 +12,13 @@ import numpy as np
 from tvm import relax
 
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.importers.imported import DTYPES
 from vta_byoc.importers.tflite.model import Model, Operator, TFLiteTensor
 from vta_byoc.ir.bindings import SEPARATOR, FunctionWriter, sanitized, static_shape
 
 NCHW = (0, 3, 1, 2)
 """Axes of NHWC in the order of NCHW."""
 NHWC = (0, 2, 3, 1)
-MAIN_DTYPES = ("float32", "int8", "uint8")
 
 
 def stored_axis(rank: int, axis: int) -> int:
@@ -79,12 +79,16 @@ class TFLiteGraph:
         order: tuple[int, ...] | None = None,
         shape: tuple[int, ...] = (),
     ) -> relax.Expr:
-        """A constant as floats, first reshaped (it keeps its channels), then transposed."""
+        """A constant, first reshaped (it keeps its channels), then transposed.
+
+        Floats are float32, and quantized integers dequantized; others keep their dtype.
+        """
         array, axis = np.asarray(tensor.value), tensor.axis
         if not tensor.is_quantized:
             array = array.reshape(shape or array.shape)
             moved = array if order is None else array.transpose(order)
-            return relax.const(np.ascontiguousarray(moved, "float32"))
+            dtype = "float32" if "float" in tensor.dtype else tensor.dtype
+            return relax.const(np.asarray(moved, dtype, order="C"))
         q = tensor.quantization()
         if shape:
             axis += len(shape) - array.ndim
@@ -92,7 +96,7 @@ class TFLiteGraph:
         if order is not None:
             array, axis = array.transpose(order), order.index(axis % array.ndim)
         kept = type(q)(q.dtype, q.scale, q.zero, axis)
-        integers = relax.const(np.ascontiguousarray(array, q.dtype))
+        integers = relax.const(np.asarray(array, q.dtype, order="C"))
         return self.writer.emit(
             kept.dequantize(integers), f"{self.name}{SEPARATOR}{_identifier(tensor)}"
         )
@@ -152,10 +156,10 @@ class TFLiteGraph:
     # ------------------------------------------------------------ the whole model
     def add_input(self, tensor: TFLiteTensor) -> None:
         """A parameter of `main`, with the file's shape and dtype."""
-        if tensor.dtype not in MAIN_DTYPES:
+        if tensor.dtype not in DTYPES:
             raise VTAError(
-                f'input "{tensor.name}" has dtype {tensor.dtype}; inputs must be float32, int8 or '
-                "uint8; quantize the model to 8 bits"
+                f'input "{tensor.name}" has dtype {tensor.dtype}; {", ".join(DTYPES)} are taken; '
+                "quantize the model to 8 bits"
             )
         if tensor.is_quantized:
             tensor.quantization()

@@ -13,9 +13,12 @@ from tvm import relax
 
 from vta_byoc.base.boundary import at
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.importers.imported import INITIAL_STATES
+from vta_byoc.importers.tflite.constants import folded
 from vta_byoc.importers.tflite.graph import TFLiteGraph
 from vta_byoc.importers.tflite.model import Model, read
 from vta_byoc.importers.tflite.operators import CONVERTERS
+from vta_byoc.importers.tflite.variables import as_states
 
 
 def load(path: Path, shapes: dict[str, tuple[int, ...]]) -> tuple[tvm.IRModule, list[str]]:
@@ -25,7 +28,8 @@ def load(path: Path, shapes: dict[str, tuple[int, ...]]) -> tuple[tvm.IRModule, 
         VTAError: a file that is no TFLite model, an operator or a quantization that is not
             supported, shapes that are not those of the file.
     """
-    model = read(path)
+    model, initial = as_states(read(path))
+    model = folded(model)
     _check_shapes(model, shapes)
     graph = TFLiteGraph(model)
     for tensor in model.inputs:
@@ -46,6 +50,8 @@ def load(path: Path, shapes: dict[str, tuple[int, ...]]) -> tuple[tvm.IRModule, 
     source = relax.Function(graph.params, result, ret_ty=relax.ObjectType())
     main = graph.writer.finish(source, result).with_attr("global_symbol", "main")
     mod = relax.transform.Normalize()(tvm.IRModule({"main": main}))
+    if initial:
+        mod = mod.with_attr(INITIAL_STATES, {k: tvm.runtime.tensor(v) for k, v in initial.items()})
     return mod, [tensor.name for tensor in model.outputs]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +14,11 @@ import tflite
 from vta_byoc.base import limits
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.importers.quantized_tensor import Quantization, checked
+from vta_byoc.importers.tflite import sparse
 
-DTYPES: Mapping[int, str] = {
+RESOURCE = "resource"
+"""What a handle of a variable has instead of a dtype."""
+DTYPES: Mapping[int, str] = {tflite.TensorType.RESOURCE: RESOURCE} | {
     getattr(tflite.TensorType, name.upper()): name
     for name in (
         *("float32", "float16", "float64", "int4", "int8", "uint8", "int16", "uint16"),
@@ -106,11 +110,16 @@ class Operator:
 
 @dataclass(frozen=True)
 class Model:
-    """The main graph of a file; its operators stand in the order in which they run."""
+    """The main graph of a file; its operators stand in the order in which they run.
+
+    Attributes:
+        initial: the operators of the graphs that are called once, before the first call.
+    """
 
     inputs: tuple[TFLiteTensor, ...]
     outputs: tuple[TFLiteTensor, ...]
     operators: tuple[Operator, ...]
+    initial: tuple[Operator, ...] = ()
 
 
 def read(path: Path) -> Model:
@@ -148,13 +157,26 @@ def _checked(model: Model, path: Path) -> Model:
 
 def _model(model: tflite.Model) -> Model:
     graph = model.Subgraphs(0)
-    tensors = [_tensor(model, graph, i) for i in range(graph.TensorsLength())]
-    operators = tuple(
-        _operator(model, graph.Operators(i), tensors) for i in range(graph.OperatorsLength())
-    )
+    tensors, operators = _graph(model, graph)
     inputs = tuple(tensors[graph.Inputs(i)] for i in range(graph.InputsLength()))
     outputs = tuple(tensors[graph.Outputs(i)] for i in range(graph.OutputsLength()))
-    return Model(inputs, outputs, operators)
+    return Model(inputs, outputs, operators, _called_once(model, operators))
+
+
+def _graph(
+    model: tflite.Model, graph: tflite.SubGraph
+) -> tuple[list[TFLiteTensor], tuple[Operator, ...]]:
+    tensors = [_tensor(model, graph, i) for i in range(graph.TensorsLength())]
+    operators = [
+        _operator(model, graph.Operators(i), tensors) for i in range(graph.OperatorsLength())
+    ]
+    return tensors, tuple(operators)
+
+
+def _called_once(model: tflite.Model, operators: tuple[Operator, ...]) -> tuple[Operator, ...]:
+    calls = [op for op in operators if op.code == "CALL_ONCE"]
+    numbers = [op.options("CallOnceOptions").InitSubgraphIndex() for op in calls]
+    return tuple(op for i in numbers for op in _graph(model, model.Subgraphs(i))[1])
 
 
 def _tensor(model: tflite.Model, graph: tflite.SubGraph, index: int) -> TFLiteTensor:
@@ -171,12 +193,13 @@ def _tensor(model: tflite.Model, graph: tflite.SubGraph, index: int) -> TFLiteTe
     limits.check([limits.declared(f'tensor "{name}"', sizes, dtype)], "the model")
     q = tensor.Quantization()
     has_scales = q is not None and q.ScaleLength() > 0
+    value = _value(model.Buffers(tensor.Buffer()), dtype, shape, tensor)
     return TFLiteTensor(
         index,
         name,
         shape,
-        dtype,
-        _value(model.Buffers(tensor.Buffer()), dtype, shape, name),
+        dtype if value is None else str(value.dtype),
+        value,
         q.ScaleAsNumpy() if has_scales else np.zeros(0, "float32"),
         q.ZeroPointAsNumpy() if has_scales and q.ZeroPointLength() else np.zeros(1, "int64"),
         int(q.QuantizedDimension()) if has_scales else 0,
@@ -184,14 +207,19 @@ def _tensor(model: tflite.Model, graph: tflite.SubGraph, index: int) -> TFLiteTe
 
 
 def _value(
-    buffer: tflite.Buffer, dtype: str, shape: tuple[int, ...], name: str
+    buffer: tflite.Buffer, dtype: str, shape: tuple[int, ...], tensor: tflite.Tensor
 ) -> np.ndarray | None:
-    if not buffer.DataLength():
+    """A constant; of 4 bits as int8, of a sparse tensor with its zeros."""
+    if not buffer.DataLength() and tensor.Sparsity() is None:
         return None
-    if dtype == "int4":
-        return np.zeros(1, "int8")  # refused by its dtype wherever it is read
-    raw = buffer.DataAsNumpy().tobytes()
-    return np.frombuffer(raw, np.dtype(dtype).newbyteorder("<")).reshape(shape).astype(dtype)
+    raw = buffer.DataAsNumpy().tobytes() if buffer.DataLength() else b""
+    stored = "int8" if dtype == "int4" else dtype
+    values = np.frombuffer(raw, np.dtype(stored).newbyteorder("<")).astype(stored)
+    if dtype == "int4":  # two in a byte, the lower bits first
+        values = np.stack([values << 4 >> 4, values >> 4], -1).reshape(-1)[: math.prod(shape)]
+    if tensor.Sparsity() is not None:
+        return sparse.dense(tensor.Name().decode(), values, shape, tensor.Sparsity())
+    return values.reshape(shape)
 
 
 def _operator(

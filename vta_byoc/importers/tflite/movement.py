@@ -83,12 +83,17 @@ def _pieces(g: TFLiteGraph, data: TFLiteTensor, axis: int) -> None:
 
 def _pad(g: TFLiteGraph) -> None:
     (data,) = inputs_of(g, 0)
-    rank, pairs = len(data.shape), g.integers(1)
+    widths = stored_widths(len(data.shape), g.integers(1))
+    g.store(relax.op.nn.pad(g.value(data), widths, "constant", _pad_value(g)))
+
+
+def stored_widths(rank: int, pairs: np.ndarray) -> list[int]:
+    """Of a padding: before and after each axis, in the order in which they are held."""
     widths = [0] * (2 * rank)
     for axis in range(rank):
         at = 2 * stored_axis(rank, axis)
         widths[at : at + 2] = [int(width) for width in pairs[axis]]
-    g.store(relax.op.nn.pad(g.value(data), widths, "constant", _pad_value(g)))
+    return widths
 
 
 def _pad_value(g: TFLiteGraph) -> float:

@@ -1,6 +1,8 @@
 """TFLite operators as float Relax operators on NCHW tensors: one function each, one table.
 
-Operators that compute are here, operators that move data in `importers.tflite.movement`.
+Layers and reductions are here; what computes each element by itself is in
+`importers.tflite.elementwise`, what moves data in `importers.tflite.movement` and, where axes
+change their order or number, in `importers.tflite.reordering`.
 """
 
 from __future__ import annotations
@@ -9,7 +11,6 @@ from collections.abc import Callable
 
 import numpy as np
 from tflite import (
-    ActivationFunctionType,
     Conv2DOptions,
     DepthwiseConv2DOptions,
     Padding,
@@ -18,9 +19,12 @@ from tflite import (
 )
 from tvm import relax
 
+from vta_byoc.importers.tflite.constants import as_floats
+from vta_byoc.importers.tflite.elementwise import ELEMENTWISE
 from vta_byoc.importers.tflite.graph import NCHW, TFLiteGraph, stored_axis
 from vta_byoc.importers.tflite.model import TFLiteTensor
-from vta_byoc.importers.tflite.movement import ACTIVATIONS, MOVES, Converter, activated, inputs_of
+from vta_byoc.importers.tflite.movement import MOVES, Converter, activated, inputs_of
+from vta_byoc.importers.tflite.reordering import REORDERINGS
 
 
 def _window(
@@ -45,10 +49,10 @@ def _window(
 def _weights(
     g: TFLiteGraph, data: TFLiteTensor, weight: TFLiteTensor, order: tuple[int, ...]
 ) -> relax.Expr:
-    """Constant weights, transposed.
+    """Constant weights, transposed; integers for float data (dynamic range) as what they stand for.
 
     Raises:
-        VTAError: they are not constant, or are integers for float data.
+        VTAError: they are not constant.
     """
     if weight.value is None:
         raise g.error(
@@ -56,11 +60,7 @@ def _weights(
             "constants; export the model with them as constants"
         )
     if weight.is_quantized and not data.is_quantized:
-        raise g.error(
-            f'has float data "{data.name}" and {weight.dtype} weights (dynamic range '
-            "quantization); both must be integers or both floats; convert the model with a "
-            "representative data set (full integer quantization)"
-        )
+        weight = as_floats(weight)
     return g.constant(weight, order)
 
 
@@ -150,28 +150,6 @@ def _fully_connected(g: TFLiteGraph) -> None:
     g.store_plain(result)
 
 
-# ---------------------------------------------------------------- two tensors
-def _binary(op: Callable[..., relax.Expr], kind: str = "") -> Converter:
-    def convert(g: TFLiteGraph) -> None:
-        rank = len(g.op.outputs[0].shape)
-        operands = [_operand(g, tensor, rank) for tensor in inputs_of(g, 0, 1)]
-        activation = g.op.options(kind).FusedActivationFunction() if kind else 0
-        g.store(activated(g, op(*operands), activation))
-
-    return convert
-
-
-def _operand(g: TFLiteGraph, tensor: TFLiteTensor, rank: int) -> relax.Expr:
-    """A tensor that broadcasts to `rank` axes: missing ones are in front, in the file's order."""
-    if rank != 4 or len(tensor.shape) in (0, 4):
-        return g.value(tensor)
-    shape = (1,) * (4 - len(tensor.shape)) + tensor.shape
-    if tensor.value is not None:
-        return g.constant(tensor, NCHW, shape)
-    value = g.emit(relax.op.reshape(g.value(tensor), shape), "operand")
-    return g.emit(relax.op.permute_dims(value, NCHW), "operand")
-
-
 # ---------------------------------------------------------------- pools and reductions
 def _pool(op: Callable[..., relax.Expr]) -> Converter:
     def convert(g: TFLiteGraph) -> None:
@@ -202,29 +180,7 @@ def _reduction(op: Callable[..., relax.Expr]) -> Converter:
     return convert
 
 
-# ---------------------------------------------------------------- one tensor
-def _unary(op: Callable[[relax.Expr], relax.Expr]) -> Converter:
-    def convert(g: TFLiteGraph) -> None:
-        g.store(op(g.value(*inputs_of(g, 0))))
-
-    return convert
-
-
-def _leaky_relu(g: TFLiteGraph) -> None:
-    alpha = float(g.op.options("LeakyReluOptions").Alpha())
-    g.store(relax.op.nn.leakyrelu(g.value(*inputs_of(g, 0)), alpha))
-
-
-def _prelu(g: TFLiteGraph) -> None:
-    """The slopes broadcast, as the operand of an addition does."""
-    rank = len(g.op.outputs[0].shape)
-    data, slope = (_operand(g, tensor, rank) for tensor in inputs_of(g, 0, 1))
-    below = g.emit(relax.op.minimum(data, relax.const(np.float32(0))), "below")
-    scaled = g.emit(relax.op.multiply(below, slope), "scaled")
-    above = g.emit(relax.op.nn.relu(data), "above")
-    g.store(relax.op.add(above, scaled))
-
-
+# ---------------------------------------------------------------- one axis or two
 def _softmax(g: TFLiteGraph) -> None:
     (data,) = inputs_of(g, 0)
     beta = float(g.op.options("SoftmaxOptions").Beta())
@@ -234,51 +190,69 @@ def _softmax(g: TFLiteGraph) -> None:
     g.store(relax.op.nn.softmax(value, stored_axis(len(data.shape), -1)))
 
 
-def _hard_swish(g: TFLiteGraph) -> None:
-    value = g.value(*inputs_of(g, 0))
-    shifted = g.emit(relax.op.add(value, relax.const(np.float32(3))), "shifted")
-    gate = g.emit(relax.op.clip(shifted, 0, 6), "gate")
-    product = g.emit(relax.op.multiply(value, gate), "product")
-    g.store(relax.op.multiply(product, relax.const(np.float32(1 / 6))))
-
-
-def _keep(g: TFLiteGraph) -> None:
-    """QUANTIZE and DEQUANTIZE: the numbers stay, `value` and `store` change how they are held."""
+def _log_softmax(g: TFLiteGraph) -> None:
     (data,) = inputs_of(g, 0)
-    g.store(g.value(data))
+    g.store(relax.op.nn.log_softmax(g.value(data), stored_axis(len(data.shape), -1)))
+
+
+def _l2_normalization(g: TFLiteGraph) -> None:
+    """Over the norm of the last axis, which is at least 1e-6."""
+    (data,) = inputs_of(g, 0)
+    value, axis = g.value(data), stored_axis(len(data.shape), -1)
+    squares = g.emit(relax.op.multiply(value, value), "squares")
+    total = g.emit(relax.op.sum(squares, [axis], keepdims=True), "total")
+    norm = g.emit(relax.op.sqrt(total), "norm")
+    norm = g.emit(relax.op.maximum(norm, relax.const(np.float32(1e-6))), "at_least")
+    kind = g.op.options("L2NormOptions").FusedActivationFunction()
+    g.store(activated(g, relax.op.divide(value, norm), kind))
+
+
+def _batch_matmul(g: TFLiteGraph) -> None:
+    """Matrices on the last two axes, of which either may be transposed."""
+    options = g.op.options("BatchMatMulOptions")
+    factors = []
+    for tensor, turned in zip(inputs_of(g, 0, 1), (options.AdjX(), options.AdjY()), strict=True):
+        value = g.plain(tensor)
+        if turned:
+            order = [*range(len(tensor.shape) - 2), len(tensor.shape) - 1, len(tensor.shape) - 2]
+            value = g.emit(relax.op.permute_dims(value, order), "turned")
+        factors.append(value)
+    g.store_plain(relax.op.matmul(*factors))
+
+
+def _extreme(op: Callable[..., relax.Expr]) -> Converter:
+    """ARG_MAX and ARG_MIN: where on an axis it is, the first one of several."""
+
+    def convert(g: TFLiteGraph) -> None:
+        (data,) = inputs_of(g, 0)
+        axis = int(g.integers(1).reshape(-1)[0]) % len(data.shape)
+        found = g.emit(op(g.plain(data), axis), "found")
+        g.store_plain(relax.op.astype(found, g.op.outputs[0].dtype))
+
+    return convert
 
 
 CONVERTERS: dict[str, Converter] = {
     **MOVES,
-    "ABS": _unary(relax.op.abs),
-    "ADD": _binary(relax.op.add, "AddOptions"),
+    **REORDERINGS,
+    **ELEMENTWISE,
+    "ARG_MAX": _extreme(relax.op.argmax),
+    "ARG_MIN": _extreme(relax.op.argmin),
     "AVERAGE_POOL_2D": _pool(relax.op.nn.avg_pool2d),
+    "BATCH_MATMUL": _batch_matmul,
     "CONV_2D": _conv2d,
     "DEPTHWISE_CONV_2D": _depthwise,
-    "DEQUANTIZE": _keep,
-    "DIV": _binary(relax.op.divide, "DivOptions"),
-    "EXP": _unary(relax.op.exp),
     "FULLY_CONNECTED": _fully_connected,
-    "HARD_SWISH": _hard_swish,
-    "LEAKY_RELU": _leaky_relu,
-    "LOGISTIC": _unary(relax.op.sigmoid),
-    "MAXIMUM": _binary(relax.op.maximum),
+    "L2_NORMALIZATION": _l2_normalization,
+    "LOG_SOFTMAX": _log_softmax,
     "MAX_POOL_2D": _pool(relax.op.nn.max_pool2d),
     "MEAN": _reduction(relax.op.mean),
-    "MINIMUM": _binary(relax.op.minimum),
-    "MUL": _binary(relax.op.multiply, "MulOptions"),
-    "NEG": _unary(relax.op.negative),
-    "PRELU": _prelu,
-    "QUANTIZE": _keep,
     "REDUCE_MAX": _reduction(relax.op.max),
     "REDUCE_MIN": _reduction(relax.op.min),
-    "RELU": _unary(relax.op.nn.relu),
-    "RELU6": _unary(ACTIVATIONS[ActivationFunctionType.RELU6]),
-    "RELU_N1_TO_1": _unary(ACTIVATIONS[ActivationFunctionType.RELU_N1_TO_1]),
+    "REDUCE_PROD": _reduction(relax.op.prod),
     "SOFTMAX": _softmax,
-    "SUB": _binary(relax.op.subtract, "SubOptions"),
     "SUM": _reduction(relax.op.sum),
-    "TANH": _unary(relax.op.tanh),
     "TRANSPOSE_CONV": _transpose_conv,
 }
-"""TFLite operator -> converter. A new operator is one entry."""
+"""TFLite operator -> converter. A new operator is one entry; those that are computed of constants
+only are in `importers.tflite.constants`."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from tvm import relax
 
+from vta_byoc.importers.rearranged import MIRRORED, depth_to_space, mirrored, space_to_depth
 from vta_byoc.importers.relay.operators.entry import Operator, Ref, Result, Site
 
 
@@ -206,52 +207,19 @@ def _mirror_pad(s: Site) -> Result:
 
 
 def _mirrored(s: Site, widths: Sequence[int], mode: str) -> Result:
-    """Padding with values of the tensor: a choice of indices along each axis."""
-    if mode not in ("edge", "reflect", "symmetric"):
+    if mode not in MIRRORED:
         raise s.error(f'pads in the mode "{mode}"; constant, edge, reflect and symmetric are taken')
-    value = s.tensor(0)
-    for axis, size in enumerate(s.shape()):
-        before, after = widths[2 * axis : 2 * axis + 2]
-        if before or after:
-            picked = np.pad(np.arange(size, dtype="int64"), (before, after), mode)  # type: ignore[call-overload]
-            taken = relax.op.take(value, relax.const(picked, "int64"), axis)
-            value = s.emit(taken, f"axis{axis}")
-    return value
+    return mirrored(s.emit, s.tensor(0), s.shape(), widths, mode)
 
 
 def _depth_to_space(s: Site) -> Result:
-    """Channels to pixels; DCR: the block comes before the channels, CRD: behind them."""
-    block, mode = s.integer("block_size"), s.text("mode")
-    last = s.text("layout") == "NHWC"
-    n, c, h, w = (s.shape()[i] for i in ((0, 3, 1, 2) if last else (0, 1, 2, 3)))
-    depth = c // (block * block)
-    middle = [block, block, depth] if mode == "DCR" else [depth, block, block]
-    rows, columns, channels = (1, 2, 3) if mode == "DCR" else (2, 3, 1)
-    if last:
-        shape = [n, h, w, *middle]
-        order = [0, 1, rows + 2, 2, columns + 2, channels + 2]
-        result = [n, h * block, w * block, depth]
-    else:
-        shape = [n, *middle, h, w]
-        order = [0, channels, 4, rows, 5, columns]
-        result = [n, depth, h * block, w * block]
-    apart = s.emit(relax.op.reshape(s.tensor(0), shape), "apart")
-    return relax.op.reshape(s.emit(relax.op.permute_dims(apart, order), "moved"), result)
+    block, mode, last = s.integer("block_size"), s.text("mode"), s.text("layout") == "NHWC"
+    return depth_to_space(s.emit, s.tensor(0), s.shape(), block, mode, last)
 
 
 def _space_to_depth(s: Site) -> Result:
-    """Pixels to channels: row and column of the block first, then the channel."""
     block, last = s.integer("block_size"), s.text("layout") == "NHWC"
-    if last:
-        n, h, w, c = s.shape()
-        shape, order = [n, h // block, block, w // block, block, c], [0, 1, 3, 2, 4, 5]
-        result = [n, h // block, w // block, c * block * block]
-    else:
-        n, c, h, w = s.shape()
-        shape, order = [n, c, h // block, block, w // block, block], [0, 3, 5, 1, 2, 4]
-        result = [n, c * block * block, h // block, w // block]
-    apart = s.emit(relax.op.reshape(s.tensor(0), shape), "apart")
-    return relax.op.reshape(s.emit(relax.op.permute_dims(apart, order), "moved"), result)
+    return space_to_depth(s.emit, s.tensor(0), s.shape(), block, last)
 
 
 OPERATORS: dict[str, Operator] = {

@@ -1,0 +1,257 @@
+"""What TFLite files compute of constants is computed when they are read, like the interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ai_edge_litert", reason="the TFLite interpreter is not installed")
+
+from ai_edge_litert import schema_py_generated as schema
+from importer_tflite_graph import Lite
+from small_models import call
+from sparse_tensors import encoded
+
+from vta_byoc.base.limits import memory_limit
+from vta_byoc.hw.errors import VTAError
+from vta_byoc.importers.load import load_model
+from vta_byoc.importers.tflite.constants import FOLDS, folded
+from vta_byoc.importers.tflite.model import read
+from vta_byoc.ir.bindings import op_name, straight_bindings
+
+ROWS, COLUMNS = 5, 8
+
+
+def written(g: Lite, folder: Path, shapes: dict[int, Any] | None = None) -> Path:
+    path = folder / "model.tflite"
+    path.write_bytes(g.file(shapes))
+    return path
+
+
+# ---------------------------------------------------------------- weights
+def half(g: Lite) -> int:
+    """16-bit floats, which DEQUANTIZE makes 32-bit ones."""
+    weight = g.made_tensor((ROWS, COLUMNS))
+    g.node("DEQUANTIZE", [g.const(WEIGHT, "float16")], [weight], "DequantizeOptions")
+    return weight
+
+
+def sparse(g: Lite) -> int:
+    weight = g.made_tensor((ROWS, COLUMNS))
+    g.node("DENSIFY", [g.sparse(SPARSE, (0, 1), ())], [weight], "DensifyOptions")
+    return weight
+
+
+def sparse_half(g: Lite) -> int:
+    """Both, as MediaPipe's models have them."""
+    dense, weight = g.made_tensor((ROWS, COLUMNS), "float16"), g.made_tensor((ROWS, COLUMNS))
+    stored = g.sparse(SPARSE.astype("float16"), (0, 1), ())
+    g.node("DENSIFY", [stored], [dense], "DensifyOptions")
+    g.node("DEQUANTIZE", [dense], [weight], "DequantizeOptions")
+    return weight
+
+
+def octets(g: Lite) -> int:
+    """Integers with a scale a row, which DEQUANTIZE makes floats."""
+    weight = g.made_tensor((ROWS, COLUMNS))
+    stored = g.scaled(INTEGERS, "int8", SCALES)
+    g.node("DEQUANTIZE", [stored], [weight], "DequantizeOptions")
+    return weight
+
+
+RNG = np.random.default_rng(0)
+WEIGHT = RNG.uniform(-1, 1, (ROWS, COLUMNS))
+SPARSE = np.where(RNG.random((ROWS, COLUMNS)) < 0.3, WEIGHT, 0).astype("float32")
+INTEGERS = RNG.integers(-8, 8, (ROWS, COLUMNS))
+SCALES = RNG.uniform(0.01, 0.1, ROWS).astype("float32")
+
+
+def layer(weight: Callable[[Lite], int]) -> Lite:
+    g = Lite("FULLY_CONNECTED", 1)
+    x = g.tensor((3, COLUMNS))
+    options = {"keepNumDims": False, "fusedActivationFunction": 0}
+    g.test(x, weight(g), g.weights(ROWS), kind="FullyConnectedOptions", **options)
+    return g
+
+
+@pytest.mark.parametrize("weight", [half, sparse, sparse_half])
+def test_stored_weights_are_those_of_the_interpreter(
+    weight: Callable[[Lite], int], tmp_path: Path
+) -> None:
+    g = layer(weight)
+    (wanted,) = [g.interpreter.get_tensor(number) for number in g.outputs]
+    mod = load_model(written(g, tmp_path, {g.outputs[0]: wanted.shape}))
+    np.testing.assert_allclose(call(mod, *g.feed)[0], wanted, rtol=1e-5, atol=1e-5)
+    names = [op_name(binding.value) for binding in straight_bindings(mod["main"])]
+    assert "relax.matmul" in names and "relax.dequantize" not in names
+
+
+@pytest.mark.parametrize(
+    "weight", [octets, lambda g: g.scaled(INTEGERS, "int8", SCALES)], ids=["operator", "layer"]
+)
+def test_integers_stand_for_floats(weight: Callable[[Lite], int], tmp_path: Path) -> None:
+    """Where the data is floats; the interpreter rounds it to 8 bits before it multiplies."""
+    g = layer(weight)
+    mod = load_model(written(g, tmp_path, {g.outputs[0]: (3, ROWS)}))
+    bias = read(tmp_path / "model.tflite").operators[-1].inputs[2].value
+    wanted = g.feed[0] @ (INTEGERS * SCALES[:, None]).T + bias
+    np.testing.assert_allclose(call(mod, *g.feed)[0], wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_four_bits_are_two_in_an_octet(tmp_path: Path) -> None:
+    g = layer(lambda g: g.scaled(INTEGERS, "int4", SCALES))
+    path = written(g, tmp_path, {g.outputs[0]: (3, ROWS)})
+    weight = read(path).operators[0].inputs[1]
+    assert weight is not None and weight.dtype == "int8"
+    np.testing.assert_array_equal(weight.value, INTEGERS)
+    assert call(load_model(path), *g.feed)[0].shape == (3, ROWS)
+
+
+# ---------------------------------------------------------------- sparse tensors
+@pytest.mark.parametrize("seed", range(40))
+def test_any_sparse_tensor_is_written_out(seed: int, tmp_path: Path) -> None:
+    """Any order of axes, dense or in compressed rows, blocks on any of them."""
+    g = Lite("RELU", seed)
+    sizes = [g.size(1, 3) for _ in range(g.size(1, 3))]
+    blocks = sorted(axis for axis in range(len(sizes)) if g.flag())
+    inner = {axis: g.size(1, 3) for axis in blocks}
+    shape = [size * inner.get(axis, 1) for axis, size in enumerate(sizes)]
+    values = g.floats(shape) * g.integers(shape, 0, 1).astype("float32")
+    order = [*g.rng.permutation(len(shape)).tolist(), *range(len(shape), len(shape) + len(blocks))]
+    tensor = encoded(values, order, [(axis, inner[axis]) for axis in blocks], g.flag)
+    g.outputs = [g.made_tensor(shape)]
+    g.node("DENSIFY", [g.stored(*tensor, shape)], g.outputs, "DensifyOptions")
+    g.tensor((1,))
+    model = folded(read(written(g, tmp_path)))
+    np.testing.assert_array_equal(model.outputs[0].value, values)
+
+
+def test_damaged_sparse_tensors(tmp_path: Path) -> None:
+    g = Lite("RELU", 0)
+    values, sparsity = encoded(SPARSE, [0, 1], [], lambda: True)
+    stored = g.stored(values[:-1], sparsity, SPARSE.shape)
+    g.outputs = [g.made_tensor(SPARSE.shape)]
+    g.node("DENSIFY", [stored], g.outputs, "DensifyOptions")
+    g.tensor((1,))
+    with pytest.raises(VTAError) as caught:
+        read(written(g, tmp_path))
+    count = np.count_nonzero(SPARSE)
+    assert str(caught.value) == (
+        f'sparse tensor "t0" has {count - 1} values for {count} places of {SPARSE.shape}; the file '
+        "is damaged; convert or download the model again"
+    )
+
+
+# ---------------------------------------------------------------- shapes
+def unchanged(kind: str, **options: Any) -> Callable[[Lite], None]:
+    def make(g: Lite) -> None:
+        result(g, [g.const([[3, 4, 5]])], kind, **options)
+
+    return make
+
+
+def result(
+    g: Lite, inputs: list[int], kind: str = "", dtype: str = "int32", **options: Any
+) -> None:
+    g.outputs = [g.made_tensor((), dtype)]
+    g.node(g.operator, inputs, g.outputs, kind, **options)
+
+
+def binary(kind: str = "") -> Callable[[Lite], None]:
+    options = {"fusedActivationFunction": 0} if kind else {}
+    return lambda g: result(g, [g.const([7, -7, 9]), g.const([2, 2, -4])], kind, **options)
+
+
+def of_shape(kind: str, dtype: str = "int32", **options: Any) -> Callable[[Lite], None]:
+    return lambda g: result(g, [g.tensor((2, 3))], kind, dtype, **options)
+
+
+def reshaped(g: Lite) -> None:
+    result(g, [g.const([[3, 4], [5, 6]]), g.const([4])], "ReshapeOptions", newShape=[4])
+
+
+def strided(g: Lite) -> None:
+    limits = [g.const(x) for x in ([0, 1], [2, 3], [1, 1])]
+    options = {"beginMask": 1, "endMask": 2, "shrinkAxisMask": 0}
+    result(g, [g.const([[1, 2, 3], [4, 5, 6]]), *limits], "StridedSliceOptions", **options)
+
+
+CASES: dict[str, Callable[[Lite], None]] = {
+    "ADD": binary("AddOptions"),
+    "CAST": lambda g: result(g, [g.const([1.5, -2.5], "float32")], "CastOptions"),
+    "CONCATENATION": lambda g: result(
+        g, [g.const([1]), g.const([2, 3])], "ConcatenationOptions", axis=0
+    ),
+    "EXPAND_DIMS": lambda g: result(g, [g.const([1, 2]), g.const(0)], "ExpandDimsOptions"),
+    "FILL": lambda g: result(g, [g.const([2, 3]), g.const(7)], "FillOptions"),
+    "FLOOR_DIV": binary(),
+    "GATHER": lambda g: result(g, [g.const([5, 6, 7]), g.const([2, 0])], "GatherOptions"),
+    "MAXIMUM": binary(),
+    "MINIMUM": binary(),
+    "MUL": binary("MulOptions"),
+    "PACK": lambda g: result(
+        g, [g.const(3), g.const(4)], "PackOptions", axis=0, valuesCount=2
+    ),
+    "RANGE": lambda g: result(g, [g.const(2), g.const(9), g.const(3)], "RangeOptions"),
+    "RANK": of_shape("RankOptions"),
+    "REDUCE_PROD": lambda g: result(
+        g, [g.const([[2, 3], [4, 5]]), g.const([1])], "ReducerOptions", keepDims=False
+    ),
+    "RESHAPE": reshaped,
+    "SHAPE": of_shape("ShapeOptions", outType=schema.TensorType.INT32),
+    "SQUEEZE": unchanged("SqueezeOptions", squeezeDims=[0]),
+    "STRIDED_SLICE": strided,
+    "SUB": binary("SubOptions"),
+    "ZEROS_LIKE": of_shape("ZerosLikeOptions", "float32"),
+}  # fmt: skip
+
+
+def test_every_fold_has_a_case() -> None:
+    assert {*CASES, "DENSIFY", "DEQUANTIZE"} == set(FOLDS)
+
+
+@pytest.mark.parametrize("operator", sorted(CASES))
+def test_folded_numbers_are_those_of_the_interpreter(operator: str, tmp_path: Path) -> None:
+    g = Lite(operator, 0)
+    CASES[operator](g)
+    if not g.inputs:
+        g.tensor((1,))
+    (number,) = g.outputs
+    wanted = g.interpreter.get_tensor(number)
+    model = folded(read(written(g, tmp_path, {number: wanted.shape})))
+    assert model.operators == ()
+    np.testing.assert_array_equal(model.outputs[0].value, wanted, strict=True)
+
+
+def test_a_shape_that_is_computed_is_not_in_the_way(tmp_path: Path) -> None:
+    """As exporters write a reshape of an open batch: its sizes from the shape of its operand."""
+    g = Lite("RESHAPE", 0)
+    x = g.tensor((2, 3, 4))
+    shape, batch, wanted = (g.made_tensor(size, "int32") for size in ((3,), (), (2,)))
+    g.node("SHAPE", [x], [shape], "ShapeOptions", outType=schema.TensorType.INT32)
+    limits = [g.const([value]) for value in (0, 1, 1)]
+    options = {"beginMask": 0, "endMask": 0, "shrinkAxisMask": 1}
+    g.node("STRIDED_SLICE", [shape, *limits], [batch], "StridedSliceOptions", **options)
+    g.node("PACK", [batch, g.const(12)], [wanted], "PackOptions", axis=0, valuesCount=2)
+    g.test(x, wanted, kind="ReshapeOptions", newShape=[])
+    path = written(g, tmp_path, {g.outputs[0]: (2, 12)})
+    assert [op.code for op in folded(read(path)).operators] == ["RESHAPE"]
+    np.testing.assert_array_equal(call(load_model(path), *g.feed)[0], g.feed[0].reshape(2, 12))
+
+
+@pytest.mark.parametrize("operator", ["RANGE", "FILL"])
+def test_more_numbers_than_the_limit(operator: str, tmp_path: Path) -> None:
+    g = Lite(operator, 0)
+    count = [g.const([2**30]), g.const(7)]
+    limits = [g.const(0), g.const(2**30), g.const(1)]
+    result(g, count if operator == "FILL" else limits, f"{operator.title()}Options")
+    g.tensor((1,))
+    path = written(g, tmp_path, {g.outputs[0]: (1,)})
+    with memory_limit(2**20), pytest.raises(VTAError) as caught:
+        load_model(path)
+    (name,) = [f"t{number}" for number in g.outputs]
+    assert f'tensor "{name}"' in str(caught.value) and "1073741824" in str(caught.value)

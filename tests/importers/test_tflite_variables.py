@@ -1,0 +1,149 @@
+"""Variables of TFLite files are inputs and outputs: many calls equal those of the interpreter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ai_edge_litert", reason="the TFLite interpreter is not installed")
+
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
+from importer_tflite_graph import Lite
+from small_models import plain_machine
+
+from vta_byoc.hw.errors import VTAError
+from vta_byoc.importers.load import initial_states, load_model, output_names
+from vta_byoc.ir.bindings import op_name, straight_bindings
+
+WIDTH, NEW = 6, 2
+
+
+def handle(g: Lite, name: str) -> int:
+    made = g.made_tensor((), "resource")
+    g.node("VAR_HANDLE", [], [made], "VarHandleOptions", container="", sharedName=name)
+    return made
+
+
+def begun(g: Lite, values: dict[str, np.ndarray]) -> None:
+    """Assigned once, before the first call."""
+    with g.called() as number:
+        for name, value in values.items():
+            variable = handle(g, name)
+            constant = g.const(value, str(value.dtype))
+            g.node("ASSIGN_VARIABLE", [variable, constant], [], "AssignVariableOptions")
+    g.node("CALL_ONCE", [], [], "CallOnceOptions", initSubgraphIndex=number)
+
+
+def read(g: Lite, variable: int, shape: tuple[int, ...]) -> int:
+    made = g.made_tensor(shape)
+    g.node("READ_VARIABLE", [variable], [made], "ReadVariableOptions")
+    return made
+
+
+def window(g: Lite, name: str, x: int, rank: int) -> int:
+    """What was seen before and `x`, of which the newest are remembered."""
+    lead, axis = (1,) * (rank - 1), rank - 1
+    variable = handle(g, name)
+    before = read(g, variable, (*lead, WIDTH))
+    whole, kept = g.made_tensor((*lead, WIDTH + NEW)), g.made_tensor((*lead, WIDTH))
+    options = {"axis": axis, "fusedActivationFunction": 0}
+    g.node("CONCATENATION", [before, x], [whole], "ConcatenationOptions", **options)
+    begin = g.const([0] * axis + [NEW])
+    g.node("SLICE", [whole, begin, g.const([*lead, WIDTH])], [kept], "SliceOptions")
+    g.node("ASSIGN_VARIABLE", [variable, kept], [], "AssignVariableOptions")
+    return whole
+
+
+def streaming(rank: int, initial: bool) -> Lite:
+    """A window over the input, weighted, and a sum of all that was ever seen."""
+    g = Lite("stream", rank)
+    shape = (*(1,) * (rank - 1), NEW)
+    if initial:
+        first = np.arange(WIDTH, dtype="float32").reshape(*shape[:-1], WIDTH)
+        begun(g, {"seen": first, "total": np.full(shape, 0.5, "float32")})
+    x = g.tensor(shape)
+    whole = window(g, "seen", x, rank)
+    weighted = g.made_tensor((*shape[:-1], WIDTH + NEW))
+    weight = g.const(np.linspace(-1, 1, WIDTH + NEW), "float32")
+    g.node("MUL", [whole, weight], [weighted], "MulOptions", fusedActivationFunction=0)
+    variable, sums = handle(g, "total"), g.made_tensor(shape)
+    before = read(g, variable, shape)
+    g.node("ADD", [before, x], [sums], "AddOptions", fusedActivationFunction=0)
+    g.node("ASSIGN_VARIABLE", [variable, sums], [], "AssignVariableOptions")
+    again = read(g, variable, shape)  # behind the assignment: the new sum
+    doubled = g.made_tensor(shape)
+    g.node("ADD", [again, again], [doubled], "AddOptions", fusedActivationFunction=0)
+    g.outputs = [weighted, doubled]
+    return g
+
+
+@pytest.mark.parametrize("rank", [2, 4])
+def test_calls_equal_the_interpreters(rank: int, tmp_path: Path) -> None:
+    g = streaming(rank, initial=True)
+    path = tmp_path / "stream.tflite"
+    path.write_bytes(g.file())
+    mod = load_model(path)
+    assert output_names(mod)[2:] == ["seen_next", "total_next"]
+    assert [p.name for p in mod["main"].params][1:] == ["seen", "total"]
+    states, machine = initial_states(mod), plain_machine(mod)
+    interpreter = Interpreter(
+        model_path=str(path), experimental_op_resolver_type=OpResolverType.BUILTIN_REF
+    )
+    interpreter.allocate_tensors()
+    for _ in range(5):
+        x = g.floats(g.feed[0].shape)
+        interpreter.set_tensor(interpreter.get_input_details()[0]["index"], x)
+        interpreter.invoke()
+        wanted = [
+            interpreter.get_tensor(detail["index"]) for detail in interpreter.get_output_details()
+        ]
+        found = [array.numpy() for array in machine["main"](x, *states.values())]
+        for got, want in zip(found, wanted, strict=False):
+            np.testing.assert_allclose(got, want, rtol=1e-6)
+        states = dict(zip(states, found[2:], strict=True))
+
+
+def test_variables_that_nothing_initializes_begin_with_zeros(tmp_path: Path) -> None:
+    path = tmp_path / "stream.tflite"
+    path.write_bytes(streaming(4, initial=False).file())
+    states = initial_states(load_model(path))
+    assert {name: (state.shape, state.any()) for name, state in states.items()} == {
+        "seen": ((1, 1, 1, WIDTH), False),
+        "total": ((1, 1, 1, NEW), False),
+    }
+
+
+def test_no_operator_on_variables_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "stream.tflite"
+    path.write_bytes(streaming(2, True).file())
+    names = {op_name(binding.value) for binding in straight_bindings(load_model(path)["main"])}
+    assert names <= {
+        "relax.concat", "relax.strided_slice", "relax.multiply", "relax.add"
+    }  # fmt: skip
+
+
+def test_a_model_without_variables_has_no_states(tmp_path: Path) -> None:
+    g = Lite("plain")
+    g.operator = "RELU"
+    g.test(g.tensor((1, 4)))
+    path = tmp_path / "plain.tflite"
+    path.write_bytes(g.file({g.outputs[0]: (1, 4)}))
+    assert initial_states(load_model(path)) == {}
+
+
+def test_a_variable_that_nothing_names(tmp_path: Path) -> None:
+    g = Lite("stream")
+    x, y = g.tensor((1, 4)), g.made_tensor((1, 4))
+    value = read(g, g.made_tensor((), "resource"), (1, 4))
+    g.node("ADD", [x, value], [y], "AddOptions", fusedActivationFunction=0)
+    g.outputs = [y]
+    path = tmp_path / "stream.tflite"
+    path.write_bytes(g.file())
+    with pytest.raises(VTAError) as caught:
+        load_model(path)
+    assert str(caught.value) == (
+        'operator "t3" (READ_VARIABLE) reads a variable that no VAR_HANDLE before it names; '
+        "convert the model again"
+    )
