@@ -255,3 +255,81 @@ def test_more_numbers_than_the_limit(operator: str, tmp_path: Path) -> None:
         load_model(path)
     (name,) = [f"t{number}" for number in g.outputs]
     assert f'tensor "{name}"' in str(caught.value) and "1073741824" in str(caught.value)
+
+
+# ---------------------------------------------------------------- what files leave open
+def test_an_open_dimension(tmp_path: Path) -> None:
+    """A converter that does not know a size writes one."""
+    g = Lite("SLICE", 0)
+    g.test(g.tensor((2, 6)), g.const([0, 1]), g.const([2, 4]), kind="SliceOptions")
+    (name,) = [f"t{number}" for number in g.outputs]
+    with pytest.raises(VTAError) as caught:
+        load_model(written(g, tmp_path, {g.outputs[0]: (2, 1)}))
+    assert str(caught.value) == (
+        f'operator "{name}" (SLICE) makes "{name}" of 8 elements, which the file gives the shape '
+        "(2, 1); dimensions that are left open cannot be imported; convert the model with fixed "
+        "shapes"
+    )
+
+
+def test_quotients_of_integers(tmp_path: Path) -> None:
+    g = Lite("DIV", 0)
+    x = g.input(np.ones((2, 3), "int32"))
+    g.test(x, x, kind="DivOptions", dtype="int32", fusedActivationFunction=0)
+    (name,) = [f"t{number}" for number in g.outputs]
+    with pytest.raises(VTAError) as caught:
+        load_model(written(g, tmp_path, {g.outputs[0]: (2, 3)}))
+    assert str(caught.value) == (
+        f'operator "{name}" (DIV) divides integers, "{name}" of int32; only floats are divided; '
+        "cast them before"
+    )
+
+
+def test_indices_of_their_own_for_each_batch(tmp_path: Path) -> None:
+    g = Lite("GATHER", 0)
+    x, at = g.tensor((2, 3)), g.const([[0], [1]])
+    g.test(x, at, kind="GatherOptions", axis=1, batchDims=1)
+    with pytest.raises(VTAError, match=r"has 1 batch axes; the indices of all batches must be the"):
+        load_model(written(g, tmp_path, {g.outputs[0]: (2, 1)}))
+
+
+# ---------------------------------------------------------------- complex numbers
+def spectrum(operator: str, *more: str) -> Lite:
+    g = Lite(operator, 0)
+    made = g.made_tensor((1, 5), "complex64")
+    g.node("RFFT2D", [g.tensor((1, 8)), g.const([1, 8])], [made], "Rfft2dOptions")
+    g.outputs = [made]
+    for code in more:
+        g.outputs = [g.made_tensor((1, 5), "complex64")]
+        g.node(code, [made, made], g.outputs, "MulOptions", fusedActivationFunction=0)
+    return g
+
+
+def test_a_spectrum_is_no_output(tmp_path: Path) -> None:
+    with pytest.raises(VTAError) as caught:
+        load_model(written(spectrum("RFFT2D"), tmp_path))
+    assert str(caught.value) == (
+        'output "t0" is complex; outputs must be real; export the model with its magnitude, or its '
+        "real and its imaginary part"
+    )
+
+
+def test_products_of_complex_numbers(tmp_path: Path) -> None:
+    with pytest.raises(VTAError) as caught:
+        load_model(written(spectrum("RFFT2D", "MUL"), tmp_path))
+    assert str(caught.value) == (
+        'operator "t3" (MUL) computes with complex numbers; they can be moved, and their parts and '
+        "magnitudes taken; use their parts"
+    )
+
+
+def test_a_spectrum_is_two_layers_of_vta(tmp_path: Path) -> None:
+    """The magnitude reads both products; of a real part alone the sines are gone."""
+    for operator, layers in (("COMPLEX_ABS", 2), ("REAL", 1)):
+        g = spectrum(operator)
+        (made,) = g.outputs
+        g.outputs = [g.made_tensor((1, 5))]
+        g.node(operator, [made], g.outputs)
+        mod = load_model(written(g, tmp_path))
+        names = [op_name(binding.value) for binding in straight_bindings(mod["main"])]
+        assert names.count("relax.matmul") == layers

@@ -99,3 +99,19 @@ def quantization(g: Lite) -> None:
     g.node("QUANTIZE", [x], [q], "QuantizeOptions")
     g.outputs = [g._tensor((), "float32")]
     g.node("DEQUANTIZE", [q], g.outputs, "DequantizeOptions")
+
+
+def spectrum(g: Lite) -> None:
+    """A transform, often with an axis put before it, and what real numbers are made of it."""
+    rows, columns = g.pick(1, 1, 2, 4), g.pick(2, 4, 8, 16)
+    x = g.tensor((*g.shape(0, 1), g.size(1, 5), g.size(3, 17)))
+    made = g.made_tensor((), "complex64")
+    g.node("RFFT2D", [x, g.const([rows, columns])], [made], "Rfft2dOptions")
+    if g.flag():
+        moved = g.made_tensor((), "complex64")
+        g.node("EXPAND_DIMS", [made, g.const(0)], [moved], "ExpandDimsOptions")
+        made = moved
+    taken = g.pick("REAL", "IMAG", "COMPLEX_ABS") if g.operator == "RFFT2D" else g.operator
+    g.outputs = [g.made_tensor(())]
+    g.node(taken, [made], g.outputs)
+    g.text = f"{rows} x {columns}, {taken}"

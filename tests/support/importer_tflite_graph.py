@@ -22,6 +22,7 @@ TYPES = {
     "int64": schema.TensorType.INT64,
     "bool": schema.TensorType.BOOL,
     "int4": schema.TensorType.INT4,
+    "complex64": schema.TensorType.COMPLEX64,
     "resource": schema.TensorType.RESOURCE,
 }
 ACTIVATIONS = (

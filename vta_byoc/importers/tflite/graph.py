@@ -8,6 +8,10 @@ are read and quantized where they are made.
 
 from __future__ import annotations
 
+import contextlib
+import math
+from collections.abc import Iterator
+
 import numpy as np
 from tvm import relax
 
@@ -19,6 +23,7 @@ from vta_byoc.ir.bindings import SEPARATOR, FunctionWriter, sanitized, static_sh
 NCHW = (0, 3, 1, 2)
 """Axes of NHWC in the order of NCHW."""
 NHWC = (0, 2, 3, 1)
+COMPLEX = "complex64"
 
 
 def stored_axis(rank: int, axis: int) -> int:
@@ -38,6 +43,9 @@ class TFLiteGraph:
         self._stored: dict[int, relax.Expr] = {}
         """Tensor -> its values as the file has them (integers or floats), four axes as NCHW."""
         self._floats: dict[int, relax.Expr] = {}
+        self._parts: dict[tuple[int, int], relax.Expr] = {}
+        """Complex tensor and part -> its values."""
+        self._part = 0
 
     # ------------------------------------------------------------ names
     @property
@@ -51,7 +59,9 @@ class TFLiteGraph:
 
     # ------------------------------------------------------------ reading
     def value(self, tensor: TFLiteTensor) -> relax.Expr:
-        """`tensor` as floats; four axes as NCHW."""
+        """`tensor` as floats; four axes as NCHW; of a complex tensor the part of `part`."""
+        if tensor.dtype == COMPLEX:
+            return self._complex_part(tensor)
         if tensor.index not in self._floats:
             self._floats[tensor.index] = self._value(tensor)
         return self._floats[tensor.index]
@@ -64,6 +74,21 @@ class TFLiteGraph:
             return stored
         name = f"{_identifier(tensor)}{SEPARATOR}float"
         return self.writer.emit(tensor.quantization().dequantize(stored), name)
+
+    def _complex_part(self, tensor: TFLiteTensor) -> relax.Expr:
+        if (tensor.index, self._part) not in self._parts:
+            raise self.error(
+                f'reads the complex numbers "{tensor.name}", which no transform before it makes; '
+                "only spectra of the model itself can be imported; use real numbers"
+            )
+        return self._parts[tensor.index, self._part]
+
+    @contextlib.contextmanager
+    def part(self, part: int) -> Iterator[None]:
+        """Inside, complex tensors are read and stored as their real (0) or imaginary (1) part."""
+        self._part, before = part, self._part
+        yield
+        self._part = before
 
     def _made(self, tensor: TFLiteTensor) -> relax.Expr:
         if tensor.index not in self._stored:
@@ -132,7 +157,22 @@ class TFLiteGraph:
         if tensor.is_quantized:
             value = self._bound(value, f"{name}{SEPARATOR}result")
             value = tensor.quantization().quantize(value)
-        self._stored[tensor.index] = self._bound(value, name)
+        bound = self._bound(value, name)
+        self._check_size(tensor, bound)
+        if tensor.dtype == COMPLEX:
+            self._parts[tensor.index, self._part] = bound
+        else:
+            self._stored[tensor.index] = bound
+
+    def _check_size(self, tensor: TFLiteTensor, value: relax.Expr) -> None:
+        """Files have ones for the dimensions that they leave open, whatever they come to be."""
+        shape = static_shape(value)
+        if math.prod(shape) != math.prod(tensor.shape):
+            raise self.error(
+                f'makes "{tensor.name}" of {math.prod(shape)} elements, which the file gives the '
+                f"shape {tensor.shape}; dimensions that are left open cannot be imported; convert "
+                "the model with fixed shapes"
+            )
 
     def store_plain(self, value: relax.Expr, output: int = 0) -> None:
         """The operator's result, from floats in the file's order of axes."""
@@ -173,6 +213,11 @@ class TFLiteGraph:
 
     def result(self, tensor: TFLiteTensor) -> relax.Expr:
         """What `main` returns for an output of the model."""
+        if tensor.dtype == COMPLEX:
+            raise VTAError(
+                f'output "{tensor.name}" is complex; outputs must be real; export the model with '
+                "its magnitude, or its real and its imaginary part"
+            )
         if tensor.value is not None:
             return relax.const(tensor.value)
         value = self._made(tensor)

@@ -17,7 +17,7 @@ from vta_byoc.importers.imported import INITIAL_STATES
 from vta_byoc.importers.tflite.constants import folded
 from vta_byoc.importers.tflite.graph import TFLiteGraph
 from vta_byoc.importers.tflite.model import Model, read
-from vta_byoc.importers.tflite.operators import CONVERTERS
+from vta_byoc.importers.tflite.operators import convert
 from vta_byoc.importers.tflite.variables import as_states
 
 
@@ -37,13 +37,7 @@ def load(path: Path, shapes: dict[str, tuple[int, ...]]) -> tuple[tvm.IRModule, 
     for op in model.operators:
         graph.op = op
         at(f'operator "{op.name}" ({op.code})')
-        converter = CONVERTERS.get(op.code)
-        if converter is None:
-            raise graph.error(
-                f"is not supported; {len(CONVERTERS)} TFLite operators are; export the model "
-                "without it or cut the model before it"
-            )
-        converter(graph)
+        convert(graph)
     at("")
     results = [graph.result(tensor) for tensor in model.outputs]
     result = results[0] if len(results) == 1 else relax.Tuple(results)

@@ -22,7 +22,7 @@ DTYPES: Mapping[int, str] = {tflite.TensorType.RESOURCE: RESOURCE} | {
     getattr(tflite.TensorType, name.upper()): name
     for name in (
         *("float32", "float16", "float64", "int4", "int8", "uint8", "int16", "uint16"),
-        *("int32", "uint32", "int64", "uint64", "bool"),
+        *("int32", "uint32", "int64", "uint64", "bool", "complex64"),
     )
 }
 

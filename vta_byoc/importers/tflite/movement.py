@@ -109,10 +109,13 @@ def _pad_value(g: TFLiteGraph) -> float:
 
 def _slice(g: TFLiteGraph) -> None:
     (data,) = inputs_of(g, 0)
-    begin = [int(value) for value in g.integers(1)]
-    rank, sizes = len(data.shape), g.op.outputs[0].shape
+    begin, sizes = g.integers(1).tolist(), g.integers(2).tolist()
+    rank = len(data.shape)
     axes = [stored_axis(rank, axis) for axis in range(rank)]
-    end = [start + size for start, size in zip(begin, sizes, strict=True)]
+    end = [
+        whole if size < 0 else start + size
+        for whole, start, size in zip(data.shape, begin, sizes, strict=True)
+    ]
     g.store(relax.op.strided_slice(g.value(data), axes, begin, end))
 
 

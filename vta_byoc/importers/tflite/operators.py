@@ -25,6 +25,7 @@ from vta_byoc.importers.tflite.graph import NCHW, TFLiteGraph, stored_axis
 from vta_byoc.importers.tflite.model import TFLiteTensor
 from vta_byoc.importers.tflite.movement import MOVES, Converter, activated, inputs_of
 from vta_byoc.importers.tflite.reordering import REORDERINGS
+from vta_byoc.importers.tflite.spectra import REAL_OF, SPECTRA, is_complex, of_parts
 
 
 def _window(
@@ -236,6 +237,7 @@ CONVERTERS: dict[str, Converter] = {
     **MOVES,
     **REORDERINGS,
     **ELEMENTWISE,
+    **SPECTRA,
     "ARG_MAX": _extreme(relax.op.argmax),
     "ARG_MIN": _extreme(relax.op.argmin),
     "AVERAGE_POOL_2D": _pool(relax.op.nn.avg_pool2d),
@@ -256,3 +258,28 @@ CONVERTERS: dict[str, Converter] = {
 }
 """TFLite operator -> converter. A new operator is one entry; those that are computed of constants
 only are in `importers.tflite.constants`."""
+
+
+def convert(g: TFLiteGraph) -> None:
+    """Write the operator of the graph.
+
+    Raises:
+        VTAError: it is not supported, or not as it is.
+    """
+    code = g.op.code
+    if code not in CONVERTERS:
+        raise g.error(
+            f"is not supported; {len(CONVERTERS)} TFLite operators are; export the model "
+            "without it or cut the model before it"
+        )
+    if not is_complex(g):
+        CONVERTERS[code](g)
+    elif code in REAL_OF:
+        REAL_OF[code](g)
+    elif code in MOVES or code in REORDERINGS:
+        of_parts(g, CONVERTERS[code])
+    else:
+        raise g.error(
+            "computes with complex numbers; they can be moved, and their parts and magnitudes "
+            "taken; use their parts"
+        )
