@@ -226,13 +226,15 @@ PRELUS = {
     "each": (np.linspace(-0.3, 0.9, 4), "maximum"),
     "powers of two": ([0.5, 0.25, 1.0, 0.125], "maximum"),
     "steep": ([1.0, 1.5, 2.0, 3.0], "minimum"),
+    "both sides of one": ([0.5, 1.0, 1.5, 2.0], "maximum"),
+    "above one and below zero": ([-0.5, -1.5, 1.2, 3.0], "maximum"),
 }
 
 
 @pytest.mark.parametrize("scales", ["pow2", "mul"])
 @pytest.mark.parametrize("kind", PRELUS)
 def test_prelu(kind: str, scales: str, tmp_path: Path) -> None:
-    """One slope or one for each channel: the larger or the smaller of x and slope * x."""
+    """One slope or one for each channel: the larger or the smaller of x and slope * x, or both."""
     slopes, op = PRELUS[kind]
     net = Net(x=[1, 3, 6, 6])
     each = net.const(np.reshape(slopes, (4, 1, 1)))
@@ -241,24 +243,23 @@ def test_prelu(kind: str, scales: str, tmp_path: Path) -> None:
     draw = np.random.default_rng(5)
     image = draw.normal(size=(1, 3, 6, 6)).astype("float32")
     qmod = quantize(mod, calibration=[[image]], scales=scales, config=SIM)
-    assert ("acc", op) in parts(qmod, "prelu")
+    assert op in [name for part, name in parts(qmod, "prelu") if part.endswith("acc")]
     inputs = {"x": image}
     want, got = host_runner(mod)(inputs), host_runner(qmod)(inputs)
     assert np.abs(got - want).max() <= 0.08 * np.abs(want).max()
     np.testing.assert_array_equal(runner(qmod, SIM, "sim")(inputs), got)
 
 
-def test_prelu_with_slopes_on_both_sides_of_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("clamp", [False, True])
+def test_slopes_on_both_sides_of_one(clamp: bool, tmp_path: Path) -> None:
+    """The larger of x and slope * x, then the smaller: no channel of it is computed in float."""
     net = Net(x=[1, 3, 6, 6])
-    slopes = net.const(np.reshape([0.5, 1.0, 1.5, 2.0], (4, 1, 1)))
+    slopes = net.const(np.reshape([-2.0, 0.5, 1.5, 3.0], (4, 1, 1)))
     x = net.node("PRelu", net.conv("x", 3, 4), slopes, name="prelu")
-    mod = load_model(net.save(tmp_path / "net.onnx", net.conv(x, 4, 4)))
-    qmod = check(mod)
-    assert ("prelu", "nn.prelu") in ops(qmod)
-    assert record(qmod)["float_regions"]["prelu"]["what"] == (
-        "some of its channels have slopes above 1 and others below, "
-        "so it is neither the larger nor the smaller of x and slope * x"
-    )
+    x = net.node("Clip", x, net.const(-1.0), net.const(1.0)) if clamp else x
+    qmod = check(load_model(net.save(tmp_path / "net.onnx", net.conv(x, 4, 4))))
+    joined = [name for part, name in parts(qmod, "prelu") if part.endswith("acc")]
+    assert joined == ["maximum", "minimum"] and "float_regions" not in record(qmod)
 
 
 # ---------------------------------------------------------------- pooling

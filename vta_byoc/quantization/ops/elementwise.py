@@ -10,15 +10,22 @@ import numpy as np
 from tvm import relax
 
 from vta_byoc.base.choices import ALL
-from vta_byoc.ir.bindings import is_constant, is_float32, op_name, source_name, static_shape
+from vta_byoc.ir.bindings import (
+    SEPARATOR,
+    is_constant,
+    is_float32,
+    op_name,
+    source_name,
+    static_shape,
+)
 from vta_byoc.ir.clamps import interval_of
 from vta_byoc.quantization.exact_groups import exact_addition
 from vta_byoc.quantization.fused_ops import FusedOperators, follow
 from vta_byoc.quantization.groups import close, moves_as_int8, requantized, result_scale
-from vta_byoc.quantization.linear import Operand, linear
+from vta_byoc.quantization.linear import LinearCombination, Operand, linear
 from vta_byoc.quantization.quantizer import Quantizer, integer_op
 from vta_byoc.quantization.requantize import requantizer
-from vta_byoc.quantization.scales import ALIGN_BITS, INT8_LOW, Scale, Unscalable
+from vta_byoc.quantization.scales import ALIGN_BITS, INT8_LOW, Scale
 from vta_byoc.quantization.value import Value
 
 BINARY: dict[str, Callable[[relax.Expr, relax.Expr], relax.Expr]] = {
@@ -33,10 +40,6 @@ SUMS = ("relax.add", "relax.subtract")
 AFFINE = ("relax.add", "relax.subtract", "relax.multiply", "relax.divide", "relax.negative")
 """Operators that, with a constant, are a scale and an offset."""
 FIX = "scale its operands alike"
-MIXED_SLOPES = (
-    "some of its channels have slopes above 1 and others below, so it is neither the larger nor "
-    "the smaller of x and slope * x"
-)
 
 
 # ---------------------------------------------------------------- which operator it is
@@ -257,35 +260,43 @@ def convert_clamp(q: Quantizer, binding: relax.VarBinding) -> bool:
     zero=lambda q, binding: q.policy.zero_points == ALL,
 )
 def convert_leaky_relu(q: Quantizer, binding: relax.VarBinding) -> bool:
-    """A leaky relu or prelu, one slope or one for each channel: the larger of x and slope*x.
+    """A leaky relu or prelu, one slope or one for each channel: the larger of x and slope * x.
 
-    Where all slopes are 1 or more, it is the smaller.
+    Where all slopes are 1 or more, it is the smaller; where some are, the smaller of the larger.
     """
     stated = leaky_slopes(binding.value)
     value = q.value(binding.value.args[0])
     if stated is None or not moves_as_int8(q, binding, value):
         return False
-    op, slopes = _side_of(stated), q.policy.slopes(stated)
-    if op is None:
-        raise Unscalable(source_name(binding.var), MIXED_SLOPES)
-    if slopes is None:
+    wanted = _stages(stated)
+    slopes = [kept for _, each in wanted if (kept := q.policy.slopes(each)) is not None]
+    if len(slopes) < len(wanted):
         return False
-    end, scale = follow(q, binding.var), q.scale(value)
-    steepest = max(float(np.abs(slopes).max()), 1.0)
+    end, scale, name = follow(q, binding.var), q.scale(value), source_name(binding.var)
+    steepest = max(1.0, *(float(np.abs(each).max()) for each in slopes))
     target = result_scale(q, end, scale.step, int(-INT8_LOW * steepest))
-    ratio = scale.step / target.step
-    terms = [Operand(np.array(ratio) * each, scale.zero) for each in (np.array(1.0), slopes)]
-    found = linear(terms, 0.0, target.zero, *end.limits(target), q.policy.terms, apart=True)
-    name = source_name(binding.var)
-    out = q.write.linear(op, [q.int8(value)], found, name)
-    return close(q, binding, end, out, target, found, "use a smaller slope")
+    out, names = q.int8(value), [name, f"{name}{SEPARATOR}larger"]
+    written: list[LinearCombination] = []
+    for (op, _), steep in zip(wanted, slopes, strict=True):  # all in the range of the result
+        ratio = np.array(scale.step / target.step)
+        terms = [Operand(ratio * each, scale.zero) for each in (np.array(1.0), steep)]
+        found = linear(terms, 0.0, target.zero, *end.limits(target), q.policy.terms, apart=True)
+        written.append(found)
+        out, scale = q.write.linear(op, [out], found, names[len(wanted) - len(written)]), target
+    widest = max(written, key=lambda found: found.bound)
+    return close(q, binding, end, out, target, widest, "use a smaller slope")
 
 
-def _side_of(slopes: np.ndarray) -> Callable[[relax.Expr, relax.Expr], relax.Expr] | None:
-    """Which of x and slope * x a leaky relu is; None where it is not the same of all channels."""
+Larger = Callable[[relax.Expr, relax.Expr], relax.Expr]
+
+
+def _stages(slopes: np.ndarray) -> list[tuple[Larger, np.ndarray]]:
+    """A leaky relu as larger or smaller ones of x and slope * x, one after the other."""
     if (slopes <= 1).all():
-        return relax.op.maximum
-    return relax.op.minimum if (slopes >= 1).all() else None
+        return [(relax.op.maximum, slopes)]
+    if (slopes >= 1).all():
+        return [(relax.op.minimum, slopes)]
+    return [(relax.op.maximum, np.minimum(slopes, 1)), (relax.op.minimum, np.maximum(slopes, 1))]
 
 
 def leaky_slopes(call: relax.Call) -> np.ndarray | None:
