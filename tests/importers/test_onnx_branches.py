@@ -226,7 +226,7 @@ def test_an_option_that_is_an_input(tmp_path: Path) -> None:
     refused(
         'node "y" (If) chooses a branch by "fast", which is computed from the values of "sr"; '
         "control flow is compiled only where constants and shapes say which branch runs; "
-        f'give "sr" a value in the file (docs/importing.md), or {EXPORT}',
+        f"fix it, for example --fix sr=16000, or {EXPORT}",
         path,
     )
     for value, expected in ((16000, "nn.relu"), (8000, "tanh")):
@@ -235,6 +235,25 @@ def test_an_option_that_is_an_input(tmp_path: Path) -> None:
         onnx.save(model, str(tmp_path / "fixed.onnx"))
         mod = load_model(tmp_path / "fixed.onnx")
         assert operators(mod) == [expected] and [p.name for p in mod["main"].params] == ["x"]
+
+
+def test_options_that_are_compared_with_nothing(tmp_path: Path) -> None:
+    path = saved(
+        tmp_path,
+        """(float[2] x, int32[1] mode, bool on) => (float[?] y) {
+            some = Cast<to: int = 9>(mode)
+            both = And(some, on)
+            y = If(both)<then_branch = g () => (float[?] a) { a = Relu(x) },
+                         else_branch = h () => (float[?] b) { b = Tanh(x) }>
+        }""",
+    )
+    refused(
+        'node "y" (If) chooses a branch by "both", which is computed from the values of "mode", '
+        '"on"; control flow is compiled only where constants and shapes say which branch runs; '
+        f"fix them, for example --fix mode=1 --fix on=true, or {EXPORT}",
+        path,
+    )
+    assert operators(load_model(path, fixed={"mode": 1, "on": True})) == ["nn.relu"]
 
 
 @pytest.mark.parametrize("kind", ["float", "float[1]", "int64[2]"])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from vta_byoc.base import limits
-from vta_byoc.cli import machines, quantization, relay_options, stages, verbosity
+from vta_byoc.cli import fix_option, machines, quantization, relay_options, stages, verbosity
 
 if TYPE_CHECKING:
     import numpy as np
@@ -77,18 +77,20 @@ _shapes = click.option(
 def shape_option(command: Command) -> Command:
     """Add the options of every command that loads a model.
 
-    They are --shape, those of Relay models, and --memory-limit, which holds while the command runs.
+    They are --shape, --fix, those of Relay models, and --memory-limit, which holds while the
+    command runs.
     """
-    return _shapes(relay_options.options(_memory_option(command)))
+    return _shapes(fix_option.fix_option(relay_options.options(_memory_option(command))))
 
 
 def import_model(model: str, shapes: Mapping[str, tuple[int, ...]], steps: Steps) -> tvm.IRModule:
-    """The module of a model file, with ``shapes`` for what it leaves open."""
+    """The module of a model file, with ``shapes`` for what it leaves open and values of --fix."""
     stages.check_files()
     with steps.step("import", f"importing {model}"):
         from vta_byoc.importers.load import load_model
 
-        return load_model(model, shapes=shapes, **relay_options.chosen())
+        fixed = fix_option.chosen()
+        return load_model(model, shapes=shapes, fixed=fixed, **relay_options.chosen())
 
 
 def quantize(

@@ -93,6 +93,7 @@ def evaluate(
 
     machine, wanted, steps = read_config(config), parse_shapes(shapes), Steps()
     mod = commands.import_model(model, wanted, steps)
+    from vta_byoc.importers.fixed_inputs import fixed_inputs
     from vta_byoc.validation import accuracy
     from vta_byoc.validation.labelled_dataset import LabelledData
     from vta_byoc.validation.sharded_accuracy import in_workers
@@ -101,7 +102,7 @@ def evaluate(
     accuracy.check_device(device, pooled=devices is not None)
     samples = LabelledData(data, accuracy.signature(mod), limit)
     beside = Path(model) if against == ONNXRUNTIME else mod
-    other = None if beside is mod else accuracy.onnxruntime_runner(model)
+    other = None if beside is mod else accuracy.onnxruntime_runner(model, fixed_inputs(mod))
     qmod = commands.quantize(mod, calibration, steps, machine)
     with steps.step("compile", f"compiling for device {device}"):
         if in_parts:

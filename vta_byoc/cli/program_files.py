@@ -20,7 +20,12 @@ if TYPE_CHECKING:
     from vta_byoc.hw.verify.verifier import Violation
 
 SHOWN = 20
-OF_MODELS = {"config": "--config", "shapes": "--shape", "calibration": "--calibration"}
+OF_MODELS = {
+    "config": "--config",
+    "shapes": "--shape",
+    "fixed": "--fix",
+    "calibration": "--calibration",
+}
 """Parameters of commands that say how to compile a model, and their options."""
 
 

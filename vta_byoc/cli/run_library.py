@@ -23,6 +23,7 @@ LIBRARY_SUFFIXES = (".so", ".dylib", ".dll")
 OF_MODELS = {
     "config": "--config",
     "shapes": "--shape",
+    "fixed": "--fix",
     "calibration": "--calibration",
     "device": "--device",
     "check": "--check",

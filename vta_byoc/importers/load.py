@@ -29,6 +29,7 @@ from vta_byoc.quantization.qdq import is_quantized
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
+    from vta_byoc.importers.onnx.fixed import Value
     from vta_byoc.importers.relay.importer import Imported
 
 __all__ = ["OUTPUT_NAMES", "initial_states", "load_model", "output_names", "source_name"]
@@ -38,6 +39,7 @@ OUTPUT_NAMES = "vta.output_names"
 
 Shapes = Mapping[str, tuple[int, ...]]
 Params = str | Path | Mapping[str, np.ndarray]
+ONNX = ".onnx"
 RELAY = (".relay", ".txt", ".json", ".tar")
 """Extensions of files that hold Relay."""
 
@@ -83,12 +85,12 @@ class Format:
 FORMATS: Registry[Format] = Registry("importer")
 """Extension -> its format: every one but Relay, whose files may need `params`."""
 for _format in (
-    Format("ONNX", ".onnx", "vta_byoc.importers.onnx.importer"),
+    Format("ONNX", ONNX, "vta_byoc.importers.onnx.importer"),
     Format("PyTorch", ".pt2", "vta_byoc.importers.torch.importer"),
     Format("TFLite", ".tflite", "vta_byoc.importers.tflite.importer"),
 ):
     FORMATS.add(_format.suffix, _format)
-RUNTIMES = {".onnx": ONNXRUNTIME, ".tflite": TFLITE}
+RUNTIMES = {ONNX: ONNXRUNTIME, ".tflite": TFLITE}
 """Extension -> the runtime whose arithmetic a quantized model of it means."""
 
 
@@ -96,6 +98,7 @@ def load_model(
     path: str | Path | ExportedProgram,
     *,
     shapes: Shapes | None = None,
+    fixed: Mapping[str, Value] | None = None,
     params: Params | None = None,
     random_params: int | None = None,
 ) -> tvm.IRModule:
@@ -106,6 +109,10 @@ def load_model(
             `torch.export.save` (`.pt2`), or a `torch.export.ExportedProgram` itself; or Relay:
             text (`.relay`, `.txt`), JSON (`.json`), a Model Library Format archive (`.tar`).
         shapes: input name -> shape, for inputs with dynamic dimensions (ONNX, Relay).
+        fixed: input name -> value, for inputs of one number or truth value that are to be
+            constants, such as the sample rate that chooses a branch (ONNX): a number, a truth
+            value, or the text of one. The module has no such parameter; its attribute
+            `vta.fixed_inputs` has the values.
         params: of a Relay model: a file of `save_param_dict`, or arrays by name.
         random_params: seed of random values for the weights that a Relay model lacks.
 
@@ -119,13 +126,15 @@ def load_model(
         or TFLite file.
 
     Raises:
-        VTAError: the file cannot be read, is broken, or holds something not supported; or its
-            tensors take more than the limit (`limits.memory_limit`).
+        VTAError: the file cannot be read, is broken, or holds something not supported; an input
+            does not take the shape or the value that is given; or the tensors take more than the
+            limit (`limits.memory_limit`).
     """
     load_installed()
     bound = dict(shapes or {})
     if is_program(path):
         _check_relay_only("a program", params, random_params)
+        _check_fixed("a program", fixed)
         with boundary("imported", "the program"):
             return _finished(*import_program(path, bound))
     path = Path(path)
@@ -133,6 +142,8 @@ def load_model(
         kind = "is a directory" if path.is_dir() else "does not exist"
         raise VTAError(f'model file "{path}" {kind}; {_formats()} can be loaded; check the path')
     suffix = path.suffix.lower()
+    if suffix != ONNX and suffix in (*FORMATS, *RELAY):
+        _check_fixed(f'model file "{path}"', fixed)
     if suffix in RELAY:
         with boundary("imported", f'model file "{path}"'):
             return _load_relay(path, bound, params, random_params)
@@ -143,7 +154,7 @@ def load_model(
             "export the model to one of them"
         )
     with boundary("imported", f'model file "{path}"'):
-        return _came_from(_finished(*_imported(FORMATS[suffix], path, bound)), suffix)
+        return _came_from(_finished(*_imported(FORMATS[suffix], path, bound, fixed)), suffix)
 
 
 def _came_from(mod: tvm.IRModule, suffix: str) -> tvm.IRModule:
@@ -153,9 +164,16 @@ def _came_from(mod: tvm.IRModule, suffix: str) -> tvm.IRModule:
 
 
 def _imported(
-    chosen: Format, path: Path, shapes: dict[str, tuple[int, ...]]
+    chosen: Format,
+    path: Path,
+    shapes: dict[str, tuple[int, ...]],
+    fixed: Mapping[str, Value] | None,
 ) -> tuple[tvm.IRModule, list[str]]:
     """What the importer of a format makes of a file; that of a plug-in is checked."""
+    if fixed:
+        from vta_byoc.importers.onnx import importer as onnx
+
+        return onnx.load(path, shapes, fixed)
     module = chosen.module
     if isinstance(module, str):
         importer = cast(Importer, importlib.import_module(module))
@@ -226,6 +244,14 @@ def _check_relay_only(what: str, params: Params | None, seed: int | None) -> Non
         raise VTAError(
             f"{option} given for {what}, which holds its weights; only Relay models "
             f"({', '.join(RELAY)}) take them; leave it out"
+        )
+
+
+def _check_fixed(what: str, fixed: Mapping[str, Value] | None) -> None:
+    if fixed:
+        raise VTAError(
+            f"fixed (--fix) given for {what}; only ONNX models ({ONNX}) take values of inputs; "
+            "leave it out, or export the model to ONNX"
         )
 
 

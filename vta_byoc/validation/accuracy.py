@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import tvm
@@ -22,6 +23,7 @@ from vta_byoc.base.progress import Progress, shown
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.sim.devices import driver
+from vta_byoc.importers.fixed_inputs import fixed_inputs
 from vta_byoc.ir.bindings import static_shape
 from vta_byoc.ir.reference import build_reference
 from vta_byoc.pipeline import compile_module
@@ -164,7 +166,7 @@ def evaluate(
     if isinstance(against, tvm.IRModule):
         other = host_runner(against)
     else:
-        other = onnxruntime_runner(against)
+        other = onnxruntime_runner(against, fixed_inputs(qmod))
     run = prepared(qmod, config, device, devices)
     with shown(progress, "evaluating") as told:
         return run(other, samples, told)
@@ -343,8 +345,10 @@ def _vm_runner(exe: relax.VMExecutable) -> Runner:
     return lambda inputs: run_vm(machine, inputs)[0]
 
 
-def onnxruntime_runner(path: str | Path) -> Runner:
-    """An ONNX file in ONNX Runtime on the CPU.
+def onnxruntime_runner(
+    path: str | Path, fixed: Mapping[str, np.ndarray] = MappingProxyType({})
+) -> Runner:
+    """An ONNX file in ONNX Runtime on the CPU, with values of its `fixed` inputs.
 
     Raises:
         VTAError: ONNX Runtime is not installed or refuses the file.
@@ -364,10 +368,11 @@ def onnxruntime_runner(path: str | Path) -> Runner:
             f'ONNX Runtime cannot load "{path}": {message}; it runs the file as it is; '
             "compare with float"
         ) from error
-    names = [value.name for value in session.get_inputs()]
+    names = [value.name for value in session.get_inputs() if value.name not in fixed]
 
     def run(inputs: Mapping[str, np.ndarray]) -> np.ndarray:
-        scores: np.ndarray = session.run(None, dict(zip(names, inputs.values(), strict=True)))[0]
+        feed = {**fixed, **dict(zip(names, inputs.values(), strict=True))}
+        scores: np.ndarray = session.run(None, feed)[0]
         return scores
 
     return run

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 import tvm
 
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.importers.fixed_inputs import fixed_inputs
 from vta_byoc.ir.bindings import sanitized
 from vta_byoc.ir.observe import Observer
 from vta_byoc.validation.against_runtime import Runtime
@@ -46,7 +48,9 @@ def runtime(name: str, model: str, mod: tvm.IRModule, pairs: Sequence[Pair]) -> 
             f'--against {name} with "{model}"; {name} runs {suffix} files; compare with float, or '
             "give the file that it runs"
         )
-    return RUNTIMES[name](model)
+    if name == ONNXRUNTIME:
+        return onnxruntime_runtime(model, fixed_inputs(mod))
+    return tflite_runtime(model)
 
 
 def float_runtime(mod: tvm.IRModule, pairs: Sequence[Pair]) -> Runtime:
@@ -66,8 +70,12 @@ def float_runtime(mod: tvm.IRModule, pairs: Sequence[Pair]) -> Runtime:
     return run
 
 
-def onnxruntime_runtime(path: str) -> Runtime:
+def onnxruntime_runtime(
+    path: str, fixed: Mapping[str, np.ndarray] = MappingProxyType({})
+) -> Runtime:
     """An ONNX file in ONNX Runtime on the CPU, every tensor an output of the graph.
+
+    `fixed` has values of inputs that the module does not have any more.
 
     Its graph optimizations are off: they fuse QDQ nodes to integer kernels of their own rounding,
     and tensors between fused nodes do not exist any more.
@@ -96,11 +104,11 @@ def onnxruntime_runtime(path: str) -> Runtime:
         )
     except Exception as error:  # its errors have no common base of their own
         raise _refused("ONNX Runtime", path, error) from error
-    inputs = [value.name for value in session.get_inputs()]
+    inputs = [value.name for value in session.get_inputs() if value.name not in fixed]
     outputs = list(dict.fromkeys(tensors.values()))
 
     def run(arrays: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        feed = dict(zip(inputs, arrays.values(), strict=True))
+        feed = {**fixed, **dict(zip(inputs, arrays.values(), strict=True))}
         found = dict(zip(outputs, session.run(outputs, feed), strict=True))
         params = {sanitized(name): array for name, array in arrays.items()}
         return {**arrays, **params, **{node: found[name] for node, name in tensors.items()}}
@@ -166,5 +174,3 @@ def _refused(what: str, path: str, error: Exception) -> VTAError:
         f'{what} cannot load "{path}": {message}; it runs the file as it is; compare with float'
     )
 
-
-RUNTIMES = {ONNXRUNTIME: onnxruntime_runtime, TFLITE: tflite_runtime}

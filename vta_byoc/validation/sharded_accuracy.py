@@ -17,6 +17,7 @@ import tvm
 from vta_byoc.base.jobs import run_in_order
 from vta_byoc.base.progress import Progress
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.importers.fixed_inputs import fixed_inputs
 from vta_byoc.validation.accuracy import (
     LISTED,
     Change,
@@ -63,7 +64,10 @@ class _Part:
         qmod = tvm.ir.load_json(self.quantized)
         data = LabelledData(self.data, signature(qmod), self.count, self.first)
         config, against = VTAConfig.from_dict(self.config), self.against
-        other = onnxruntime_runner(against) if isinstance(against, Path) else _host(_Text(against))
+        if isinstance(against, Path):
+            other = onnxruntime_runner(against, fixed_inputs(qmod))
+        else:
+            other = _host(_Text(against))
         return measure(_device(_Text(self.quantized), config, self.device), other, data)
 
 

@@ -46,7 +46,7 @@ def take_branches(graph: onnx.GraphProto, opset: int, shapes: Mapping[str, list[
         _add_known(values, graph, opset, shapes)
         conditions = [_condition(node, values) for node in graph.node]
         if all(condition is None for condition in conditions):
-            raise _depends_on_data(_ifs(graph)[0], graph)  # no other If comes before it
+            raise _depends_on_data(_ifs(graph)[0], graph, values)  # no other If comes before it
         nodes: list[onnx.NodeProto] = []
         for node, condition in zip(graph.node, conditions, strict=True):
             nodes += [node] if condition is None else _taken(node, condition, names, graph)
@@ -163,14 +163,15 @@ def _rename(graph: onnx.GraphProto, new: Mapping[str, str]) -> None:
 
 
 # ---------------------------------------------------------------- what is refused
-def _depends_on_data(node: onnx.NodeProto, graph: onnx.GraphProto) -> VTAError:
+def _depends_on_data(node: onnx.NodeProto, graph: onnx.GraphProto, values: Values) -> VTAError:
     inputs = _sources(node.input[0], graph)
-    fixable = [f'"{value.name}"' for value in inputs if _is_option(value)]
+    fixable = [f"--fix {_example(each, graph, values)}" for each in inputs if _is_option(each)]
     listed = ", ".join(f'"{value.name}"' for value in inputs)
     why = f"which is computed from the values of {listed}" if inputs else "whose value is not known"
     step = "export the model without it or cut the model before it"
     if fixable:
-        step = f"give {', '.join(fixable)} a value in the file (docs/importing.md), or {step}"
+        them = "it" if len(fixable) == 1 else "them"
+        step = f"fix {them}, for example {' '.join(fixable)}, or {step}"
     return VTAError(
         f'node "{node.name or node.output[0]}" (If) chooses a branch by "{node.input[0]}", {why}; '
         f"control flow is compiled only where constants and shapes say which branch runs; {step}"
@@ -187,6 +188,16 @@ def _sources(name: str, graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
     return [value for value in graph.input if value.name in needed]
 
 
+def _example(option: onnx.ValueInfoProto, graph: onnx.GraphProto, values: Values) -> str:
+    """A value for it: one that it is compared with, where there is any."""
+    if option.type.tensor_type.elem_type == TensorProto.BOOL:
+        return f"{option.name}=true"
+    tests = [n for n in graph.node if n.op_type in COMPARISONS and option.name in n.input]
+    beside = [values[name] for node in tests for name in node.input if name in values]
+    numbers = [int(each.reshape(-1)[0]) for each in beside if each.size == 1]
+    return f"{option.name}={numbers[0] if numbers else 1}"
+
+
 def _is_option(value: onnx.ValueInfoProto) -> bool:
     """Whether an input is one number or truth value, as a sample rate is."""
     kind = value.type.tensor_type
@@ -194,3 +205,4 @@ def _is_option(value: onnx.ValueInfoProto) -> bool:
 
 
 OPTIONS = (TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL)
+COMPARISONS = ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 
 import tvm
 
+from vta_byoc.importers.fixed_inputs import with_fixed_inputs
 from vta_byoc.importers.onnx.attributes import check_attributes
 from vta_byoc.importers.onnx.branches import take_branches
 from vta_byoc.importers.onnx.checks import (
@@ -16,6 +18,7 @@ from vta_byoc.importers.onnx.checks import (
     opset_of,
     read,
 )
+from vta_byoc.importers.onnx.fixed import Value, fix_inputs
 from vta_byoc.importers.onnx.fused import claim_runtime_nodes
 from vta_byoc.importers.onnx.naming import import_graph, name_nodes
 from vta_byoc.importers.onnx.qoperator import expand
@@ -23,15 +26,23 @@ from vta_byoc.importers.onnx.sizes import check_sizes
 from vta_byoc.ir.bindings import UniqueNames
 
 
-def load(path: Path, shapes: dict[str, tuple[int, ...]]) -> tuple[tvm.IRModule, list[str]]:
+def load(
+    path: Path, shapes: dict[str, tuple[int, ...]], fixed: Mapping[str, Value] | None = None
+) -> tuple[tvm.IRModule, list[str]]:
     """The model as Relax, parameters as constants, not yet normalized, and its outputs' names.
+
+    Args:
+        path: a file that exists.
+        shapes: input name -> shape, of the inputs that the user gave one.
+        fixed: input name -> value, of inputs that become constants.
 
     Raises:
         VTAError: a file that is no ONNX model or is broken, an operator, an attribute or a
             quantization that is not supported, a branch that depends on data, dynamic
-            dimensions without a shape.
+            dimensions without a shape, a value that its input does not take.
     """
     model = read(path)
+    values = fix_inputs(model, fixed or {})
     opset = opset_of(model)
     claim_runtime_nodes(model, opset)
     check_operators(model)
@@ -47,4 +58,5 @@ def load(path: Path, shapes: dict[str, tuple[int, ...]]) -> tuple[tvm.IRModule, 
         warnings.simplefilter("ignore")
         mod = import_graph(model.graph, opset, bound)
     names = UniqueNames("_")  # a result may be listed twice
+    mod = with_fixed_inputs(mod, values)
     return mod, [names.fresh(value.name) for value in model.graph.output]
