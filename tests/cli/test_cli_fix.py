@@ -89,6 +89,10 @@ def test_onnx_runtime_gets_the_value(model: Path, samples: Path, rate: int) -> N
     options = ("--against", "onnxruntime", "--fix", f"rate={rate}", "--json")
     result = cli("compare", model, "--data", samples, *options)
     assert result.exit_code == 0, result.stderr
+    found = json.loads(result.stdout)
+    ends = {"t0_0"} if rate == 16000 else {"t0_0", "Neg"}
+    assert {tensor["name"] for tensor in found["tensors"]} == {"data", *ends}
+    assert found["skipped"] == {}
     for workers in ((), ("--workers", "1")):
         where = ("--data", samples.with_name("labelled.npz"), "--device", "reference")
         result = cli("eval", model, *where, *options, *workers)

@@ -123,7 +123,7 @@ def test_a_qdq_model_equals_onnxruntime(scheme: object, tmp_path: Path) -> None:
     mod = load_model(path)
     qmod = quantize(mod)
     assert str(bound_for(mod)) == "30 dB"
-    bound, other = Bound(lsb=1), onnxruntime_runtime(str(path))
+    bound, other = Bound(lsb=1), onnxruntime_runtime(str(path), mod)
     result = compare(mod, qmod, [dict(built.feed)], other, bound)
     assert result.first is None and len(result.tensors) == 1 and not result.skipped
     assert result.tensors[0].equal is not None and result.tensors[0].equal > 0.99

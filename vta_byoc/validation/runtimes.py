@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +14,7 @@ import tvm
 
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.importers.fixed_inputs import fixed_inputs
-from vta_byoc.ir.bindings import sanitized
+from vta_byoc.ir.bindings import sanitized, static_shape
 from vta_byoc.ir.observe import Observer
 from vta_byoc.validation.against_runtime import Runtime
 from vta_byoc.validation.tensor_pairs import Pair
@@ -49,7 +48,7 @@ def runtime(name: str, model: str, mod: tvm.IRModule, pairs: Sequence[Pair]) -> 
             "give the file that it runs"
         )
     if name == ONNXRUNTIME:
-        return onnxruntime_runtime(model, fixed_inputs(mod))
+        return onnxruntime_runtime(model, mod)
     return tflite_runtime(model)
 
 
@@ -70,12 +69,11 @@ def float_runtime(mod: tvm.IRModule, pairs: Sequence[Pair]) -> Runtime:
     return run
 
 
-def onnxruntime_runtime(
-    path: str, fixed: Mapping[str, np.ndarray] = MappingProxyType({})
-) -> Runtime:
+def onnxruntime_runtime(path: str, mod: tvm.IRModule) -> Runtime:
     """An ONNX file in ONNX Runtime on the CPU, every tensor an output of the graph.
 
-    `fixed` has values of inputs that the module does not have any more.
+    Values of inputs are fixed and branches taken as they were for `mod`, so that nodes of branches
+    have tensors too.
 
     Its graph optimizations are off: they fuse QDQ nodes to integer kernels of their own rounding,
     and tensors between fused nodes do not exist any more.
@@ -88,8 +86,13 @@ def onnxruntime_runtime(
 
     from vta_byoc.importers.onnx import checks as onnx_checks
     from vta_byoc.importers.onnx import naming
+    from vta_byoc.importers.onnx.branches import take_branches
+    from vta_byoc.importers.onnx.fixed import fix_inputs
 
     model = onnx_checks.read(Path(path))
+    fix_inputs(model, fixed_inputs(mod))
+    shapes = {str(param.name): list(static_shape(param)) for param in mod["main"].params}
+    take_branches(model.graph, onnx_checks.opset_of(model), shapes)
     naming.name_nodes(model.graph)
     tensors = {node.name: node.output[0] for node in model.graph.node if node.output[0]}
     have = {value.name for value in model.graph.output}
@@ -104,11 +107,11 @@ def onnxruntime_runtime(
         )
     except Exception as error:  # its errors have no common base of their own
         raise _refused("ONNX Runtime", path, error) from error
-    inputs = [value.name for value in session.get_inputs() if value.name not in fixed]
+    inputs = [value.name for value in session.get_inputs()]
     outputs = list(dict.fromkeys(tensors.values()))
 
     def run(arrays: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        feed = {**fixed, **dict(zip(inputs, arrays.values(), strict=True))}
+        feed = dict(zip(inputs, arrays.values(), strict=True))
         found = dict(zip(outputs, session.run(outputs, feed), strict=True))
         params = {sanitized(name): array for name, array in arrays.items()}
         return {**arrays, **params, **{node: found[name] for node, name in tensors.items()}}
