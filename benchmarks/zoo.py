@@ -17,9 +17,7 @@ import importlib.util
 import json
 import os
 import resource
-import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -30,11 +28,10 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks._apart import measured_apart
 from benchmarks._figures import Figure, arguments, report
 from benchmarks._zoo import STYLES
 
-MOST_SECONDS = 1200
-"""After which a network is stopped; one takes about 60 s on an idle machine."""
 MOST_GIB = 6
 """Memory that a network may allocate."""
 FAILED = {"styles": [], "macs": 0, "onnxruntime_db": None, "seconds": 0.0, "gib": 0.0}
@@ -42,16 +39,7 @@ FAILED = {"styles": [], "macs": 0, "onnxruntime_db": None, "seconds": 0.0, "gib"
 
 def in_own_process(name: str, styles: Sequence[str]) -> dict[str, Any]:
     """What `--measure` prints of a network, or why it ended without."""
-    start = time.perf_counter()
-    command = [sys.executable, __file__, "--measure", name, "--style", *styles]
-    try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=MOST_SECONDS)
-        lines = done.stdout.splitlines()
-        row = json.loads(lines[-1]) if done.returncode == 0 else None
-        ended = f"its process ended with {done.returncode}"
-    except subprocess.TimeoutExpired:
-        row, ended = None, f"it took longer than {MOST_SECONDS} s"
-    print(f"{name} {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
+    row, ended = measured_apart(__file__, name, ("--style", *styles))
     return row if row is not None else {**FAILED, "name": name, "failure": ended}
 
 

@@ -146,6 +146,22 @@ def test_damaged_sparse_tensors(tmp_path: Path) -> None:
     )
 
 
+def test_a_level_that_is_too_wide(tmp_path: Path) -> None:
+    g = Lite("RELU", 0)
+    values, sparsity = encoded(SPARSE, [0, 1], [], lambda: False)
+    sparsity.dimMetadata[1].denseSize = 2**30
+    g.outputs = [g.made_tensor(SPARSE.shape)]
+    stored = g.stored(values, sparsity, SPARSE.shape)
+    g.node("DENSIFY", [stored], g.outputs, "DensifyOptions")
+    g.tensor((1,))
+    with pytest.raises(VTAError) as caught:
+        read(written(g, tmp_path))
+    assert str(caught.value) == (
+        f'sparse tensor "t1" has 1073741824 indices on level 1 for {SPARSE.shape}; the file is '
+        "damaged; convert or download the model again"
+    )
+
+
 # ---------------------------------------------------------------- shapes
 def unchanged(kind: str, **options: Any) -> Callable[[Lite], None]:
     def make(g: Lite) -> None:

@@ -20,6 +20,8 @@ NETWORKS = {
     "YOLOv3-tiny": "yolov3_tiny",
     "DCGAN": "dcgan",
 }
+EQUAL_DB = 200.0
+"""What stands for results that are equal."""
 NEWER = {
     "MobileNetV3-Small": "mobilenet_v3_small",
     "EfficientNet-B0": "efficientnet_b0",
@@ -120,6 +122,7 @@ def claims() -> Iterator[tuple[str, str]]:
     yield from _prequantized()
     yield from _accuracy()
     yield from _zoo()
+    yield from _published()
     yield from _core()
     yield from _decoding()
     for spread in (1, 2, 3, 4):
@@ -309,6 +312,19 @@ def _zoo() -> Iterator[tuple[str, str]]:
         yield "docs/zoo.md", (
             f"| {network} | {{zoo[{network}_macs_on_vta]:.1f}} % | "
             f"{{zoo[{network}_operators_on_vta]:.1f}} % | {{zoo[{network}_sqnr]:.1f}} | "
+        )
+
+
+def _published() -> Iterator[tuple[str, str]]:
+    """Of every model that is recorded."""
+    for name in sorted(f for f in recorded("published") if f.endswith("_sqnr")):
+        model = name.removesuffix("_sqnr")
+        sqnr = "equal" if recorded("published")[name] == EQUAL_DB else f"{{published[{name}]:.1f}}"
+        yield "docs/published.md", (
+            f"| {model} | {{published[{model}_macs]:,.0f}} | "
+            f"{{published[{model}_macs_on_vta]:.1f}} % | "
+            f"{{published[{model}_operators_on_vta]:.1f}} % | "
+            f"{{published[{model}_regions]:.0f}} | {sqnr} | {{published[{model}_cycles]:,.0f}} |"
         )
 
 

@@ -127,12 +127,14 @@ def bound_inputs(
 ) -> dict[str, Input]:
     """An array for every input of ``mod``: those that are given, noise of ``seed`` for others."""
     from vta_byoc.cli.inputs import bind_inputs
+    from vta_byoc.importers.load import initial_states
     from vta_byoc.ir.bindings import static_shape
     from vta_byoc.quantization.calibration.random_inputs import table_rows
     from vta_byoc.quantization.calibration.samples import input_dtypes
 
     shapes = {str(param.name): static_shape(param) for param in mod["main"].params}
-    return bind_inputs(shapes, given, seed, input_dtypes(mod), table_rows(mod))
+    states = initial_states(mod)
+    return bind_inputs(shapes, given, seed, input_dtypes(mod), table_rows(mod), states)
 
 
 def quantize_dry(

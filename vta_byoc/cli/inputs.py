@@ -71,8 +71,11 @@ def bind_inputs(
     seed: int,
     dtypes: Mapping[str, str] | None = None,
     rows: Mapping[str, int] | None = None,
+    states: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, Input]:
     """The inputs of a run, in the model's order; noise when none is given (`random_input`).
+
+    Inputs that stand for variables of the model begin with what these begin with, unless given.
 
     Args:
         shapes: input name -> shape.
@@ -80,25 +83,34 @@ def bind_inputs(
         seed: of the noise, drawn input by input from one `numpy.random.default_rng(seed)`.
         dtypes: input name -> dtype; None: every input is float32.
         rows: of the tables that integer inputs pick from (`table_rows`).
+        states: what variables of the model begin with (`initial_states`).
     """
-    limits = rows or {}
+    limits, begun = rows or {}, _begun(states or {})
     wanted = dict.fromkeys(shapes, FLOAT) if dtypes is None else dtypes
     if not given:
         rng = np.random.default_rng(seed)
         noise = {
             name: random_input(rng, shape, wanted[name], limits.get(name))
             for name, shape in shapes.items()
+            if name not in begun
         }
-        return {name: Input(array, f"random, seed {seed}") for name, array in noise.items()}
-    bound = _by_name(shapes, given)
+        drawn = {name: Input(array, f"random, seed {seed}") for name, array in noise.items()}
+        return {name: (drawn | begun)[name] for name in shapes}
+    bound = _by_name(shapes, given, begun)
     for name, shape in shapes.items():
         _check(name, shape, bound[name], wanted[name])
         _check_rows(name, bound[name], limits.get(name))
     return {name: bound[name] for name in shapes}
 
 
+def _begun(states: Mapping[str, np.ndarray]) -> dict[str, Input]:
+    return {name: Input(array, "as the model begins") for name, array in states.items()}
+
+
 def _by_name(
-    shapes: Mapping[str, Shape], given: Sequence[tuple[str, str, np.ndarray]]
+    shapes: Mapping[str, Shape],
+    given: Sequence[tuple[str, str, np.ndarray]],
+    begun: Mapping[str, Input],
 ) -> dict[str, Input]:
     known = _quoted(shapes)
     named = {name for name, _, _ in given if name}
@@ -119,6 +131,7 @@ def _by_name(
         if target in bound:
             raise VTAError(f'--input names "{target}" twice; give one file for each input')
         bound[target] = Input(array, path)
+    bound = {**begun, **bound}
     missing = [name for name in shapes if name not in bound]
     if missing:
         raise VTAError(

@@ -63,7 +63,7 @@ def compile_library(
     calibration: str | None,
     target: str,
 ) -> None:
-    """Quantize and compile MODEL (.onnx, float32) to a shared library with the simulator in it.
+    """Quantize and compile MODEL (.onnx, .tflite, .pt2) to a shared library with the simulator.
 
     It runs where TVM's runtime is: tvm.runtime.load_module, relax.VirtualMachine. With --format
     bundle the result is a folder that the runtime in C99 runs on a board or any PC, without TVM.

@@ -36,7 +36,7 @@ def place(
     as_json: bool,
     least: float | None,
 ) -> None:
-    """Import and quantize MODEL (.onnx, float32) and decide where every operator of it runs.
+    """Import and quantize MODEL (.onnx, .tflite, .pt2) and decide where every operator of it runs.
 
     No instruction is generated: it is the quick way to see what a machine takes of a model. Cycles
     are the compiler's estimates; `vta-byoc report` simulates them.

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     metavar="[NAME=]FILE.npy",
     help="Array for an input, in the model's order unless named; repeat for more inputs. "
     "Default: standard normal noise; of integers, random rows of the tables that they pick from, "
-    "and ones.",
+    "and ones; of a model's own variables, what they begin with.",
 )
 @commands.shape_option
 @commands.calibration_option
@@ -80,9 +80,9 @@ def run(
     output: str | None,
     seed: int,
 ) -> None:
-    """Import, quantize, compile and run MODEL (.onnx, float32), or run what is compiled already.
+    """Import, quantize, compile and run MODEL (.onnx, .tflite, .pt2), or what is compiled.
 
-    That is a program file (.vta) or a library of `vta-byoc compile` (.so).
+    What is compiled is a program file (.vta) or a library of `vta-byoc compile` (.so).
 
     The report says what ran where, why, and what it cost.
 

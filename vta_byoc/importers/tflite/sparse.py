@@ -45,7 +45,9 @@ def dense(
     stored, indices, sizes = np.zeros(1, "int64"), np.zeros((len(order), 1), "int64"), {}
     for level, axis in enumerate(order):
         metadata = sparsity.DimMetadata(level)
-        parents, stored, found = _level(metadata, stored, math.prod(shape))
+        if not _is_sparse(metadata) and stored.size * metadata.DenseSize() > math.prod(shape):
+            raise _damaged(name, f"{metadata.DenseSize()} indices on level {level} for {shape}")
+        parents, stored, found = _level(metadata, stored)
         indices = indices[:, parents]
         indices[axis] = found
         sizes[axis] = max(int(metadata.DenseSize()), 1)
@@ -61,12 +63,14 @@ def dense(
     return result
 
 
-def _level(metadata: Any, stored: np.ndarray, most: int) -> tuple[np.ndarray, ...]:
+def _is_sparse(metadata: Any) -> bool:
+    return bool(metadata.Format() == tflite.DimensionType.SPARSE_CSR)
+
+
+def _level(metadata: Any, stored: np.ndarray) -> tuple[np.ndarray, ...]:
     """One level down: the place above of each place, where it is stored, its index on the axis."""
-    if metadata.Format() == tflite.DimensionType.DENSE:
+    if not _is_sparse(metadata):
         size = int(metadata.DenseSize())
-        if stored.size * size > most:
-            raise ValueError(f"{stored.size * size} places in a tensor of {most} elements")
         index = np.tile(np.arange(size), stored.size)
         return np.repeat(np.arange(stored.size), size), stored.repeat(size) * size + index, index
     segments, indices = _vector(metadata, "ArraySegments"), _vector(metadata, "ArrayIndices")

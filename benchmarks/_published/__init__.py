@@ -1,0 +1,1 @@
+"""Published models: where their files are, and how one is measured."""
