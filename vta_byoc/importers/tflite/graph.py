@@ -166,10 +166,10 @@ class TFLiteGraph:
 
     def _check_size(self, tensor: TFLiteTensor, value: relax.Expr) -> None:
         """Files have ones for the dimensions that they leave open, whatever they come to be."""
-        shape = static_shape(value)
-        if math.prod(shape) != math.prod(tensor.shape):
+        count = math.prod(static_shape(value))
+        if count > 0 and count != math.prod(tensor.shape):  # inputs without elements are told later
             raise self.error(
-                f'makes "{tensor.name}" of {math.prod(shape)} elements, which the file gives the '
+                f'makes "{tensor.name}" of {count} elements, which the file gives the '
                 f"shape {tensor.shape}; dimensions that are left open cannot be imported; convert "
                 "the model with fixed shapes"
             )
