@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from benchmarks._published.table import MODELS
 from benchmarks.record import recorded
 
 NETWORKS = {
@@ -321,7 +322,7 @@ def _published() -> Iterator[tuple[str, str]]:
         model = name.removesuffix("_sqnr")
         sqnr = "equal" if recorded("published")[name] == EQUAL_DB else f"{{published[{name}]:.1f}}"
         yield "docs/published.md", (
-            f"| {model} | {{published[{model}_macs]:,.0f}} | "
+            f"| {model} | {MODELS[model].about} | {{published[{model}_macs]:,.0f}} | "
             f"{{published[{model}_macs_on_vta]:.1f}} % | "
             f"{{published[{model}_operators_on_vta]:.1f}} % | "
             f"{{published[{model}_regions]:.0f}} | {sqnr} | {{published[{model}_cycles]:,.0f}} |"
