@@ -243,6 +243,44 @@ def test_folded_numbers_are_those_of_the_interpreter(operator: str, tmp_path: Pa
     np.testing.assert_array_equal(model.outputs[0].value, wanted, strict=True)
 
 
+def masked(mask: str) -> Callable[[Lite], None]:
+    """A slice of constants with one bit or switch set."""
+
+    def make(g: Lite) -> None:
+        limits = [g.const([value]) for value in (0, 2, 1)]
+        masks = dict.fromkeys(("beginMask", "endMask", "shrinkAxisMask"), 0)
+        result(g, [g.const([1, 2, 3]), *limits], "StridedSliceOptions", **masks, **{mask: 1})
+
+    return make
+
+
+UNFOLDED: dict[str, tuple[str, Callable[[Lite], None]]] = {
+    "activation": (
+        "ADD",
+        lambda g: result(g, [g.const([1]), g.const([-2])], "AddOptions", fusedActivationFunction=1),
+    ),
+    "batches": (
+        "GATHER",
+        lambda g: result(
+            g, [g.const([[1, 2]]), g.const([[1]])], "GatherOptions", axis=1, batchDims=1
+        ),
+    ),
+    "ellipsis": ("STRIDED_SLICE", masked("ellipsisMask")),
+    "new axis": ("STRIDED_SLICE", masked("newAxisMask")),
+    "offset": ("STRIDED_SLICE", masked("offset")),
+}
+
+
+@pytest.mark.parametrize("what", UNFOLDED)
+def test_what_says_more_is_left_to_the_converters(what: str, tmp_path: Path) -> None:
+    operator, make = UNFOLDED[what]
+    g = Lite(operator, 0)
+    make(g)
+    g.tensor((1,))
+    model = folded(read(written(g, tmp_path, {g.outputs[0]: (1,)})))
+    assert [op.code for op in model.operators] == [operator]
+
+
 def test_a_shape_that_is_computed_is_not_in_the_way(tmp_path: Path) -> None:
     """As exporters write a reshape of an open batch: its sizes from the shape of its operand."""
     g = Lite("RESHAPE", 0)

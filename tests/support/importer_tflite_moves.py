@@ -88,7 +88,13 @@ def strided_slice(g: Lite) -> None:
         "shrinkAxisMask": g.pick(0, 0, g.size(0, bits)),
         "ellipsisMask": 0,
         "newAxisMask": 0,
+        "offset": g.pick(False, False, True),
     }
+    if options["offset"]:  # counts, which must be inside: the interpreter does not look
+        begin = [g.size(0, size - 1) for size in shape]
+        end = [g.size(1, size - first) for size, first in zip(shape, begin, strict=True)]
+        options |= dict.fromkeys(("beginMask", "endMask", "shrinkAxisMask"), 0)
+        step = [abs(size) for size in step]
     limits = [g.const(values) for values in (begin, end, step)]
     g.test(g.tensor(shape), *limits, kind="StridedSliceOptions", **options)
 

@@ -17,7 +17,8 @@ from vta_byoc.base.boundary import at
 from vta_byoc.importers.tflite.model import Model, Operator, TFLiteTensor
 
 Value = np.ndarray
-Fold = Callable[[Operator, Sequence[TFLiteTensor]], Value]
+Fold = Callable[[Operator, Sequence[TFLiteTensor]], Value | None]
+"""The value of an operator on constants; None where it is left to the converters."""
 
 
 def folded(model: Model) -> Model:
@@ -69,7 +70,7 @@ def _value(op: Operator) -> Value | None:
         return None
     if op.code in WHOLE and any("float" in t.dtype or t.is_quantized for t in given):
         return None
-    return np.asarray(fold(op, given))
+    return fold(op, given)
 
 
 def _read(operators: Sequence[Operator], outputs: Sequence[TFLiteTensor]) -> tuple[Operator, ...]:
@@ -101,9 +102,11 @@ def _joined(op: Operator, given: Sequence[TFLiteTensor]) -> Value:
     return np.concatenate(_arrays(given), op.options("ConcatenationOptions").Axis())
 
 
-def _cut(op: Operator, given: Sequence[TFLiteTensor]) -> Value:
+def _cut(op: Operator, given: Sequence[TFLiteTensor]) -> Value | None:
     data, begin, end, step = _arrays(given)
     options = op.options("StridedSliceOptions")
+    if options.EllipsisMask() or options.NewAxisMask() or options.Offset():
+        return None
     parts: list[slice | int] = []
     for axis in range(len(begin)):
         if options.ShrinkAxisMask() >> axis & 1:
@@ -112,18 +115,20 @@ def _cut(op: Operator, given: Sequence[TFLiteTensor]) -> Value:
         start = None if options.BeginMask() >> axis & 1 else int(begin[axis])
         stop = None if options.EndMask() >> axis & 1 else int(end[axis])
         parts.append(slice(start, stop, int(step[axis])))
-    return data[tuple(parts)]
+    return np.asarray(data[tuple(parts)])
 
 
 def _product(op: Operator, given: Sequence[TFLiteTensor]) -> Value:
     data, axes = _arrays(given)
     keep = op.options("ReducerOptions").KeepDims()
-    return np.prod(data, tuple(axes.reshape(-1).tolist()), data.dtype, keepdims=bool(keep))
+    axis = tuple(axes.reshape(-1).tolist())
+    return np.asarray(np.prod(data, axis, data.dtype, keepdims=bool(keep)))
 
 
-def _gathered(op: Operator, given: Sequence[TFLiteTensor]) -> Value:
+def _gathered(op: Operator, given: Sequence[TFLiteTensor]) -> Value | None:
     data, indices = _arrays(given)
-    return np.take(data, indices, op.options("GatherOptions").Axis())
+    options = op.options("GatherOptions")
+    return None if options.BatchDims() else np.asarray(np.take(data, indices, options.Axis()))
 
 
 def _counted(op: Operator, given: Sequence[TFLiteTensor]) -> Value:
@@ -140,16 +145,18 @@ def _filled(op: Operator, given: Sequence[TFLiteTensor]) -> Value:
     return np.full(sizes, value, given[1].dtype)
 
 
-def _binary(function: Callable[[Value, Value], Value]) -> Fold:
-    def fold(op: Operator, given: Sequence[TFLiteTensor]) -> Value:
+def _binary(function: Callable[[Value, Value], Value], kind: str = "") -> Fold:
+    def fold(op: Operator, given: Sequence[TFLiteTensor]) -> Value | None:
         left, right = _arrays(given)
-        return function(left, right).astype(left.dtype)
+        if kind and op.options(kind).FusedActivationFunction():
+            return None
+        return np.asarray(function(left, right)).astype(left.dtype)
 
     return fold
 
 
 FOLDS: dict[str, Fold] = {
-    "ADD": _binary(np.add),
+    "ADD": _binary(np.add, "AddOptions"),
     "CAST": lambda op, given: np.asarray(given[0].value).astype(op.outputs[0].dtype),
     "CONCATENATION": _joined,
     "DENSIFY": lambda op, given: np.asarray(given[0].value),
@@ -160,7 +167,7 @@ FOLDS: dict[str, Fold] = {
     "GATHER": _gathered,
     "MAXIMUM": _binary(np.maximum),
     "MINIMUM": _binary(np.minimum),
-    "MUL": _binary(np.multiply),
+    "MUL": _binary(np.multiply, "MulOptions"),
     "PACK": _packed,
     "RANGE": _counted,
     "RANK": lambda op, given: np.array(len(given[0].shape), "int32"),
@@ -169,7 +176,7 @@ FOLDS: dict[str, Fold] = {
     "SHAPE": lambda op, given: np.array(given[0].shape, op.outputs[0].dtype),
     "SQUEEZE": _reshaped,
     "STRIDED_SLICE": _cut,
-    "SUB": _binary(np.subtract),
+    "SUB": _binary(np.subtract, "SubOptions"),
     "ZEROS_LIKE": lambda op, given: np.zeros(given[0].shape, op.outputs[0].dtype),
 }
 """TFLite operator -> its value of constants."""

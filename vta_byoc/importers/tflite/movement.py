@@ -144,6 +144,8 @@ def _strided_slice(g: TFLiteGraph) -> None:
     if options.EllipsisMask() or options.NewAxisMask():
         raise g.error("has an ellipsis or new axes; slice every axis explicitly and reshape")
     begin, end, step = ([int(v) for v in g.integers(i)] for i in (1, 2, 3))
+    if options.Offset():
+        end = [first + count for first, count in zip(begin, end, strict=True)]
     if min(step) < 1:
         raise g.error(f"has the strides {step}; they must be positive; use a reversal instead")
     shrink = options.ShrinkAxisMask()
