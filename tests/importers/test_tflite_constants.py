@@ -387,3 +387,18 @@ def test_a_spectrum_is_two_layers_of_vta(tmp_path: Path) -> None:
         mod = load_model(written(g, tmp_path))
         names = [op_name(binding.value) for binding in straight_bindings(mod["main"])]
         assert names.count("relax.matmul") == layers
+
+
+@pytest.mark.parametrize(("step", "shrink"), [(0, 0), (-1, 1)])
+def test_a_slice_that_does_not_move(step: int, shrink: int, tmp_path: Path) -> None:
+    g = Lite("STRIDED_SLICE", 0)
+    limits = [g.const([value]) for value in (1, 2, step)]
+    options = {"beginMask": 0, "endMask": 0, "shrinkAxisMask": shrink}
+    g.test(g.tensor((3, 4)), *limits, kind="StridedSliceOptions", **options)
+    (name,) = [f"t{number}" for number in g.outputs]
+    with pytest.raises(VTAError) as caught:
+        load_model(written(g, tmp_path, {g.outputs[0]: (1, 4)}))
+    assert str(caught.value) == (
+        f'operator "{name}" (STRIDED_SLICE) has a step of {step} on axis 0; a slice goes on or '
+        "back, one element only on; correct the step"
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from tflite import ActivationFunctionType
@@ -119,22 +119,28 @@ def _slice(g: TFLiteGraph) -> None:
     g.store(relax.op.strided_slice(g.value(data), axes, begin, end))
 
 
-def _limits(
+def _picked(
     g: TFLiteGraph, axis: int, size: int, given: tuple[int, int, int], masks: tuple[int, int, int]
-) -> tuple[int, int]:
-    """Where the slice of an axis begins and ends, both inside it."""
+) -> range:
+    """The indices that a slice takes of an axis: one or more, all inside it."""
     begin, end, step = given
     from_start, to_end, shrink = (bool(mask >> axis & 1) for mask in masks)
-    begin = 0 if from_start else begin
+    if not step or (shrink and step < 0):
+        raise g.error(
+            f"has a step of {step} on axis {axis}; a slice goes on or back, one element only on; "
+            "correct the step"
+        )
+    begin = 0 if from_start and step > 0 else begin
     if shrink and -size <= begin < size:
-        return begin % size, begin % size + 1
-    found = slice(begin, None if to_end else end, step).indices(size)
-    if shrink or not len(range(*found)):
+        return range(begin % size, begin % size + 1)
+    start = None if from_start and step < 0 else begin
+    indices = range(*slice(start, None if to_end else end, step).indices(size))
+    if shrink or not indices:
         raise g.error(
             f"takes no element from {begin} to {end} of axis {axis}, which has {size}; a tensor "
             "must have elements; correct the limits"
         )
-    return found[0], found[1]
+    return indices
 
 
 def _strided_slice(g: TFLiteGraph) -> None:
@@ -146,14 +152,11 @@ def _strided_slice(g: TFLiteGraph) -> None:
     begin, end, step = ([int(v) for v in g.integers(i)] for i in (1, 2, 3))
     if options.Offset():
         end = [first + count for first, count in zip(begin, end, strict=True)]
-    if min(step) < 1:
-        raise g.error(f"has the strides {step}; they must be positive; use a reversal instead")
     shrink = options.ShrinkAxisMask()
     masks = (options.BeginMask(), options.EndMask(), shrink)
-    for axis, size in enumerate(data.shape[: len(begin)]):
-        begin[axis], end[axis] = _limits(g, axis, size, (begin[axis], end[axis], step[axis]), masks)
-    axes = [stored_axis(len(data.shape), axis) for axis in range(len(begin))]
-    value = relax.op.strided_slice(g.value(data), axes, begin, end, step)
+    limits = zip(data.shape, begin, end, step, strict=False)
+    picked = [_picked(g, axis, size, given, masks) for axis, (size, *given) in enumerate(limits)]
+    value = _sliced(g, g.value(data), len(data.shape), picked)
     if not shrink:
         g.store(value)
         return
@@ -161,6 +164,18 @@ def _strided_slice(g: TFLiteGraph) -> None:
     if len(data.shape) == 4:
         value = g.in_order(value)
     g.store_plain(relax.op.reshape(value, g.op.outputs[0].shape))
+
+
+def _sliced(g: TFLiteGraph, value: relax.Expr, rank: int, picked: Sequence[range]) -> relax.Expr:
+    """The elements at the indices of each axis; those that go back are named one by one."""
+    onward = {stored_axis(rank, i): each for i, each in enumerate(picked) if each.step > 0}
+    back = {stored_axis(rank, i): each for i, each in enumerate(picked) if each.step < 0}
+    for axis, indices in back.items():
+        listed = relax.const(np.array(indices, "int64"), "int64")
+        value = g.emit(relax.op.take(value, listed, axis), "back")
+    begin, end = [each.start for each in onward.values()], [each.stop for each in onward.values()]
+    steps = [each.step for each in onward.values()]
+    return relax.op.strided_slice(value, list(onward), begin, end, steps) if onward else value
 
 
 def _resize(method: str, kind: str) -> Converter:
