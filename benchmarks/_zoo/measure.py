@@ -241,11 +241,16 @@ def _place(row: Style, placement: Sequence[Placement]) -> None:
 
 
 def decibels(got: Sequence[Arrays], expected: Sequence[Arrays]) -> float:
-    """Power of the expected values over that of the difference; 200 where they are equal."""
+    """Power of the expected values over that of the difference; 200 where they are equal.
+
+    Where only zeros are expected, and not got, there is no power to compare: 0.
+    """
     pairs = [pair for g, e in zip(got, expected, strict=True) for pair in zip(g, e, strict=False)]
     signal = sum(float(np.square(e, dtype=np.float64).sum()) for _, e in pairs)
     noise = sum(float(np.square(g.astype(np.float64) - e).sum()) for g, e in pairs)
-    return min(200.0, 10 * math.log10(signal / noise)) if noise else 200.0
+    if not signal or not noise:
+        return 0.0 if noise else 200.0
+    return min(200.0, 10 * math.log10(signal / noise))
 
 
 def first_line(error: Exception) -> str:

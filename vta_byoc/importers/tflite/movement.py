@@ -154,8 +154,8 @@ def _strided_slice(g: TFLiteGraph) -> None:
         end = [first + count for first, count in zip(begin, end, strict=True)]
     shrink = options.ShrinkAxisMask()
     masks = (options.BeginMask(), options.EndMask(), shrink)
-    limits = zip(data.shape, begin, end, step, strict=False)
-    picked = [_picked(g, axis, size, given, masks) for axis, (size, *given) in enumerate(limits)]
+    limits = zip(data.shape, zip(begin, end, step, strict=True), strict=False)
+    picked = [_picked(g, axis, size, given, masks) for axis, (size, given) in enumerate(limits)]
     value = _sliced(g, g.value(data), len(data.shape), picked)
     if not shrink:
         g.store(value)
