@@ -16,6 +16,7 @@ from small_models import plain_machine
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.importers.load import initial_states, load_model, output_names
 from vta_byoc.ir.bindings import op_name, straight_bindings
+from vta_byoc.validation.runtimes import runtime
 
 WIDTH, NEW = 6, 2
 
@@ -146,4 +147,15 @@ def test_a_variable_that_nothing_names(tmp_path: Path) -> None:
     assert str(caught.value) == (
         'operator "t3" (READ_VARIABLE) reads a variable that no VAR_HANDLE before it names; '
         "convert the model again"
+    )
+
+
+def test_the_interpreter_cannot_be_given_states_to_compare_with(tmp_path: Path) -> None:
+    path = tmp_path / "stream.tflite"
+    path.write_bytes(streaming(2, initial=True).file())
+    with pytest.raises(VTAError) as caught:
+        runtime("tflite", str(path), load_model(path), [])
+    assert str(caught.value) == (
+        f'--against tflite with "{path}", which has 2 variables, as "seen"; tflite takes no values '
+        "for them; compare with float"
     )

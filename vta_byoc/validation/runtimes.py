@@ -14,6 +14,7 @@ import tvm
 
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.importers.fixed_inputs import fixed_inputs
+from vta_byoc.importers.load import initial_states
 from vta_byoc.ir.bindings import sanitized, static_shape
 from vta_byoc.ir.observe import Observer
 from vta_byoc.validation.against_runtime import Runtime
@@ -49,6 +50,11 @@ def runtime(name: str, model: str, mod: tvm.IRModule, pairs: Sequence[Pair]) -> 
         )
     if name == ONNXRUNTIME:
         return onnxruntime_runtime(model, mod)
+    if states := initial_states(mod):
+        raise VTAError(
+            f'--against {name} with "{model}", which has {len(states)} variables, as "'
+            f'{next(iter(states))}"; {name} takes no values for them; compare with float'
+        )
     return tflite_runtime(model)
 
 

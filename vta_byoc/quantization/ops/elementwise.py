@@ -22,7 +22,7 @@ from vta_byoc.ir.clamps import interval_of
 from vta_byoc.quantization.exact_groups import exact_addition
 from vta_byoc.quantization.fused_ops import FusedOperators, follow
 from vta_byoc.quantization.groups import close, moves_as_int8, requantized, result_scale
-from vta_byoc.quantization.linear import LinearCombination, Operand, linear
+from vta_byoc.quantization.linear import Operand, linear
 from vta_byoc.quantization.quantizer import Quantizer, integer_op
 from vta_byoc.quantization.requantize import requantizer
 from vta_byoc.quantization.scales import ALIGN_BITS, INT8_LOW, Scale
@@ -268,35 +268,33 @@ def convert_leaky_relu(q: Quantizer, binding: relax.VarBinding) -> bool:
     value = q.value(binding.value.args[0])
     if stated is None or not moves_as_int8(q, binding, value):
         return False
-    wanted = _stages(stated)
-    slopes = [kept for _, each in wanted if (kept := q.policy.slopes(each)) is not None]
-    if len(slopes) < len(wanted):
+    slopes = q.policy.slopes(stated)
+    if slopes is None:
         return False
     end, scale, name = follow(q, binding.var), q.scale(value), source_name(binding.var)
-    steepest = max(1.0, *(float(np.abs(each).max()) for each in slopes))
+    steepest = max(float(np.abs(slopes).max()), 1.0)
     target = result_scale(q, end, scale.step, int(-INT8_LOW * steepest))
-    out, names = q.int8(value), [name, f"{name}{SEPARATOR}larger"]
-    written: list[LinearCombination] = []
-    for (op, _), steep in zip(wanted, slopes, strict=True):  # all in the range of the result
+    out, written = q.int8(value), []
+    for op, each, part in _stages(slopes):  # what the first one makes is in the range of the result
         ratio = np.array(scale.step / target.step)
-        terms = [Operand(ratio * each, scale.zero) for each in (np.array(1.0), steep)]
+        terms = [Operand(ratio * slope, scale.zero) for slope in (np.array(1.0), each)]
         found = linear(terms, 0.0, target.zero, *end.limits(target), q.policy.terms, apart=True)
+        out, scale = q.write.linear(op, [out], found, f"{name}{part}"), target
         written.append(found)
-        out, scale = q.write.linear(op, [out], found, names[len(wanted) - len(written)]), target
     widest = max(written, key=lambda found: found.bound)
     return close(q, binding, end, out, target, widest, "use a smaller slope")
 
 
-Larger = Callable[[relax.Expr, relax.Expr], relax.Expr]
-
-
-def _stages(slopes: np.ndarray) -> list[tuple[Larger, np.ndarray]]:
-    """A leaky relu as larger or smaller ones of x and slope * x, one after the other."""
+def _stages(
+    slopes: np.ndarray,
+) -> list[tuple[Callable[[relax.Expr, relax.Expr], relax.Expr], np.ndarray, str]]:
+    """A leaky relu as larger or smaller ones of x and slope * x, and what is behind their names."""
     if (slopes <= 1).all():
-        return [(relax.op.maximum, slopes)]
+        return [(relax.op.maximum, slopes, "")]
     if (slopes >= 1).all():
-        return [(relax.op.minimum, slopes)]
-    return [(relax.op.maximum, np.minimum(slopes, 1)), (relax.op.minimum, np.maximum(slopes, 1))]
+        return [(relax.op.minimum, slopes, "")]
+    larger = (relax.op.maximum, np.minimum(slopes, 1), f"{SEPARATOR}larger")
+    return [larger, (relax.op.minimum, np.maximum(slopes, 1), "")]
 
 
 def leaky_slopes(call: relax.Call) -> np.ndarray | None:
