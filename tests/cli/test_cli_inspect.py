@@ -19,7 +19,8 @@ from vta_byoc.hw.sim.target import export_target
 from vta_byoc.pipeline import Compiled, compile_module
 from vta_byoc.runtime.library import load_library
 
-INPUT = {"name": "x", "shape": [1, 16, 4, 4], "dtype": "int8"}
+TYPE = {"shape": [1, 16, 4, 4], "dtype": "int8"}
+INPUT = {"name": "x", **TYPE}
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +73,7 @@ def test_the_machine_can_be_made_again(folder: Path, compiled: Compiled) -> None
 
 
 def test_a_library_runs(folder: Path, compiled: Compiled, tmp_path: Path) -> None:
-    x = np.random.default_rng(0).integers(-128, 128, INPUT["shape"]).astype("int8")
+    x = np.random.default_rng(0).integers(-128, 128, TYPE["shape"]).astype("int8")
     np.save(tmp_path / "x.npy", x)
     wanted = vta.profile(compiled.exe, [x])
     for given in ("", "x="):
@@ -84,6 +85,7 @@ def test_a_library_runs(folder: Path, compiled: Compiled, tmp_path: Path) -> Non
             "library": str(folder / "net.so"),
             "regions": 1,
             "counters": wanted.counters,
+            "inputs": {"x": {**TYPE, "source": str(tmp_path / "x.npy")}},
             "outputs": {"output0": {"shape": [1, 16, 4, 4], "dtype": "int8"}},
         }
         np.testing.assert_array_equal(np.load(output)["output0"], wanted.outputs[0])

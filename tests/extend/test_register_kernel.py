@@ -22,9 +22,11 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.verify.verifier import verify
 from vta_byoc.ir.reference import build_reference
 from vta_byoc.ir.stage import checked_forms
+from vta_byoc.ir.states import INITIAL_STATES
 from vta_byoc.pipeline import Compiled, build, compile_module, partition_for_vta
 from vta_byoc.reports.html.report import html_report
 from vta_byoc.reports.run.layers import model_facts
+from vta_byoc.runtime.executable import states_of
 from vta_byoc.runtime.execute import profile
 from vta_byoc.validation.bit_exact import compare_layers
 
@@ -100,6 +102,17 @@ def test_an_exported_library_has_it(compiled: Compiled, tmp_path: Path) -> None:
     compiled.exe.export_library(str(tmp_path / "net.so"))
     loaded = profile(tvm.runtime.load_module(str(tmp_path / "net.so")), [image()])
     assert loaded.by_region == profile(compiled.exe, [image()]).by_region
+
+
+def test_beside_initial_states() -> None:
+    """What the executable says of states is not dropped with the functions that kernels leave."""
+    name = str(network()["main"].params[0].name)
+    states = {name: tvm.runtime.tensor(image())}
+    with registered(register_kernel, NAME, schedule):
+        exe = compile_module(network().with_attr(INITIAL_STATES, states)).exe
+    found = states_of(relax.VirtualMachine(exe, tvm.cpu()))
+    assert list(found) == [name]
+    assert np.array_equal(found[name], image())
 
 
 def test_on_the_null_device() -> None:

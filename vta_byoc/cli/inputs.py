@@ -85,32 +85,37 @@ def bind_inputs(
         rows: of the tables that integer inputs pick from (`table_rows`).
         states: what variables of the model begin with (`initial_states`).
     """
-    limits, begun = rows or {}, _begun(states or {})
+    limits, first = rows or {}, begun(states or {})
     wanted = dict.fromkeys(shapes, FLOAT) if dtypes is None else dtypes
     if not given:
         rng = np.random.default_rng(seed)
-        noise = {
-            name: random_input(rng, shape, wanted[name], limits.get(name))
+        drawn = {
+            name: noise(random_input(rng, shape, wanted[name], limits.get(name)), seed)
             for name, shape in shapes.items()
-            if name not in begun
+            if name not in first
         }
-        drawn = {name: Input(array, f"random, seed {seed}") for name, array in noise.items()}
-        return {name: (drawn | begun)[name] for name in shapes}
-    bound = _by_name(shapes, given, begun)
+        return {name: (drawn | first)[name] for name in shapes}
+    bound = _by_name(shapes, given, first)
     for name, shape in shapes.items():
         _check(name, shape, bound[name], wanted[name])
         _check_rows(name, bound[name], limits.get(name))
     return {name: bound[name] for name in shapes}
 
 
-def _begun(states: Mapping[str, np.ndarray]) -> dict[str, Input]:
+def noise(array: np.ndarray, seed: int) -> Input:
+    """The input of an array that was drawn."""
+    return Input(array, f"random, seed {seed}")
+
+
+def begun(states: Mapping[str, np.ndarray]) -> dict[str, Input]:
+    """The inputs that stand for variables of the model, as it begins."""
     return {name: Input(array, "as the model begins") for name, array in states.items()}
 
 
 def _by_name(
     shapes: Mapping[str, Shape],
     given: Sequence[tuple[str, str, np.ndarray]],
-    begun: Mapping[str, Input],
+    first: Mapping[str, Input],
 ) -> dict[str, Input]:
     known = _quoted(shapes)
     named = {name for name, _, _ in given if name}
@@ -131,7 +136,7 @@ def _by_name(
         if target in bound:
             raise VTAError(f'--input names "{target}" twice; give one file for each input')
         bound[target] = Input(array, path)
-    bound = {**begun, **bound}
+    bound = {**first, **bound}
     missing = [name for name in shapes if name not in bound]
     if missing:
         raise VTAError(

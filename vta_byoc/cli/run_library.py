@@ -16,6 +16,7 @@ from vta_byoc.hw.errors import VTAError
 if TYPE_CHECKING:
     import numpy as np
 
+    from vta_byoc.reports.run.inputs import Input
     from vta_byoc.runtime.library import Library
     from vta_byoc.runtime.profile import Profile
 
@@ -48,6 +49,8 @@ def run_library(
 ) -> None:
     """Run a library and print what its regions counted; options are those of `run`.
 
+    Inputs that stand for variables of the model begin as the model does, unless given.
+
     Raises:
         VTAError: options that say how to compile a model, inputs that the library does not take, or
             a bundle, which needs the C runtime.
@@ -69,12 +72,13 @@ def run_library(
     if output is not None:
         files.check_writable(Path(output), ".npz")
     library = load_library(Path(file))
-    found = profile(library.module, _bound(library, given, seed))
+    bound = _bound(library, given, seed)
+    found = profile(library.module, [value.array for _, value in bound])
     names = [f"output{i}" for i in range(len(found.outputs))]
     if output is not None:
         with files.replacing(Path(output)) as temporary:
             save_named(temporary, dict(zip(names, found.outputs, strict=True)))
-    _print(file, names, found, as_json)
+    _print(file, bound, names, found, as_json)
 
 
 def _refuse_options() -> None:
@@ -89,12 +93,12 @@ def _refuse_options() -> None:
 
 def _bound(
     library: Library, given: Sequence[tuple[str, str, np.ndarray]], seed: int
-) -> list[np.ndarray]:
-    """Arrays in the order of the library's inputs: those given, by name or in order, and noise."""
-    from vta_byoc.runtime.library import noise_of
+) -> list[tuple[str, Input]]:
+    """Names and arrays of the library's inputs: those given, by name or in order; states; noise."""
+    from vta_byoc.reports.run.inputs import Input
 
     names = [item.name for item in library.inputs]
-    arrays = dict(enumerate(noise_of(library.inputs, seed))) if len(given) < len(names) else {}
+    bound = _drawn(library, seed) if len(given) < len(names) else {}
     named = {name for name, _, _ in given if name}
     free = [i for i, name in enumerate(names) if name not in named]
     for name, path, array in given:
@@ -103,20 +107,41 @@ def _bound(
                 f'input file "{path}" is for "{name or "one input more"}"; the library takes '
                 f"{', '.join(names) or 'none'}; name one of them"
             )
-        arrays[names.index(name) if name else free.pop(0)] = array
-    return [arrays[i] for i in range(len(names))]
+        bound[names.index(name) if name else free.pop(0)] = Input(array, path)
+    return [(name, bound[i]) for i, name in enumerate(names)]
 
 
-def _print(file: str, names: Sequence[str], found: Profile, as_json: bool) -> None:
+def _drawn(library: Library, seed: int) -> dict[int, Input]:
+    """Inputs by their number: what variables of the model begin with, and noise for others."""
+    from vta_byoc.cli.inputs import begun, noise
+    from vta_byoc.runtime.library import noise_of
+
+    states = begun(library.states)
+    others = [i for i, item in enumerate(library.inputs) if item.name not in states]
+    arrays = noise_of([library.inputs[i] for i in others], seed)
+    found = {i: states[item.name] for i, item in enumerate(library.inputs) if item.name in states}
+    return found | {i: noise(array, seed) for i, array in zip(others, arrays, strict=True)}
+
+
+def _print(
+    file: str,
+    bound: Sequence[tuple[str, Input]],
+    names: Sequence[str],
+    found: Profile,
+    as_json: bool,
+) -> None:
     outputs = {
         name: {"shape": list(array.shape), "dtype": str(array.dtype)}
         for name, array in zip(names, found.outputs, strict=True)
     }
     if as_json:
         facts = {"library": file, "regions": len(found.regions), "counters": found.counters}
-        say(json.dumps({**facts, "outputs": outputs}, indent=2))
+        inputs = {name: value.to_json() for name, value in bound}
+        say(json.dumps({**facts, "inputs": inputs, "outputs": outputs}, indent=2))
         return
     say(f"{file}: regions that ran: {len(found.regions)}")
+    for name, value in bound:
+        say(value.line(name))
     for name, count in found.counters.items():
         say(f"{name:<18}{count:>16,}")
     for name, array in zip(names, found.outputs, strict=True):

@@ -12,8 +12,6 @@ from vta_byoc.ir.bindings import known_shape
 
 DTYPES = ("float32", "int8", "uint8", "int32", "int64", "bool")
 """What inputs of models may be."""
-INITIAL_STATES = "vta.initial_states"
-"""Module attribute: what the inputs begin with that stand for a model's own variables."""
 
 
 def check_imported(

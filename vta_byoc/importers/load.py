@@ -19,11 +19,12 @@ from vta_byoc.hw.registry import Registry
 from vta_byoc.importers.canonicalize.index_bounds import bound_indices
 from vta_byoc.importers.canonicalize.rules import normalize
 from vta_byoc.importers.declared import check_declared
-from vta_byoc.importers.imported import INITIAL_STATES, check_imported
+from vta_byoc.importers.imported import check_imported
 from vta_byoc.importers.quantized_tensor import check_module
 from vta_byoc.importers.torch.importer import import_program, is_program
 from vta_byoc.ir.bindings import source_name
 from vta_byoc.ir.quantization_record import CAME_FROM, CAME_INTEGER, ONNXRUNTIME, TFLITE
+from vta_byoc.ir.states import initial_states
 from vta_byoc.quantization.qdq import is_quantized
 
 if TYPE_CHECKING:
@@ -202,18 +203,6 @@ def output_names(mod: tvm.IRModule) -> list[str]:
     result = mod["main"].ret_ty
     count = len(result.fields) if isinstance(result, relax.TupleType) else 1
     return [f"output{i}" for i in range(count)]
-
-
-def initial_states(mod: tvm.IRModule) -> dict[str, np.ndarray]:
-    """What the inputs begin with that stand for a model's own variables, by their names.
-
-    Such an input, `name`, is followed by an output `name_next` (`output_names`) for the next call.
-
-    Returns:
-        Arrays of the shape and dtype of the inputs; empty where the model has no variables.
-    """
-    found = mod.get_attr(INITIAL_STATES)
-    return {str(name): array.numpy() for name, array in found.items()} if found else {}
 
 
 def _load_relay(

@@ -27,6 +27,7 @@ from vta_byoc.ir.bindings import FunctionWriter, is_constant, straight_bindings,
 from vta_byoc.ir.legality import LOWERED, PLACED, REGIONS_ATTR, VM
 from vta_byoc.ir.names import SCRATCH
 from vta_byoc.ir.stage import Stage
+from vta_byoc.ir.states import initial_states
 from vta_byoc.partitioning.appended import APPENDED
 from vta_byoc.partitioning.region import (
     Region,
@@ -283,14 +284,15 @@ class LoweredRegions:
 def lower_regions(config: VTAConfig, record: LoweredRegions) -> tvm.transform.Pass:
     """Compile every region and replace its calls by calls of VTA's driver; fills ``record``.
 
-    The module says of itself what its ``main`` takes (:mod:`vta_byoc.runtime.executable`).
+    The module says of itself what its ``main`` takes, and what variables of the model begin with
+    (:mod:`vta_byoc.runtime.executable`).
     """
 
     @LOWER_REGIONS
     def run(mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
         regions = region_functions(mod)
         if not regions:
-            return with_signature(mod)
+            return with_signature(mod, initial_states(mod))
         lowerer = _Lowerer(mod, config, record)
         main = lowerer.rewrite(mod["main"])
         gone = {gv.name_hint for gv in regions}
@@ -298,7 +300,8 @@ def lower_regions(config: VTAConfig, record: LoweredRegions) -> tvm.transform.Pa
         result = tvm.IRModule(kept, attrs=mod.attrs)
         result.update_func(result.get_global_var("main"), main)
         result = relax.transform.DeadCodeElimination(["main"])(relax.transform.Normalize()(result))
-        return with_signature(result).with_attr(REGIONS_ATTR, list(record.programs))
+        stated = with_signature(result, initial_states(mod))
+        return stated.with_attr(REGIONS_ATTR, list(record.programs))
 
     return run
 

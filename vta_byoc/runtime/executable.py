@@ -19,6 +19,11 @@ from vta_byoc.hw.errors import VTAError
 
 SIGNATURE = "vta_signature"
 """The function that returns what `main` takes: uint8, JSON text."""
+STATES = "vta_initial_states"
+"""The function that returns what inputs begin with that stand for variables of the model.
+
+A tuple, in the order in which the signature names them; only models with variables have it.
+"""
 
 
 def region_name(number: int) -> str:
@@ -50,15 +55,28 @@ class _Stated(_Named, total=False):
     dtype: str
 
 
-def with_signature(mod: tvm.IRModule) -> tvm.IRModule:
-    """``mod`` with a function SIGNATURE that describes the parameters of its ``main``."""
+def with_signature(
+    mod: tvm.IRModule, states: Mapping[str, np.ndarray] | None = None
+) -> tvm.IRModule:
+    """``mod`` with a function SIGNATURE that describes the parameters of its ``main``.
+
+    Where there are ``states``, which inputs of these names begin with, it has STATES, too.
+    """
     inputs = [_described(param) for param in mod["main"].params]
-    return constant_text(mod, SIGNATURE, json.dumps({"inputs": inputs}))
+    if not states:
+        return constant_text(mod, SIGNATURE, json.dumps({"inputs": inputs}))
+    arrays = [relax.const(array, str(array.dtype)) for array in states.values()]
+    text = json.dumps({"inputs": inputs, "states": list(states)})
+    return constant_text(_stating(mod, STATES, relax.Tuple(arrays)), SIGNATURE, text)
 
 
 def constant_text(mod: tvm.IRModule, name: str, text: str) -> tvm.IRModule:
     """``mod`` with a function ``name`` that returns ``text`` as uint8."""
-    body = relax.const(np.frombuffer(text.encode(), np.uint8), "uint8")
+    return _stating(mod, name, relax.const(np.frombuffer(text.encode(), np.uint8), "uint8"))
+
+
+def _stating(mod: tvm.IRModule, name: str, body: relax.Expr) -> tvm.IRModule:
+    """``mod`` with a function ``name`` that returns constants."""
     function = relax.Function([], relax.SeqExpr([], body), ret_ty=body.ty)
     result = mod.clone()
     result[name] = function.with_attr("global_symbol", name)
@@ -86,6 +104,14 @@ def input_types(machine: relax.VirtualMachine) -> list[InputType]:
     count = machine.module["get_function_arity"]("main")
     name_of = machine.module["get_function_param_name"]
     return [InputType(str(name_of("main", i))) for i in range(count)]
+
+
+def states_of(machine: relax.VirtualMachine) -> dict[str, np.ndarray]:
+    """What inputs begin with that stand for variables of the model, by their names."""
+    if not machine.module.implements_function(STATES):
+        return {}
+    names = json.loads(stated_text(machine, SIGNATURE))["states"]
+    return {n: array.numpy() for n, array in zip(names, machine[STATES](), strict=True)}
 
 
 def _stated(entry: _Stated) -> InputType:

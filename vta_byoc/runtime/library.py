@@ -21,7 +21,13 @@ from tvm import relax
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.program.program import Program
-from vta_byoc.runtime.executable import InputType, constant_text, input_types, stated_text
+from vta_byoc.runtime.executable import (
+    InputType,
+    constant_text,
+    input_types,
+    stated_text,
+    states_of,
+)
 
 ABOUT = "vta_about"
 """The function that returns the machine, the version and the programs: uint8, JSON text."""
@@ -58,6 +64,7 @@ class Library:
     Attributes:
         machine: the virtual machine that runs it.
         inputs: what its `main` takes.
+        states: what those of them begin with that stand for variables of the model, by name.
         about: version, machine and programs; empty for a library that does not say.
         nbytes: size of its file.
     """
@@ -65,6 +72,7 @@ class Library:
     machine: relax.VirtualMachine
     module: tvm.runtime.Module
     inputs: list[InputType]
+    states: Mapping[str, np.ndarray]
     about: Mapping[str, Any]
     nbytes: int
 
@@ -88,7 +96,8 @@ def load_library(path: Path) -> Library:
         ) from error
     says = machine.module.implements_function(ABOUT)
     about = json.loads(stated_text(machine, ABOUT)) if says else {}
-    return Library(machine, module, input_types(machine), about, path.stat().st_size)
+    known = input_types(machine), states_of(machine), about
+    return Library(machine, module, *known, path.stat().st_size)
 
 
 def _check_whole(path: Path) -> None:

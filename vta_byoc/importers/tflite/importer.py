@@ -13,12 +13,12 @@ from tvm import relax
 
 from vta_byoc.base.boundary import at
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.importers.imported import INITIAL_STATES
 from vta_byoc.importers.tflite.constants import folded
 from vta_byoc.importers.tflite.graph import TFLiteGraph
 from vta_byoc.importers.tflite.model import Model, read
 from vta_byoc.importers.tflite.operators import convert
 from vta_byoc.importers.tflite.variables import as_states
+from vta_byoc.ir.states import INITIAL_STATES
 
 
 def load(path: Path, shapes: dict[str, tuple[int, ...]]) -> tuple[tvm.IRModule, list[str]]:

@@ -20,13 +20,13 @@ from vta_byoc.hw.isa import Queue
 from vta_byoc.hw.sim.devices import driver
 from vta_byoc.reports.placement.summary import placement_json
 from vta_byoc.reports.placement.text import print_placement, share_lines
+from vta_byoc.reports.run.inputs import Input, shape_text
 from vta_byoc.reports.run.memory import MemoryFacts
 from vta_byoc.reports.tables import plain_table, print_lines
 
 if TYPE_CHECKING:
     from vta_byoc.hw.timing.result import TimingResult
     from vta_byoc.pipeline import Compiled
-    from vta_byoc.reports.run.inputs import Input
     from vta_byoc.runtime.profile import Profile
     from vta_byoc.validation.bit_exact import TensorCheck
 
@@ -93,14 +93,7 @@ class RunReport:
             "model": self.model,
             "config": self.config,
             "device": self.compiled.device,
-            "inputs": {
-                name: {
-                    "shape": list(value.array.shape),
-                    "dtype": str(value.array.dtype),
-                    "source": value.source,
-                }
-                for name, value in self.inputs.items()
-            },
+            "inputs": {name: value.to_json() for name, value in self.inputs.items()},
             "bit_exact": self.bit_exact,
             "counters": self.counters,
             "placement": placement_json(self.compiled.placement),
@@ -149,8 +142,7 @@ def _print_title(report: RunReport, console: Console) -> None:
         soft_wrap=True,
     )
     for name, value in report.inputs.items():
-        shape = _shape(value.array)
-        console.print(f"input {name} {shape}: {value.source}", markup=False, soft_wrap=True)
+        console.print(value.line(name), markup=False, soft_wrap=True)
     if not driver(device).computes:
         console.print("dry run: VTA's results are zero, counters are decoded from the programs")
     console.print()
@@ -178,7 +170,7 @@ def _run_lines(report: RunReport) -> Iterable[tuple[str, str]]:
         yield "cycles", f"{name}: {timing_text(timing)}"
     yield "seconds", _seconds(report.seconds)
     for name, array in report.outputs.items():
-        yield "output", f"{name} {_shape(array)}: {_values(array)}"
+        yield "output", f"{name} {shape_text(array)}: {_values(array)}"
     if report.checks is not None:
         yield "check", check_text(report.checks)
 
@@ -262,10 +254,6 @@ def _config_row(config: VTAConfig) -> Iterable[str]:
 def _seconds(seconds: Mapping[str, float]) -> str:
     parts = [f"{step} {value:.2f}" for step, value in seconds.items()]
     return f"{', '.join(parts)}; together {sum(seconds.values()):.1f}"
-
-
-def _shape(array: np.ndarray) -> str:
-    return f"({', '.join(map(str, array.shape))}) {array.dtype}"
 
 
 def _values(array: np.ndarray) -> str:
