@@ -141,6 +141,17 @@ def test_what_is_compiled_already(tmp_path: Path, name: str, what: str) -> None:
     )
 
 
+def test_an_open_dimension_beside_its_shape(tmp_path: Path) -> None:
+    net = Net(data=(1, FEATURES))
+    net.inputs.append(helper.make_tensor_value_info("gain", TensorProto.FLOAT, ["N"]))
+    path = net.save(tmp_path / "net.onnx", net.node("Mul", "data", "gain"))
+    assert "state its shape with --shape gain=1, " in refused("place", path, "--fix", "gain=0.5")
+    options = ("--fix", "gain=0.5", "--shape", "gain=1")
+    for command in (("place",), ("compare", "--against", "onnxruntime")):
+        result = cli(*command, path, *options)
+        assert result.exit_code == 0, result.stderr
+
+
 def test_a_name_with_an_equals_sign(tmp_path: Path) -> None:
     net = Net(data=(1, FEATURES))
     net.inputs.append(helper.make_tensor_value_info("a=b", TensorProto.FLOAT, [1]))

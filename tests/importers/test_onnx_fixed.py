@@ -116,6 +116,28 @@ def test_shapes_are_asked_for_what_is_left(tmp_path: Path) -> None:
     assert fixed_inputs(qmod) == {"rows": np.array([3]), "scale": np.array(0.5, "float32")}
 
 
+def test_a_dimension_that_is_left_open(tmp_path: Path) -> None:
+    """It takes a value beside a shape of one element, which ONNX Runtime gets too."""
+    path = saved(tmp_path, RATE.replace("KIND", "int64[N, 1]"))
+    mod = load_model(path, fixed={"rate": -2}, shapes={"rate": (1, 1), "x": (1, 4)})
+    assert [param.name for param in mod["main"].params] == ["x", "z"]
+    assert operators(mod) == ["multiply"]
+    assert {name: array.tolist() for name, array in fixed_inputs(mod).items()} == {"rate": [[-2]]}
+    feed = {name: np.full((1, 4), 3, "float32") for name in ("x", "z")}
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    (want,) = session.run(None, {**feed, **fixed_inputs(mod)})
+    np.testing.assert_array_equal(call(mod, *feed.values())[0], want)
+
+
+def test_an_input_without_a_shape(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(f"{HEAD.format(8)} net (float[2] x) => (float[2] y) "
+                                    "{ y = Mul(x, r) }")  # fmt: skip
+    model.graph.input.append(helper.make_tensor_value_info("r", TensorProto.FLOAT, None))
+    onnx.save(model, str(tmp_path / "net.onnx"))
+    mod = load_model(tmp_path / "net.onnx", fixed={"r": 0.5}, shapes={"r": (1,)})
+    assert call(mod, np.array([2, 4], "float32"))[0].tolist() == [1, 2]
+
+
 def test_nothing_is_fixed(tmp_path: Path) -> None:
     path = saved(tmp_path, "(float[2] x) => (float[2] y) { y = Relu(x) }")
     for fixed in (None, {}):
@@ -132,6 +154,10 @@ ALONE = (
     "only an input of one number or truth value takes one; leave it out, or give the input a value "
     "in the file (docs/importing.md)"
 )
+
+
+def stated(shape: str) -> str:
+    return ALONE.replace("; leave it", f"; state its shape with --shape {shape}, leave it")
 
 
 @pytest.mark.parametrize(
@@ -160,7 +186,7 @@ ALONE = (
         ("two", 1, 'value given for "two", which is a tensor of int64 with the shape (2); '
          f"{ALONE}"),
         ("open", 1, f'value given for "open", which is a tensor of float with the shape (N); '
-         f"{ALONE}"),
+         f"{stated('open=1')}"),
         ("name", 1, f'value given for "name", which is a tensor of string with the shape (); '
          f"{ALONE}"),
     ],
@@ -171,6 +197,25 @@ def test_values_that_an_input_does_not_take(
     path = saved(tmp_path, MANY)
     with pytest.raises(VTAError) as caught:
         load_model(path, fixed={name: value})
+    assert str(caught.value) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "text"),
+    [
+        ("open", (2,), 'value given for "open", which is a tensor of float with the shape (2); '
+         f"{ALONE}"),
+        ("open", (1, 1), 'shape (1, 1) given for "open"; the model declares (N); keep its rank and '
+         "its fixed dimensions"),
+        ("j", (2,), 'shape (2) given for "j"; the model declares (1); keep its rank and its fixed '
+         "dimensions"),
+    ],
+)  # fmt: skip
+def test_shapes_that_an_input_does_not_have(
+    tmp_path: Path, name: str, shape: tuple[int, ...], text: str
+) -> None:
+    with pytest.raises(VTAError) as caught:
+        load_model(saved(tmp_path, MANY), fixed={name: 1}, shapes={name: shape})
     assert str(caught.value) == text
 
 
@@ -186,14 +231,14 @@ def test_inputs_of_other_kinds(tmp_path: Path) -> None:
     model.graph.input.extend([rankless, brain, listed, weight])
     path = tmp_path / "net.onnx"
     onnx.save(model, str(path))
-    for name, what in (
-        ("r", "which is a tensor of int64 with no known shape"),
-        ("b", "which is a tensor of bfloat16 with the shape ()"),
-        ("s", "which is a sequence"),
+    for name, what, next_step in (
+        ("r", "which is a tensor of int64 with no known shape", stated("r=1")),
+        ("b", "which is a tensor of bfloat16 with the shape ()", ALONE),
+        ("s", "which is a sequence", ALONE),
     ):
         with pytest.raises(VTAError) as caught:
             load_model(path, fixed={name: 1})
-        assert str(caught.value) == f'value given for "{name}", {what}; {ALONE}'
+        assert str(caught.value) == f'value given for "{name}", {what}; {next_step}'
     with pytest.raises(VTAError, match='^value given for "w"; the inputs of the model are x, r, b'):
         load_model(path, fixed={"w": 1})
 

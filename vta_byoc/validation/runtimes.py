@@ -96,7 +96,8 @@ def onnxruntime_runtime(path: str, mod: tvm.IRModule) -> Runtime:
     from vta_byoc.importers.onnx.fixed import fix_inputs
 
     model = onnx_checks.read(Path(path))
-    fix_inputs(model, fixed_inputs(mod))
+    fixed = fixed_inputs(mod)
+    fix_inputs(model, fixed, {name: array.shape for name, array in fixed.items()})
     shapes = {str(param.name): list(static_shape(param)) for param in mod["main"].params}
     take_branches(model.graph, onnx_checks.opset_of(model), shapes)
     naming.name_nodes(model.graph)

@@ -131,7 +131,7 @@ def _input_shape(
     tensor = value.type.tensor_type
     dims = _dims(tensor) if tensor.HasField("shape") else None
     if given is not None:
-        _check_given(value.name, given, dims)
+        check_given(value.name, given, dims)
         return [int(dim) for dim in given]
     if dims is None:
         raise VTAError(
@@ -173,7 +173,12 @@ def _dims(tensor: onnx.TypeProto.Tensor) -> list[int | str]:
 UNNAMED = "?"
 
 
-def _check_given(name: str, given: tuple[int, ...], dims: list[int | str] | None) -> None:
+def check_given(name: str, given: tuple[int, ...], dims: list[int | str] | None) -> None:
+    """Refuse a shape that an input with these dimensions cannot have; None: it has no shape.
+
+    Raises:
+        VTAError: a dimension below 1, another rank, or another size where the model has one.
+    """
     if any(int(dim) < 1 for dim in given):
         raise VTAError(
             f'shape ({_listed(list(given))}) given for "{name}"; every dimension must be at least '

@@ -10,6 +10,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.importers.onnx.checks import check_given
 
 Value = str | bool | int | float | np.generic | np.ndarray
 """Of an input: a number, a truth value, an array of one element, or the text of one of these."""
@@ -18,24 +19,31 @@ WITHOUT_INPUTS = 4
 """The version of the file format from which a weight need not be listed among the inputs."""
 
 
-def fix_inputs(model: onnx.ModelProto, given: Mapping[str, Value]) -> dict[str, np.ndarray]:
+def fix_inputs(
+    model: onnx.ModelProto,
+    given: Mapping[str, Value],
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+) -> dict[str, np.ndarray]:
     """Make weights of the inputs that are `given` a value.
 
     Args:
         model: changed in place.
         given: input name -> its value.
+        shapes: input name -> shape, of inputs whose dimensions the model leaves open.
 
     Returns:
         Input name -> its value, in the shape and dtype of the input.
 
     Raises:
         VTAError: a name that no input has, an input that is not one number or truth value, a value
-            that its dtype does not hold, or no input that is left.
+            that its dtype does not hold, a shape that contradicts the model, or no input that
+            is left.
     """
     graph = model.graph
     weights = {tensor.name for tensor in graph.initializer}
     inputs = {value.name: value for value in graph.input if value.name not in weights}
-    fixed = {name: _array(name, value, inputs) for name, value in given.items()}
+    known = shapes or {}
+    fixed = {name: _array(name, value, inputs, known.get(name)) for name, value in given.items()}
     if fixed and len(fixed) == len(inputs):
         raise VTAError(
             f"values given for all inputs of the model, {', '.join(inputs)}; a model needs at "
@@ -49,18 +57,28 @@ def fix_inputs(model: onnx.ModelProto, given: Mapping[str, Value]) -> dict[str, 
     return fixed
 
 
-def _array(name: str, value: Value, inputs: Mapping[str, onnx.ValueInfoProto]) -> np.ndarray:
+def _array(
+    name: str,
+    value: Value,
+    inputs: Mapping[str, onnx.ValueInfoProto],
+    shape: tuple[int, ...] | None,
+) -> np.ndarray:
     if name not in inputs:
         raise VTAError(
             f'value given for "{name}"; the inputs of the model are {", ".join(inputs)}; '
             "use one of these names"
         )
     dtype, dims = _dtype(inputs[name]), _dims(inputs[name])
+    if shape is not None:
+        check_given(name, shape, dims)
+        dims = list(shape)
     if dtype is None or dims is None or any(dim != 1 for dim in dims):
+        may = dtype is not None and all(dim == 1 or isinstance(dim, str) for dim in dims or ())
+        state = f"state its shape with --shape {name}={_ones(dims)}, " if may else ""
         raise VTAError(
             f'value given for "{name}", which is {_described(inputs[name], dims)}; only an input '
-            "of one number or truth value takes one; leave it out, or give the input a value in "
-            "the file (docs/importing.md)"
+            f"of one number or truth value takes one; {state}leave it out, or give the input a "
+            "value in the file (docs/importing.md)"
         )
     number = _fitting(_number(value), dtype)
     if number is None:
@@ -89,6 +107,10 @@ def _dims(value: onnx.ValueInfoProto) -> list[int | str] | None:
     return [
         d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in tensor.shape.dim
     ]
+
+
+def _ones(dims: list[int | str] | None) -> str:
+    return ",".join("1" for _ in dims or (1,))
 
 
 def _described(value: onnx.ValueInfoProto, dims: list[int | str] | None) -> str:

@@ -42,11 +42,12 @@ def load(
             dimensions without a shape, a value that its input does not take.
     """
     model = read(path)
-    values = fix_inputs(model, fixed or {})
+    values = fix_inputs(model, fixed or {}, shapes)
     opset = opset_of(model)
     claim_runtime_nodes(model, opset)
     check_operators(model)
-    bound = input_shapes(model.graph, shapes)
+    asked = {name: shape for name, shape in shapes.items() if name not in values}
+    bound = input_shapes(model.graph, asked)
     check_model(model, path)
     if take_branches(model.graph, opset, bound):
         check_operators(model)
