@@ -20,7 +20,8 @@ class Figure:
 
     ``baseline`` was measured in the same run or is cited; ``bound`` is what no implementation can
     beat; ``target`` is the limit the project set itself; ``ok`` whether it is kept (None: there
-    is no target).
+    is no target). ``total`` says that it is of all that the benchmark measures: what it is of a
+    part is no figure of the whole.
     """
 
     name: str
@@ -31,11 +32,17 @@ class Figure:
     bound: float | None = None
     target: float | None = None
     ok: bool | None = None
+    total: bool = False
 
     @classmethod
     def at_most(cls, name: str, value: float, unit: str, target: float, **rest: Any) -> Figure:
         """A figure whose target is an upper limit."""
         return cls(name, value, unit, target=target, ok=value <= target, **rest)
+
+    @classmethod
+    def at_least(cls, name: str, value: float, unit: str, target: float, **rest: Any) -> Figure:
+        """A figure whose target is a lower limit."""
+        return cls(name, value, unit, target=target, ok=value >= target, **rest)
 
 
 def arguments(description: str) -> argparse.ArgumentParser:

@@ -12,9 +12,6 @@ torch (whose generator draws the inputs), pip and an index.
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import resource
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,12 +23,12 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks._apart import measured_apart
-from benchmarks._figures import Figure, arguments, report
+from benchmarks._figures import Figure, report
+from benchmarks._named import Parts
 from benchmarks._published.table import MODELS
-from benchmarks.zoo import least, macs_share, operators_share
+from benchmarks.zoo import macs_share, operators_share, share
 
-MOST_GIB = 8
-"""Memory that a model may allocate."""
+PARTS = Parts("published", "model", needs=("torch", "ai_edge_litert"), gib=8)
 FOLDER = Path(__file__).resolve().parents[1] / "build" / "published"
 EMPTY = {"imported": False, "bit_exact": False, "sqnr_db": None, "float_db": None, "seconds": {}}
 
@@ -49,9 +46,9 @@ def figures_of(rows: list[dict[str, Any]]) -> list[Figure]:
     imported = sum(row["imported"] for row in rows)
     exact = sum(row["bit_exact"] for row in rows)
     return [
-        Figure("models", total, "models"),
-        least("imported_share", imported / total if total else 0.0, "ratio", 1.0),
-        least("bit_exact_share", exact / total if total else 0.0, "ratio", 1.0),
+        Figure("models", total, "models", total=True),
+        share("imported_share", imported, total),
+        share("bit_exact_share", exact, total),
         *(figure for row in rows for figure in model_figures(row)),
     ]
 
@@ -105,33 +102,28 @@ def _cells(row: dict[str, Any]) -> list[str]:
     ]
 
 
+def measured(name: str) -> dict[str, Any]:
+    from benchmarks._published.measure import measure
+
+    return measure(MODELS[name], FOLDER)
+
+
 def main() -> int:
-    parser = arguments("Trained networks out of packages of PyPI.")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="these models")
-    parser.add_argument("--list", action="store_true", help="print the models and exit")
-    parser.add_argument("--measure", metavar="NAME", help="print the JSON of one model")
+    parser = PARTS.arguments("Trained networks out of packages of PyPI.")
     options = parser.parse_args()
-    missing = [n for n in ("torch", "ai_edge_litert") if importlib.util.find_spec(n) is None]
-    if missing:
-        print(f"published: left out, {' and '.join(missing)} not installed", file=sys.stderr)
+    if PARTS.left_out():
         return 0
     if options.measure:
-        resource.setrlimit(resource.RLIMIT_DATA, (MOST_GIB << 30,) * 2)
-        from benchmarks._published.measure import measure
-
-        print(json.dumps(measure(MODELS[options.measure], FOLDER)))
-        return 0
-    names = options.only or list(MODELS)
-    if unknown := [name for name in names if name not in MODELS]:
-        parser.error(f"no model is called {', '.join(unknown)}; see --list")
+        return PARTS.measured(lambda: measured(options.measure))
+    about = {name: f"{model.about} ({model.requirement})" for name, model in MODELS.items()}
+    names = PARTS.chosen(parser, options, about)
     if options.list:
-        for name in names:
-            print(f"{name:24}{MODELS[name].about} ({MODELS[name].requirement})")
         return 0
     rows = [in_own_process(name) for name in names]
     if not options.json:
         print_table(rows)
-    return report("published", figures_of(rows), options.json, models=rows)
+    part = {*names} != {*MODELS}
+    return report("published", figures_of(rows), options.json, models=rows, part=part)
 
 
 if __name__ == "__main__":

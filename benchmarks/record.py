@@ -4,7 +4,8 @@
     python benchmarks/record.py networks -- --only resnet18   # options of the benchmark: a part
 
 `tests/benchmarks/test_documented_figures.py` compares README and docs with these files. A part
-replaces the figures of the same names and leaves the others.
+replaces the figures of the same names and leaves the others; figures of all that a benchmark
+measures (`Figure.total`) are taken from a run of all of it alone, and those of a part are told.
 """
 
 from __future__ import annotations
@@ -38,28 +39,38 @@ def all_recorded() -> dict[str, dict[str, float]]:
     return {path.stem: recorded(path.stem) for path in sorted(RESULTS.glob("*.json"))}
 
 
-def run(name: str, options: Sequence[str]) -> list[dict[str, Any]]:
-    """The figures that a benchmark prints; a missed target (exit code 1) is recorded too."""
+def run(name: str, options: Sequence[str]) -> tuple[list[dict[str, Any]], list[str]]:
+    """The figures that a benchmark prints; a missed target (exit code 1) is recorded too.
+
+    Totals of a part are no figures; their names and values come beside, as texts.
+    """
     command = [sys.executable, str(HERE / f"{name}.py"), "--json", *options]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if done.returncode > 1:
         raise SystemExit(f"{name}.py ended with exit code {done.returncode}; nothing is recorded")
-    figures = json.loads(done.stdout)["figures"]
-    return [{key: figure[key] for key in KEPT_KEYS} for figure in figures]
+    printed = json.loads(done.stdout)
+    is_part = printed.get("part", False)
+    left = [figure for figure in printed["figures"] if is_part and figure["total"]]
+    kept = [figure for figure in printed["figures"] if figure not in left]
+    texts = [f"{figure['name']} {figure['value']:.4g}" for figure in left]
+    return [{key: figure[key] for key in KEPT_KEYS} for figure in kept], texts
 
 
 def record(name: str, options: Sequence[str]) -> None:
     """Run one benchmark and write its figures, one a line."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
-    figures = {figure["name"]: figure for figure in run(name, options)}
+    found, left = run(name, options)
+    figures = {figure["name"]: figure for figure in found}
     if options and path.exists():
         before = json.loads(path.read_text(encoding="utf-8"))["figures"]
         figures = {figure["name"]: figure for figure in before} | figures
     lines = ",\n".join(f"    {json.dumps(figure)}" for figure in figures.values())
     text = f'{{\n  "name": {json.dumps(name)},\n  "figures": [\n{lines}\n  ]\n}}\n'
     path.write_text(text, encoding="utf-8")
-    print(f"{name}: {len(figures)} figures in {path.relative_to(HERE.parent)}")
+    print(f"{name}: {len(figures)} figures in {path.name}")
+    if left:
+        print(f"{name}: of this part alone, not recorded: {', '.join(left)}; record all of {name}")
 
 
 def main() -> None:

@@ -13,10 +13,7 @@ Each network runs in a process of its own, bounded in time and memory. Needs tor
 
 from __future__ import annotations
 
-import importlib.util
-import json
 import os
-import resource
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,11 +26,11 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks._apart import measured_apart
-from benchmarks._figures import Figure, arguments, report
+from benchmarks._figures import Figure, report
+from benchmarks._named import Parts
 from benchmarks._zoo import STYLES
 
-MOST_GIB = 6
-"""Memory that a network may allocate."""
+PARTS = Parts("zoo", "network", needs=("torch", "onnxscript"), gib=6)
 FAILED = {"styles": [], "macs": 0, "onnxruntime_db": None, "seconds": 0.0, "gib": 0.0}
 
 
@@ -61,11 +58,11 @@ def figures_of(rows: list[dict[str, Any]]) -> list[Figure]:
     exact = sum(style["bit_exact"] for _, style in files)
     wrong = [row["name"] for row in rows if misreported(row)]
     return [
-        Figure("networks", len(rows), "networks"),
-        Figure("files", total, "files"),
-        least("imported_share", imported / total if total else 0.0, "ratio", 1.0),
-        least("bit_exact_share", exact / total if total else 0.0, "ratio", 1.0),
-        Figure.at_most("macs_misreported", len(wrong), "networks", 0),
+        Figure("networks", len(rows), "networks", total=True),
+        Figure("files", total, "files", total=True),
+        share("imported_share", imported, total),
+        share("bit_exact_share", exact, total),
+        Figure.at_most("macs_misreported", len(wrong), "networks", 0, total=True),
         *(figure for row in rows for figure in network_figures(row)),
     ]
 
@@ -75,8 +72,9 @@ def misreported(row: dict[str, Any]) -> bool:
     return any(s["macs"] is not None and s["macs"] != row["macs"] for s in row["styles"])
 
 
-def least(name: str, value: float, unit: str, target: float) -> Figure:
-    return Figure(name, value, unit, target=target, ok=value >= target)
+def share(name: str, count: int, total: int) -> Figure:
+    """How many of all there are, which should be all."""
+    return Figure.at_least(name, count / total if total else 0.0, "ratio", 1.0, total=True)
 
 
 def network_figures(row: dict[str, Any]) -> Iterator[Figure]:
@@ -174,11 +172,14 @@ def _failures(row: dict[str, Any]) -> Iterator[str]:
             yield f"{where}, {style['different']} different: {style['first_difference']}"
 
 
+def measured(name: str, styles: Sequence[str]) -> dict[str, Any]:
+    from benchmarks._zoo.measure import measure
+
+    return measure(name, styles)
+
+
 def main() -> int:
-    parser = arguments("Networks of many families in each export style.")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="these networks")
-    parser.add_argument("--list", action="store_true", help="print the networks and exit")
-    parser.add_argument("--measure", metavar="NAME", help="print the JSON of one network")
+    parser = PARTS.arguments("Networks of many families in each export style.")
     parser.add_argument(
         "--style", nargs="+", choices=STYLES, default=STYLES, help="exports in these styles only"
     )
@@ -186,31 +187,23 @@ def main() -> int:
         "--jobs", type=int, default=os.cpu_count(), help="networks at a time (default: all cores)"
     )
     options = parser.parse_args()
-    missing = [n for n in ("torch", "onnxscript") if importlib.util.find_spec(n) is None]
-    if missing:
-        print(f"zoo: left out, {' and '.join(missing)} not installed", file=sys.stderr)
+    if PARTS.left_out():
         return 0
     if options.measure:
-        resource.setrlimit(resource.RLIMIT_DATA, (MOST_GIB << 30,) * 2)
-        from benchmarks._zoo.measure import measure
-
-        print(json.dumps(measure(options.measure, options.style)))
-        return 0
+        return PARTS.measured(lambda: measured(options.measure, options.style))
     from benchmarks._zoo.table import NETWORKS
 
-    names = options.only or list(NETWORKS)
-    if unknown := [name for name in names if name not in NETWORKS]:
-        parser.error(f"no network is called {', '.join(unknown)}; see --list")
+    about = {name: network.reduced for name, network in NETWORKS.items()}
+    names = PARTS.chosen(parser, options, about)
     if options.list:
-        for name in names:
-            print(f"{name:20}{NETWORKS[name].reduced}")
         return 0
     with ThreadPoolExecutor(options.jobs) as pool:
         rows = list(pool.map(lambda name: in_own_process(name, options.style), names))
     if not options.json:
         print("preset sim, scales mul, weights per channel; 16 inputs calibrate")
         print_table(rows)
-    return report("zoo", figures_of(rows), options.json, networks=rows)
+    part = {*names} != {*NETWORKS} or {*options.style} != {*STYLES}
+    return report("zoo", figures_of(rows), options.json, networks=rows, part=part)
 
 
 if __name__ == "__main__":
