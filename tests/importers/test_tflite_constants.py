@@ -265,8 +265,6 @@ UNFOLDED: dict[str, tuple[str, Callable[[Lite], None]]] = {
             g, [g.const([[1, 2]]), g.const([[1]])], "GatherOptions", axis=1, batchDims=1
         ),
     ),
-    "ellipsis": ("STRIDED_SLICE", masked("ellipsisMask")),
-    "new axis": ("STRIDED_SLICE", masked("newAxisMask")),
     "offset": ("STRIDED_SLICE", masked("offset")),
 }
 
@@ -387,6 +385,66 @@ def test_a_spectrum_is_two_layers_of_vta(tmp_path: Path) -> None:
         mod = load_model(written(g, tmp_path))
         names = [op_name(binding.value) for binding in straight_bindings(mod["main"])]
         assert names.count("relax.matmul") == layers
+
+
+ENTRIES = [
+    # entries (begin, end, step), masks of ellipses, new axes and dropped ones; as NumPy writes it
+    ([(0, 2, 2), (0, 0, 1), (1, 2, 1)], 0b10, 0, 0, np.s_[0:2:2, ..., 1:2]),
+    ([(0, 0, 1), (1, 2, 1)], 0b01, 0, 0b10, np.s_[..., 1]),
+    ([(9, 9, 9), (0, 1, 1), (9, 9, 9)], 0, 0b101, 0b101, np.s_[None, 0:1, None]),
+    ([(0, 0, 1), (0, 0, 1)], 0b01, 0b11, 0b10, np.s_[..., None]),
+    ([(1, 2, 1), (0, 0, 1), (0, 0, 1), (-1, 0, -1)], 0b0010, 0b0100, 1, np.s_[1, ..., None, ::-1]),
+    # one entry more than there are axes: LiteRT's ellipsis takes the axis of the entry behind it
+    ([(0, 0, 1), (1, 2, 1), (0, 1, 1), (0, 1, 1)], 0b0001, 0, 0, np.s_[:, 1:2, 0:1]),
+]
+
+
+def entries(g: Lite, case: tuple[Any, ...], data: int) -> np.ndarray:
+    """The slice under test of a tensor, and what NumPy makes of one of ones and so on."""
+    limits, dots, new, shrink, wanted = case
+    masks = {"ellipsisMask": dots, "newAxisMask": new, "shrinkAxisMask": shrink}
+    masks |= {"beginMask": 0, "endMask": 0b1000 if limits[-1] == (-1, 0, -1) else 0}
+    numbers = [g.const(list(values)) for values in zip(*limits, strict=True)]
+    array = np.arange(24, dtype="int32").reshape(2, 3, 4)[wanted]
+    g.test(data, *numbers, kind="StridedSliceOptions", dtype="int32", **masks)
+    return array
+
+
+@pytest.mark.parametrize("case", ENTRIES)
+def test_ellipses_and_new_axes_of_constants(case: tuple[Any, ...], tmp_path: Path) -> None:
+    g = Lite("STRIDED_SLICE", 0)
+    wanted = entries(g, case, g.const(np.arange(24).reshape(2, 3, 4)))
+    g.tensor((1,))
+    np.testing.assert_array_equal(g.interpreter.get_tensor(g.outputs[0]), wanted, strict=True)
+    model = folded(read(written(g, tmp_path, {g.outputs[0]: wanted.shape})))
+    assert model.operators == ()
+    np.testing.assert_array_equal(model.outputs[0].value, wanted, strict=True)
+
+
+@pytest.mark.parametrize("case", ENTRIES)
+def test_ellipses_and_new_axes_of_data(case: tuple[Any, ...], tmp_path: Path) -> None:
+    g = Lite("STRIDED_SLICE", 0)
+    wanted = entries(g, case, g.input(np.arange(24, dtype="int32").reshape(2, 3, 4)))
+    mod = load_model(written(g, tmp_path, {g.outputs[0]: wanted.shape}))
+    (found,) = call(mod, *g.feed)
+    np.testing.assert_array_equal(found, wanted, strict=True)
+
+
+@pytest.mark.parametrize(("dots", "new"), [(0b101, 0), (0b001, 0b1000)])
+def test_entries_that_no_axis_is_for(dots: int, new: int, tmp_path: Path) -> None:
+    """Two ellipses, and a new axis behind more entries than there are axes."""
+    g = Lite("STRIDED_SLICE", 0)
+    limits = [g.const([value] * 4) for value in (0, 1, 1)]
+    masks = {"ellipsisMask": dots, "newAxisMask": new}
+    g.test(g.tensor((3, 4)), *limits, kind="StridedSliceOptions", **masks)
+    (name,) = [f"t{number}" for number in g.outputs]
+    with pytest.raises(VTAError) as caught:
+        load_model(written(g, tmp_path, {g.outputs[0]: (1, 1)}))
+    assert str(caught.value) == (
+        f'operator "{name}" (STRIDED_SLICE) has 4 entries for 2 axes, with the masks {dots:b} of '
+        f"ellipses and {new:b} of new axes; one ellipsis at most, and an entry for each axis at "
+        "most, can be imported; slice every axis explicitly"
+    )
 
 
 @pytest.mark.parametrize(("step", "shrink"), [(0, 0), (-1, 1)])

@@ -95,8 +95,36 @@ def strided_slice(g: Lite) -> None:
         end = [g.size(1, size - first) for size, first in zip(shape, begin, strict=True)]
         options |= dict.fromkeys(("beginMask", "endMask", "shrinkAxisMask"), 0)
         step = [abs(size) for size in step]
-    limits = [g.const(values) for values in (begin, end, step)]
-    g.test(g.tensor(shape), *limits, kind="StridedSliceOptions", **options)
+    limits = [begin, end, step]
+    if g.flag() and not options["offset"]:
+        _name_axes(g, limits, options)
+    numbers = [g.const(values) for values in limits]
+    g.test(g.tensor(shape), *numbers, kind="StridedSliceOptions", **options)
+
+
+MASKS = ("beginMask", "endMask", "shrinkAxisMask", "ellipsisMask", "newAxisMask")
+
+
+def _name_axes(g: Lite, limits: list[list[int]], options: dict[str, int]) -> None:
+    """An ellipsis in place of some entries, and a new axis before some entry.
+
+    What an entry says that is an ellipsis or a new axis does not count: it is drawn. An ellipsis of
+    no axis makes LiteRT read past the shape where new axes are behind it.
+    """
+    drawn = [
+        [values[i] for values in limits] + [options[mask] >> i & 1 for mask in MASKS]
+        for i in range(len(limits[0]))
+    ]
+    some = [g.size(-3, 3), g.size(-3, 3), g.pick(1, 2), *(g.size(0, 1) for _ in range(3))]
+    if g.flag():
+        first = g.size(0, len(drawn) - 1)
+        drawn[first : first + g.size(1, 2)] = [[*some, 1, g.size(0, 1)]]
+    if g.flag():
+        drawn.insert(g.size(0, len(drawn)), [*some, 0, 1])
+    columns = list(zip(*drawn, strict=True))
+    limits[:] = [list(values) for values in columns[:3]]
+    for mask, bits in zip(MASKS, columns[3:], strict=True):
+        options[mask] = sum(bit << i for i, bit in enumerate(bits))
 
 
 def resize(g: Lite) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tvm import relax
+
 from vta_byoc.ir.bindings import SEPARATOR
 
 JOINT = "+"
@@ -17,6 +19,16 @@ CHANNELS = f"{SEPARATOR}channels_"
 SCRATCH = f"{SEPARATOR}scratch"
 """Stands, with a number behind it, at the end of the name of a tensor that kernels of one layer
 hand each other."""
+
+
+STEP, CELL = f"{SEPARATOR}step_", f"{SEPARATOR}cell_"
+"""Stand before the number of a step at the end of the name of what a recurrent layer has then: its
+result, and the state of its cells."""
+
+
+def is_step(var: relax.Var) -> bool:
+    """Whether a variable is what a recurrent layer hands from a step to the next."""
+    return STEP in var.name or CELL in var.name
 
 
 def of_channels(name: str, first: int, last: int) -> str:

@@ -32,6 +32,7 @@ from vta_byoc.ir.bindings import (
     users_of,
 )
 from vta_byoc.ir.clamps import interval_of
+from vta_byoc.ir.names import is_step
 from vta_byoc.ir.observe import Observer
 from vta_byoc.ir.quantization_record import QUANTIZATION
 from vta_byoc.ir.records import text_of
@@ -226,7 +227,9 @@ class _Passes:
 def twins(mod: tvm.IRModule, qmod: tvm.IRModule) -> dict[relax.Var, Twin]:
     """Variable of the float module -> the tensor of the quantized module with its value.
 
-    A group of operators bears the name of its first and has the value of its last.  An operator
+    A group of operators bears the name of its first and has the value of its last.  Where groups
+    compute parts of one operator, such as the steps of a recurrent layer, the record says which
+    value each has; the operator's result then has a twin, and what a step hands on.  An operator
     whose result only moves to become the source's (a mean, reshaped) stands there with the moved
     tensor.
     """
@@ -236,20 +239,30 @@ def twins(mod: tvm.IRModule, qmod: tvm.IRModule) -> dict[relax.Var, Twin]:
         named.setdefault(source_name(binding.var), []).append(binding.var)
     found: dict[relax.Var, Twin] = {}
     moved: dict[relax.Var, Twin] = {}
+    steps = {str(v.name): v for variables in named.values() for v in variables if is_step(v)}
+    parts = record.get("results", {})
+    in_parts = {record["sources"][name][-1] for name in parts}
     for binding in straight_bindings(qmod["main"]):
         name = str(binding.var.name)
         source = record["sources"].get(name, [name.removesuffix(f"{SEPARATOR}int8")])[-1]
         twin = _twin_of(binding.var, record["tensors"].get(name))
+        if twin is None:
+            continue
+        if (step := steps.get(parts.get(name, name))) is not None:
+            found[step] = twin
+            continue
         var = _result_of(source, named.get(source, []), binding.var)
-        if twin is not None and var is not None:
+        if source in in_parts and (var is None or parts.get(name, source) != var.name):
+            continue
+        if var is not None:
             found.setdefault(var, twin)
-        elif twin is not None:
+        else:
             source = source_name(binding.var)
             var = _result_of(source, named.get(source, []), binding.var)
             if var is not None and sanitized(var.name) == source:
                 moved.setdefault(var, twin)
     replaced = {source_name(var) for var in moved.keys() - found.keys()}
-    kept = {var: twin for var, twin in found.items() if source_name(var) not in replaced}
+    kept = {v: twin for v, twin in found.items() if is_step(v) or source_name(v) not in replaced}
     return {**moved, **kept}
 
 

@@ -309,8 +309,9 @@ class Quantizer:
 
         It is what `last` has become, the last of them where None is given.
         """
-        self._note_group(first, absorbed, out, accumulator)
-        self.set_int8((first, *absorbed)[-1] if last is None else last, out, scale)
+        end = (first, *absorbed)[-1] if last is None else last
+        self._note_group(first, absorbed, out, accumulator, end)
+        self.set_int8(end, out, scale)
 
     def close_float_group(
         self,
@@ -320,8 +321,8 @@ class Quantizer:
         accumulator: AccumulatorBound,
     ) -> None:
         """The same for a group that ends in float32."""
-        self._note_group(first, absorbed, out, accumulator)
         last = (first, *absorbed)[-1]
+        self._note_group(first, absorbed, out, accumulator, last)
         amax, span = self.ranges.get(last), self.spans.get(last)
         self.values[last] = Value(source_name(first), amax, out, span=span)
 
@@ -331,12 +332,14 @@ class Quantizer:
         absorbed: tuple[relax.Var, ...],
         out: relax.Var,
         accumulator: AccumulatorBound,
+        last: relax.Var,
     ) -> None:
         self.absorbed.update(absorbed)
         proof = {"bound": accumulator.bound, "shift": accumulator.shift}
         self.record.accumulators[out.name] = proof
         names = dict.fromkeys(source_name(var) for var in (first, *absorbed))
         self.record.sources[out.name] = list(names)
+        self.record.results[out.name] = str(last.name)
         if self.policy.arithmetic is not None:
             self.record.exact.setdefault(out.name, NOT_REPRODUCED)
         for var in absorbed:

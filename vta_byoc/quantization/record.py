@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,6 +21,8 @@ class Record:
         tensors: int8 variable, or `<layer>__weight` -> its scale and largest float magnitude.
         accumulators: layer -> proven bound of its int32 values, and its shift.
         sources: layer -> source names of the operators that its group holds.
+        results: layer -> the variable of the source module whose value it has; of layers that
+            compute a part of an operator alone, left out if empty.
         float_regions: source name -> the Refusal of an operator that could not become integer; left
             out if empty.
         factors: layer -> form of its factor without a multiplier, and its largest error in steps
@@ -34,6 +37,7 @@ class Record:
     tensors: dict[str, TensorEntry] = field(default_factory=dict)
     accumulators: dict[str, dict[str, int]] = field(default_factory=dict)
     sources: dict[str, list[str]] = field(default_factory=dict)
+    results: dict[str, str] = field(default_factory=dict)
     float_regions: dict[str, dict[str, str]] = field(default_factory=dict)
     factors: dict[str, FactorEntry] = field(default_factory=dict)
     functions: dict[str, FunctionEntry] = field(default_factory=dict)
@@ -42,8 +46,11 @@ class Record:
 
     def to_json(self) -> str:
         """The record as `quantization_record.QuantizationRecord` describes it."""
-        optional = ("float_regions", "factors", "functions", "exact", "absorbed")
-        return json.dumps({k: v for k, v in self.__dict__.items() if v or k not in optional})
+        optional = ("results", "float_regions", "factors", "functions", "exact", "absorbed")
+        layers = Counter(sources[-1] for sources in self.sources.values())
+        parts = {k: v for k, v in self.results.items() if layers[self.sources[k][-1]] > 1}
+        said = self.__dict__ | {"results": parts}
+        return json.dumps({k: v for k, v in said.items() if v or k not in optional})
 
     def note_tensor(self, name: str, scale: Scale, amax: float | None) -> None:
         """Note the scale of an int8 variable, and its largest float magnitude."""

@@ -81,6 +81,8 @@ def onnxruntime_runtime(path: str, mod: tvm.IRModule) -> Runtime:
     Values of inputs are fixed and branches taken as they were for `mod`, so that nodes of branches
     have tensors too.
 
+    Steps of recurrent layers are parts of its sequences (`recurrent_nodes`).
+
     Its graph optimizations are off: they fuse QDQ nodes to integer kernels of their own rounding,
     and tensors between fused nodes do not exist any more.
     """
@@ -94,6 +96,7 @@ def onnxruntime_runtime(path: str, mod: tvm.IRModule) -> Runtime:
     from vta_byoc.importers.onnx import naming
     from vta_byoc.importers.onnx.branches import take_branches
     from vta_byoc.importers.onnx.fixed import fix_inputs
+    from vta_byoc.validation.recurrent_steps import recurrent_nodes
 
     model = onnx_checks.read(Path(path))
     fixed = fixed_inputs(mod)
@@ -101,9 +104,11 @@ def onnxruntime_runtime(path: str, mod: tvm.IRModule) -> Runtime:
     shapes = {str(param.name): list(static_shape(param)) for param in mod["main"].params}
     take_branches(model.graph, onnx_checks.opset_of(model), shapes)
     naming.name_nodes(model.graph)
+    recurrent = recurrent_nodes(model.graph)
     tensors = {node.name: node.output[0] for node in model.graph.node if node.output[0]}
+    outputs = list(dict.fromkeys([*tensors.values(), *(t for n in recurrent for t in n.tensors)]))
     have = {value.name for value in model.graph.output}
-    wanted = [name for name in dict.fromkeys(tensors.values()) if name not in have]
+    wanted = [name for name in outputs if name not in have]
     model.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in wanted)
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -115,13 +120,13 @@ def onnxruntime_runtime(path: str, mod: tvm.IRModule) -> Runtime:
     except Exception as error:  # its errors have no common base of their own
         raise _refused("ONNX Runtime", path, error) from error
     inputs = [value.name for value in session.get_inputs()]
-    outputs = list(dict.fromkeys(tensors.values()))
 
     def run(arrays: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         feed = dict(zip(inputs, arrays.values(), strict=True))
         found = dict(zip(outputs, session.run(outputs, feed), strict=True))
         params = {sanitized(name): array for name, array in arrays.items()}
-        return {**arrays, **params, **{node: found[name] for node, name in tensors.items()}}
+        steps = {name: values for node in recurrent for name, values in node.steps(found)}
+        return {**arrays, **params, **{node: found[t] for node, t in tensors.items()}, **steps}
 
     return run
 

@@ -28,6 +28,7 @@ from vta_byoc.ir.bindings import (
     vars_in,
     with_main,
 )
+from vta_byoc.ir.names import is_step
 from vta_byoc.ir.quantization_record import QUANTIZATION, QuantizationRecord
 from vta_byoc.ir.records import text_of
 from vta_byoc.quantization.bias_correction import Twin, twins
@@ -120,7 +121,8 @@ def tensor_pairs(mod: tvm.IRModule, qmod: tvm.IRModule) -> list[Pair]:
         numbers[var] = tuple(dict.fromkeys(read))
         if var not in found:
             continue
-        name, (source, twin) = source_name(var), found[var]
+        source, twin = found[var]
+        name = str(source.var.name) if is_step(source.var) else source_name(var)
         # What a group makes may stand there moved, under another name.
         group = str(var.name) if is_float32(var) or str(var.name) in groups else name
         operators = tuple(groups.get(group, [name]))

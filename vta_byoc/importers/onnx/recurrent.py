@@ -16,6 +16,7 @@ from tvm import relax
 
 from vta_byoc.importers.onnx.node import NodeAttributes
 from vta_byoc.ir.bindings import SEPARATOR, is_constant, static_shape
+from vta_byoc.ir.names import CELL, STEP
 
 Inputs = list[relax.Expr]
 State = tuple[relax.Expr | None, ...]
@@ -28,6 +29,18 @@ ACTIVATIONS: Mapping[str, Callable[[relax.Expr], relax.Expr]] = {
     "Sigmoid": relax.op.sigmoid,
     "Tanh": relax.op.tanh,
 }
+
+
+def step_name(node: str, step: int, second: bool = False, kind: str = STEP) -> str:
+    """The name of what a node has after a step: `kind` is STEP or CELL.
+
+    Args:
+        node: its name.
+        step: the number of the step, along the sequence.
+        second: whether it is the second direction of two.
+        kind: whether it is the result or the state of the cells.
+    """
+    return f"{node}{kind}{'back_' if second else ''}{step}"
 
 
 @dataclass
@@ -44,6 +57,8 @@ class _Cell:
         bias: that is added to the state's product, (gates * hidden).
         peephole: (3, hidden), of an LSTM that has them.
         resets_late: a GRU's linear_before_reset.
+        second: whether it is the second direction of two.
+        step: the number of the step that is being written, along the sequence.
     """
 
     emit: Callable[..., relax.Var]
@@ -54,6 +69,12 @@ class _Cell:
     bias: np.ndarray
     peephole: np.ndarray | None
     resets_late: bool
+    second: bool
+    step: int = 0
+
+    def result(self, value: relax.Expr, kind: str = STEP) -> relax.Var:
+        """What the step hands to the next, under the name of the step."""
+        return self.emit(value, step_name(self.name, self.step, self.second, kind))
 
     def product(self, state: relax.Expr | None, first: int, last: int) -> relax.Expr | None:
         """The state times R of the gates `first` to `last`; None for zeros."""
@@ -88,7 +109,8 @@ class _Cell:
 
 # ---------------------------------------------------------------- one step
 def _rnn_step(cell: _Cell, x: relax.Expr, state: State) -> State:
-    return (cell.activated(0, cell.summed(x, cell.product(state[0], 0, 1))),)
+    sums = cell.summed(x, cell.product(state[0], 0, 1))
+    return (cell.result(cell.activations[0](sums)),)
 
 
 def _gru_step(cell: _Cell, x: relax.Expr, state: State) -> State:
@@ -107,9 +129,8 @@ def _gru_step(cell: _Cell, x: relax.Expr, state: State) -> State:
         passed = cell.product(cell.times(reset, hidden), 2, 3)
     candidate = cell.activated(1, cell.plus(cell.gate(x, 2), passed))
     kept = cell.emit(relax.op.subtract(relax.const(np.float32(1)), update))
-    new = cell.times(kept, candidate)
-    assert new is not None
-    return (cell.plus(new, cell.times(update, hidden)),)
+    new, old = relax.op.multiply(kept, candidate), cell.times(update, hidden)
+    return (cell.result(new if old is None else relax.op.add(cell.emit(new), old)),)
 
 
 def _lstm_step(cell: _Cell, x: relax.Expr, state: State) -> State:
@@ -118,13 +139,14 @@ def _lstm_step(cell: _Cell, x: relax.Expr, state: State) -> State:
     sums = cell.summed(x, cell.product(hidden, 0, 4))
     enter = cell.activated(0, _peeped(cell, cell.gate(sums, 0), 0, memory))
     candidate = cell.activated(1, cell.gate(sums, 3))
-    new = cell.times(enter, candidate)
-    assert new is not None
+    new = relax.op.multiply(enter, candidate)
     if memory is not None:
+        entered = cell.emit(new)
         forget = cell.activated(0, _peeped(cell, cell.gate(sums, 2), 2, memory))
-        new = cell.plus(new, cell.times(forget, memory))
-    leave = cell.activated(0, _peeped(cell, cell.gate(sums, 1), 1, new))
-    return cell.times(leave, cell.activated(2, new)), new
+        new = relax.op.add(entered, cell.emit(relax.op.multiply(forget, memory)))
+    kept = cell.result(new, CELL)
+    leave = cell.activated(0, _peeped(cell, cell.gate(sums, 1), 1, kept))
+    return cell.result(relax.op.multiply(leave, cell.activated(2, kept))), kept
 
 
 def _peeped(cell: _Cell, gate: relax.Expr, index: int, memory: relax.Expr | None) -> relax.Expr:
@@ -190,7 +212,7 @@ def unroll(
         state: State = tuple(None if s is None else _row(builder, s, number) for s in starts)
         made: list[relax.Expr] = []
         for step in reversed(range(length)) if is_reverse else range(length):
-            x = _part(builder, projected, step * batch, batch)
+            cell.step, x = step, _part(builder, projected, step * batch, batch)
             state = kind.step(cell, x, state)
             assert state[0] is not None
             made.append(state[0])
@@ -256,6 +278,7 @@ def _cell(
         biases[1],
         None if peephole is None else _array(peephole)[number].reshape(3, hidden),
         resets_late,
+        number > 0,
     )
     length, batch, size = static_shape(data)
     flat = builder.emit(relax.op.reshape(data, (length * batch, size)))

@@ -15,6 +15,7 @@ import numpy as np
 from vta_byoc.base import limits
 from vta_byoc.base.boundary import at
 from vta_byoc.importers.tflite.model import Model, Operator, TFLiteTensor
+from vta_byoc.importers.tflite.strided import Part, parts_of
 
 Value = np.ndarray
 Fold = Callable[[Operator, Sequence[TFLiteTensor]], Value | None]
@@ -105,17 +106,17 @@ def _joined(op: Operator, given: Sequence[TFLiteTensor]) -> Value:
 def _cut(op: Operator, given: Sequence[TFLiteTensor]) -> Value | None:
     data, begin, end, step = _arrays(given)
     options = op.options("StridedSliceOptions")
-    if options.EllipsisMask() or options.NewAxisMask() or options.Offset():
-        return None
-    parts: list[slice | int] = []
-    for axis in range(len(begin)):
-        if options.ShrinkAxisMask() >> axis & 1:
-            parts.append(int(begin[axis]))
-            continue
-        start = None if options.BeginMask() >> axis & 1 else int(begin[axis])
-        stop = None if options.EndMask() >> axis & 1 else int(end[axis])
-        parts.append(slice(start, stop, int(step[axis])))
-    return np.asarray(data[tuple(parts)])
+    limits_of = (begin.tolist(), end.tolist(), step.tolist())
+    parts = None if options.Offset() else parts_of(options, *limits_of, data.ndim)
+    return None if parts is None else np.asarray(data[tuple(map(_index, parts))])
+
+
+def _index(part: Part | None) -> slice | int | None:
+    """A part of a slice as NumPy takes it."""
+    if part is None or part.shrinks:
+        return None if part is None else part.begin
+    start = None if part.from_start else part.begin
+    return slice(start, None if part.to_end else part.end, part.step)
 
 
 def _product(op: Operator, given: Sequence[TFLiteTensor]) -> Value:

@@ -10,6 +10,7 @@ from tvm import relax
 
 from vta_byoc.importers.tflite.graph import TFLiteGraph, stored_axis
 from vta_byoc.importers.tflite.model import TFLiteTensor
+from vta_byoc.importers.tflite.strided import Part, parts_of
 
 Converter = Callable[[TFLiteGraph], None]
 
@@ -119,22 +120,19 @@ def _slice(g: TFLiteGraph) -> None:
     g.store(relax.op.strided_slice(g.value(data), axes, begin, end))
 
 
-def _picked(
-    g: TFLiteGraph, axis: int, size: int, given: tuple[int, int, int], masks: tuple[int, int, int]
-) -> range:
+def _picked(g: TFLiteGraph, axis: int, size: int, part: Part) -> range:
     """The indices that a slice takes of an axis: one or more, all inside it."""
-    begin, end, step = given
-    from_start, to_end, shrink = (bool(mask >> axis & 1) for mask in masks)
+    begin, end, step, shrink = part.begin, part.end, part.step, part.shrinks
     if not step or (shrink and step < 0):
         raise g.error(
             f"has a step of {step} on axis {axis}; a slice goes on or back, one element only on; "
             "correct the step"
         )
-    begin = 0 if from_start and step > 0 else begin
+    begin = 0 if part.from_start and step > 0 else begin
     if shrink and -size <= begin < size:
         return range(begin % size, begin % size + 1)
-    start = None if from_start and step < 0 else begin
-    indices = range(*slice(start, None if to_end else end, step).indices(size))
+    start = None if part.from_start and step < 0 else begin
+    indices = range(*slice(start, None if part.to_end else end, step).indices(size))
     if shrink or not indices:
         raise g.error(
             f"takes no element from {begin} to {end} of axis {axis}, which has {size}; a tensor "
@@ -144,20 +142,25 @@ def _picked(
 
 
 def _strided_slice(g: TFLiteGraph) -> None:
-    """Masks: a bit set in begin or end means from the start or to the end; shrink drops an axis."""
+    """The elements of each axis (`parts_of`); axes that are dropped or new are a reshape."""
     (data,) = inputs_of(g, 0)
     options = g.op.options("StridedSliceOptions")
-    if options.EllipsisMask() or options.NewAxisMask():
-        raise g.error("has an ellipsis or new axes; slice every axis explicitly and reshape")
     begin, end, step = ([int(v) for v in g.integers(i)] for i in (1, 2, 3))
     if options.Offset():
         end = [first + count for first, count in zip(begin, end, strict=True)]
-    shrink = options.ShrinkAxisMask()
-    masks = (options.BeginMask(), options.EndMask(), shrink)
-    limits = zip(data.shape, zip(begin, end, step, strict=True), strict=False)
-    picked = [_picked(g, axis, size, given, masks) for axis, (size, given) in enumerate(limits)]
+    parts = parts_of(options, begin, end, step, len(data.shape))
+    if parts is None:
+        raise g.error(
+            f"has {len(begin)} entries for {len(data.shape)} axes, with the masks "
+            f"{options.EllipsisMask():b} of ellipses and {options.NewAxisMask():b} of new axes; "
+            "one ellipsis at most, and an entry for each axis at most, can be imported; slice "
+            "every axis explicitly"
+        )
+    taken = [part for part in parts if part is not None]
+    sizes = zip(data.shape, taken, strict=True)
+    picked = [_picked(g, axis, size, part) for axis, (size, part) in enumerate(sizes)]
     value = _sliced(g, g.value(data), len(data.shape), picked)
-    if not shrink:
+    if len(taken) == len(parts) and not any(part.shrinks for part in taken):
         g.store(value)
         return
     value = g.emit(value, "slice")
