@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tvm
-from small_models import Graph
-from tvm import relax
+from small_models import PLAIN, Graph
+from tvm import relax, te, tirx
 
 from vta_byoc.hw.sim.target import unoptimized_target
 from vta_byoc.ir import machine_code
-from vta_byoc.ir.machine_code import KIND, linked
+from vta_byoc.ir.machine_code import KIND, linked, with_machine_code
+from vta_byoc.strategies.te.definition import elementwise
 
 needs_linker = pytest.mark.skipif(
     sys.platform != "linux" or shutil.which("ld") is None, reason="there is no linker"
@@ -45,6 +47,31 @@ def test_a_library_computes_what_the_jit_does() -> None:
     np.testing.assert_array_equal(run(executable, x), run(jitted, x))
     with pytest.raises(Exception, match="shape|ndim|dimension|match"):
         run(executable, x[0])
+
+
+@needs_linker
+def test_the_c_library_is_linked_where_functions_call_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[tuple[str, ...]] = []
+    link = machine_code._link
+
+    def recorded(linker: str, built: int, library: Path, also: Sequence[str]) -> bool:
+        tried.append(tuple(also))
+        return link(linker, built, library, also)
+
+    monkeypatch.setattr(machine_code, "_link", recorded)
+    x = te.placeholder((8,), "float32")
+    results = {}
+    for name, function in (("twice", lambda v: v * 2.0), ("exp", tirx.exp)):
+        y = elementwise(name, function, x)
+        main = te.create_prim_func([x, y]).with_attr("global_symbol", "main")
+        module = with_machine_code(tvm.tirx.build(tvm.IRModule({"main": main}), PLAIN))
+        result = tvm.runtime.tensor(np.zeros(8, "f4"))
+        module["main"](tvm.runtime.tensor(np.arange(8, dtype="f4")), result)
+        results[name] = module.kind != KIND, result.numpy()
+    assert tried == [(), (), machine_code.LIBRARIES]
+    assert results["twice"][0] and results["exp"][0]
+    np.testing.assert_array_equal(results["twice"][1], np.arange(8) * 2)
+    np.testing.assert_allclose(results["exp"][1], np.exp(np.arange(8, dtype="f4")), rtol=1e-6)
 
 
 def test_without_a_linker_the_jit_compiles(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,7 @@ from vta_byoc.hw.isa import ISA, Opcode
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.sim import simulator
 from vta_byoc.hw.timing.engine import simulate
+from vta_byoc.ir.machine_code import with_machine_code
 from vta_byoc.strategies.base import LayerWork
 from vta_byoc.strategies.conv.conv2d_transpose import axis_phases, phases_of
 from vta_byoc.strategies.conv.filled import filled_of
@@ -110,7 +111,7 @@ def test_definition_on_llvm_equals_numpy(work: Any, preset: str) -> None:
     assert all(len(kernel.args) == len(kernel.func.params) for kernel in kernels)
     tensors = [tvm.runtime.tensor(array) for array in arrays]
     module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
-    tvm.compile(module, target=PLAIN)["main"](*tensors)
+    with_machine_code(tvm.tirx.build(module, target=PLAIN))["main"](*tensors)
     got = joined(tensors[-1].numpy(), work.epilogue.dtype)
     expected = reference(work, x, weight, *operands)
     np.testing.assert_array_equal(unpack_activation(got, work.batch, work.out_channels), expected)

@@ -16,6 +16,7 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.sim.simulator import run
 from vta_byoc.hw.timing.engine import simulate
+from vta_byoc.ir.machine_code import with_machine_code
 from vta_byoc.strategies.base import LayerWork, Strategy
 from vta_byoc.workload.borders import boxes
 from vta_byoc.workload.packing import pack_activation, packed_shape, unpack_activation
@@ -185,7 +186,7 @@ def run_llvm(
     """The unpacked result of the strategy's compute on the CPU."""
     schedule = strategy.choose(LayerWork(work), config)
     func = strategy.compute(schedule, config).with_attr("global_symbol", "main")
-    built = tvm.compile(tvm.IRModule({"main": func}), target=PLAIN)
+    built = with_machine_code(tvm.tirx.build(tvm.IRModule({"main": func}), target=PLAIN))
     arrays = [pack_activation(x, config) for x in data]
     arrays += strategy.constants(schedule, given, config)
     out = np.zeros(packed_shape(work.out_shape, config), np.int8)

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import tvm
@@ -20,7 +21,8 @@ import tvm_ffi.libinfo
 from tvm import relax
 
 LIBRARIES = ("-l:libm.so.6", "-l:libc.so.6")
-"""What functions may call beside TVM, under the names that every Linux loader knows."""
+"""What functions may call beside TVM, under the names that every Linux loader knows. Most call
+nothing of it, and the linker takes three times as long with it as without."""
 KIND = "llvm"
 
 
@@ -33,14 +35,28 @@ def linked(executable: relax.VMExecutable) -> relax.VMExecutable:
     Returns:
         The same executable; unchanged where there is no linker, or where it does not link.
     """
-    linker, modules = _linker(), list(executable.mod.imports)
-    if linker is None or [module.kind for module in modules] != [KIND]:
+    modules = list(executable.mod.imports)
+    if [module.kind for module in modules] != [KIND]:
         return executable
-    library = _library(modules[0], linker)
-    if library is not None:
+    library = with_machine_code(modules[0])
+    if library is not modules[0]:
         executable.mod.clear_imports()
         executable.mod.import_module(library)
     return executable
+
+
+def with_machine_code(module: tvm.runtime.Module) -> tvm.runtime.Module:
+    """The functions of a module as a loaded library, so that no JIT compiles them.
+
+    Args:
+        module: as `tvm.tirx.build` made it for the host's CPU.
+
+    Returns:
+        The library; the module itself where there is no linker, or where it does not link.
+    """
+    linker = _linker()
+    library = None if linker is None else _library(module, linker)
+    return module if library is None else library
 
 
 @functools.cache
@@ -59,15 +75,19 @@ def _library(module: tvm.runtime.Module, linker: str) -> tvm.runtime.Module | No
         module.write_to_file(f"/proc/self/fd/{built}", "o")
         with tempfile.TemporaryDirectory(prefix="vta_byoc-") as folder:
             library = Path(folder, "functions.so")
-            # Every name must be found now: one that the loader misses would end the process.
-            flags = ("-shared", "--no-undefined", "-z", "now", "-o", str(library))
-            inputs = (f"/proc/self/fd/{built}", tvm_ffi.libinfo.find_libtvm_ffi(), *LIBRARIES)
-            command = [linker, *flags, *inputs]
-            done = subprocess.run(command, capture_output=True, pass_fds=(built,))
-            if done.returncode:
+            if not any(_link(linker, built, library, also) for also in ((), LIBRARIES)):
                 return None
             return tvm.runtime.load_module(str(library))  # the file is not needed behind this
     except OSError:  # no folder for temporary files
         return None
     finally:
         os.close(built)
+
+
+def _link(linker: str, built: int, library: Path, also: Sequence[str]) -> bool:
+    """Link the object file that is open as `built` with TVM and `also`; whether that works."""
+    # Every name must be found now: one that the loader misses would end the process.
+    flags = ("-shared", "--no-undefined", "-z", "now", "-o", str(library))
+    inputs = (f"/proc/self/fd/{built}", tvm_ffi.libinfo.find_libtvm_ffi(), *also)
+    done = subprocess.run([linker, *flags, *inputs], capture_output=True, pass_fds=(built,))
+    return not done.returncode

@@ -7,6 +7,7 @@ import tvm
 from tvm import s_tir, tirx
 
 from vta_byoc.hw.sim.target import unoptimized_target
+from vta_byoc.ir.machine_code import with_machine_code
 from vta_byoc.schedule.nests import ScheduleError, function_of, last_line, shape_of
 
 _SPAN = {"int8": (-128, 128), "int32": (-(1 << 15), 1 << 15)}
@@ -62,7 +63,7 @@ def reference(func_or_schedule: tirx.PrimFunc | s_tir.Schedule, *arrays: np.ndar
     result = tvm.runtime.tensor(np.zeros(shape_of(output), str(output.dtype)))
     module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
     try:
-        built = tvm.tirx.build(module, target=unoptimized_target())
+        built = with_machine_code(tvm.tirx.build(module, target=unoptimized_target()))
         built["main"](*(tvm.runtime.tensor(np.ascontiguousarray(a)) for a in arrays), result)
     except (RuntimeError, TypeError, ValueError) as err:
         raise ScheduleError(
