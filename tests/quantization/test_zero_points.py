@@ -34,6 +34,7 @@ READERS = (
     "padded_max",
     "product",
     "larger",
+    "depthwise",
 )
 ONLY_ALL = {"padded", "padded_max", "larger"}
 """Readers that take a zero point at a price."""
@@ -71,6 +72,8 @@ def network(reader: str, seed: int) -> tuple[tvm.IRModule, list[np.ndarray], np.
         out = g.conv(g.op("permute_dims", y, [0, 1, 3, 2], name="moved"), 8, 1, name="last")
     elif reader == "padded":
         out = g.conv(y, 8, 3, padding=1, name="padded")
+    elif reader == "depthwise":
+        out = g.conv(y, channels, 3, padding=1, groups=channels, name="depthwise")
     elif reader == "padded_max":
         out = g.conv(g.op("nn.max_pool2d", y, (3, 3), padding=(1, 1, 1, 1)), 8, 1, name="last")
     elif reader == "larger":
