@@ -28,6 +28,7 @@ import onnx
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks._figures import Figure, arguments, report
+from benchmarks._int8_baseline import session_as_stated
 from models import digits, names
 from vta_byoc import load_model, quantize
 from vta_byoc.hw.config import VTAConfig
@@ -200,7 +201,8 @@ def onnxruntime_static(case: Case, mode: Mode) -> Runner:
             per_channel=mode.per_channel,
             nodes_to_exclude=[name for name in nodes if name.endswith(case.left_float)],
         )
-        return onnxruntime_runner(quantized)
+        session = session_as_stated(quantized)
+        return lambda feed: np.asarray(session.run(None, dict(feed))[0])
 
 
 def figures_of(network: str, mode: Mode, ours: Tally, baseline: Tally) -> list[Figure]:

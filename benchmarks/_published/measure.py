@@ -15,10 +15,10 @@ import numpy as np
 import torch
 import tvm
 
+from benchmarks._int8_baseline import onnxruntime_int8
 from benchmarks._published.table import Published
 from benchmarks._published.tasks import Sample, alphabet_of, drawn, right_of
 from benchmarks._zoo import inputs as with_structure
-from benchmarks._zoo.baseline import onnxruntime_int8
 from benchmarks._zoo.measure import Arrays, Data, Style, decibels, first_line, whole_way
 from vta_byoc import load_model
 from vta_byoc.importers.load import initial_states

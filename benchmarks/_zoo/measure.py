@@ -17,6 +17,7 @@ import torch
 import tvm
 from tvm import relax
 
+from benchmarks._int8_baseline import onnxruntime_int8
 from vta_byoc import load_model, quantize
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.importers.load import output_names
@@ -33,7 +34,6 @@ from vta_byoc.validation.bit_exact import (
     reference_runner,
 )
 
-from .baseline import onnxruntime_int8
 from .counting import multiply_accumulates
 from .exports import TORCHSCRIPT, export, exported
 from .table import NETWORKS, Network

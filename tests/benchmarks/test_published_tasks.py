@@ -109,7 +109,7 @@ def test_the_alphabet_is_in_the_file_or_in_the_wheel(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("opset", [11, 13])
 def test_the_baseline_is_int8_and_knows_no_open_shapes(opset: int, tmp_path: Path) -> None:
-    from benchmarks._zoo.baseline import onnxruntime_int8
+    from benchmarks._int8_baseline import onnxruntime_int8
     from benchmarks._zoo.measure import decibels
 
     path, rng = tmp_path / "net.onnx", np.random.default_rng(0)

@@ -21,9 +21,6 @@ def onnxruntime_int8(
 ) -> list[Arrays]:
     """What ONNX Runtime makes of `samples`, quantized (QDQ, int8, min-max, weights per channel).
 
-    Every layer is computed in float between its quantize and dequantize, exactly as the file
-    states it, on any processor.
-
     Args:
         path: a float ONNX file.
         calibration: inputs that choose the scales, in the file's order.
@@ -79,8 +76,16 @@ def _quantized_session(path: Path, calibration: Sequence[Arrays], folder: Path) 
         weight_type=quantization.QuantType.QInt8,
         per_channel=True,
     )
-    # Its int8 kernels saturate sums of two products at 16 bits where the processor has no VNNI.
-    as_stated = onnxruntime.SessionOptions()
-    as_stated.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    providers = ["CPUExecutionProvider"]
-    return onnxruntime.InferenceSession(str(quantized), as_stated, providers=providers)
+    return session_as_stated(quantized)
+
+
+def session_as_stated(path: Path | str) -> Any:
+    """A quantized file in ONNX Runtime, each layer in float between its quantize and dequantize.
+
+    Its int8 kernels saturate sums of two products at 16 bits where the processor has no VNNI.
+    """
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
