@@ -36,7 +36,7 @@ READERS = (
     "larger",
     "depthwise",
 )
-ONLY_ALL = {"padded", "padded_max", "larger"}
+ONLY_ALL = {"padded", "padded_max", "larger", "depthwise"}
 """Readers that take a zero point at a price."""
 NEVER = {"product"}
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchmarks._published.table import MODELS
-from benchmarks.published import JUDGED
 from benchmarks.record import recorded
 
 NETWORKS = {
@@ -318,23 +317,16 @@ def _zoo() -> Iterator[tuple[str, str]]:
 
 
 def _published() -> Iterator[tuple[str, str]]:
-    """Of every model that is recorded; those with a task once more."""
-    page, measured = "docs/published.md", recorded("published")
-    for name in sorted(f for f in measured if f.endswith("_sqnr")):
+    """Of every model that is recorded."""
+    for name in sorted(f for f in recorded("published") if f.endswith("_sqnr")):
         model = name.removesuffix("_sqnr")
-        sqnr = "equal" if measured[name] == EQUAL_DB else f"{{published[{name}]:.1f}}"
-        beside = f"{{published[{name}.baseline]:.1f}}" if measured.get(f"{name}.baseline") else "–"
-        yield (
-            page,
+        sqnr = "equal" if recorded("published")[name] == EQUAL_DB else f"{{published[{name}]:.1f}}"
+        yield "docs/published.md", (
             f"| {model} | {MODELS[model].about} | {{published[{model}_macs]:,.0f}} | "
             f"{{published[{model}_macs_on_vta]:.1f}} % | "
             f"{{published[{model}_operators_on_vta]:.1f}} % | "
-            f"{{published[{model}_regions]:.0f}} | {sqnr} | {beside} | "
-            f"{{published[{model}_cycles]:,.0f}} |",
+            f"{{published[{model}_regions]:.0f}} | {sqnr} | {{published[{model}_cycles]:,.0f}} |"
         )
-        if f"{model}_right" in measured:
-            shares = [f"{{published[{model}_{who}]:.1f}} %" for who in JUDGED]
-            yield page, f"| {model} | {' | '.join(shares)} |"
 
 
 def _decoding() -> Iterator[tuple[str, str]]:

@@ -82,24 +82,18 @@ def takes_layer(call: relax.Call) -> bool:
 
 
 def takes_zero_point(q: Quantizer, binding: relax.VarBinding) -> bool:
-    """Whether a zero point of a layer's data costs little.
+    """Whether a zero point of a layer's data is one number in the bias of each channel.
 
-    It is one number in the bias of each channel, or others beside borders where padding leaves some
-    sums with fewer weights: of a depthwise layer that is worth it, whose few products hide no
-    noise of its data.  Products of two activations have no place for it.
+    It is a map where padding leaves some sums with fewer weights; products of two activations have
+    no place for it.
     """
     call = binding.value
     if not takes_layer(call):
         return not takes_product(call)
     anchor, shape = ANCHORS[op_name(call)], static_shape(call.args[1])
-    if q.policy.zero_points == ALL or len(shape) == 2 or _is_depthwise(anchor, call, shape):
+    if q.policy.zero_points == ALL or len(shape) == 2:
         return True
     return border_sums(anchor, np.ones(shape, "int8"), call, static_shape(binding.var)).ndim == 1
-
-
-def _is_depthwise(anchor: Anchor, call: relax.Call, shape: tuple[int, ...]) -> bool:
-    """Whether each channel of a convolution's result reads one of several channels."""
-    return not anchor.shares_axis and shape[1] == 1 and int(call.attrs.groups) > 1
 
 
 @integer_op(
