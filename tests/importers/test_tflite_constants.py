@@ -430,17 +430,25 @@ def test_ellipses_and_new_axes_of_data(case: tuple[Any, ...], tmp_path: Path) ->
     np.testing.assert_array_equal(found, wanted, strict=True)
 
 
+def refused_slice(
+    folder: Path, limits: list[list[int]], masks: dict[str, int], shape: tuple[int, ...]
+) -> tuple[str, str]:
+    """The name of a slice of (3, 4) values to `shape`, and why it is not imported."""
+    g = Lite("STRIDED_SLICE", 0)
+    given = [g.const(values) for values in limits]
+    g.test(g.tensor((3, 4)), *given, kind="StridedSliceOptions", **masks)
+    (name,) = [f"t{number}" for number in g.outputs]
+    with pytest.raises(VTAError) as caught:
+        load_model(written(g, folder, {g.outputs[0]: shape}))
+    return name, str(caught.value)
+
+
 @pytest.mark.parametrize(("dots", "new"), [(0b101, 0), (0b001, 0b1000)])
 def test_entries_that_no_axis_is_for(dots: int, new: int, tmp_path: Path) -> None:
     """Two ellipses, and a new axis behind more entries than there are axes."""
-    g = Lite("STRIDED_SLICE", 0)
-    limits = [g.const([value] * 4) for value in (0, 1, 1)]
     masks = {"ellipsisMask": dots, "newAxisMask": new}
-    g.test(g.tensor((3, 4)), *limits, kind="StridedSliceOptions", **masks)
-    (name,) = [f"t{number}" for number in g.outputs]
-    with pytest.raises(VTAError) as caught:
-        load_model(written(g, tmp_path, {g.outputs[0]: (1, 1)}))
-    assert str(caught.value) == (
+    name, said = refused_slice(tmp_path, [[value] * 4 for value in (0, 1, 1)], masks, (1, 1))
+    assert said == (
         f'operator "{name}" (STRIDED_SLICE) has 4 entries for 2 axes, with the masks {dots:b} of '
         f"ellipses and {new:b} of new axes; one ellipsis at most, and an entry for each axis at "
         "most, can be imported; slice every axis explicitly"
@@ -449,14 +457,9 @@ def test_entries_that_no_axis_is_for(dots: int, new: int, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("step", "shrink"), [(0, 0), (-1, 1)])
 def test_a_slice_that_does_not_move(step: int, shrink: int, tmp_path: Path) -> None:
-    g = Lite("STRIDED_SLICE", 0)
-    limits = [g.const([value]) for value in (1, 2, step)]
-    options = {"beginMask": 0, "endMask": 0, "shrinkAxisMask": shrink}
-    g.test(g.tensor((3, 4)), *limits, kind="StridedSliceOptions", **options)
-    (name,) = [f"t{number}" for number in g.outputs]
-    with pytest.raises(VTAError) as caught:
-        load_model(written(g, tmp_path, {g.outputs[0]: (1, 4)}))
-    assert str(caught.value) == (
+    masks = {"beginMask": 0, "endMask": 0, "shrinkAxisMask": shrink}
+    name, said = refused_slice(tmp_path, [[value] for value in (1, 2, step)], masks, (1, 4))
+    assert said == (
         f'operator "{name}" (STRIDED_SLICE) has a step of {step} on axis 0; a slice goes on or '
         "back, one element only on; correct the step"
     )
