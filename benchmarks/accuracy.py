@@ -14,21 +14,18 @@ and softmax in float: their minimum is that of float32, which no scale of int8 h
 
 from __future__ import annotations
 
-import logging
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks._figures import Figure, arguments, report
-from benchmarks._int8_baseline import session_as_stated
+from benchmarks._int8_baseline import int8_session
 from models import digits, names
 from vta_byoc import load_model, quantize
 from vta_byoc.hw.config import VTAConfig
@@ -178,31 +175,9 @@ def scores(run: Runner, feeds: Sequence[Feed]) -> np.ndarray:
 
 def onnxruntime_static(case: Case, mode: Mode) -> Runner:
     """The file after ONNX Runtime's static quantization."""
-    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
-    from onnxruntime.quantization.shape_inference import quant_pre_process
-
-    class Reader(CalibrationDataReader):
-        def __init__(self) -> None:
-            self.left = iter(case.calibration)
-
-        def get_next(self) -> Feed | None:
-            return next(self.left, None)
-
-    logging.getLogger().setLevel(logging.ERROR)  # it recommends what is done here
-    with tempfile.TemporaryDirectory() as directory:
-        folded, quantized = (str(Path(directory) / f"{n}.onnx") for n in ("folded", "quantized"))
-        quant_pre_process(str(case.path), folded, skip_symbolic_shape=True)
-        nodes = [node.name for node in onnx.load(folded).graph.node]
-        quantize_static(
-            folded,
-            quantized,
-            Reader(),
-            quant_format=QuantFormat.QDQ,
-            per_channel=mode.per_channel,
-            nodes_to_exclude=[name for name in nodes if name.endswith(case.left_float)],
-        )
-        session = session_as_stated(quantized)
-        return lambda feed: np.asarray(session.run(None, dict(feed))[0])
+    options = {"per_channel": mode.per_channel, "left_float": case.left_float}
+    session = int8_session(case.path, case.calibration, **options)
+    return lambda feed: np.asarray(session.run(None, dict(feed))[0])
 
 
 def figures_of(network: str, mode: Mode, ours: Tally, baseline: Tally) -> list[Figure]:
