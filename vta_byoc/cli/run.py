@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from vta_byoc.cli.progress import Steps
     from vta_byoc.pipeline import Compiled
+    from vta_byoc.reports.run.inputs import Input
     from vta_byoc.reports.run.run import RunReport
     from vta_byoc.runtime.profile import Profile
     from vta_byoc.validation.bit_exact import TensorCheck
@@ -126,7 +127,8 @@ def run(
     checks = _check(qmod, compiled, arrays, outputs, profile, steps) if check else None
     if output is not None:
         _save(Path(output), outputs)
-    report = RunReport(model, config, compiled, bound, outputs, profile, steps.seconds, checks)
+    reached = _with_reach(bound, qmod)
+    report = RunReport(model, config, compiled, reached, outputs, profile, steps.seconds, checks)
     _print(report, as_json)
     if report.bit_exact is False:
         ctx.exit(commands.CHECK_FAILED)
@@ -142,6 +144,12 @@ def _print(report: RunReport, as_json: bool) -> None:
     say(json.dumps(report.to_json(), indent=2))
     if report.bit_exact is False:
         say(check_text(report.checks or ()), err=True)
+
+
+def _with_reach(inputs: Mapping[str, Input], qmod: tvm.IRModule) -> dict[str, Input]:
+    from vta_byoc.reports.run.inputs import with_reach
+
+    return with_reach(inputs, qmod)
 
 
 def _output_names(mod: tvm.IRModule) -> list[str]:
