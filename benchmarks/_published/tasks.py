@@ -7,15 +7,21 @@ import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import onnx
 
 from benchmarks._published import text
 
-HALF = ((0.5,) * 3, (0.5,) * 3)
-IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-"""Mean and deviation that pixels from 0 to 1 are brought to 0 and 1 with."""
+Scaling: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
+"""Of each channel, what is taken from pixels from 0 to 1 and what they are divided by then."""
+HALF: Scaling = ((0.5,) * 3, (0.5,) * 3)
+IMAGENET: Scaling = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+"""The mean and the deviation of the pixels of ImageNet."""
+PLAIN: Scaling = ((0.0,) * 3, (1.0,) * 3)
+BYTES: Scaling = ((0.0,) * 3, (1 / 255,) * 3)
+"""Pixels stay integers up to 255."""
 MARKED = 0.3
 """From this probability on a pixel is one of text, as the packages have it."""
 METADATA = "metadata"
@@ -29,7 +35,7 @@ class Task:
     Attributes:
         kind: "read" (a line's characters, by CTC), "turned" (by which part of a full turn a
             picture is turned), "mark" (the pixels that are text, against the runtime's).
-        scaling: mean and deviation of the pixels.
+        scaling: of the pixels.
         drawn: "line" or "page".
         turns: the turns that the network tells apart, in quarters.
         calibration: pictures that choose the scales.
@@ -38,7 +44,7 @@ class Task:
     """
 
     kind: str
-    scaling: tuple[tuple[float, ...], tuple[float, ...]]
+    scaling: Scaling
     drawn: str
     turns: tuple[int, ...] = (0,)
     calibration: int = 8
@@ -54,6 +60,13 @@ class Sample:
     answer: str | int
 
 
+def scaled(pixels: np.ndarray, scaling: Scaling) -> np.ndarray:
+    """Pixels [height, width, channels] from 0 to 1 as a network takes them."""
+    mean, deviation = (np.array(each)[: pixels.shape[-1]] for each in scaling)
+    found: np.ndarray = (pixels - mean) / deviation
+    return found
+
+
 def drawn(task: Task, rng: np.random.Generator, shape: Sequence[int]) -> Sample:
     """A sample of the network's input shape (1, channels, height, width)."""
     _, channels, height, width = shape
@@ -65,10 +78,9 @@ def drawn(task: Task, rng: np.random.Generator, shape: Sequence[int]) -> Sample:
     else:
         pixels = text.page(rng, height, width)
     pixels = np.rot90(pixels, task.turns[turn])
-    mean, deviation = (np.array(each) for each in task.scaling)
-    scaled = (pixels / 255.0 - mean) / deviation
+    line = scaled(pixels / 255.0, task.scaling)
     whole = np.zeros((height, width, 3))
-    whole[:, : scaled.shape[1]] = scaled
+    whole[:, : line.shape[1]] = line
     planes = whole.transpose(2, 0, 1)
     if channels == 1:
         planes = planes.mean(axis=0, keepdims=True)

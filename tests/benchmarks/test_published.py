@@ -11,9 +11,13 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import tvm
+from tvm import relax
 
 from benchmarks import published
+from benchmarks._published import tasks
 
 pytest.importorskip("torch", reason="PyTorch is not installed (extra: torch)")
 pytest.importorskip("ai_edge_litert", reason="the TFLite interpreter is not installed")
@@ -42,6 +46,32 @@ def test_a_model_the_whole_way(name: str, tmp_path: Path) -> None:
     assert row["package"] == REQUIREMENT
     found = {figure.name: figure.value for figure in published.figures_of([row])}
     assert found[f"{name}_cycles"] == row["cycles"] and found[f"{name}_sqnr"] > 20
+
+
+@pytest.mark.parametrize(
+    "scaling, low, high",
+    [
+        (tasks.HALF, -1, 1),
+        (tasks.PLAIN, 0, 1),
+        (tasks.BYTES, 0, 255),
+        (tasks.IMAGENET, -2.12, 2.64),
+    ],
+)
+@pytest.mark.parametrize("shape", [(1, 3, 6, 8), (1, 6, 8, 3), (1, 1, 6, 8)])
+def test_pictures_have_the_pixels_that_a_network_was_trained_with(
+    scaling: tasks.Scaling, low: float, high: float, shape: tuple[int, ...]
+) -> None:
+    x = relax.Var("x", relax.TensorType(shape, "float32"))
+    mod = tvm.IRModule({"main": relax.Function([x], x)})
+    make = measure._structured(mod, {}, scaling)
+    (picture,), (other,) = make(), make()
+    assert picture.shape == shape and picture.dtype == np.float32
+    ends = picture.min(), picture.max()
+    if scaling is tasks.IMAGENET:
+        assert low - 0.01 <= ends[0] < -1.8 and 2.2 < ends[1] <= high + 0.01
+    else:
+        np.testing.assert_allclose(ends, (low, high), atol=1e-4)
+    assert (picture != other).any()
 
 
 def test_a_file_that_cannot_be_imported_is_a_row(tmp_path: Path) -> None:
