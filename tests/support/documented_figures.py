@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchmarks._published.table import MODELS
+from benchmarks.published import JUDGED
 from benchmarks.record import recorded
 
 NETWORKS = {
@@ -23,6 +24,8 @@ NETWORKS = {
 }
 EQUAL_DB = 200.0
 """What stands for results that are equal."""
+ANSWERS = {"read": "lines read", "turned": "turns told", "mark": "pixels marked"}
+"""Of tasks, what right answers are."""
 NEWER = {
     "MobileNetV3-Small": "mobilenet_v3_small",
     "EfficientNet-B0": "efficientnet_b0",
@@ -317,16 +320,24 @@ def _zoo() -> Iterator[tuple[str, str]]:
 
 
 def _published() -> Iterator[tuple[str, str]]:
-    """Of every model that is recorded."""
-    for name in sorted(f for f in recorded("published") if f.endswith("_sqnr")):
+    """Of every model that is recorded, and the answers of those that are judged."""
+    page, known = "docs/published.md", recorded("published")
+    for name in sorted(f for f in known if f.endswith("_sqnr")):
         model = name.removesuffix("_sqnr")
-        sqnr = "equal" if recorded("published")[name] == EQUAL_DB else f"{{published[{name}]:.1f}}"
-        yield "docs/published.md", (
+        sqnr = "equal" if known[name] == EQUAL_DB else f"{{published[{name}]:.1f}}"
+        other = f"{name}.baseline"
+        beside = "–" if known[other] is None else f"{{published[{other}]:.1f}}"
+        yield page, (
             f"| {model} | {MODELS[model].about} | {{published[{model}_macs]:,.0f}} | "
             f"{{published[{model}_macs_on_vta]:.1f}} % | "
             f"{{published[{model}_operators_on_vta]:.1f}} % | "
-            f"{{published[{model}_regions]:.0f}} | {sqnr} | {{published[{model}_cycles]:,.0f}} |"
+            f"{{published[{model}_regions]:.0f}} | {sqnr} | {beside} | "
+            f"{{published[{model}_cycles]:,.0f}} |"
         )
+        task = MODELS[model].task
+        if task is not None and f"{model}_right" in known:
+            right = " | ".join(f"{{published[{model}_{who}]:.1f}} %" for who in JUDGED)
+            yield page, f"| {model} | {ANSWERS[task.kind]} | {right} |"
 
 
 def _decoding() -> Iterator[tuple[str, str]]:
