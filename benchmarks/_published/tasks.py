@@ -21,7 +21,7 @@ IMAGENET: Scaling = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 """The mean and the deviation of the pixels of ImageNet."""
 PLAIN: Scaling = ((0.0,) * 3, (1.0,) * 3)
 BYTES: Scaling = ((0.0,) * 3, (1 / 255,) * 3)
-"""Pixels stay integers up to 255."""
+"""From 0 to 255."""
 MARKED = 0.3
 """From this probability on a pixel is one of text, as the packages have it."""
 METADATA = "metadata"
@@ -78,9 +78,9 @@ def drawn(task: Task, rng: np.random.Generator, shape: Sequence[int]) -> Sample:
     else:
         pixels = text.page(rng, height, width)
     pixels = np.rot90(pixels, task.turns[turn])
-    line = scaled(pixels / 255.0, task.scaling)
+    fed = scaled(pixels / 255.0, task.scaling)
     whole = np.zeros((height, width, 3))
-    whole[:, : line.shape[1]] = line
+    whole[:, : fed.shape[1]] = fed
     planes = whole.transpose(2, 0, 1)
     if channels == 1:
         planes = planes.mean(axis=0, keepdims=True)

@@ -12,7 +12,7 @@ from vta_byoc.base.json_types import Json
 from vta_byoc.ir.bindings import is_constant, op_name, straight_bindings
 
 TOLD = 0.001
-"""From this share of cut values on a report tells of them: a few samples of noise cut fewer."""
+"""From this share of cut values on a report tells of them: some calibrators cut rare ones."""
 
 
 @dataclass(frozen=True)
@@ -45,19 +45,20 @@ class Input:
     def line(self, name: str) -> str:
         """What a report prints of the input `name`."""
         told = f"input {name} {shape_text(self.array)}: {self.source}"
-        if self.reach is None or self.cut < TOLD:
+        cut = self.cut
+        if self.reach is None or cut < TOLD:
             return told
         return (
-            f"{told}\n  {100 * self.cut:.1f} % of its values are cut off: they lie outside of "
+            f"{told}\n  {100 * cut:.1f} % of its values are cut off: they lie outside of "
             f"{self.reach.low:.4g} to {self.reach.high:.4g}, which its int8 scale holds; prepare "
             "inputs as those that chose the scale were, or calibrate with inputs like these"
         )
 
     def to_json(self) -> Mapping[str, Json]:
         """What a report's JSON object says of it; `cut` where there are values that are."""
-        array = self.array
+        array, cut = self.array, self.cut
         facts: dict[str, Json] = {"shape": list(array.shape), "dtype": str(array.dtype)}
-        return {**facts, "source": self.source, **({"cut": self.cut} if self.cut else {})}
+        return {**facts, "source": self.source, **({"cut": cut} if cut else {})}
 
 
 def with_reach(inputs: Mapping[str, Input], qmod: tvm.IRModule) -> dict[str, Input]:
