@@ -16,10 +16,10 @@ import tvm
 from vta_byoc.importers.onnx import checks as onnx_checks
 from vta_byoc.importers.onnx import importer as onnx_import
 from vta_byoc.ir.bindings import sanitized
+from vta_byoc.quantization.tensor_pairs import Pair, tensor_pairs
 from vta_byoc.quantize import quantize
 from vta_byoc.validation.against_runtime import Compared, Runtime, bound_for, compare
 from vta_byoc.validation.runtimes import float_runtime, tflite_runtime
-from vta_byoc.validation.tensor_pairs import Pair, tensor_pairs
 
 DEPTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Of the first and the last tensor, and three in between."""

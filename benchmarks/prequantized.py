@@ -58,11 +58,11 @@ from vta_byoc.importers.load import load_model
 from vta_byoc.ir.quantization_record import factor_forms
 from vta_byoc.partitioning.placement import VTA
 from vta_byoc.pipeline import compile_module
+from vta_byoc.quantization.tensor_pairs import paired, real, tensor_pairs
 from vta_byoc.quantize import quantize
 from vta_byoc.reports.placement.summary import macs_share
 from vta_byoc.runtime.execute import profile
 from vta_byoc.validation.bit_exact import compare_layers
-from vta_byoc.validation.tensor_pairs import paired, real, tensor_pairs
 
 FIXTURES = Path(__file__).resolve().parents[1] / "tests" / "fixtures" / "tflite"
 PLAIN = tvm.target.Target({"kind": "llvm", "opt-level": 0})

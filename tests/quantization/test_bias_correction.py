@@ -12,11 +12,11 @@ import tvm
 from small_models import Graph, flat
 from tvm import relax
 
-from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.errors import VTAError, VTAWarning
 from vta_byoc.ir.bindings import source_name, straight_bindings
 from vta_byoc.ir.records import text_of
 from vta_byoc.ir.reference import build_reference
-from vta_byoc.quantization.bias_correction import correct_biases
+from vta_byoc.quantization.bias_correction import Place, correct_biases
 from vta_byoc.quantization.float_layers import float_layers
 from vta_byoc.quantize import QUANTIZATION, quantize
 
@@ -91,6 +91,32 @@ def test_errors_fall_where_results_have_zero_points() -> None:
     assert mean_error(want, after) < mean_error(want, before) / 2
 
 
+@pytest.mark.parametrize("scales", ["pow2", "mul"])
+def test_errors_fall_where_functions_stand_between_layers(scales: str) -> None:
+    """A hard swish passes a layer's error on by its slope, and the next layer has its own."""
+    shape = (1, 8, 6, 6)
+    g = Graph(shape)
+    x = g.params[0]
+    for number in range(4):
+        x = g.op("nn.conv2d", x, small_weights(g, 8), name=f"conv{number}")
+        inside = g.op("clip", g.op("add", x, g.const(3.0)), 0, 6)
+        x = g.op("divide", g.op("multiply", x, inside), g.const(6.0), name=f"swish{number}")
+    last = g.op("nn.conv2d", x, small_weights(g, 6), name="last")
+    mod, data = g.module(last), samples(shape=shape)
+    run = functools.partial(quantizer(data), scales=scales)
+    modules = (mod, run(mod), run(correct_biases(mod, run, data)))
+    want, before, after = (np.moveaxis(outputs(m, data), 2, -1) for m in modules)
+    assert mean_error(want, before) > 0.05
+    assert mean_error(want, after) < mean_error(want, before) / 5
+
+
+def small_weights(g: Graph, channels: int) -> Any:
+    """Weights of 8 inputs of which most are 0.4 steps from an integer."""
+    weight = g.rng.integers(-8, 8, (channels, 8, 1, 1)) / 64 + 0.4 / 64
+    weight[:, 0, 0, 0] = 0.9
+    return g.const(weight)
+
+
 def test_errors_of_operators_without_bias_are_left_to_the_layer_behind() -> None:
     """The sum of x and x / 2 rounds a half up for every other value, and has no bias."""
     g = Graph((1, 4, 4, 4))
@@ -126,6 +152,21 @@ def test_nothing_to_correct() -> None:
     data = [g.rng.integers(-127, 128, (1, 4, 4, 4)).astype("float32") for _ in range(3)]
     data[0].flat[0] = 127
     assert correct_biases(mod, quantizer(data), data) is mod
+
+
+def test_biases_that_bring_nothing_nearer_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Corrections of the wrong sign: the module itself comes back, and who asked is told."""
+    g = Graph((1, 8, 4, 4))
+    mod = g.module(g.op("nn.conv2d", g.params[0], small_weights(g, 4), name="conv"))
+    data = samples(3, shape=(1, 8, 4, 4))
+    shift = Place.shift
+    monkeypatch.setattr(Place, "shift", lambda *given: -shift(*given))
+    with pytest.warns(VTAWarning) as caught:
+        assert correct_biases(mod, quantizer(data), data) is mod
+    assert [str(each.message) for each in caught] == [
+        "bias correction leaves all biases as they are: moved, they bring the means of 1 layer no "
+        "nearer to those of the float model; leave it out, or give more samples"
+    ]
 
 
 def test_layers_of_every_kind() -> None:

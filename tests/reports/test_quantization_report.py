@@ -22,6 +22,7 @@ from vta_byoc.ir import observe
 from vta_byoc.quantization.calibration.samples import default_calibration as noise
 from vta_byoc.quantization.equalize import equalize
 from vta_byoc.quantization.float_layers import float_layers
+from vta_byoc.quantization.tensor_pairs import tensor_pairs
 from vta_byoc.quantize import quantize
 from vta_byoc.reports.quantization.advice import RULES
 from vta_byoc.reports.quantization.charts import details, sqnr_chart
@@ -30,7 +31,6 @@ from vta_byoc.reports.quantization.operator_noise import Operator
 from vta_byoc.reports.quantization.report import QuantizationReport, quantization_report
 from vta_byoc.reports.quantization.text import verdict, verdict_text
 from vta_byoc.validation.noise import BINS, layer_macs, weight_measures
-from vta_byoc.validation.tensor_pairs import tensor_pairs
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "tflite"
 SHAPE = (1, 8, 6, 6)

@@ -22,10 +22,10 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.importers.load import load_model
 from vta_byoc.quantization.calibration.samples import default_calibration as noise
 from vta_byoc.quantization.float_layers import float_layers, with_constants
+from vta_byoc.quantization.tensor_pairs import tensor_pairs
 from vta_byoc.quantize import quantize
 from vta_byoc.validation.against_runtime import Bound, Comparison, bound_for, compare
 from vta_byoc.validation.runtimes import float_runtime, onnxruntime_runtime, runtime
-from vta_byoc.validation.tensor_pairs import tensor_pairs
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "tflite"
 LITERT = importlib.util.find_spec("ai_edge_litert") is not None

@@ -14,10 +14,10 @@ from vta_byoc.ir.bindings import straight_bindings
 from vta_byoc.ir.names import is_step
 from vta_byoc.ir.observe import Observer
 from vta_byoc.quantization.calibration.samples import default_calibration as noise
+from vta_byoc.quantization.tensor_pairs import tensor_pairs
 from vta_byoc.quantize import quantize
 from vta_byoc.validation.against_runtime import NOT_THERE, Bound, compare
 from vta_byoc.validation.runtimes import float_runtime, onnxruntime_runtime
-from vta_byoc.validation.tensor_pairs import tensor_pairs
 
 STEPS, SIZE = 3, 8
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}

@@ -82,10 +82,10 @@ def compare(
         )
     mod, qmod, samples = quantized_beside(model, wanted, calibration, data, steps)
     with steps.step("compare", f"comparing with {against} tensor by tensor"):
+        from vta_byoc.quantization.tensor_pairs import tensor_pairs
         from vta_byoc.validation.against_runtime import bound_for
         from vta_byoc.validation.against_runtime import compare as compared
         from vta_byoc.validation.runtimes import runtime
-        from vta_byoc.validation.tensor_pairs import tensor_pairs
 
         limit = bound_for(mod, bound, lsb)
         other = runtime(against, model, mod, tensor_pairs(mod, qmod))

@@ -3,15 +3,15 @@
 Rounding weights shifts the mean of every output channel, rounding and saturating activations too.
 The shift is measured on samples and taken off the layer's bias (Nagel et al., "Data-Free
 Quantization Through Weight Equalization and Bias Correction", 2019).  All layers are corrected at
-once: what a layer's error inherits from layers before, the sum of its weights times the mean error
-of its input, ends when those are corrected and is not its own.  What operators without bias add, as
-the rounding of residual sums does, is left to the layer behind them.  A few rounds settle the rest.
+once, each by the error that it makes on the float module's inputs, rounded: what it inherits ends
+when the layers before it are corrected.  What operators without bias add, as the rounding of
+residual sums does, is left to the layer behind them.  A second round settles the rest.
 """
 
 from __future__ import annotations
 
-import json
 import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 
@@ -20,24 +20,21 @@ import tvm
 from tvm import relax
 
 from vta_byoc.base.progress import Progress
-from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.errors import VTAError, VTAWarning
 from vta_byoc.ir.bindings import (
-    SEPARATOR,
     is_float32,
     op_name,
-    sanitized,
     source_name,
     static_shape,
     straight_bindings,
     users_of,
 )
 from vta_byoc.ir.clamps import interval_of
-from vta_byoc.ir.names import is_step
 from vta_byoc.ir.observe import Observer
-from vta_byoc.ir.quantization_record import QUANTIZATION
-from vta_byoc.ir.records import text_of
 from vta_byoc.quantization.calibration.samples import Sample, checked_samples
 from vta_byoc.quantization.float_layers import FloatLayer, float_layers, only_user, with_constants
+from vta_byoc.quantization.scales import quantized
+from vta_byoc.quantization.tensor_pairs import Pair, Twin, paired, real, tensor_pairs, twins
 
 Quantize = Callable[[tvm.IRModule], tvm.IRModule]
 ROUNDS = 2
@@ -79,12 +76,18 @@ class Moments:
 
 
 @dataclass(frozen=True)
-class Twin:
-    """A tensor of the quantized module: (value - zero_point) * scale is the float value."""
+class Errors:
+    """Mean errors of each channel of a tensor, float64 [channels].
 
-    var: relax.Var
-    scale: float = 1.0
-    zero_point: float = 0.0
+    Attributes:
+        whole: of the quantized module.
+        own: of the operator on the float module's inputs, rounded.
+        added: the same, without what rounding its result adds.
+    """
+
+    whole: np.ndarray
+    own: np.ndarray
+    added: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -100,15 +103,15 @@ class Place:
         """The source name of the layer."""
         return source_name(self.layer.var)
 
-    def own_error(self, error: np.ndarray, settled: np.ndarray, moments: Moments) -> np.ndarray:
+    def shift(self, own: np.ndarray, left: np.ndarray, moments: Moments) -> np.ndarray:
         """What the bias has to make up for, float64 [channels].
 
         Args:
-            error: of the result.
-            settled: the part of the input's error that corrections of other layers end.
+            own: mean error of the result on inputs without error.
+            left: mean error of the input that no correction ends.
             moments: of the result.
         """
-        return error / np.maximum(moments.share, LEAST_SHARE) - self._inherited(settled)
+        return own / np.maximum(moments.share, LEAST_SHARE) + self._inherited(left)
 
     def _inherited(self, error: np.ndarray) -> np.ndarray:
         """What a mean error of the input's channels makes of the output's."""
@@ -156,7 +159,7 @@ def correct_biases(
 
     Returns:
         Of `mod` and the module after each round the one whose quantized layers are closest in
-        their means to `mod`: `mod` itself if nothing helps.
+        their means to `mod`: `mod` itself if nothing helps, with a warning.
 
     Raises:
         VTAError: no samples, one that does not fit the model, or samples that can be read once.
@@ -170,24 +173,35 @@ def correct_biases(
     passes = _Passes(samples, progress, total)
     qmod = quantize(mod)
     places = _places(mod, twins(mod, qmod))
-    tensors = list(dict.fromkeys(t for place in places for t in (place.data, place.result)))
-    wanted = dict(zip(tensors, passes.moments(mod, tensors), strict=True))
+    wanted = passes.moments(mod, [place.result for place in places])
+    between = _between(mod, places)
     corrections = {place.name: np.zeros(place.layer.channels) for place in places}
     current, best, least = mod, mod, math.inf
-    for turn in range(rounds + 1):
+    for turn in range(rounds + 1 if places else 0):
         qmod = quantize(current) if turn else qmod
-        errors = _errors(passes, qmod, wanted, twins(mod, qmod))
-        distance = sum(_relative(errors[p.result], wanted[p.result]) for p in places)
+        errors = passes.errors(mod, qmod, [*(place.result for place in places), *between])
+        whole = [errors[place.result].whole for place in places]
+        distance = sum(map(_relative, whole, wanted))
         if distance < least:
             best, least = current, distance
         if turn < rounds:
-            settled = _Settled(mod, {p.result.var: errors[p.result] for p in places})
-            for place in places:
-                inherited = settled.of(place.data.var, errors[place.data])
-                moments = wanted[place.result]
-                corrections[place.name] -= place.own_error(errors[place.result], inherited, moments)
+            left = _Left(mod, places, {t.var: errors[t].added for t in between})
+            for place, moments in zip(places, wanted, strict=True):
+                own = errors[place.result].own
+                corrections[place.name] -= place.shift(own, left.at(place), moments)
             current = _corrected(mod, places, corrections)
+    if best is mod and 0 < least < math.inf:
+        _warn_of_none(len(places))
     return best
+
+
+def _warn_of_none(layers: int) -> None:
+    text = (
+        f"bias correction leaves all biases as they are: moved, they bring the means of {layers} "
+        f"layer{'s' * (layers > 1)} no nearer to those of the float model; leave it out, or give "
+        "more samples"
+    )
+    warnings.warn(text, VTAWarning, stacklevel=2)
 
 
 class _Passes:
@@ -222,70 +236,35 @@ class _Passes:
             runs += 1
         return [Moments(*(total / runs)) for total in sums]
 
+    def errors(
+        self, mod: tvm.IRModule, qmod: tvm.IRModule, tensors: Sequence[ComparedTensor]
+    ) -> dict[ComparedTensor, Errors]:
+        """Of tensors of `mod` as `qmod` has them; 0 for one that it has not."""
+        pairs = {pair.source.var: pair for pair in tensor_pairs(mod, qmod)}
+        module, shown = paired(mod, qmod, list(pairs.values()))
+        versions = {var: shown[3 * number : 3 * number + 3] for number, var in enumerate(pairs)}
+        compared = [tensor for tensor in tensors if tensor.var in pairs]
+        sums = {t: np.zeros((4, static_shape(t.var)[t.axis])) for t in tensors}
+        runs = 0
 
-# ---------------------------------------------------------------- what corresponds to what
-def twins(mod: tvm.IRModule, qmod: tvm.IRModule) -> dict[relax.Var, Twin]:
-    """Variable of the float module -> the tensor of the quantized module with its value.
+        def receive(index: int, values: np.ndarray) -> None:
+            """Of a tensor: the source, then the quantized one, then its operator alone."""
+            tensor, version = compared[index // 3], index % 3
+            pair = pairs[tensor.var]
+            reals = real(values, pair.quantized if version else pair.source)
+            sums[tensor][version] += channel_means(reals, tensor.axis)
+            if not version:
+                sums[tensor][3] += channel_means(rounded(reals, pair), tensor.axis)
 
-    A group of operators bears the name of its first and has the value of its last.  Where groups
-    compute parts of one operator, such as the steps of a recurrent layer, the record says which
-    value each has; the operator's result then has a twin, and what a step hands on.  An operator
-    whose result only moves to become the source's (a mean, reshaped) stands there with the moved
-    tensor.
-    """
-    record = json.loads(text_of(qmod.attrs[QUANTIZATION]))
-    named: dict[str, list[relax.Var]] = {sanitized(p.name): [p] for p in mod["main"].params}
-    for binding in straight_bindings(mod["main"]):
-        named.setdefault(source_name(binding.var), []).append(binding.var)
-    found: dict[relax.Var, Twin] = {}
-    moved: dict[relax.Var, Twin] = {}
-    steps = {str(v.name): v for variables in named.values() for v in variables if is_step(v)}
-    parts = record.get("results", {})
-    in_parts = {record["sources"][name][-1] for name in parts}
-    for binding in straight_bindings(qmod["main"]):
-        name = str(binding.var.name)
-        source = record["sources"].get(name, [name.removesuffix(f"{SEPARATOR}int8")])[-1]
-        twin = _twin_of(binding.var, record["tensors"].get(name))
-        if twin is None:
-            continue
-        if (step := steps.get(parts.get(name, name))) is not None:
-            found[step] = twin
-            continue
-        var = _result_of(source, named.get(source, []), binding.var)
-        if source in in_parts and (var is None or parts.get(name, source) != var.name):
-            continue
-        if var is not None:
-            found.setdefault(var, twin)
-        else:
-            source = source_name(binding.var)
-            var = _result_of(source, named.get(source, []), binding.var)
-            if var is not None and sanitized(var.name) == source:
-                moved.setdefault(var, twin)
-    replaced = {source_name(var) for var in moved.keys() - found.keys()}
-    kept = {v: twin for v, twin in found.items() if is_step(v) or source_name(v) not in replaced}
-    return {**moved, **kept}
-
-
-def _twin_of(var: relax.Var, entry: Mapping[str, float] | None) -> Twin | None:
-    """A tensor of the quantized module; `entry` is what its record says of it."""
-    if is_float32(var):
-        return Twin(var)
-    if entry is None:
-        return None
-    return Twin(var, float(entry["scale"]), float(entry.get("zero", 0)))
-
-
-def _result_of(source: str, variables: Sequence[relax.Var], like: relax.Var) -> relax.Var | None:
-    """Which of an operator's `variables` is its result, in the shape of `like`.
-
-    It is the one of the operator's own name, else the last.
-    """
-    tensors = [var for var in variables if isinstance(var.ty, relax.TensorType)]
-    if not isinstance(like.ty, relax.TensorType):
-        return None
-    fitting = [var for var in tensors if static_shape(var) == static_shape(like)]
-    own = [var for var in fitting if sanitized(var.name) == source]
-    return next(reversed(own or fitting), None)
+        observer = Observer(module, [v for t in compared for v in versions[t.var]], receive)
+        for arrays in checked_samples(mod, self._samples, self._step):
+            observer.run(arrays.values())
+            runs += 1
+        means = {tensor: total / runs for tensor, total in sums.items()}
+        return {
+            tensor: Errors(whole - source, alone - source, alone - near)
+            for tensor, (source, whole, alone, near) in means.items()
+        }
 
 
 def _places(mod: tvm.IRModule, twins: Mapping[relax.Var, Twin]) -> list[Place]:
@@ -310,43 +289,79 @@ def _places(mod: tvm.IRModule, twins: Mapping[relax.Var, Twin]) -> list[Place]:
 
 
 # ---------------------------------------------------------------- errors and corrections
-def _errors(
-    passes: _Passes,
-    qmod: tvm.IRModule,
-    wanted: Mapping[ComparedTensor, Moments],
-    twins: Mapping[relax.Var, Twin],
-) -> dict[ComparedTensor, np.ndarray]:
-    """The mean of each channel minus the wanted one; 0 for a tensor that stayed as it was."""
-    errors = {tensor: np.zeros_like(moments.mean) for tensor, moments in wanted.items()}
-    compared = [tensor for tensor in wanted if tensor.var in twins]
-    integers = [ComparedTensor(twins[tensor.var].var, tensor.axis) for tensor in compared]
-    for tensor, moments in zip(compared, passes.moments(qmod, integers), strict=True):
-        twin = twins[tensor.var]
-        errors[tensor] = (moments.mean - twin.zero_point) * twin.scale - wanted[tensor].mean
-    return errors
+def _between(mod: tvm.IRModule, places: Sequence[Place]) -> list[ComparedTensor]:
+    """The tensors whose mean errors reach a layer's input, without the results of layers."""
+    producers = {b.var: b.value for b in straight_bindings(mod["main"])}
+    results = {place.result.var for place in places}
+    axes: dict[relax.Var, int] = {}
+    waiting = [(place.data.var, place.data.axis) for place in places]
+    while waiting:
+        var, axis = waiting.pop()
+        if var in axes or var in results or not is_float32(var) or axis >= var.ty.ndim:
+            continue
+        axes[var] = axis
+        # Where the rank changes channels are the second axis, as a mean or reshape leaves them.
+        waiting += [
+            (data, axis if data.ty.ndim == var.ty.ndim else 1)
+            for data in _passed_on(producers.get(var))
+            if is_float32(data)
+        ]
+    return [ComparedTensor(var, axis) for var, axis in axes.items()]
 
 
-class _Settled:
-    """Which part of a tensor's mean error ends when all layers are corrected.
+def _passed_on(value: relax.Expr | None) -> list[relax.Var]:
+    """The operands whose mean errors an operator passes on."""
+    if value is None or op_name(value) not in PASSED_ON:
+        return []
+    return [arg for arg in value.args if isinstance(arg, relax.Var)]
+
+
+class _Left:
+    """Which part of a tensor's mean error stays when all layers are corrected.
 
     Args:
-        errors: of the results of layers: they end. Sums pass them on, as does an operator with one
-            input of as many channels; beyond others nothing is known to end.
+        added: what operators without bias add. Sums pass it on, as does an operator with one input
+            of as many channels; beyond others nothing is known to stay.
     """
 
-    def __init__(self, mod: tvm.IRModule, errors: Mapping[relax.Var, np.ndarray]) -> None:
+    def __init__(
+        self,
+        mod: tvm.IRModule,
+        places: Sequence[Place],
+        added: Mapping[relax.Var, np.ndarray],
+    ) -> None:
         self._producers = {b.var: b.value for b in straight_bindings(mod["main"])}
-        self._parts = dict(errors)
+        self._results = {place.result.var for place in places}
+        self._added = added
+        self._known: dict[relax.Var, np.ndarray] = {}
 
-    def of(self, var: relax.Var, like: np.ndarray) -> np.ndarray:
-        """float64 [channels], in the shape of `like`."""
-        if var not in self._parts:
-            value = self._producers.get(var)
-            data = [a for a in getattr(value, "args", ()) if isinstance(a, relax.Var)]
-            parts = [self.of(a, like) for a in data] if op_name(value) in PASSED_ON else []
-            self._parts[var] = np.sum(parts, axis=0) if parts else np.zeros_like(like)
-        part = self._parts[var]
-        return part if part.shape == like.shape else np.zeros_like(like)
+    def at(self, place: Place) -> np.ndarray:
+        """Of the input of a layer, float64 [channels]."""
+        channels = static_shape(place.data.var)[place.data.axis]
+        found = self._of(place.data.var)
+        return found if found.shape == (channels,) else np.zeros(channels)
+
+    def _of(self, var: relax.Var) -> np.ndarray:
+        if var in self._results or var not in self._added:
+            return np.zeros(())
+        if var not in self._known:
+            own = self._added[var]
+            parts = [self._of(data) for data in _passed_on(self._producers.get(var))]
+            self._known[var] = sum((part for part in parts if part.shape == own.shape), own)
+        return self._known[var]
+
+
+def channel_means(values: np.ndarray, axis: int) -> np.ndarray:
+    """The mean of each channel along `axis`, float64."""
+    rows = np.moveaxis(values, axis, 0)
+    return np.asarray(rows.reshape(rows.shape[0], -1).mean(axis=1, dtype="float64"))
+
+
+def rounded(values: np.ndarray, pair: Pair) -> np.ndarray:
+    """Real values as the quantized module can hold them."""
+    if not pair.is_int8:
+        return values
+    return real(quantized(values, pair.scale), pair.quantized)
 
 
 def _relative(error: np.ndarray, moments: Moments) -> float:

@@ -21,8 +21,8 @@ from vta_byoc.ir.observe import Observer
 from vta_byoc.quantization import qdq
 from vta_byoc.quantization.calibration.samples import Sample, checked_samples
 from vta_byoc.quantization.scales import INT8_HIGH, INT8_LOW
+from vta_byoc.quantization.tensor_pairs import Pair, real, tensor_pairs
 from vta_byoc.validation.noise import EXACT_DB
-from vta_byoc.validation.tensor_pairs import Pair, real, tensor_pairs
 
 Runtime = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 """Inputs by name -> tensors by the name of the operator that makes them, in its own dtype."""

@@ -15,7 +15,7 @@ from vta_byoc.ir.quantization_record import TensorEntry
 from vta_byoc.quantization.float_layers import FloatLayer
 from vta_byoc.quantization.ops.anchors import ANCHORS, channel_absmax, int8_weight, per_weight
 from vta_byoc.quantization.scales import INT8_HIGH, INT8_LOW, WEIGHT_HIGH, Scale, scale_exponent
-from vta_byoc.validation.tensor_pairs import Pair, real
+from vta_byoc.quantization.tensor_pairs import Pair, real
 
 LEVELS = 256
 BINS = 64

@@ -17,8 +17,8 @@ from vta_byoc.importers.fixed_inputs import fixed_inputs
 from vta_byoc.importers.load import initial_states
 from vta_byoc.ir.bindings import sanitized, static_shape
 from vta_byoc.ir.observe import Observer
+from vta_byoc.quantization.tensor_pairs import Pair
 from vta_byoc.validation.against_runtime import Runtime
-from vta_byoc.validation.tensor_pairs import Pair
 
 if TYPE_CHECKING:
     from ai_edge_litert.interpreter import Interpreter

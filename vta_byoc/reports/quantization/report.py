@@ -22,10 +22,10 @@ from vta_byoc.ir.observe import Observer
 from vta_byoc.quantization import qdq
 from vta_byoc.quantization.calibration.samples import Sample, checked_samples
 from vta_byoc.quantization.float_layers import FloatLayer, float_layers
+from vta_byoc.quantization.tensor_pairs import Pair, paired, quantization_record, tensor_pairs
 from vta_byoc.reports.quantization.advice import advice
 from vta_byoc.reports.quantization.operator_noise import Operator, json_value
 from vta_byoc.validation.noise import Measures, Tally, WeightMeasures, layer_macs, weight_measures
-from vta_byoc.validation.tensor_pairs import Pair, paired, quantization_record, tensor_pairs
 
 __all__ = ["Operator", "QuantizationReport", "quantization_report"]
 

@@ -23,6 +23,7 @@ from vta_byoc.ir.bindings import (
     is_float32,
     sanitized,
     source_name,
+    static_shape,
     straight_bindings,
     substituted,
     vars_in,
@@ -31,10 +32,18 @@ from vta_byoc.ir.bindings import (
 from vta_byoc.ir.names import is_step
 from vta_byoc.ir.quantization_record import QUANTIZATION, QuantizationRecord
 from vta_byoc.ir.records import text_of
-from vta_byoc.quantization.bias_correction import Twin, twins
 from vta_byoc.quantization.dialect import DialectWriter
 from vta_byoc.quantization.qdq import quantize_scale
 from vta_byoc.quantization.scales import UINT8_ZERO, Scale
+
+
+@dataclass(frozen=True)
+class Twin:
+    """A tensor of the quantized module: (value - zero_point) * scale is the float value."""
+
+    var: relax.Var
+    scale: float = 1.0
+    zero_point: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -142,6 +151,71 @@ def _source(var: relax.Var, value: relax.Expr | None) -> Twin | None:
         return None
     moved = UINT8_ZERO if str(var.ty.dtype) == "uint8" else 0
     return Twin(var, scale.step, scale.zero + moved)
+
+
+# ---------------------------------------------------------------- what corresponds to what
+def twins(mod: tvm.IRModule, qmod: tvm.IRModule) -> dict[relax.Var, Twin]:
+    """Variable of the float module -> the tensor of the quantized module with its value.
+
+    A group of operators bears the name of its first and has the value of its last.  Where groups
+    compute parts of one operator, such as the steps of a recurrent layer, the record says which
+    value each has; the operator's result then has a twin, and what a step hands on.  An operator
+    whose result only moves to become the source's (a mean, reshaped) stands there with the moved
+    tensor.
+    """
+    record = json.loads(text_of(qmod.attrs[QUANTIZATION]))
+    named: dict[str, list[relax.Var]] = {sanitized(p.name): [p] for p in mod["main"].params}
+    for binding in straight_bindings(mod["main"]):
+        named.setdefault(source_name(binding.var), []).append(binding.var)
+    found: dict[relax.Var, Twin] = {}
+    moved: dict[relax.Var, Twin] = {}
+    steps = {str(v.name): v for variables in named.values() for v in variables if is_step(v)}
+    parts = record.get("results", {})
+    in_parts = {record["sources"][name][-1] for name in parts}
+    for binding in straight_bindings(qmod["main"]):
+        name = str(binding.var.name)
+        source = record["sources"].get(name, [name.removesuffix(f"{SEPARATOR}int8")])[-1]
+        twin = _twin_of(binding.var, record["tensors"].get(name))
+        if twin is None:
+            continue
+        if (step := steps.get(parts.get(name, name))) is not None:
+            found[step] = twin
+            continue
+        var = _result_of(source, named.get(source, []), binding.var)
+        if source in in_parts and (var is None or parts.get(name, source) != var.name):
+            continue
+        if var is not None:
+            found.setdefault(var, twin)
+        else:
+            source = source_name(binding.var)
+            var = _result_of(source, named.get(source, []), binding.var)
+            if var is not None and sanitized(var.name) == source:
+                moved.setdefault(var, twin)
+    replaced = {source_name(var) for var in moved.keys() - found.keys()}
+    kept = {v: twin for v, twin in found.items() if is_step(v) or source_name(v) not in replaced}
+    return {**moved, **kept}
+
+
+def _twin_of(var: relax.Var, entry: Mapping[str, float] | None) -> Twin | None:
+    """A tensor of the quantized module; `entry` is what its record says of it."""
+    if is_float32(var):
+        return Twin(var)
+    if entry is None:
+        return None
+    return Twin(var, float(entry["scale"]), float(entry.get("zero", 0)))
+
+
+def _result_of(source: str, variables: Sequence[relax.Var], like: relax.Var) -> relax.Var | None:
+    """Which of an operator's `variables` is its result, in the shape of `like`.
+
+    It is the one of the operator's own name, else the last.
+    """
+    tensors = [var for var in variables if isinstance(var.ty, relax.TensorType)]
+    if not isinstance(like.ty, relax.TensorType):
+        return None
+    fitting = [var for var in tensors if static_shape(var) == static_shape(like)]
+    own = [var for var in fitting if sanitized(var.name) == source]
+    return next(reversed(own or fitting), None)
 
 
 # ---------------------------------------------------------------- one module for all
