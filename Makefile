@@ -8,6 +8,8 @@ COMMA := ,
 READY := $(VENV)/.ready-$(subst $(COMMA),-,$(EXTRAS))
 # One thread for each process: more of them wait for each other in busy loops.
 THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 TVM_NUM_THREADS=1
+# The tests start many processes: each would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
 # Bytes: a test's memory is kept for the next one instead of going back to the system.
 MEMORY := MALLOC_TRIM_THRESHOLD_=1073741824 MALLOC_MMAP_THRESHOLD_=1073741824 MALLOC_TOP_PAD_=67108864
 PYTEST := $(THREADS) $(MEMORY) $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
