@@ -69,7 +69,7 @@ venv: $(READY) ## Create the Python environment (PYTHON=python3.12 picks another
 
 clean: ## Remove everything that make, pip and the tools have written
 	rm -rf $(VENV) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	find hw vta_byoc tests models benchmarks -name __pycache__ -exec rm -rf {} + 2>/dev/null || true
+	find hw vta_byoc tests models benchmarks docs examples -name __pycache__ -exec rm -rf {} + 2>/dev/null || true
 
 # The stamp is newer than all that decides what is installed, or the environment is updated.
 $(READY): setup.py pyproject.toml vta_byoc/base/pins.py

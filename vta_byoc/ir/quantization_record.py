@@ -114,6 +114,11 @@ def function_text(entry: FunctionEntry) -> str:
     return f"a program of {entry['cycles']} cycles a vector, {exact}, {near}"
 
 
+def results(mod: tvm.IRModule) -> dict[str, str]:
+    """Layers that compute a part of an operator alone: name -> the source variable they make."""
+    return dict(_part(mod, "results"))
+
+
 def absorbed(mod: tvm.IRModule) -> dict[str, tuple[str, str]]:
     """Operators that quantization computes inside of another one: (its name, their kind)."""
     found = _part(mod, "absorbed")

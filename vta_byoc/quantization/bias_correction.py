@@ -103,15 +103,18 @@ class Place:
         """The source name of the layer."""
         return source_name(self.layer.var)
 
-    def shift(self, own: np.ndarray, left: np.ndarray, moments: Moments) -> np.ndarray:
+    def shift(self, own: np.ndarray, left: np.ndarray | None, moments: Moments) -> np.ndarray:
         """What the bias has to make up for, float64 [channels].
 
         Args:
             own: mean error of the result on inputs without error.
-            left: mean error of the input that no correction ends.
+            left: mean error of the input that no correction ends; None or of another number of
+                channels where it is not known.
             moments: of the result.
         """
-        return own / np.maximum(moments.share, LEAST_SHARE) + self._inherited(left)
+        found = own / np.maximum(moments.share, LEAST_SHARE)
+        channels = static_shape(self.data.var)[self.data.axis]
+        return found if left is None or left.shape != (channels,) else found + self._inherited(left)
 
     def _inherited(self, error: np.ndarray) -> np.ndarray:
         """What a mean error of the input's channels makes of the output's."""
@@ -185,12 +188,12 @@ def correct_biases(
         if distance < least:
             best, least = current, distance
         if turn < rounds:
-            left = _Left(mod, places, {t.var: errors[t].added for t in between})
+            left = _left(mod, {t.var: errors[t].added for t in between})
             for place, moments in zip(places, wanted, strict=True):
-                own = errors[place.result].own
-                corrections[place.name] -= place.shift(own, left.at(place), moments)
+                own, data = errors[place.result].own, left.get(place.data.var)
+                corrections[place.name] -= place.shift(own, data, moments)
             current = _corrected(mod, places, corrections)
-    if best is mod and 0 < least < math.inf:
+    if rounds and best is mod and 0 < least < math.inf:
         _warn_of_none(len(places))
     return best
 
@@ -225,8 +228,7 @@ class _Passes:
 
         def receive(index: int, values: np.ndarray) -> None:
             tensor = tensors[index]
-            rows = np.moveaxis(values, tensor.axis, 0).astype("float64")
-            rows = rows.reshape(rows.shape[0], -1)
+            rows = _channels(values, tensor.axis)
             inside = (rows > tensor.low) & (rows < tensor.high)
             sums[index] += rows.mean(axis=1), (rows**2).mean(axis=1), inside.mean(axis=1)
 
@@ -252,9 +254,9 @@ class _Passes:
             tensor, version = compared[index // 3], index % 3
             pair = pairs[tensor.var]
             reals = real(values, pair.quantized if version else pair.source)
-            sums[tensor][version] += channel_means(reals, tensor.axis)
+            sums[tensor][version] += _channels(reals, tensor.axis).mean(axis=1)
             if not version:
-                sums[tensor][3] += channel_means(rounded(reals, pair), tensor.axis)
+                sums[tensor][3] += _channels(_rounded(reals, pair), tensor.axis).mean(axis=1)
 
         observer = Observer(module, [v for t in compared for v in versions[t.var]], receive)
         for arrays in checked_samples(mod, self._samples, self._step):
@@ -316,48 +318,33 @@ def _passed_on(value: relax.Expr | None) -> list[relax.Var]:
     return [arg for arg in value.args if isinstance(arg, relax.Var)]
 
 
-class _Left:
-    """Which part of a tensor's mean error stays when all layers are corrected.
+def _left(
+    mod: tvm.IRModule, added: Mapping[relax.Var, np.ndarray]
+) -> dict[relax.Var, np.ndarray]:
+    """Which part of each tensor's mean error stays when all layers are corrected.
 
     Args:
-        added: what operators without bias add. Sums pass it on, as does an operator with one input
-            of as many channels; beyond others nothing is known to stay.
+        mod: the float module.
+        added: what operators without bias add, in tensors of `_between`. Sums pass it on, as does
+            an operator with one input of as many channels; beyond others nothing is known to stay.
     """
-
-    def __init__(
-        self,
-        mod: tvm.IRModule,
-        places: Sequence[Place],
-        added: Mapping[relax.Var, np.ndarray],
-    ) -> None:
-        self._producers = {b.var: b.value for b in straight_bindings(mod["main"])}
-        self._results = {place.result.var for place in places}
-        self._added = added
-        self._known: dict[relax.Var, np.ndarray] = {}
-
-    def at(self, place: Place) -> np.ndarray:
-        """Of the input of a layer, float64 [channels]."""
-        channels = static_shape(place.data.var)[place.data.axis]
-        found = self._of(place.data.var)
-        return found if found.shape == (channels,) else np.zeros(channels)
-
-    def _of(self, var: relax.Var) -> np.ndarray:
-        if var in self._results or var not in self._added:
-            return np.zeros(())
-        if var not in self._known:
-            own = self._added[var]
-            parts = [self._of(data) for data in _passed_on(self._producers.get(var))]
-            self._known[var] = sum((part for part in parts if part.shape == own.shape), own)
-        return self._known[var]
+    main = mod["main"]
+    left = {param: added[param] for param in main.params if param in added}
+    for binding in straight_bindings(main):
+        if binding.var in added:
+            own = added[binding.var]
+            parts = [left[data] for data in _passed_on(binding.value) if data in left]
+            left[binding.var] = sum((part for part in parts if part.shape == own.shape), own)
+    return left
 
 
-def channel_means(values: np.ndarray, axis: int) -> np.ndarray:
-    """The mean of each channel along `axis`, float64."""
-    rows = np.moveaxis(values, axis, 0)
-    return np.asarray(rows.reshape(rows.shape[0], -1).mean(axis=1, dtype="float64"))
+def _channels(values: np.ndarray, axis: int) -> np.ndarray:
+    """float64 [channels, values]: the channels along `axis`."""
+    rows = np.moveaxis(values, axis, 0).astype("float64")
+    return rows.reshape(rows.shape[0], -1)
 
 
-def rounded(values: np.ndarray, pair: Pair) -> np.ndarray:
+def _rounded(values: np.ndarray, pair: Pair) -> np.ndarray:
     """Real values as the quantized module can hold them."""
     if not pair.is_int8:
         return values

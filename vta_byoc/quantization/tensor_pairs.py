@@ -30,7 +30,12 @@ from vta_byoc.ir.bindings import (
     with_main,
 )
 from vta_byoc.ir.names import is_step
-from vta_byoc.ir.quantization_record import QUANTIZATION, QuantizationRecord
+from vta_byoc.ir.quantization_record import (
+    QUANTIZATION,
+    QuantizationRecord,
+    TensorEntry,
+    results,
+)
 from vta_byoc.ir.records import text_of
 from vta_byoc.quantization.dialect import DialectWriter
 from vta_byoc.quantization.qdq import quantize_scale
@@ -163,14 +168,14 @@ def twins(mod: tvm.IRModule, qmod: tvm.IRModule) -> dict[relax.Var, Twin]:
     whose result only moves to become the source's (a mean, reshaped) stands there with the moved
     tensor.
     """
-    record = json.loads(text_of(qmod.attrs[QUANTIZATION]))
+    record = quantization_record(qmod)
     named: dict[str, list[relax.Var]] = {sanitized(p.name): [p] for p in mod["main"].params}
     for binding in straight_bindings(mod["main"]):
         named.setdefault(source_name(binding.var), []).append(binding.var)
     found: dict[relax.Var, Twin] = {}
     moved: dict[relax.Var, Twin] = {}
     steps = {str(v.name): v for variables in named.values() for v in variables if is_step(v)}
-    parts = record.get("results", {})
+    parts = results(qmod)
     in_parts = {record["sources"][name][-1] for name in parts}
     for binding in straight_bindings(qmod["main"]):
         name = str(binding.var.name)
@@ -196,7 +201,7 @@ def twins(mod: tvm.IRModule, qmod: tvm.IRModule) -> dict[relax.Var, Twin]:
     return {**moved, **kept}
 
 
-def _twin_of(var: relax.Var, entry: Mapping[str, float] | None) -> Twin | None:
+def _twin_of(var: relax.Var, entry: TensorEntry | None) -> Twin | None:
     """A tensor of the quantized module; `entry` is what its record says of it."""
     if is_float32(var):
         return Twin(var)
