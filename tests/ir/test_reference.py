@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import tvm
@@ -10,8 +12,11 @@ from hypothesis import strategies as st
 from small_models import Graph, call
 from tvm import relax
 
-from vta_byoc.ir.bindings import static_shape
-from vta_byoc.ir.reference import build_reference
+from vta_byoc.hw.sim.target import X86, arch, native_target
+from vta_byoc.ir import optimization, reference
+from vta_byoc.ir.bindings import static_shape, straight_bindings
+from vta_byoc.ir.observe import Observer
+from vta_byoc.ir.reference import ReferenceMachine, build_reference, is_scheduled, worth_of
 from vta_byoc.quantize import quantize
 
 
@@ -68,3 +73,118 @@ def test_layers_that_share_a_shape(outputs):
     x = g.rng.standard_normal((1, 16, 10, 10)).astype("float32")
     np.testing.assert_allclose(fast(mod, x), call(mod, x)[0], atol=1e-4)
 
+
+# ---------------------------------------------------------------- LLVM's optimizations
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether LLVM optimized, for each module that is built."""
+    made: list[bool] = []
+    target_of = reference._target
+
+    def target(optimized: bool) -> tvm.target.Target:
+        made.append(optimized)
+        return target_of(optimized)
+
+    monkeypatch.setattr(reference, "_target", target)
+    return made
+
+
+def layers(*operators: str) -> tuple[tvm.IRModule, np.ndarray]:
+    """Two convolutions and what follows, and an input."""
+    g = Graph((1, 8, 10, 10))
+    x = g.conv(g.conv(g.params[0], 20, name="a"), 8, name="b")
+    for operator in operators:
+        x = g.op(operator, x)
+    return g.module(x), g.rng.standard_normal((1, 8, 10, 10)).astype("float32")
+
+
+def cheapened(monkeypatch: pytest.MonkeyPatch, mod: tvm.IRModule, runs: float) -> None:
+    """Make LLVM's optimizations of a module worth so many runs."""
+    seconds = optimization.OPERATOR * runs / worth_of(mod)
+    monkeypatch.setattr(optimization, "OPERATOR", seconds)
+    assert math.isclose(worth_of(mod), runs)
+
+
+on_x86 = pytest.mark.skipif(
+    arch(native_target()) not in X86, reason="other processors always contract"
+)
+
+
+@on_x86
+@pytest.mark.parametrize("scales", [None, "pow2", "mul"])
+def test_optimizations_come_once_they_pay_and_change_no_bit(
+    scales: str | None, built: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mod, x = layers("nn.softmax", "sigmoid")  # which stay float between integers
+    if scales is not None:
+        mod = quantize(mod, calibration=[x], scales=scales)
+    built.clear()
+    cheapened(monkeypatch, mod, 2.5)
+    machine = ReferenceMachine(mod)
+    results = [machine.for_next_run()["main"](tvm.runtime.tensor(x)).numpy() for _ in range(5)]
+    assert built == [False, True]  # before the first and the third run
+    assert len({result.tobytes() for result in results}) == 1
+
+
+@on_x86
+def test_what_is_observed_is_optimized_once_that_pays(
+    built: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mod, x = layers()
+    seen: list[bytes] = []
+    tensors = [binding.var for binding in straight_bindings(mod["main"])]
+    observer = Observer(mod, tensors, lambda _index, values: seen.append(values.tobytes()))
+    cheapened(monkeypatch, observer._observed(), 2.5)
+    for _ in range(4):
+        observer.run([x])
+    assert built == [False, True]
+    assert seen[: len(tensors)] * 4 == seen
+
+
+def test_one_run_of_a_network_is_not_worth_it_and_one_of_large_or_plain_loops_is() -> None:
+    small, _ = layers()
+    g = Graph((1, 256, 56, 56))
+    large = g.module(g.conv(g.conv(g.params[0], 256, name="a"), 256, name="b"))
+    plain = Graph((1, 64, 28, 28))
+    transposed = plain.op("nn.conv2d_transpose", plain.params[0], plain.normal(64, 32, 4, 4))
+    qmods = [
+        quantize(mod, calibration=[np.ones(static_shape(mod["main"].params[0]), "float32")])
+        for mod in (small, large, plain.module(transposed))
+    ]
+    worth = [worth_of(qmod) for qmod in qmods]
+    assert worth[1] <= 1 and worth[2] <= 1 and 1 < worth[0] < math.inf
+
+
+def test_equal_operators_are_compiled_once() -> None:
+    g = Graph((1, 8, 10, 10))
+    x = g.conv(g.conv(g.params[0], 8, name="a"), 8, name="b")
+    two = worth_of(g.module(x))
+    for number in range(8):
+        x = g.conv(x, 8, name=f"c{number}")
+    assert math.isclose(two / worth_of(g.module(x)), 5)  # ten lose five times as much a run
+
+
+@on_x86
+def test_callers_that_know_the_number_of_runs_say_it(built: list[bool]) -> None:
+    mod, x = layers()
+    quick, optimized = build_reference(mod), build_reference(mod, math.ceil(worth_of(mod)))
+    assert built == [False, True]
+    results = [
+        relax.VirtualMachine(exe, tvm.cpu())["main"](tvm.runtime.tensor(x)).numpy()
+        for exe in (quick, optimized)
+    ]
+    np.testing.assert_array_equal(*results)
+
+
+def test_where_bits_may_change_the_module_alone_decides() -> None:
+    """Small float modules are never optimized then, and those beside integers always."""
+    mod, x = layers()
+    g = Graph((1, 8, 10, 10))
+    power = g.module(g.op("power", g.conv(g.params[0], 8, name="a"), relax.const(2.0, "float32")))
+    mixed = quantize(power, calibration=[x])
+    for contracts in (False, True):
+        assert optimization.worthwhile_runs(power, is_scheduled, contracts) == math.inf
+        assert optimization.worthwhile_runs(mixed, is_scheduled, contracts) == 0
+    integers = quantize(mod, calibration=[x])
+    assert optimization.worthwhile_runs(mod, is_scheduled, contracts=True) == math.inf
+    assert 1 < optimization.worthwhile_runs(integers, is_scheduled, contracts=True) < math.inf

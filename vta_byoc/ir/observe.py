@@ -14,7 +14,7 @@ import tvm
 from tvm import relax
 
 from vta_byoc.ir.bindings import FunctionWriter, straight_bindings, substituted, with_main
-from vta_byoc.ir.reference import build_reference
+from vta_byoc.ir.reference import ReferenceMachine
 
 Receive = Callable[[int, np.ndarray], None]
 """(index of the tensor, its values); the values are valid during the call only."""
@@ -37,15 +37,14 @@ class Observer:
         self.receive = receive
         self._mod, self._tensors = mod, tensors
         self._key = next(_KEYS)
-        self._machine: relax.VirtualMachine | None = None
+        self._machine: ReferenceMachine | None = None
         _OBSERVERS[self._key] = self
 
     def run(self, arrays: Iterable[np.ndarray]) -> None:
         """One run on `arrays`, the inputs in order. The first run compiles the module."""
         if self._machine is None:
-            executable = build_reference(self._observed())
-            self._machine = relax.VirtualMachine(executable, tvm.cpu())
-        self._machine["main"](*(tvm.runtime.tensor(array) for array in arrays))
+            self._machine = ReferenceMachine(self._observed())
+        self._machine.for_next_run()["main"](*(tvm.runtime.tensor(array) for array in arrays))
 
     def _observed(self) -> tvm.IRModule:
         main, writer = self._mod["main"], FunctionWriter()

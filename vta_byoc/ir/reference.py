@@ -6,88 +6,98 @@ and matmul with constant weights gets a schedule: the same sum of products, with
 as vector lanes, a few columns in registers, and the rest over all cores.  Everything else is the
 default pipeline.  Nothing of the accelerator's flow is shared.
 
-A quantized module may hold float operators, which round the same way here as in an executable:
-multiplications and additions are never contracted, and where LLVM's optimizations could change a
-bit they are the same.
+Floats round the same way here as in an executable, on every processor of a kind: multiplications
+and additions are never contracted, and where LLVM's optimizations could change a bit
+(`vta_byoc.ir.optimization`) they are the same.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 import tvm
 from tvm import relax, te, tirx
 
-from vta_byoc.hw.sim.target import exact_target, native_target, unoptimized_target
-from vta_byoc.ir.bindings import is_constant, op_name, static_shape, straight_bindings
-from vta_byoc.ir.float_modules import computes_floats, computes_integers, float_operators
+from vta_byoc.hw.sim.target import X86, arch, exact_target, native_target, unoptimized_target
+from vta_byoc.ir.bindings import is_constant, op_name, static_shape
 from vta_byoc.ir.host_loops import TIR_PIPELINE, without_asserts
 from vta_byoc.ir.machine_code import linked
+from vta_byoc.ir.optimization import worthwhile_runs
 
 LANES = 16
 COLUMNS = 8
 """At most this many output columns are accumulated at a time."""
 CACHE_LINE = 64
-WORTH_OPTIMIZING = 4_000_000
-"""Multiplications of a module for which LLVM optimizes: smaller ones are built in a third of the
-time without, and run in milliseconds."""
 
 
-PLAIN = frozenset(
-    f"relax.{op}"
-    for op in (
-        "add", "subtract", "multiply", "divide", "maximum", "minimum", "negative", "abs", "clip",
-        "exp", "log", "tanh", "sigmoid", "mean", "sum", "max", "min", "matmul", "nn.conv1d",
-        "nn.conv2d", "nn.relu", "nn.leakyrelu", "nn.silu", "nn.softmax", "nn.max_pool2d",
-        "nn.avg_pool2d", "nn.adaptive_avg_pool2d",
-    )
-)  # fmt: skip
-"""Float operators of which LLVM's optimizations change no bit: arithmetic in a fixed order and
-calls that it does not replace, as it does with powers."""
-
-
-def build_reference(mod: tvm.IRModule) -> relax.VMExecutable:
+def build_reference(mod: tvm.IRModule, runs: float = 1) -> relax.VMExecutable:
     """Build a float or integer module for the host CPU.
+
+    Args:
+        mod: a module with one straight-line `main`.
+        runs: about how often it will run; LLVM's optimizations are left out where they would take
+            longer than they save. No result depends on it.
 
     Returns:
         relax.VMExecutable; `relax.VirtualMachine(exe, tvm.cpu())["main"]` takes the inputs in
         order.
     """
-    target = _target(mod)
+    return _built(mod, runs >= worth_of(mod))
+
+
+class ReferenceMachine:
+    """A module on the host CPU: built quickly, and with LLVM's optimizations once these pay.
+
+    Both builds give the same bits.  As nobody knows beforehand how many samples there will be, the
+    second is made when the runs so far have lost about as much time as it takes.
+    """
+
+    def __init__(self, mod: tvm.IRModule) -> None:
+        self._mod, self._enough, self._runs = mod, worth_of(mod), 0
+        self._machine: relax.VirtualMachine | None = None
+
+    def for_next_run(self) -> relax.VirtualMachine:
+        """The machine for one more run; compiles the module where that is due."""
+        before, self._runs = self._runs >= self._enough, self._runs + 1
+        optimized = self._runs >= self._enough
+        if self._machine is None or optimized != before:
+            self._machine = relax.VirtualMachine(_built(self._mod, optimized), tvm.cpu())
+        return self._machine
+
+
+def worth_of(mod: tvm.IRModule) -> float:
+    """How many runs of a module LLVM's optimizations are worth on this machine."""
+    return worthwhile_runs(mod, is_scheduled, contracts=arch(native_target()) not in X86)
+
+
+def _target(optimized: bool) -> tvm.target.Target:
+    return exact_target(native_target() if optimized else unoptimized_target())
+
+
+def _built(mod: tvm.IRModule, optimized: bool) -> relax.VMExecutable:
+    target = _target(optimized)
     with target:
         mod = relax.transform.LegalizeOps(LEGALIZATIONS)(mod)
     with without_asserts():
         return linked(relax.build(mod, target, tir_pipeline=TIR_PIPELINE))
 
 
-def _target(mod: tvm.IRModule) -> tvm.target.Target:
-    small = _multiplications(mod) < WORTH_OPTIMIZING
-    if not (computes_integers(mod) and computes_floats(mod)):
-        return unoptimized_target() if small else native_target()
-    # Executables, which are optimized, are held against it.
-    quick = small and all(op in PLAIN for op in float_operators(mod))
-    return exact_target(unoptimized_target() if quick else native_target())
-
-
-def _multiplications(mod: tvm.IRModule) -> int:
-    """Of all layers with constant weights."""
-    total = 0
-    for binding in straight_bindings(mod["main"]):
-        if op_name(binding.value) in LEGALIZATIONS and is_constant(binding.value.args[1]):
-            weight = static_shape(binding.value.args[1])
-            is_matmul = op_name(binding.value) == "relax.matmul"
-            taps = weight[0] if is_matmul else math.prod(weight[1:])
-            total += math.prod(static_shape(binding.var)) * taps
-    return total
+def is_scheduled(call: relax.Expr) -> bool:
+    """Whether a convolution or a matrix product gets a schedule here."""
+    if op_name(call) == "relax.nn.conv2d":
+        attrs = call.attrs
+        layouts = (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout))
+        whole = attrs.groups == 1 and is_constant(call.args[1])
+        return bool(layouts == ("NCHW", "OIHW", "NCHW") and whole)
+    if op_name(call) == "relax.matmul":
+        return _matmul_lanes(call.args[1]) is not None and call.args[0].ty.ndim >= 2
+    return False
 
 
 def legalize_conv2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """conv2d NCHW x constant OIHW as a scheduled PrimFunc; other forms as TVM legalizes them."""
-    attrs = call.attrs
-    layouts = (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout))
-    if layouts != ("NCHW", "OIHW", "NCHW") or attrs.groups != 1 or not is_constant(call.args[1]):
+    if not is_scheduled(call):
         return tvm.ir.Op.get("relax.nn.conv2d").get_attr("FLegalize")(builder, call)
     weight = call.args[1].value.numpy()
     columns = _columns(static_shape(call)[3])
@@ -102,7 +112,7 @@ def legalize_matmul(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr
     """A matmul with constant weights [K, M] as a scheduled PrimFunc; other forms as TVM does it."""
     data, weight = call.args
     lanes = _matmul_lanes(weight)
-    if lanes is None or data.ty.ndim < 2:
+    if lanes is None or not is_scheduled(call):
         return tvm.ir.Op.get("relax.matmul").get_attr("FLegalize")(builder, call)
     function = _scheduled_matmul(_matmul(call), lanes)
     return relax.call_tir(builder.add_func(function, "matmul"), [data, weight], out_ty=call.ty)

@@ -25,7 +25,7 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.sim.devices import driver
 from vta_byoc.importers.fixed_inputs import fixed_inputs
 from vta_byoc.ir.bindings import static_shape
-from vta_byoc.ir.reference import build_reference
+from vta_byoc.ir.reference import ReferenceMachine
 from vta_byoc.pipeline import compile_module
 from vta_byoc.runtime.execute import run_vm
 from vta_byoc.runtime.pool import POOL, DevicePool, is_pool, opened_pool
@@ -317,7 +317,8 @@ def runner(qmod: tvm.IRModule, config: VTAConfig | None, device: str) -> Runner:
     check_device(device)
     if device == REFERENCE:
         return host_runner(qmod)
-    return _vm_runner(compile_module(qmod, config, device).exe)
+    compiled = relax.VirtualMachine(compile_module(qmod, config, device).exe, tvm.cpu())
+    return lambda inputs: run_vm(compiled, inputs)[0]
 
 
 def check_device(device: str, *, pooled: bool = False) -> None:
@@ -337,12 +338,8 @@ def check_device(device: str, *, pooled: bool = False) -> None:
 
 def host_runner(mod: tvm.IRModule) -> Runner:
     """A float or integer module on the host."""
-    return _vm_runner(build_reference(mod))
-
-
-def _vm_runner(exe: relax.VMExecutable) -> Runner:
-    machine = relax.VirtualMachine(exe, tvm.cpu())
-    return lambda inputs: run_vm(machine, inputs)[0]
+    machine = ReferenceMachine(mod)
+    return lambda inputs: run_vm(machine.for_next_run(), inputs)[0]
 
 
 def onnxruntime_runner(

@@ -20,7 +20,7 @@ from vta_byoc.hw.program.program import STORED, Program
 from vta_byoc.hw.sim import simulator
 from vta_byoc.ir.bindings import FunctionWriter, straight_bindings, substituted, with_main
 from vta_byoc.ir.names import POOLED, ROUTED, SCRATCH, channels_in
-from vta_byoc.ir.reference import build_reference
+from vta_byoc.ir.reference import ReferenceMachine
 from vta_byoc.pipeline import Compiled
 from vta_byoc.runtime.execute import Inputs, profile, run_vm
 from vta_byoc.runtime.profile import Profile
@@ -90,10 +90,10 @@ def reference_runner(
     names = [name for program in programs.values() for name in stored(program)]
     whole = list(dict.fromkeys(channels_in(name)[0] for name in names))
     observed, count = observing(qmod, whole)
-    machine = relax.VirtualMachine(build_reference(observed), tvm.cpu())
+    machine = ReferenceMachine(observed)
 
     def run(inputs: Inputs) -> Reference:
-        values = run_vm(machine, inputs)
+        values = run_vm(machine.for_next_run(), inputs)
         tensors = dict(zip(whole, values[count:], strict=True))
         return Reference(values[:count], {name: values_of(tensors, name) for name in names})
 

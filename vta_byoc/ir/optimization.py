@@ -1,0 +1,100 @@
+"""After how many runs of a module on the host LLVM's optimizations have paid for their time.
+
+They take 30 to 60 ms for each operator that differs from the others, and save little where loops
+are scheduled.  One run of an integer MobileNet v3 takes 0.14 s without them and 0.016 s with them,
+and its build 3 s instead of 16: the runs of a check never make up for that, those of an evaluation
+do.  The figures below are of fourteen integer networks on one core of a Zen 3; 0.3 to 3 times as
+many runs as they predict (of MobileNet v1 9 times) really are worth it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import tvm
+from tvm import relax
+
+from vta_byoc.ir.bindings import known_shape, op_name, straight_bindings
+from vta_byoc.ir.float_modules import computes_integers, float_operators
+from vta_byoc.ir.operator_work import CONVOLUTIONS, TRANSPOSED, work_of
+
+OPERATOR = 45e-3
+"""Seconds that the optimizations of one operator take; equal ones are compiled once."""
+SCHEDULED_MAC = 0.15e-9
+PLAIN_MAC = 10e-9
+"""Seconds that a multiply-accumulate takes longer without them, in scheduled loops and in plain
+ones: 7 in attention, 30 in a transposed convolution."""
+ELEMENT = 2.5e-9
+"""Seconds that an element of the largest tensor of any operator takes longer without them."""
+SMALL = 4_000_000
+"""Multiplications up to which a float module is not optimized whose bits depend on that."""
+
+PLAIN = frozenset(
+    f"relax.{op}"
+    for op in (
+        "add", "subtract", "multiply", "divide", "maximum", "minimum", "negative", "abs", "clip",
+        "square", "exp", "log", "tanh", "sigmoid", "erf", "sqrt", "rsqrt", "mean", "sum", "max",
+        "min", "variance", "matmul", "nn.conv1d", "nn.conv2d", "nn.conv1d_transpose",
+        "nn.conv2d_transpose", "nn.relu", "nn.leakyrelu", "nn.prelu", "nn.silu", "nn.gelu",
+        "nn.gelu_tanh", "nn.softplus", "nn.softmax", "nn.log_softmax", "nn.layer_norm",
+        "nn.rms_norm", "nn.group_norm", "nn.instance_norm", "nn.max_pool2d", "nn.avg_pool2d",
+        "nn.adaptive_avg_pool2d", "call_dps_packed",
+    )
+)  # fmt: skip
+"""Float operators of which LLVM's optimizations change no bit where products and sums are never
+contracted: arithmetic in a fixed order and calls that it does not replace, as it does with powers
+and what interpolates."""
+
+IsScheduled = Callable[[relax.Call], bool]
+
+
+def worthwhile_runs(mod: tvm.IRModule, is_scheduled: IsScheduled, contracts: bool = False) -> float:
+    """How many runs of a module LLVM's optimizations are worth.
+
+    Where they may change bits it is 0 or infinity: then only the module decides about them.
+
+    Args:
+        mod: a float or integer module with one straight-line `main` of static shapes.
+        is_scheduled: whether a convolution or a matrix product is computed by scheduled loops.
+        contracts: whether products and sums of floats may be contracted, so that each may change.
+    """
+    floats = float_operators(mod)
+    if not floats or (not contracts and all(op in PLAIN for op in floats)):
+        return _gained(mod) / max(_lost(mod, is_scheduled), ELEMENT)
+    # What computes integers, too, is held against executables, which are optimized.
+    return math.inf if _products(mod, is_scheduled) < SMALL and not computes_integers(mod) else 0
+
+
+def _gained(mod: tvm.IRModule) -> float:
+    """Seconds that the build of a module takes longer with the optimizations."""
+    different = {
+        (op_name(b.value), *((str(t.ty.dtype), shape) for t, shape in _tensors(b)))
+        for b in straight_bindings(mod["main"])
+    }
+    return OPERATOR * len(different)
+
+
+def _lost(mod: tvm.IRModule, is_scheduled: IsScheduled) -> float:
+    """Seconds that a run of a module takes longer without the optimizations."""
+    seconds = 0.0
+    for binding in straight_bindings(mod["main"]):
+        seconds += ELEMENT * max((math.prod(shape) for _, shape in _tensors(binding)), default=0)
+        call = binding.value
+        if op_name(call) in CONVOLUTIONS | TRANSPOSED | {"relax.matmul", "relax.call_tir"}:
+            mac = SCHEDULED_MAC if is_scheduled(call) else PLAIN_MAC
+            seconds += mac * work_of(call, mod).macs
+    return seconds
+
+
+def _products(mod: tvm.IRModule, is_scheduled: IsScheduled) -> int:
+    """Multiplications of all scheduled loops."""
+    calls = [binding.value for binding in straight_bindings(mod["main"])]
+    return sum(work_of(call, mod).macs for call in calls if is_scheduled(call))
+
+
+def _tensors(binding: relax.VarBinding) -> list[tuple[relax.Expr, tuple[int, ...]]]:
+    """The tensors of known shape that an operator makes and takes."""
+    near = (binding.var, *getattr(binding.value, "args", ()))
+    shapes = [(e, known_shape(getattr(e, "ty", None))) for e in near]
+    return [(e, s) for e, s in shapes if s is not None and hasattr(e.ty, "dtype")]
