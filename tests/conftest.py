@@ -21,8 +21,9 @@ from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.sim import kept_code
 from vta_byoc.hw.sim.target import exact_target, native_target, unoptimized_target
 from vta_byoc.hw.verify.verifier import verify
-from vta_byoc.ir.float_modules import computes_floats
+from vta_byoc.ir.float_modules import float_operators
 from vta_byoc.ir.host_loops import TIR_PIPELINE, without_asserts
+from vta_byoc.ir.optimization import PLAIN
 from vta_byoc.ir.stage import checked_forms
 from vta_byoc.passes import kept_programs
 from vta_byoc.passes.lower_regions import unchecked_program
@@ -237,10 +238,10 @@ def host_targets() -> tuple[str, tvm.target.Target]:
 
 @pytest.fixture(autouse=True)
 def quick_hosts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Executables without float operators are built without LLVM's optimizations and asserts.
+    """Executables are built without LLVM's optimizations and asserts where no bit depends on these.
 
-    These change no integer, and take half of the time of a small build.  Modules that compute
-    floats, and those of LONG, whole networks, are built as users build them.
+    They take half of the time of a small build.  Modules with other float operators than those of
+    PLAIN, and those of LONG, whole networks, are built as users build them.
     """
     if request.path.stem in LONG:
         return
@@ -250,7 +251,8 @@ def quick_hosts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
         ours = options.get("tir_pipeline") is TIR_PIPELINE and "relax_pipeline" in options
         whole = any(var.name_hint == "main" for var in mod.get_global_vars())  # no part of a model
         watched = tvm.transform.PassContext.current().instruments  # of a test, by this very context
-        if watched or not ours or not whole or str(target) != slow or computes_floats(mod):
+        plain = all(op in PLAIN for op in float_operators(mod)) if whole else False
+        if watched or not ours or not plain or str(target) != slow:
             return build(mod, target, *args, **options)
         with without_asserts():
             return build(mod, quick, *args, **options)

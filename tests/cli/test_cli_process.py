@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -83,6 +84,20 @@ def test_a_reader_that_has_gone(args: tuple[str, ...]) -> None:
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device is always full here")
+@pytest.mark.parametrize("args", [("--help",), ("configs",)])
+def test_a_standard_output_without_room(args: tuple[str, ...]) -> None:
+    command = [sys.executable, "-c", ENTRY, *args]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "error: what is written finds no room: No space left on device; make room where the output "
+        f'goes, or write elsewhere (temporary files go to "{tempfile.gettempdir()}", or where '
+        "TMPDIR says)\n"
+    )
 
 
 def test_an_output_that_is_an_input(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from tvm import relax
 
 from vta_byoc.hw.sim.target import X86, arch, native_target
 from vta_byoc.ir import optimization, reference
-from vta_byoc.ir.bindings import static_shape, straight_bindings
+from vta_byoc.ir.bindings import op_name, static_shape, straight_bindings
 from vta_byoc.ir.observe import Observer
 from vta_byoc.ir.reference import ReferenceMachine, build_reference, is_scheduled, worth_of
 from vta_byoc.quantize import quantize
@@ -188,3 +190,71 @@ def test_where_bits_may_change_the_module_alone_decides() -> None:
     integers = quantize(mod, calibration=[x])
     assert optimization.worthwhile_runs(mod, is_scheduled, contracts=True) == math.inf
     assert 1 < optimization.worthwhile_runs(integers, is_scheduled, contracts=True) < math.inf
+
+
+UNARY = ("abs", "clip", "erf", "exp", "negative", "sigmoid", "square", "tanh", "nn.gelu",
+         "nn.gelu_tanh", "nn.leakyrelu", "nn.log_softmax", "nn.prelu", "nn.relu", "nn.silu",
+         "nn.softmax", "nn.softplus")  # fmt: skip
+POSITIVE = ("log", "rsqrt", "sqrt")
+BINARY = ("add", "divide", "maximum", "minimum", "multiply", "subtract")
+REDUCED = ("max", "mean", "min", "sum", "variance")
+LAYERS: Mapping[str, Mapping[str, Any]] = {
+    "nn.conv1d": {"weight": (8, 12, 3)},
+    "nn.conv1d_transpose": {"weight": (12, 8, 3), "strides": 2},
+    "nn.conv2d": {"weight": (8, 12, 3, 3), "padding": 1},
+    "nn.conv2d_transpose": {"weight": (12, 8, 3, 3), "strides": (2, 2)},
+    "nn.max_pool2d": {"pool_size": (3, 3), "strides": (2, 2)},
+    "nn.avg_pool2d": {"pool_size": (3, 3), "strides": (2, 2)},
+    "nn.adaptive_avg_pool2d": {"output_size": (2, 2)},
+    "nn.layer_norm": {"weight": (13,), "axes": [-1]},
+    "nn.rms_norm": {"weight": (13,), "axes": [-1]},
+    "nn.group_norm": {"weight": (12,), "num_groups": 3, "channel_axis": 1, "axes": [2, 3]},
+    "nn.instance_norm": {"weight": (12,), "channel_axis": 1, "axes": [2, 3]},
+}
+
+
+def plain_operators() -> tuple[tvm.IRModule, list[np.ndarray]]:
+    """Every operator of PLAIN, on values of any sign and on positive ones, and the inputs.
+
+    Each is followed by an expression with two products, in one loop of which contraction would
+    show.
+    """
+    g = Graph((2, 12, 11, 13), (2, 12, 143), (2, 12, 11, 13))
+    x, rows, positive = g.params
+    results = []
+    for op in UNARY:
+        more = {"clip": [-0.7, 0.9], "nn.leakyrelu": [0.1], "nn.prelu": [g.normal(12)]}.get(op, [])
+        results.append(g.op(op, x, *more))
+    results += [g.op(op, positive) for op in POSITIVE]
+    results += [g.op(op, x, positive) for op in BINARY]
+    results += [g.op(op, x, axis=[2, 3]) for op in REDUCED]
+    results += [g.op("matmul", x, g.normal(13, 17)), g.op("matmul", rows, g.normal(2, 143, 9))]
+    for op, options in LAYERS.items():
+        shape = options.get("weight")
+        count = 0 if shape is None else 2 if op in TWO_WEIGHTS else 1
+        weights = [g.normal(*shape) for _ in range(count)]
+        given = {key: value for key, value in options.items() if key != "weight"}
+        results.append(g.op(op, rows if "1d" in op else x, *weights, **given))
+    ends = [g.op("add", g.op("multiply", r, g.const(0.3)), g.op("multiply", r, r)) for r in results]
+    shapes = [static_shape(p) for p in g.params]
+    inputs = [np.float32(3 * g.rng.standard_normal(shape)) for shape in shapes]
+    return g.module(*results, *ends), [*inputs[:2], np.abs(inputs[2]) + np.float32(1e-3)]
+
+
+TWO_WEIGHTS = ("nn.layer_norm", "nn.group_norm", "nn.instance_norm")
+
+
+@on_x86
+def test_optimizations_change_no_bit_of_any_plain_operator() -> None:
+    mod, inputs = plain_operators()
+    covered = {op_name(b.value) for b in straight_bindings(mod["main"])}
+    assert covered - {""} == optimization.PLAIN - {"relax.call_dps_packed"}
+    quick, optimized = (
+        relax.VirtualMachine(build_reference(mod, runs), tvm.cpu())["main"](
+            *map(tvm.runtime.tensor, inputs)
+        )
+        for runs in (0, math.inf)
+    )
+    differing = [n for n, (a, b) in enumerate(zip(quick, optimized, strict=True))
+                 if a.numpy().tobytes() != b.numpy().tobytes()]  # fmt: skip
+    assert len(quick) == 2 * 44 and differing == []

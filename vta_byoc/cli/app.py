@@ -7,6 +7,7 @@ import errno
 import io
 import os
 import sys
+import tempfile
 import traceback
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -40,6 +41,7 @@ from vta_byoc.cli import (
     tune,
 )
 from vta_byoc.cli.consoles import say
+from vta_byoc.cli.files import NO_ROOM
 from vta_byoc.hw.errors import VTAError
 
 OK, CHECK_FAILED, USER_ERROR, BUG, INTERRUPTED = 0, 1, 2, 3, _interrupt.INTERRUPTED
@@ -71,6 +73,8 @@ class Application(click.Group):
             code = _failed(_usage_line(error), USER_ERROR)
         except SystemExit:  # click's answer to a closed pipe
             code = READER_GONE
+        except OSError as error:  # of a page of help, which no command writes
+            code = _report(error)
         sys.exit(_flushed(code))
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -91,6 +95,13 @@ def _report(error: Exception) -> int:
     """Print one line about a failed command and return its exit code."""
     if isinstance(error, VTAError):
         return _failed(str(error), USER_ERROR)
+    if isinstance(error, OSError) and error.errno in NO_ROOM and not error.filename:
+        return _failed(
+            f"what is written finds no room: {error.strerror}; make room where the output goes, or "
+            f'write elsewhere (temporary files go to "{tempfile.gettempdir()}", or where TMPDIR '
+            "says)",
+            USER_ERROR,
+        )
     if isinstance(error, OSError):
         where = f'"{error.filename}": ' if error.filename else ""
         return _failed(f"{where}{error.strerror or error}", USER_ERROR)

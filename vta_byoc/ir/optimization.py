@@ -3,8 +3,8 @@
 They take 30 to 60 ms for each operator that differs from the others, and save little where loops
 are scheduled.  One run of an integer MobileNet v3 takes 0.14 s without them and 0.016 s with them,
 and its build 3 s instead of 16: the runs of a check never make up for that, those of an evaluation
-do.  The figures below are of fourteen integer networks on one core of a Zen 3; 0.3 to 3 times as
-many runs as they predict (of MobileNet v1 9 times) really are worth it.
+do.  The seconds below are of fourteen integer networks on one core of a Zen 3; with them 0.3 to 2.7
+times as many runs are predicted as really are worth it (of MobileNet v1 a tenth).
 """
 
 from __future__ import annotations

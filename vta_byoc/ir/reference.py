@@ -62,6 +62,7 @@ class ReferenceMachine:
         before, self._runs = self._runs >= self._enough, self._runs + 1
         optimized = self._runs >= self._enough
         if self._machine is None or optimized != before:
+            self._machine = None  # its constants go before they come again
             self._machine = relax.VirtualMachine(_built(self._mod, optimized), tvm.cpu())
         return self._machine
 
