@@ -33,18 +33,21 @@ class TestRun:
         assert result.exit_code == 0, result.stderr
         report = json.loads(result.stdout)
         assert set(report) == {
-            *("model", "config", "device", "inputs", "bit_exact"),
+            *("model", "config", "device", "inputs", "bit_exact", "sqnr"),
             *("counters", "placement", "seconds"),
         }
         assert report["model"] == str(model)
         assert (report["config"], report["device"]) == ("sim", "sim")
         assert report["bit_exact"] is True
+        (near,) = report["sqnr"].values()
+        assert 20 < near < 80
         assert report["inputs"] == {
             "data": {"shape": list(SHAPE), "dtype": "float32", "source": "random, seed 0"}
         }
         assert list(report["counters"]) == list(COUNTER_NAMES)
         assert report["counters"]["gemm_counter"] >= 2 * 8 * 8 * 9
-        assert set(report["seconds"]) == {"import", "quantize", "compile", "run", "reference"}
+        steps = {"import", "quantize", "compile", "run", "reference", "float"}
+        assert set(report["seconds"]) == steps
         assert all(seconds > 0 for seconds in report["seconds"].values())
         placement = report["placement"]
         assert set(placement) == {
@@ -78,6 +81,8 @@ class TestRun:
         assert "[2]  fused into second\n" in text
         assert "on VTA 294,912 (100.0 %)" in text
         assert "bit-exact: 1 output and 2 tensors stored by regions equal" in text
+        near = r"^SQNR +\w+: \d\d\.\d dB against the float model on these inputs, \w+: "
+        assert re.search(near, text, re.MULTILINE)
         assert result.stderr.splitlines()[0] == f"importing {model}"
         with np.load(tmp_path / "y.npz") as saved:
             (name,) = saved.files
@@ -86,7 +91,7 @@ class TestRun:
         named = cli("run", model, "--input", f"data={x}", "--output", tmp_path / "z.npz")
         assert named.exit_code == 0, named.stderr
         assert (tmp_path / "y.npz").read_bytes() == (tmp_path / "z.npz").read_bytes()
-        assert "bit-exact" not in named.stdout
+        assert "bit-exact" not in named.stdout and "SQNR" not in named.stdout
 
     @pytest.mark.usefixtures("quantized_once")
     def test_a_difference_is_shown_and_exits_with_1(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -21,7 +22,7 @@ from vta_byoc.partitioning.placement import Taken
 from vta_byoc.pipeline import compile_module
 from vta_byoc.reports.placement.summary import placement_json
 from vta_byoc.reports.placement.text import layer_counters, print_placement
-from vta_byoc.reports.run.run import SHOWN_DIFFERENCES, check_text, summary_lines
+from vta_byoc.reports.run.run import SHOWN_DIFFERENCES, check_text, sqnr_text, summary_lines
 from vta_byoc.reports.tables import Notes
 from vta_byoc.validation.bit_exact import TensorCheck, same_bits
 
@@ -173,6 +174,20 @@ class TestCheckText:
         assert lines[1] == "  region0 c0: 2 of 8 values differ, first at [0, 0]: 1, reference 2"
         assert len(lines) == SHOWN_DIFFERENCES + 2
         assert lines[-1] == "  and 2 more"
+
+
+class TestSqnrText:
+    def test_good_fair_poor_and_bad(self) -> None:
+        near = "y: {} dB against the float model on these inputs, {} % of the signal"
+        assert sqnr_text("y", 34.0) == near.format("34.0", "good: the error is 2.0")
+        assert sqnr_text("y", 20.0) == near.format("20.0", "fair: the error is 10")
+        advice = "; vta-byoc quantize-report shows which layers lose it and what helps"
+        assert sqnr_text("y", 19.94) == near.format("19.9", "poor: the error is 10") + advice
+        assert sqnr_text("y", -3.0) == near.format("-3.0", "bad: the error is 141") + advice
+
+    def test_nothing_to_measure(self) -> None:
+        assert sqnr_text("y", math.inf) == "y: equal to the float model's on these inputs"
+        assert sqnr_text("y", math.nan) == "y: the float model gives zeros on these inputs"
 
 
 class TestSameBits:

@@ -124,11 +124,11 @@ def run(
     arrays = {name: value.array for name, value in bound.items()}
     profile = _execute(compiled, arrays, check, steps)
     outputs = dict(zip(_output_names(mod), profile.outputs, strict=True))
-    checks = _check(qmod, compiled, arrays, outputs, profile, steps) if check else None
+    found = _checked(mod, qmod, compiled, arrays, outputs, profile, steps) if check else ()
     if output is not None:
         _save(Path(output), outputs)
     reached = _with_reach(bound, qmod)
-    report = RunReport(model, config, compiled, reached, outputs, profile, steps.seconds, checks)
+    report = RunReport(model, config, compiled, reached, outputs, profile, steps.seconds, *found)
     _print(report, as_json)
     if report.bit_exact is False:
         ctx.exit(commands.CHECK_FAILED)
@@ -167,20 +167,39 @@ def _execute(
         return profile(compiled.exe, arrays, arenas=arenas)
 
 
-def _check(
+def _checked(
+    mod: tvm.IRModule,
     qmod: tvm.IRModule,
     compiled: Compiled,
     arrays: Mapping[str, np.ndarray],
     outputs: Mapping[str, np.ndarray],
     profile: Profile,
     steps: Steps,
-) -> list[TensorCheck]:
+) -> tuple[list[TensorCheck], dict[str, float] | None]:
+    """What differs from the integer reference, and the SQNR against the float model."""
     with steps.step("reference", "running the integer reference"):
         from vta_byoc.validation.bit_exact import compare_outputs, compare_stored, reference_runner
 
         reference = reference_runner(qmod, compiled.programs)(arrays)
     stored = compare_stored(profile, compiled.programs, reference)
-    return stored + compare_outputs(list(outputs), list(outputs.values()), reference)
+    checks = stored + compare_outputs(list(outputs), list(outputs.values()), reference)
+    return checks, _sqnr(mod, arrays, outputs, steps)
+
+
+def _sqnr(
+    mod: tvm.IRModule,
+    arrays: Mapping[str, np.ndarray],
+    outputs: Mapping[str, np.ndarray],
+    steps: Steps,
+) -> dict[str, float] | None:
+    from vta_byoc.ir.float_modules import computes_integers
+
+    if computes_integers(mod):
+        return None
+    with steps.step("float", "running the float model"):
+        from vta_byoc.validation.against_float import output_sqnr
+
+        return output_sqnr(mod, arrays, outputs)
 
 
 def _save(path: Path, outputs: Mapping[str, np.ndarray]) -> None:

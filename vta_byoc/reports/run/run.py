@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +21,7 @@ from vta_byoc.hw.isa import Queue
 from vta_byoc.hw.sim.devices import driver
 from vta_byoc.reports.placement.summary import placement_json
 from vta_byoc.reports.placement.text import print_placement, share_lines
+from vta_byoc.reports.quantization.text import share_text, verdict
 from vta_byoc.reports.run.inputs import Input, shape_text
 from vta_byoc.reports.run.memory import MemoryFacts
 from vta_byoc.reports.tables import plain_table, print_lines
@@ -30,9 +32,12 @@ if TYPE_CHECKING:
     from vta_byoc.runtime.profile import Profile
     from vta_byoc.validation.bit_exact import TensorCheck
 
-STEPS = ("import", "quantize", "compile", "run", "reference")
+STEPS = ("import", "quantize", "compile", "run", "reference", "float")
 TOP = 5
 SHOWN_DIFFERENCES = 8
+FAIR = 20.0
+"""dB below which the report says where to look."""
+ADVICE = "vta-byoc quantize-report shows which layers lose it and what helps"
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,8 @@ class RunReport:
         outputs: name -> array, in the model's order.
         seconds: of each of STEPS that ran.
         checks: every tensor that was compared, in order of execution; None without --check.
+        sqnr: of each float output in dB, against the float model; None without --check, and for a
+            model that was quantized before.
     """
 
     model: str
@@ -56,6 +63,7 @@ class RunReport:
     profile: Profile
     seconds: Mapping[str, float]
     checks: Sequence[TensorCheck] | None = None
+    sqnr: Mapping[str, float] | None = None
 
     @property
     def regions(self) -> list[tuple[str, dict[str, int]]]:
@@ -95,6 +103,7 @@ class RunReport:
             "device": self.compiled.device,
             "inputs": {name: value.to_json() for name, value in self.inputs.items()},
             "bit_exact": self.bit_exact,
+            "sqnr": None if self.sqnr is None else {n: _finite(v) for n, v in self.sqnr.items()},
             "counters": self.counters,
             "placement": placement_json(self.compiled.placement),
             "seconds": {s: None if v is None else round(v, 3) for s, v in seconds.items()},
@@ -171,6 +180,8 @@ def _run_lines(report: RunReport) -> Iterable[tuple[str, str]]:
     yield "seconds", _seconds(report.seconds)
     for name, array in report.outputs.items():
         yield "output", f"{name} {shape_text(array)}: {_values(array)}"
+    for name, value in (report.sqnr or {}).items():
+        yield "SQNR", sqnr_text(name, value)
     if report.checks is not None:
         yield "check", check_text(report.checks)
 
@@ -209,6 +220,23 @@ def check_text(checks: Sequence[TensorCheck]) -> str:
     if len(wrong) > SHOWN_DIFFERENCES:
         lines.append(f"  and {len(wrong) - SHOWN_DIFFERENCES} more")
     return "\n".join(lines)
+
+
+def sqnr_text(name: str, value: float) -> str:
+    """How near an output is to the float model's, if that is good, and where to look if not."""
+    if not math.isfinite(value):
+        what = "the float model gives zeros" if math.isnan(value) else "equal to the float model's"
+        return f"{name}: {what} on these inputs"
+    found, share = verdict(value), share_text(10 ** (-value / 20))
+    text = (
+        f"{name}: {value:.1f} dB against the float model on these inputs, {found.word}: the error "
+        f"is {share} % of the signal"
+    )
+    return text if value >= FAIR else f"{text}; {ADVICE}"
+
+
+def _finite(value: float) -> float | None:
+    return round(value, 2) if math.isfinite(value) else None
 
 
 # ---------------------------------------------------------------- compile, configs

@@ -1,0 +1,38 @@
+"""How near the outputs of a quantized model are to those of the float model that it was made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import tvm
+
+from vta_byoc.ir.float_modules import computes_floats, computes_integers
+from vta_byoc.ir.reference import ReferenceMachine
+from vta_byoc.runtime.execute import Inputs, run_vm
+from vta_byoc.validation.noise import decibels
+
+
+def output_sqnr(
+    mod: tvm.IRModule, inputs: Inputs, outputs: Mapping[str, np.ndarray]
+) -> dict[str, float] | None:
+    """The SQNR of each float output in dB: the model's signal to what quantization adds.
+
+    Args:
+        mod: the model before :func:`vta_byoc.quantize`.
+        inputs: of one run, as :func:`vta_byoc.profile` takes them.
+        outputs: what the quantized model gave for them, by name, in the model's order.
+
+    Returns:
+        Name -> dB, infinite for equal outputs and NaN where the float model gives zeros only. None
+        where `mod` is no float model, whose outputs there are none to compare with.
+    """
+    if computes_integers(mod) or not computes_floats(mod):
+        return None
+    wanted = run_vm(ReferenceMachine(mod).for_next_run(), inputs)
+    found = {}
+    for (name, got), want in zip(outputs.items(), wanted, strict=True):
+        if np.issubdtype(want.dtype, np.floating):
+            signal, error = want.astype("float64"), got.astype("float64") - want
+            found[name] = decibels(float((signal**2).sum()), float((error**2).sum()))
+    return found
