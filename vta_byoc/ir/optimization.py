@@ -34,8 +34,9 @@ PLAIN = frozenset(
     f"relax.{op}"
     for op in (
         "add", "subtract", "multiply", "divide", "maximum", "minimum", "negative", "abs", "clip",
-        "square", "exp", "log", "tanh", "sigmoid", "erf", "sqrt", "rsqrt", "mean", "sum", "max",
-        "min", "variance", "matmul", "nn.conv1d", "nn.conv2d", "nn.conv1d_transpose",
+        "floor", "round", "square", "exp", "log", "sin", "cos", "tanh", "sigmoid", "erf", "sqrt",
+        "rsqrt", "where", "full_like", "mean", "sum", "prod", "max", "min", "variance", "std",
+        "cumsum", "matmul", "nn.conv1d", "nn.conv2d", "nn.conv1d_transpose",
         "nn.conv2d_transpose", "nn.relu", "nn.leakyrelu", "nn.prelu", "nn.silu", "nn.gelu",
         "nn.gelu_tanh", "nn.softplus", "nn.softmax", "nn.log_softmax", "nn.layer_norm",
         "nn.rms_norm", "nn.group_norm", "nn.instance_norm", "nn.max_pool2d", "nn.avg_pool2d",
