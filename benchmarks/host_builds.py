@@ -70,7 +70,7 @@ def figures(name: str, mod: tvm.IRModule, inputs: np.ndarray) -> list[Figure]:
         Figure(f"{name}_run", once.run, "s", baseline=often.run, baseline_name="optimized"),
         Figure.at_most(f"{name}_differing_outputs", differing, "outputs", 0),
     ]
-    predicted = worth_of(mod)
+    predicted = worth_of(mod).runs
     if 1 < predicted < float("inf") and once.run > often.run:
         measured = (often.seconds - once.seconds) / (once.run - often.run)
         row = Figure(

@@ -18,6 +18,8 @@ from vta_byoc.ir.reference import ReferenceMachine
 
 Receive = Callable[[int, np.ndarray], None]
 """(index of the tensor, its values); the values are valid during the call only."""
+SAMPLES = 16
+"""Runs that a float module is built for: calibration takes about as many samples."""
 SHOW = "vta.observe.show"
 """Global function that the observed module calls for each tensor."""
 _OBSERVERS: weakref.WeakValueDictionary[int, Observer] = weakref.WeakValueDictionary()
@@ -43,7 +45,7 @@ class Observer:
     def run(self, arrays: Iterable[np.ndarray]) -> None:
         """One run on `arrays`, the inputs in order. The first run compiles the module."""
         if self._machine is None:
-            self._machine = ReferenceMachine(self._observed())
+            self._machine = ReferenceMachine(self._observed(), floats=SAMPLES)
         self._machine.for_next_run()["main"](*(tvm.runtime.tensor(array) for array in arrays))
 
     def _observed(self) -> tvm.IRModule:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import tvm
 from tvm import relax
@@ -38,9 +39,8 @@ PLAIN = frozenset(
         "rsqrt", "where", "full_like", "mean", "sum", "prod", "max", "min", "variance", "std",
         "cumsum", "matmul", "nn.conv1d", "nn.conv2d", "nn.conv1d_transpose",
         "nn.conv2d_transpose", "nn.relu", "nn.leakyrelu", "nn.prelu", "nn.silu", "nn.gelu",
-        "nn.gelu_tanh", "nn.softplus", "nn.softmax", "nn.log_softmax", "nn.layer_norm",
-        "nn.rms_norm", "nn.group_norm", "nn.instance_norm", "nn.max_pool2d", "nn.avg_pool2d",
-        "nn.adaptive_avg_pool2d", "call_dps_packed",
+        "nn.gelu_tanh", "nn.softplus", "nn.softmax", "nn.log_softmax", "nn.max_pool2d",
+        "nn.avg_pool2d", "nn.adaptive_avg_pool2d", "call_dps_packed",
     )
 )  # fmt: skip
 """Float operators of which LLVM's optimizations change no bit where products and sums are never
@@ -50,21 +50,41 @@ and what interpolates."""
 IsScheduled = Callable[[relax.Call], bool]
 
 
-def worthwhile_runs(mod: tvm.IRModule, is_scheduled: IsScheduled, contracts: bool = False) -> float:
+class Worth(NamedTuple):
     """How many runs of a module LLVM's optimizations are worth.
 
-    Where they may change bits it is 0 or infinity: then only the module decides about them.
+    Attributes:
+        runs: 0 or infinity where the module alone decides.
+        settled: whether bits may depend on them, so that a module that runs must stay as it is.
+    """
+
+    runs: float
+    settled: bool
+
+
+def worth(mod: tvm.IRModule, is_scheduled: IsScheduled, contracts_all: bool) -> Worth:
+    """After how many runs of a module LLVM's optimizations have paid.
 
     Args:
         mod: a float or integer module with one straight-line `main` of static shapes.
         is_scheduled: whether a convolution or a matrix product is computed by scheduled loops.
-        contracts: whether products and sums of floats may be contracted, so that each may change.
+        contracts_all: whether the processor contracts products and sums wherever it computes
+            floats; else it does so in modules without integers only.
     """
-    floats = float_operators(mod)
-    if not floats or (not contracts and all(op in PLAIN for op in floats)):
-        return _gained(mod) / max(_lost(mod, is_scheduled), ELEMENT)
-    # What computes integers, too, is held against executables, which are optimized.
-    return math.inf if _products(mod, is_scheduled) < SMALL and not computes_integers(mod) else 0
+    floats, integers = float_operators(mod), computes_integers(mod)
+    contracts = bool(floats) and (contracts_all or not integers)
+    plain = all(op in PLAIN for op in floats)
+    if plain and not contracts:
+        return Worth(_runs(mod, is_scheduled), settled=False)
+    if integers:  # it is held against executables, which are optimized
+        return Worth(0, settled=True)
+    small = _products(mod, is_scheduled) < SMALL
+    runs = math.inf if small else _runs(mod, is_scheduled) if plain else 0
+    return Worth(runs, settled=True)
+
+
+def _runs(mod: tvm.IRModule, is_scheduled: IsScheduled) -> float:
+    return _gained(mod) / max(_lost(mod, is_scheduled), ELEMENT)
 
 
 def _gained(mod: tvm.IRModule) -> float:

@@ -6,13 +6,14 @@ and matmul with constant weights gets a schedule: the same sum of products, with
 as vector lanes, a few columns in registers, and the rest over all cores.  Everything else is the
 default pipeline.  Nothing of the accelerator's flow is shared.
 
-Floats round the same way here as in an executable, on every processor of a kind: multiplications
-and additions are never contracted, and where LLVM's optimizations could change a bit
-(`vta_byoc.ir.optimization`) they are the same.
+A quantized module may hold float operators, which round the same way here as in an executable:
+multiplications and additions are never contracted, and where LLVM's optimizations could change a
+bit (`vta_byoc.ir.optimization`) they are the same.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,9 +22,10 @@ from tvm import relax, te, tirx
 
 from vta_byoc.hw.sim.target import X86, arch, exact_target, native_target, unoptimized_target
 from vta_byoc.ir.bindings import is_constant, op_name, static_shape
+from vta_byoc.ir.float_modules import computes_floats, computes_integers
 from vta_byoc.ir.host_loops import TIR_PIPELINE, without_asserts
 from vta_byoc.ir.machine_code import linked
-from vta_byoc.ir.optimization import worthwhile_runs
+from vta_byoc.ir.optimization import Worth, worth
 
 LANES = 16
 COLUMNS = 8
@@ -37,24 +39,32 @@ def build_reference(mod: tvm.IRModule, runs: float = 1) -> relax.VMExecutable:
     Args:
         mod: a module with one straight-line `main`.
         runs: about how often it will run; LLVM's optimizations are left out where they would take
-            longer than they save. No result depends on it.
+            longer than they save. No integer depends on it.
 
     Returns:
         relax.VMExecutable; `relax.VirtualMachine(exe, tvm.cpu())["main"]` takes the inputs in
         order.
     """
-    return _built(mod, runs >= worth_of(mod))
+    return _built(mod, runs >= worth_of(mod).runs)
 
 
 class ReferenceMachine:
     """A module on the host CPU: built quickly, and with LLVM's optimizations once these pay.
 
     Both builds give the same bits.  As nobody knows beforehand how many samples there will be, the
-    second is made when the runs so far have lost about as much time as it takes.
+    second is made when the runs so far have lost about as much time as it takes.  A float module is
+    built once, as on processors that contract products and sums its last bits may depend on that.
+
+    Args:
+        mod: a module with one straight-line `main`.
+        floats: for how many runs a module is built whose bits may depend on the build.
     """
 
-    def __init__(self, mod: tvm.IRModule) -> None:
-        self._mod, self._enough, self._runs = mod, worth_of(mod), 0
+    def __init__(self, mod: tvm.IRModule, floats: float = math.inf) -> None:
+        worth = worth_of(mod)
+        self._mod, self._enough, self._runs = mod, worth.runs, 0
+        if worth.settled:
+            self._enough = 0 if floats >= worth.runs else math.inf
         self._machine: relax.VirtualMachine | None = None
 
     def for_next_run(self) -> relax.VirtualMachine:
@@ -67,17 +77,18 @@ class ReferenceMachine:
         return self._machine
 
 
-def worth_of(mod: tvm.IRModule) -> float:
+def worth_of(mod: tvm.IRModule) -> Worth:
     """How many runs of a module LLVM's optimizations are worth on this machine."""
-    return worthwhile_runs(mod, is_scheduled, contracts=arch(native_target()) not in X86)
+    return worth(mod, is_scheduled, contracts_all=arch(native_target()) not in X86)
 
 
-def _target(optimized: bool) -> tvm.target.Target:
-    return exact_target(native_target() if optimized else unoptimized_target())
+def _target(mod: tvm.IRModule, optimized: bool) -> tvm.target.Target:
+    target = native_target() if optimized else unoptimized_target()
+    return exact_target(target) if computes_integers(mod) and computes_floats(mod) else target
 
 
 def _built(mod: tvm.IRModule, optimized: bool) -> relax.VMExecutable:
-    target = _target(optimized)
+    target = _target(mod, optimized)
     with target:
         mod = relax.transform.LegalizeOps(LEGALIZATIONS)(mod)
     with without_asserts():

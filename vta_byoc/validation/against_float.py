@@ -29,7 +29,7 @@ def output_sqnr(
     """
     if computes_integers(mod) or not computes_floats(mod):
         return None
-    wanted = run_vm(ReferenceMachine(mod).for_next_run(), inputs)
+    wanted = run_vm(ReferenceMachine(mod, floats=1).for_next_run(), inputs)
     found = {}
     for (name, got), want in zip(outputs.items(), wanted, strict=True):
         if np.issubdtype(want.dtype, np.floating):
