@@ -5,7 +5,7 @@
 Float modules are what calibration runs, integer modules what `--check` compares with. Seconds are
 the processor's: until the first result, those of the build and one run. Their baseline is the same
 with optimizations, in the same run. From so many runs on the optimizations pay: the baseline is
-what `vta_byoc.ir.optimization` predicts. Both builds must give the same bits.
+what `vta_byoc.ir.optimization` predicts. Both builds of integers must give the same bits.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks._figures import Figure, arguments, report
 from benchmarks.networks import images
 from vta_byoc import load_model, quantize
+from vta_byoc.ir.float_modules import computes_integers
 from vta_byoc.ir.reference import build_reference, worth_of
 from vta_byoc.runtime.execute import run_vm
 
@@ -68,8 +69,9 @@ def figures(name: str, mod: tvm.IRModule, inputs: np.ndarray) -> list[Figure]:
             baseline_name="optimized",
         ),
         Figure(f"{name}_run", once.run, "s", baseline=often.run, baseline_name="optimized"),
-        Figure.at_most(f"{name}_differing_outputs", differing, "outputs", 0),
     ]
+    if computes_integers(mod):
+        rows.append(Figure.at_most(f"{name}_differing_outputs", differing, "outputs", 0))
     predicted = worth_of(mod).runs
     if 1 < predicted < float("inf") and once.run > often.run:
         measured = (often.seconds - once.seconds) / (once.run - often.run)
