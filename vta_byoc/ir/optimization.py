@@ -1,6 +1,6 @@
 """After how many runs of a module on the host LLVM's optimizations have paid for their time.
 
-They take 30 to 60 ms for each operator that differs from the others, and save little where loops
+They take 24 to 96 ms for each operator that differs from the others, and save little where loops
 are scheduled.  One run of an integer MobileNet v3 takes 0.14 s without them and 0.016 s with them,
 and its build 3 s instead of 16: the runs of a check never make up for that, those of an evaluation
 do.  The seconds below are of fourteen integer networks on one core of a Zen 3; with them 0.3 to 2.7
