@@ -251,7 +251,7 @@ def quick_hosts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
         ours = options.get("tir_pipeline") is TIR_PIPELINE and "relax_pipeline" in options
         whole = any(var.name_hint == "main" for var in mod.get_global_vars())  # no part of a model
         watched = tvm.transform.PassContext.current().instruments  # of a test, by this very context
-        plain = all(op in PLAIN for op in float_operators(mod)) if whole else False
+        plain = whole and all(op in PLAIN for op in float_operators(mod))
         if watched or not ours or not plain or str(target) != slow:
             return build(mod, target, *args, **options)
         with without_asserts():

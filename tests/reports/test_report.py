@@ -188,6 +188,10 @@ class TestSqnrText:
     def test_nothing_to_measure(self) -> None:
         assert sqnr_text("y", math.inf) == "y: equal to the float model's on these inputs"
         assert sqnr_text("y", math.nan) == "y: the float model gives zeros on these inputs"
+        assert sqnr_text("y", -math.inf) == (
+            "y: NaN or infinite elsewhere than the float model's on these inputs; "
+            "vta-byoc quantize-report shows which layers lose it and what helps"
+        )
 
 
 class TestSameBits:

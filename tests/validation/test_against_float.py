@@ -51,3 +51,16 @@ def test_equal_outputs_and_zeros() -> None:
 def test_a_model_that_was_quantized_before_has_no_float_model() -> None:
     mod, x = two_outputs()
     assert output_sqnr(quantize(mod, calibration=[x]), x, {}) is None
+
+
+def test_values_that_are_not_finite_are_no_signal_and_no_zero_error() -> None:
+    """They are equal where both models have them, and make outputs differ where one has."""
+    g = Graph((1, 4))
+    mod = g.module(g.op("divide", g.const(1.0), g.params[0]))
+    x = np.float32([[0.0, 1.0, 2.0, 4.0]])
+    far = {"y": np.float32([[np.inf, 1.1, 0.5, 0.25]])}
+    found = output_sqnr(mod, x, far)
+    assert found is not None
+    wanted = 10 * math.log10((1 + 0.5**2 + 0.25**2) / (np.float32(1.1) - 1.0) ** 2)
+    assert math.isclose(found["y"], wanted, rel_tol=1e-6)
+    assert output_sqnr(mod, x, {"y": np.float32([[9.0, 1.0, 0.5, 0.25]])}) == {"y": -math.inf}

@@ -95,21 +95,24 @@ def _report(error: Exception) -> int:
     """Print one line about a failed command and return its exit code."""
     if isinstance(error, VTAError):
         return _failed(str(error), USER_ERROR)
-    if isinstance(error, OSError) and error.errno in NO_ROOM and not error.filename:
-        return _failed(
-            f"what is written finds no room: {error.strerror}; make room where the output goes, or "
-            f'write elsewhere (temporary files go to "{tempfile.gettempdir()}", or where TMPDIR '
-            "says)",
-            USER_ERROR,
-        )
     if isinstance(error, OSError):
-        where = f'"{error.filename}": ' if error.filename else ""
-        return _failed(f"{where}{error.strerror or error}", USER_ERROR)
+        return _failed(_refusal(error), USER_ERROR)
     first_line = next(iter(str(error).strip().splitlines()), "no message")
     return _failed(
         f"this is a bug in vta-byoc: {type(error).__name__}: {first_line}; "
         "please report the traceback that --debug shows",
         BUG,
+    )
+
+
+def _refusal(error: OSError) -> str:
+    """What the system refuses, of which file, and where room is missing what to do."""
+    where, why = f'"{error.filename}": ' if error.filename else "", error.strerror or str(error)
+    if error.errno not in NO_ROOM:
+        return f"{where}{why}"
+    return (
+        f"{where or 'what is written finds no room: '}{why}; make room where the output goes, or "
+        f'write elsewhere (temporary files go to "{tempfile.gettempdir()}", or where TMPDIR says)'
     )
 
 

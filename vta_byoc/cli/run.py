@@ -192,13 +192,11 @@ def _sqnr(
     outputs: Mapping[str, np.ndarray],
     steps: Steps,
 ) -> dict[str, float] | None:
-    from vta_byoc.ir.float_modules import computes_integers
+    from vta_byoc.validation.against_float import is_float_model, output_sqnr
 
-    if computes_integers(mod):
+    if not is_float_model(mod):
         return None
     with steps.step("float", "running the float model"):
-        from vta_byoc.validation.against_float import output_sqnr
-
         return output_sqnr(mod, arrays, outputs)
 
 

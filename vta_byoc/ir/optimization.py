@@ -16,7 +16,7 @@ from typing import NamedTuple
 import tvm
 from tvm import relax
 
-from vta_byoc.ir.bindings import known_shape, op_name, straight_bindings
+from vta_byoc.ir.bindings import is_constant, known_shape, op_name, straight_bindings
 from vta_byoc.ir.float_modules import computes_integers, float_operators
 from vta_byoc.ir.operator_work import CONVOLUTIONS, TRANSPOSED, work_of
 
@@ -29,7 +29,8 @@ ones: 7 in attention, 30 in a transposed convolution."""
 ELEMENT = 2.5e-9
 """Seconds that an element of the largest tensor of any operator takes longer without them."""
 SMALL = 4_000_000
-"""Multiplications up to which a float module is not optimized whose bits depend on that."""
+"""Multiplications of WEIGHTED layers up to which no float module is optimized."""
+WEIGHTED = ("relax.nn.conv2d", "relax.matmul")
 
 PLAIN = frozenset(
     f"relax.{op}"
@@ -78,7 +79,7 @@ def worth(mod: tvm.IRModule, is_scheduled: IsScheduled, contracts_all: bool) -> 
         return Worth(_runs(mod, is_scheduled), settled=False)
     if integers:  # it is held against executables, which are optimized
         return Worth(0, settled=True)
-    small = _products(mod, is_scheduled) < SMALL
+    small = _products(mod) < SMALL
     runs = math.inf if small else _runs(mod, is_scheduled) if plain else 0
     return Worth(runs, settled=True)
 
@@ -108,10 +109,11 @@ def _lost(mod: tvm.IRModule, is_scheduled: IsScheduled) -> float:
     return seconds
 
 
-def _products(mod: tvm.IRModule, is_scheduled: IsScheduled) -> int:
-    """Multiplications of all scheduled loops."""
+def _products(mod: tvm.IRModule) -> int:
+    """Multiplications of all layers with constant weights."""
     calls = [binding.value for binding in straight_bindings(mod["main"])]
-    return sum(work_of(call, mod).macs for call in calls if is_scheduled(call))
+    layers = [c for c in calls if op_name(c) in WEIGHTED and is_constant(c.args[1])]
+    return sum(work_of(call, mod).macs for call in layers)
 
 
 def _tensors(binding: relax.VarBinding) -> list[tuple[relax.Expr, tuple[int, ...]]]:

@@ -61,10 +61,10 @@ class ReferenceMachine:
     """
 
     def __init__(self, mod: tvm.IRModule, floats: float = math.inf) -> None:
-        worth = worth_of(mod)
-        self._mod, self._enough, self._runs = mod, worth.runs, 0
-        if worth.settled:
-            self._enough = 0 if floats >= worth.runs else math.inf
+        found = worth_of(mod)
+        self._mod, self._enough, self._runs = mod, found.runs, 0
+        if found.settled:
+            self._enough = 0 if floats >= found.runs else math.inf
         self._machine: relax.VirtualMachine | None = None
 
     def for_next_run(self) -> relax.VirtualMachine:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -24,15 +25,29 @@ def output_sqnr(
         outputs: what the quantized model gave for them, by name, in the model's order.
 
     Returns:
-        Name -> dB, infinite for equal outputs and NaN where the float model gives zeros only. None
-        where `mod` is no float model, whose outputs there are none to compare with.
+        Name -> dB of the finite values: infinite for equal outputs, NaN where the float model gives
+        zeros only, and minus infinity where other values are finite than in the float model. None
+        where `mod` is no float model.
     """
-    if computes_integers(mod) or not computes_floats(mod):
+    if not is_float_model(mod):
         return None
     wanted = run_vm(ReferenceMachine(mod, floats=1).for_next_run(), inputs)
     found = {}
     for (name, got), want in zip(outputs.items(), wanted, strict=True):
         if np.issubdtype(want.dtype, np.floating):
-            signal, error = want.astype("float64"), got.astype("float64") - want
-            found[name] = decibels(float((signal**2).sum()), float((error**2).sum()))
+            found[name] = _sqnr(got, want)
     return found
+
+
+def is_float_model(mod: tvm.IRModule) -> bool:
+    """Whether a module is a model that nobody has quantized, and that computes something."""
+    return computes_floats(mod) and not computes_integers(mod)
+
+
+def _sqnr(got: np.ndarray, want: np.ndarray) -> float:
+    finite = np.isfinite(want)
+    if not np.array_equal(finite, np.isfinite(got)):
+        return -math.inf
+    signal = want[finite].astype("float64")
+    error = got[finite] - signal
+    return decibels(float((signal**2).sum()), float((error**2).sum()))

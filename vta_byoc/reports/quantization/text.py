@@ -33,9 +33,11 @@ class Verdict:
     meaning: str
 
 
+FAIR = 20.0
+"""dB from which a result is fair: below, look where it is lost."""
 VERDICTS = (
     Verdict(30.0, "good", "the error is at most 3 % of the signal: classes seldom change"),
-    Verdict(20.0, "fair", "3 to 10 % of the signal: check the accuracy with vta-byoc eval"),
+    Verdict(FAIR, "fair", "3 to 10 % of the signal: check the accuracy with vta-byoc eval"),
     Verdict(10.0, "poor", "10 to 32 % of the signal: expect other classes; try what is advised"),
     Verdict(-math.inf, "bad", "more than 32 % of the signal: vta-byoc compare calls it divergent"),
 )
@@ -57,11 +59,14 @@ def verdict_text(op: Operator) -> str:
         state = "exact" if math.isinf(sqnr) else "silent"
         return f"The result {op.name} is {state}."
     found = verdict(sqnr)
-    share = share_text(10 ** (-sqnr / 20))
     return (
-        f"{sqnr:.1f} dB of the result {op.name} are {found.word}: its error is {share} % of the "
-        "signal."
+        f"{sqnr:.1f} dB of the result {op.name} are {found.word}: its error is {error_text(sqnr)}."
     )
+
+
+def error_text(sqnr: float) -> str:
+    """The error's share of the signal at ``sqnr`` in dB."""
+    return f"{share_text(10 ** (-sqnr / 20))} % of the signal"
 
 
 def limits_text() -> str:

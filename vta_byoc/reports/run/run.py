@@ -21,7 +21,7 @@ from vta_byoc.hw.isa import Queue
 from vta_byoc.hw.sim.devices import driver
 from vta_byoc.reports.placement.summary import placement_json
 from vta_byoc.reports.placement.text import print_placement, share_lines
-from vta_byoc.reports.quantization.text import share_text, verdict
+from vta_byoc.reports.quantization.text import FAIR, error_text, verdict
 from vta_byoc.reports.run.inputs import Input, shape_text
 from vta_byoc.reports.run.memory import MemoryFacts
 from vta_byoc.reports.tables import plain_table, print_lines
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 STEPS = ("import", "quantize", "compile", "run", "reference", "float")
 TOP = 5
 SHOWN_DIFFERENCES = 8
-FAIR = 20.0
-"""dB below which the report says where to look."""
 ADVICE = "vta-byoc quantize-report shows which layers lose it and what helps"
 
 
@@ -224,13 +222,14 @@ def check_text(checks: Sequence[TensorCheck]) -> str:
 
 def sqnr_text(name: str, value: float) -> str:
     """How near an output is to the float model's, if that is good, and where to look if not."""
+    if value == -math.inf:
+        return f"{name}: NaN or infinite elsewhere than the float model's on these inputs; {ADVICE}"
     if not math.isfinite(value):
         what = "the float model gives zeros" if math.isnan(value) else "equal to the float model's"
         return f"{name}: {what} on these inputs"
-    found, share = verdict(value), share_text(10 ** (-value / 20))
     text = (
-        f"{name}: {value:.1f} dB against the float model on these inputs, {found.word}: the error "
-        f"is {share} % of the signal"
+        f"{name}: {value:.1f} dB against the float model on these inputs, {verdict(value).word}: "
+        f"the error is {error_text(value)}"
     )
     return text if value >= FAIR else f"{text}; {ADVICE}"
 
