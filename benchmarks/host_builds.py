@@ -31,6 +31,8 @@ from vta_byoc.runtime.execute import run_vm
 NETWORKS = ("resnet18", "mobilenet_v3_small", "squeezenet", "dcgan", "vit_tiny")
 RUNS = 2
 """Of each build; the fastest counts."""
+MOST_OF_OPTIMIZED = 1.25
+"""Of the time to the first result of the optimized build, where that is the better one, too."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +63,11 @@ def figures(name: str, mod: tvm.IRModule, inputs: np.ndarray) -> list[Figure]:
     pairs = zip(once.outputs, often.outputs, strict=True)
     differing = sum(int(a.tobytes() != b.tobytes()) for a, b in pairs)
     rows = [
-        Figure(
+        Figure.at_most(
             f"{name}_seconds_to_first_result",
             once.seconds + once.run,
             "s",
+            MOST_OF_OPTIMIZED * (often.seconds + often.run),
             baseline=often.seconds + often.run,
             baseline_name="optimized",
         ),

@@ -22,7 +22,13 @@ from vta_byoc.partitioning.placement import Taken
 from vta_byoc.pipeline import compile_module
 from vta_byoc.reports.placement.summary import placement_json
 from vta_byoc.reports.placement.text import layer_counters, print_placement
-from vta_byoc.reports.run.run import SHOWN_DIFFERENCES, check_text, sqnr_text, summary_lines
+from vta_byoc.reports.run.run import (
+    SHOWN_DIFFERENCES,
+    check_text,
+    sqnr_lines,
+    sqnr_text,
+    summary_lines,
+)
 from vta_byoc.reports.tables import Notes
 from vta_byoc.validation.bit_exact import TensorCheck, same_bits
 
@@ -192,6 +198,13 @@ class TestSqnrText:
             "y: NaN or infinite elsewhere than the float model's on these inputs; "
             "vta-byoc quantize-report shows which layers lose it and what helps"
         )
+
+
+    def test_where_to_look_is_said_once(self) -> None:
+        lines = [text for _, text in sqnr_lines({"a": 3.0, "b": math.nan, "c": 19.0, "d": 40.0})]
+        assert [text.partition(":")[0] for text in lines] == ["a", "b", "c", "d"]
+        assert ["quantize-report" in text for text in lines] == [False, False, True, False]
+        assert not any("quantize-report" in text for _, text in sqnr_lines({"d": 20.0}))
 
 
 class TestSameBits:

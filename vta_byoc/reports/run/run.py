@@ -178,8 +178,7 @@ def _run_lines(report: RunReport) -> Iterable[tuple[str, str]]:
     yield "seconds", _seconds(report.seconds)
     for name, array in report.outputs.items():
         yield "output", f"{name} {shape_text(array)}: {_values(array)}"
-    for name, value in (report.sqnr or {}).items():
-        yield "SQNR", sqnr_text(name, value)
+    yield from sqnr_lines(report.sqnr or {})
     if report.checks is not None:
         yield "check", check_text(report.checks)
 
@@ -220,18 +219,25 @@ def check_text(checks: Sequence[TensorCheck]) -> str:
     return "\n".join(lines)
 
 
-def sqnr_text(name: str, value: float) -> str:
+def sqnr_lines(sqnr: Mapping[str, float]) -> Iterable[tuple[str, str]]:
+    """A line for each output; where to look is said once, behind the last that is not fair."""
+    low = [name for name, value in sqnr.items() if value < FAIR]
+    for name, value in sqnr.items():
+        yield "SQNR", sqnr_text(name, value, name in low[-1:])
+
+
+def sqnr_text(name: str, value: float, advised: bool = True) -> str:
     """How near an output is to the float model's, if that is good, and where to look if not."""
+    advice = f"; {ADVICE}" if advised and value < FAIR else ""
     if value == -math.inf:
-        return f"{name}: NaN or infinite elsewhere than the float model's on these inputs; {ADVICE}"
+        return f"{name}: NaN or infinite elsewhere than the float model's on these inputs{advice}"
     if not math.isfinite(value):
         what = "the float model gives zeros" if math.isnan(value) else "equal to the float model's"
         return f"{name}: {what} on these inputs"
-    text = (
+    return (
         f"{name}: {value:.1f} dB against the float model on these inputs, {verdict(value).word}: "
-        f"the error is {error_text(value)}"
+        f"the error is {error_text(value)}{advice}"
     )
-    return text if value >= FAIR else f"{text}; {ADVICE}"
 
 
 def _finite(value: float) -> float | None:
