@@ -198,6 +198,43 @@ def test_both_sides_may_come_from_one_value() -> None:
     assert found == ["leaky__wide", "leaky__small", "leaky__acc", "leaky"]
 
 
+def bump(net: Chains, op: str = "add", again: str = "right", other: str = "x") -> relax.Var:
+    """Two chains of a value, joined by `op`, steps, and one of the chains once more."""
+    sides = {
+        "left": net.step("multiply", net.widened(net.x, "f__wide"), -1, "f__left"),
+        "right": net.step(
+            "maximum", net.widened(net.params[-1 if other == "y" else 0], "f__wider"), 0, "f__right"
+        ),
+    }
+    joined = net.op(op, sides["left"], sides["right"], name="f__acc")
+    value = net.step("minimum", joined, 9, "f__ceiling")
+    value = net.op("multiply", value, value, name="f__square")
+    value = net.op("add", value, sides[again], name="f__again")
+    return net.narrowed(net.step("right_shift", value, 4, "f__shift"), "f")
+
+
+def test_the_right_side_may_be_added_again() -> None:
+    net = Chains()
+    out = bump(net)
+    found = match("vta.binary", net.graph(out), "f__acc")
+    assert found == [
+        *("f__wide", "f__left", "f__wider", "f__right", "f__acc"),
+        *("f__ceiling", "f__square", "f__again", "f__shift", "f"),
+    ]
+    (func,) = composites(mark(VTAConfig())(net.module(out))).values()
+    assert str(func.attrs["Composite"]) == "vta.binary"
+
+
+@pytest.mark.parametrize(
+    ("op", "again", "other"),
+    [("subtract", "right", "x"), ("add", "left", "x"), ("add", "right", "y")],
+    ids=["of a difference", "the left one", "of two tensors"],
+)
+def test_what_is_not_added_again(op: str, again: str, other: str) -> None:
+    net = Chains(x=(1, 16, 4, 4), y=(1, 16, 4, 4))
+    assert match("vta.binary", net.graph(bump(net, op, again, other)), "f__acc") is None
+
+
 def test_a_widening_may_serve_several_groups() -> None:
     net = Chains(x=(1, 16, 4, 4), y=(1, 16, 4, 4))
     wide = net.widened(net.x, "wide")

@@ -10,6 +10,7 @@ from random_layers import EXACT, StepMaker, random_steps
 
 from vta_byoc.hw.config import Capabilities, VTAConfig
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.ir.chains import OTHER, SELF
 from vta_byoc.partitioning.steps import Range, StepReader, axes_of
 from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, Step
 
@@ -88,6 +89,42 @@ def test_the_interval_is_the_exact_one() -> None:
         found = reader(-99, 7).read((op, shaped(v)) for op, v in maker.steps)
         np.testing.assert_array_equal(found.range.low, maker.low)
         np.testing.assert_array_equal(found.range.high, maker.high)
+
+
+ALONE = (("add", 100), ("min", 0), ("mul", SELF), ("mul", -300), ("shr", 6), ("shl", 2))
+
+
+@pytest.mark.parametrize("count", range(1, len(ALONE) + 1))
+def test_a_function_of_one_tensor_has_the_range_of_its_values(count: int) -> None:
+    """Intervals would tell more: the sum of -x and of twice its positive part is its magnitude."""
+    line = StepReader(SHAPE, axes_of("nchw", 4), Range.int8(CHANNELS), machine(), "a side")
+    other = StepReader(SHAPE, axes_of("nchw", 4), Range.int8(CHANNELS), machine(), "a side")
+    line.read([("mul", np.array(-1000))])
+    other.read([("max", np.array(0)), ("mul", np.array(2000))])
+    joined = line.range.joined("add", other.range)
+    assert (joined.low[0], joined.high[0]) == (0, 128_000)
+    found = StepReader(
+        SHAPE, axes_of("nchw", 4), joined, machine(), "the result", other=other.range
+    )
+    steps = [(op, by if isinstance(by, str) else np.array(by)) for op, by in ALONE[:count]]
+    found.read([("shr", np.array(9)), *steps, ("add", OTHER)])
+    x = np.arange(-128, 128)
+    value = np.abs(x) * 1000 >> 9
+    for op, by in ALONE[:count]:
+        value = EXACT[op](value, value if by == SELF else by)
+    value = value + np.maximum(x, 0) * 2000
+    assert (found.range.low == value.min()).all() and (found.range.high == value.max()).all()
+    assert found.steps[-1] == Step("add", OTHER)
+
+
+def test_what_differs_by_channel_or_tensor_has_intervals() -> None:
+    one = Range.int8(CHANNELS)
+    moved = StepReader(SHAPE, axes_of("nchw", 4), one, machine(), "a side")
+    moved.read([("add", shaped(np.arange(CHANNELS)))])
+    assert moved.range.values is None
+    np.testing.assert_array_equal(moved.range.high, 127 + np.arange(CHANNELS))
+    assert one.joined("sub", one).high[0] == 0, "a value less itself"
+    assert one.joined("sub", Range(one.low, one.high)).high[0] == 255
 
 
 # ---------------------------------------------------------------- forms

@@ -13,6 +13,7 @@ from alu_cases import BARE, GEOMETRIES, SIM, clamp, random_elementwise
 from fused_cases import SATURATED, case, head
 
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.ir.chains import OTHER, SELF
 from vta_byoc.strategies.fused.consumer import FusedConsumer, fused_plan, keeps_int8, operand_kinds
 from vta_byoc.strategy import STRATEGIES, Computation
 from vta_byoc.workload.workloads import (
@@ -78,6 +79,7 @@ def test_any_producer_and_consumer(kind: str, machine: str) -> None:
             seen["summed"] += bool(plan.summed)
             seen["copied"] += plan.copied
             seen["other"] += plan.other is not None and not plan.copied
+            seen["again"] += bool(plan.with_other)
             seen.update(operand_kinds(consumer))
     assert seen["too large"] <= 4, seen
 
@@ -169,6 +171,22 @@ def test_leaky_relu_reads_the_tile_twice() -> None:
     made = case(head("conv2d", rng, conv), [FusedConsumer(work, 0)], SIM, rng)
     made.check()
     assert "x1" not in made.inputs, "nothing but the convolution's input is loaded"
+
+
+def test_a_copy_is_added_again_in_the_tile() -> None:
+    """As the programs of SiLU have it; tensors in front of the sum and behind it."""
+    rng, config = np.random.default_rng(8), GEOMETRIES["1x16"]
+    producer = head("conv2d", rng)
+    sides = (Prologue(0, (Step("mul", -40),)), Prologue(0, (Step("max", 0), Step("mul", 80))))
+    steps = (Step("shr", 5), Step("add", CHANNEL), Step("min", 0), Step("mul", SELF))
+    steps = (*steps, Step("shr", 9), Step("add", OTHER), Step("add", FULL), Step("shr", 7))
+    shape = producer.result.shape
+    work = ElementwiseWorkload(*shape, sides, "add", Epilogue((*steps, *clamp())))
+    consumer = FusedConsumer(work)
+    plan = fused_plan(consumer, config)
+    assert plan.copied and plan.with_other == steps[:6]
+    made = case(producer, [consumer], config, rng)
+    made.check()
 
 
 @pytest.mark.parametrize("kind", [CHANNEL, MAP, FULL])

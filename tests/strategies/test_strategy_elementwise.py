@@ -30,9 +30,11 @@ from vta_byoc.cost.lower_bound import bound
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.program.program import Program
+from vta_byoc.ir.chains import OTHER, SELF
 from vta_byoc.strategies.base import LayerWork
 from vta_byoc.strategies.elementwise.elementwise import ELEMENTWISE
-from vta_byoc.strategies.te.prologue import plan_of
+from vta_byoc.strategies.te.int8_function import results_of
+from vta_byoc.strategies.te.prologue import Term, plan_of
 from vta_byoc.workload.packing import blocks, diagonal_weights
 from vta_byoc.workload.workloads import (
     CHANNEL,
@@ -93,6 +95,24 @@ def test_random_workloads(name: str) -> None:
             continue
         kinds[work.op or "unary"] += 1
     assert sum(kinds.values()) >= 13 and len(kinds) >= 4, kinds
+
+
+@pytest.mark.parametrize("name", [*GEOMETRIES, "bare"])
+def test_random_functions_of_one_operand(name: str) -> None:
+    """Half of them add their right side again."""
+    again, config = Counter[bool](), {**GEOMETRIES, "bare": BARE}[name]
+    mul = config.capabilities.mul
+    for seed in range(12):
+        rng = np.random.default_rng([seed, len(name), 1])
+        work = random_elementwise(rng, 0.3 * mul, mul, same=1.0)
+        try:
+            check(work, config, seed, llvm=seed % 6 == 0)
+        except AssertionError as err:
+            if "overflows" not in str(err):
+                raise
+            continue
+        again[any(step.is_other for step in work.epilogue.steps)] += 1
+    assert again[True] >= 3 and again[False] >= 3, again
 
 
 def test_random_workloads_without_mul_and_widening_loads() -> None:
@@ -162,6 +182,28 @@ def test_leaky_relu_reads_its_operand_once() -> None:
     work = ElementwiseWorkload(1, 32, 14, 14, sides, "max", Epilogue(clamp()))
     program = check(work, SIM, llvm=True)
     assert program.counters()["inp_load_nbytes"] == 32 * 14 * 14
+
+
+def test_the_right_side_is_added_again() -> None:
+    """The positive part, and a clamped square of the distance from 3, as functions have it."""
+    sides = (Prologue(0, (Step("mul", -40),)), Prologue(0, (Step("max", 3), Step("mul", 80))))
+    steps = (Step("shr", 4), Step("add", -90), Step("min", 0), Step("mul", SELF), Step("shr", 9))
+    steps = (*steps, Step("add", OTHER), Step("shr", 6), *clamp())
+    work = ElementwiseWorkload(1, 32, 5, 7, sides, "add", Epilogue(steps))
+    plan = plan_of(work, SIM)
+    assert plan.other == Term(0, 1, sides[1].steps) and not plan.summed
+    program = check(work, SIM, llvm=True)
+    found = {step.operand for step in work.epilogue.steps if isinstance(step.operand, str)}
+    assert found == {SELF, OTHER} and work.epilogue.tensors == ()
+    x = np.arange(-128, 128)
+    wide = np.maximum(x, 3) * 80
+    bump = np.minimum(((wide - 40 * x) >> 4) - 90, 0) ** 2 >> 9
+    wanted = np.clip((bump + wide) >> 6, -128, 127)
+    assert results_of(work) == tuple(wanted.tolist())
+    data = np.resize(x, work.out_shape).astype(np.int8)
+    np.testing.assert_array_equal(
+        run_program(program, [data], work.out_shape), np.resize(wanted, work.out_shape)
+    )
 
 
 def test_minus_of_the_right_side_needs_no_mul() -> None:

@@ -16,6 +16,7 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.sim.simulator import run
 from vta_byoc.hw.timing.engine import simulate
+from vta_byoc.ir.chains import OTHER
 from vta_byoc.ir.machine_code import with_machine_code
 from vta_byoc.strategies.base import LayerWork, Strategy
 from vta_byoc.workload.borders import boxes
@@ -64,11 +65,19 @@ FUNCTIONS = {
 }
 
 
-def applied(value: np.ndarray, steps: Sequence[Step], operands: Sequence[np.ndarray]) -> np.ndarray:
-    """int64 ``value`` (n, c, h, w) after ``steps``; every intermediate value must be int32."""
+def applied(
+    value: np.ndarray,
+    steps: Sequence[Step],
+    operands: Sequence[np.ndarray],
+    other: np.ndarray | None = None,
+) -> np.ndarray:
+    """int64 ``value`` (n, c, h, w) after ``steps``; every intermediate value must be int32.
+
+    ``other`` is what steps of OTHER add.
+    """
     waiting = list(operands)
     for step in steps:
-        operand: Any = step.operand
+        operand: Any = other if step.is_other else value if step.is_square else step.operand
         if step.is_tensor:
             array = waiting.pop(0).astype(np.int64)
             operand = array[:, None, None] if step.operand == CHANNEL else array
@@ -102,7 +111,7 @@ def elementwise_reference(
         values.append(applied(data[side.operand].astype(np.int64), side.steps, mine))
     value = values[0] if work.op is None else FUNCTIONS[work.op](*values)
     assert abs(value).max(initial=0) < 1 << 31, f"{work.op} overflows"
-    return applied(value, work.epilogue.steps, waiting).astype(np.int8)
+    return applied(value, work.epilogue.steps, waiting, values[-1]).astype(np.int8)
 
 
 def pool_reference(
@@ -242,22 +251,33 @@ def random_steps(
     return steps
 
 
+AGAIN = ("add", "max", "min", "mul")
+"""Operators whose right side may be added again behind them."""
+
+
 def random_elementwise(
-    rng: np.random.Generator, tensors: float = 0.3, mul: bool = True
+    rng: np.random.Generator, tensors: float = 0.3, mul: bool = True, same: float = 0.25
 ) -> ElementwiseWorkload:
-    """One or two sides, any operator, every kind of step."""
+    """One or two sides, any operator, every kind of step.
+
+    ``same`` is how likely both sides are of one operand.
+    """
     sizes = ([1, 1, 2, 5], [3, 16, 40, 96], [1, 4, 13], [1, 4, 13])
     batch, c, h, w = (int(rng.choice(values)) for values in sizes)
     ops = ["add", "sub", "max", "min", "mul", None]
     op = ops[int(rng.integers(0, len(ops)))]
     if op == "mul" and not mul:
         op = "add"
-    same = rng.random() < 0.25
+    alike = rng.random() < same
     sides = [Prologue(0, tuple(random_steps(rng, tensors, mul)))]
     if op is not None:
-        sides.append(Prologue(0 if same else 1, tuple(random_steps(rng, tensors, mul))))
+        sides.append(Prologue(0 if alike else 1, tuple(random_steps(rng, tensors, mul))))
     shift = Step("shr", int(rng.integers(0, 12)))
-    steps = (shift, *random_steps(rng, tensors, False)[:1], *clamp(int(rng.choice([-128, 0]))))
+    again: tuple[Step, ...] = ()
+    if alike and op in AGAIN and rng.random() < 0.7:
+        again = (*random_steps(rng, tensors, mul)[:1], Step("add", OTHER), Step("shr", 2))
+    rest = random_steps(rng, tensors, False)[:1]
+    steps = (shift, *again, *rest, *clamp(int(rng.choice([-128, 0]))))
     return ElementwiseWorkload(batch, c, h, w, tuple(sides), op, Epilogue(steps))
 
 

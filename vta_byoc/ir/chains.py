@@ -16,6 +16,9 @@ KEPT = "kept"
 SELF = "self"
 """The operand of a step that multiplies a value by itself."""
 
+OTHER = "other"
+"""The operand of a step that adds the right operand of the joining operator once more."""
+
 STEP_OPS = {
     "relax.add": "add",
     "relax.multiply": "mul",
@@ -57,10 +60,13 @@ class Graph:
         first = users[0] if len(users) == 2 and users[0] is users[1] else None
         return first if first is not None and is_square(first.value) else None
 
-    def chain(self, var: relax.Var, squares: bool = False) -> list[Binding]:
+    def chain(
+        self, var: relax.Var, squares: bool = False, other: relax.Var | None = None
+    ) -> list[Binding]:
         """The steps that follow ``var``, each value read by one, and the final astype to int8.
 
-        ``squares``: products of a value with itself are steps too.
+        ``squares``: products of a value with itself are steps too; ``other``: so is the sum with
+        it.
         """
         found: list[Binding] = []
         while True:
@@ -69,7 +75,8 @@ class Graph:
                 break
             if is_narrowing(user.value):
                 return [*found, user]
-            if as_step(user.value) is None and not is_square(user.value):
+            joins = other is not None and is_sum_with(user.value, other)
+            if as_step(user.value) is None and not is_square(user.value) and not joins:
                 break
             found.append(user)
             var = user.var
@@ -173,6 +180,16 @@ def is_square(expr: relax.Expr) -> bool:
     return isinstance(left, relax.Var) and left.same_as(right)
 
 
+def is_sum_with(expr: relax.Expr, other: relax.Var) -> bool:
+    """Whether it is the sum of an int32 value that the model computes and ``other``."""
+    if op_name(expr) != "relax.add" or dtype_of(expr) != "int32" or is_square(expr):
+        return False
+    left, right = expr.args
+    return bool(left.same_as(other)) != bool(right.same_as(other)) and not (
+        is_constant(left) or is_constant(right)
+    )
+
+
 def as_step(expr: relax.Expr, dtype: str = "int32") -> tuple[str, np.ndarray, relax.Expr] | None:
     """(operation, constant, data) of a step on ``dtype`` values, or None."""
     op = STEP_OPS.get(op_name(expr))
@@ -188,11 +205,18 @@ def as_step(expr: relax.Expr, dtype: str = "int32") -> tuple[str, np.ndarray, re
     return op, np.asarray(right.value.numpy()), left
 
 
-def steps_of(chain: Sequence[Binding]) -> Iterator[tuple[str, np.ndarray | str]]:
-    """(operation, constant) of each step in ``chain``; the constant of a square is SELF."""
+def steps_of(
+    chain: Sequence[Binding], other: relax.Var | None = None
+) -> Iterator[tuple[str, np.ndarray | str]]:
+    """(operation, constant) of each step in ``chain``.
+
+    The constant of a square is SELF, that of a sum with ``other`` is OTHER.
+    """
     for binding in chain:
         if is_square(binding.value):
             yield "mul", SELF
+        if other is not None and is_sum_with(binding.value, other):
+            yield "add", OTHER
         step = as_step(binding.value)
         if step is not None:
             yield step[0], step[1]

@@ -12,6 +12,7 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import Refusal, VTAError
 from vta_byoc.ir.bindings import is_constant, op_name, static_shape
 from vta_byoc.ir.chains import (
+    COMMUTES,
     SELF,
     STEP_OPS,
     Binding,
@@ -26,7 +27,6 @@ from vta_byoc.ir.chains import (
 from vta_byoc.partitioning.entry import Parsed, PatternEntry, Plan
 from vta_byoc.partitioning.layers import simple_plan
 from vta_byoc.partitioning.steps import NO_MUL, Range, StepReader, axes_of
-from vta_byoc.workload.alu import OPERATIONS
 from vta_byoc.workload.layout import NCHW, canonical
 from vta_byoc.workload.workloads import CHANNEL, ElementwiseWorkload, Epilogue, Prologue
 
@@ -53,11 +53,23 @@ def match_binary(graph: Graph, anchor: Binding) -> list[Binding] | None:
     if is_square(anchor.value):
         return None
     prologues = [graph.back(arg) for arg in args]
-    after = graph.chain(anchor.var, squares=True)
+    after = graph.chain(anchor.var, squares=True, other=_added_again(graph, anchor))
     if None in prologues or not after or not is_narrowing(after[-1].value):
         return None
     before = list(dict.fromkeys(b for steps in prologues for b in steps or ()))
     return [*_in_order(graph, before), anchor, *after]
+
+
+def _added_again(graph: Graph, anchor: Binding) -> relax.Var | None:
+    """The right operand, where a sum behind the operator may add it once more.
+
+    That is where both operands are made of one int8 tensor, and the operator commutes, so that
+    no strategy changes the right one.
+    """
+    left, right = anchor.value.args
+    sides = [graph.back(left), graph.back(right)]
+    one = all(sides) and len({side[0].value.args[0] for side in sides if side}) == 1
+    return right if one and STEP_OPS.get(op_name(anchor.value)) in COMMUTES else None
 
 
 def match_unary(graph: Graph, anchor: Binding) -> list[Binding] | None:
@@ -112,9 +124,10 @@ def read_binary(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
             raise VTAError(_repeated_with_constants(side, shape))
         prologues.append(Prologue(operands.index(source), tuple(reader.steps)))
         tensors += [_by_channel(x, side, shape) for x in reader.operands]
-        ranges.append(_over(reader.range, _channels(shape)))
-    reader = _reader(shape, _combined(op, *ranges), config, "the result", widened=False)
-    reader.read(steps_of(bindings[bindings.index(anchor) + 1 :]))
+        ranges.append(_over(reader.range, _channels(shape), len(operands) == 1))
+    joined = ranges[0].joined(op, ranges[1])
+    reader = _reader(shape, joined, config, "the result", widened=False, other=ranges[1])
+    reader.read(steps_of(bindings[bindings.index(anchor) + 1 :], anchor.value.args[1]))
     work = _workload(shape, tuple(prologues), op, reader)
     if {*own, *map(static_shape, operands)} != {shape}:  # each is packed by the result's axes
         shapes = tuple(canonical(each, NCHW) or work.out_shape for each in own)
@@ -205,13 +218,22 @@ def _by_channel(values: np.ndarray, side: tuple[int, ...], shape: tuple[int, ...
     return np.broadcast_to(values, (_channels(shape),)) if repeated else values
 
 
-def _over(value: Range, channels: int) -> Range:
-    """``value`` for each of ``channels``, of an operand with as many or with one."""
-    return Range(*(np.broadcast_to(end, (channels,)) for end in (value.low, value.high)))
+def _over(value: Range, channels: int, alone: bool) -> Range:
+    """``value`` for each of ``channels``, of an operand with as many or with one.
+
+    ``alone``: the operator reads no other tensor.
+    """
+    low, high = (np.broadcast_to(end, (channels,)) for end in (value.low, value.high))
+    return Range(low, high, value.values if alone else None)
 
 
 def _reader(
-    shape: tuple[int, ...], value: Range, config: VTAConfig, what: str, widened: bool = True
+    shape: tuple[int, ...],
+    value: Range,
+    config: VTAConfig,
+    what: str,
+    widened: bool = True,
+    other: Range | None = None,
 ) -> StepReader:
     if not 2 <= len(shape) <= 4:
         raise VTAError(
@@ -219,16 +241,11 @@ def _reader(
                 "the tensor has the shape", f"{shape}", "2 to 4 dimensions are taken", "reshape it"
             )
         )
-    return StepReader(shape, axes_of(NCHW, len(shape)), value, config, what, widened)
+    return StepReader(shape, axes_of(NCHW, len(shape)), value, config, what, widened, other)
 
 
 def _channels(shape: tuple[int, ...]) -> int:
     return shape[1] if len(shape) > 1 else 1
-
-
-def _combined(op: str, left: Range, right: Range) -> Range:
-    """The range of ``left op right``."""
-    return Range(*OPERATIONS[op].interval(left.low, left.high, right.low, right.high))
 
 
 def _workload(

@@ -15,26 +15,46 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import Refusal, VTAError
 from vta_byoc.hw.isa import IMMEDIATE_HIGH, IMMEDIATE_LOW
 from vta_byoc.ir.bindings import per_channel
-from vta_byoc.ir.chains import KEPT, SELF
+from vta_byoc.ir.chains import KEPT, OTHER, SELF
 from vta_byoc.workload.alu import OPERATIONS, is_shift
 from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, Step
 
 INT32_LOW, INT32_HIGH = -(2**31), 2**31 - 1
+INT8_VALUES = np.arange(-(1 << 7), 1 << 7, dtype=np.int64)
 NO_MUL = "no MUL (CAPABILITIES.mul is false)"
 """What a refusal says of a machine whose ALU does not multiply."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """Least and greatest value of each channel, int64 arrays of one shape (channels,)."""
+    """Least and greatest value of each channel, int64 arrays of one shape (channels,).
+
+    ``values``: where all channels have one function of one int8 tensor, its value for each int8,
+    [256] int64; the range is then that of no other values.
+    """
 
     low: np.ndarray
     high: np.ndarray
+    values: np.ndarray | None = None
 
     @classmethod
     def int8(cls, channels: int) -> Range:
         """What int8 data may be."""
-        return cls(np.full(channels, -128, np.int64), np.full(channels, 127, np.int64))
+        return cls.of(INT8_VALUES, channels)
+
+    @classmethod
+    def of(cls, values: np.ndarray, channels: int) -> Range:
+        """What a function of one int8 tensor may be."""
+        low, high = (np.full(channels, end, np.int64) for end in (values.min(), values.max()))
+        return cls(low, high, values)
+
+    def joined(self, op: str, other: Range) -> Range:
+        """``self op other``, of functions of one tensor where both have values."""
+        if self.values is not None and other.values is not None:
+            values = OPERATIONS[op].exact(self.values, other.values)
+            return Range.of(values, len(self.low))
+        interval = OPERATIONS[op].interval
+        return Range(*interval(self.low, self.high, other.low, other.high))
 
 
 @dataclass(frozen=True)
@@ -63,7 +83,8 @@ class StepReader:
     """Turns the dialect's steps on a tensor into machine steps and their tensor operands.
 
     ``range`` starts as what the value may be and follows the steps.  ``widened``: the GEMM core
-    widens the value, and may multiply it by one number.
+    widens the value, and may multiply it by one number.  ``other``: the range of what steps of
+    OTHER add.
     """
 
     def __init__(
@@ -74,6 +95,7 @@ class StepReader:
         config: VTAConfig,
         what: str,
         widened: bool = False,
+        other: Range | None = None,
     ) -> None:
         self._shape = tuple(shape)
         self._axes = axes
@@ -84,6 +106,7 @@ class StepReader:
         self.steps: list[Step] = []
         self.operands: list[np.ndarray] = []
         self._copy: Range | None = None
+        self._other = other
         self._require(value)
 
     def read(self, steps: Iterable[tuple[str, np.ndarray | str]]) -> StepReader:
@@ -93,6 +116,8 @@ class StepReader:
                 self._step(op, constant)
             elif constant == SELF:
                 self._square()
+            elif constant == OTHER:
+                self._again()
             else:
                 self._kept(op)
         return self
@@ -101,9 +126,12 @@ class StepReader:
         """Multiply the value by itself."""
         if not self._config.capabilities.mul:
             raise self._no_mul()
-        low, high = self.range.low**2, self.range.high**2
-        crosses = (self.range.low <= 0) & (self.range.high >= 0)
-        self.range = Range(np.where(crosses, 0, np.minimum(low, high)), np.maximum(low, high))
+        if self.range.values is not None:
+            self.range = self.range.joined("mul", self.range)
+        else:
+            low, high = self.range.low**2, self.range.high**2
+            crosses = (self.range.low <= 0) & (self.range.high >= 0)
+            self.range = Range(np.where(crosses, 0, np.minimum(low, high)), np.maximum(low, high))
         self._require(self.range)
         self.steps.append(Step("mul", SELF))
 
@@ -123,10 +151,19 @@ class StepReader:
             self._copy = self.range
         else:
             assert self._copy is not None
-            low, high = self.range.low + self._copy.low, self.range.high + self._copy.high
-            self.range = Range(low, high)
-            self._require(self.range)
+            self._plus(self._copy)
         self.steps.append(Step(op, KEPT))
+
+    def _again(self) -> None:
+        """Add the right operand of the operator before once more."""
+        assert self._other is not None
+        self._plus(self._other)
+        self.steps.append(Step("add", OTHER))
+
+    def _plus(self, value: Range) -> None:
+        """The range of the sum with ``value``."""
+        self.range = self.range.joined("add", value)
+        self._require(self.range)
 
     # ---------------------------------------------------------------- one step
     def _step(self, op: str, constant: np.ndarray) -> None:
@@ -188,6 +225,8 @@ class StepReader:
                     "split the shift",
                 )
             )
+        if kind is None and self.range.values is not None:
+            return Range.of(OPERATIONS[op].exact(self.range.values, values), len(self.range.low))
         return Range(*OPERATIONS[op].interval(self.range.low, self.range.high, least, most))
 
     def _require(self, value: Range) -> None:

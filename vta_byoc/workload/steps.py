@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vta_byoc.ir.chains import KEPT, SELF
+from vta_byoc.ir.chains import KEPT, OTHER, SELF
 
 Shape = tuple[int, int, int, int]
 Pads = tuple[int, int, int, int]
@@ -21,7 +21,8 @@ class Step:
 
     ``op`` is add, mul, shr, shl, max or min; ``operand`` an integer that an ALU immediate holds, or
     the kind of a tensor operand: CHANNEL, MAP or FULL.  ``keep`` copies the value on chip, and add
-    of KEPT adds the copy; mul of SELF squares the value.
+    of KEPT adds the copy; mul of SELF squares the value; add of OTHER, behind the operator that
+    joins two values, adds the right one once more.
     """
 
     op: str
@@ -30,7 +31,7 @@ class Step:
     @property
     def is_tensor(self) -> bool:
         """Whether the operand is a tensor that is loaded into the accumulator buffer."""
-        return isinstance(self.operand, str) and self.operand not in (KEPT, SELF)
+        return isinstance(self.operand, str) and self.operand not in (KEPT, SELF, OTHER)
 
     @property
     def is_kept(self) -> bool:
@@ -41,6 +42,11 @@ class Step:
     def is_square(self) -> bool:
         """Whether the value is multiplied by itself."""
         return self.operand == SELF
+
+    @property
+    def is_other(self) -> bool:
+        """Whether the operand is the right one of the joining operator."""
+        return self.operand == OTHER
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,8 @@ class Elementwise(SingleKernelStrategy[ElementwiseWorkload]):
         value = values[0]
         if work.op is not None:
             value = elementwise("joined", _binary(work.op), *values)
-        value = apply_steps(value, work.epilogue.steps, operands[first:], "step")
+        steps = work.epilogue.steps
+        value = apply_steps(value, steps, operands[first:], "step", values[-1])
         return te.create_prim_func([*data, scales, *operands, stored(value, work.epilogue)])
 
     def tensors(self, work: ElementwiseWorkload) -> tuple[str, ...]:
@@ -339,10 +340,11 @@ class _Nests:
             self._widen("other", self.other, plan.sums[1], self.apart)
 
         def result(*i: Expr) -> tuple[Load, Expr]:
-            value, index = self.acc[i], self._index(i)
+            value, other, index = self.acc[i], None, self._index(i)
             if plan.op is not None and self.apart is not None:
-                value = OPERATORS[plan.op](value, self.other[self.apart.index(index)])
-            value = self.operands.applied(value, plan.steps, index, plan.first)
+                other = self.other[self.apart.index(index)]
+                value = OPERATORS[plan.op](value, other)
+            value = self.operands.applied(value, plan.steps, index, plan.first, other=other)
             return self.out[grid.positions(*i)], value
 
         nests.store("out", self.tile, result, grid.where)

@@ -101,6 +101,12 @@ class FusedPlan:
         return range(min(used), max(used) + 1) if used else range(0)
 
     @property
+    def with_other(self) -> tuple[Step, ...]:
+        """Those of `after` up to the last that adds the other operand once more."""
+        places = [place for place, step in enumerate(self.after) if step.is_other]
+        return self.after[: places[-1] + 1] if places else ()
+
+    @property
     def other_steps(self) -> tuple[Step, ...]:
         """What the ALU does to the other operand."""
         if self.other is None:
@@ -291,6 +297,9 @@ def keeps_int8(work: Workload) -> bool:
         return False
     low, high = INT32_LOW, INT32_HIGH
     if isinstance(work, ElementwiseWorkload):
+        results = results_of(work)
+        if results is not None:
+            return min(results) >= INT8_LOW and max(results) <= INT8_HIGH
         low, high = _joined(work)
     elif isinstance(work, PoolWorkload) and work.kind == "max":
         low, high = INT8_LOW, INT8_HIGH

@@ -228,9 +228,11 @@ class Tile:
         if plan.other is not None:
             assert plan.op is not None
             joined = OPERATORS[plan.op](self._acc, chunk.other)
-            self._alu(f"{prefix}joined", self._acc, joined, chunk)
+            own = (prefix, stage, joined, plan.with_other, plan.last, chunk)
+            self._alu(f"{prefix}joined", self._acc, self._applied(*own), chunk)
         self._close(chunk)
-        self._after(prefix, stage, plan.after, plan.last)
+        tensors = sum(step.is_tensor for step in plan.with_other)
+        self._after(prefix, stage, plan.after[len(plan.with_other) :], plan.last + tensors)
 
     def _after(self, prefix: str, stage: Stage, steps: Sequence[Step], first: int) -> None:
         """``steps`` on the result of a stage."""
@@ -273,6 +275,9 @@ class Tile:
             operand: Expr
             if step.is_square:
                 operand = value
+            elif step.is_other:
+                assert chunk.other is not None, f"nothing is joined before {steps}"
+                operand = chunk.other
             elif step.is_tensor:
                 kind, param = stage.operands[first]
                 operand = self._operand(f"{prefix}value{first}", kind, param, chunk)

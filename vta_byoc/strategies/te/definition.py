@@ -55,9 +55,16 @@ OPERATORS: dict[str, Callable[[Expr, Expr], Expr]] = {
 
 
 def apply_steps(
-    value: te.Tensor, steps: Sequence[Step], operands: Sequence[te.Tensor], prefix: str
+    value: te.Tensor,
+    steps: Sequence[Step],
+    operands: Sequence[te.Tensor],
+    prefix: str,
+    other: te.Tensor | None = None,
 ) -> te.Tensor:
-    """``value`` (n, c, h, w, b, k) int32 after ``steps``; ``operands`` are the tensor operands."""
+    """``value`` (n, c, h, w, b, k) int32 after ``steps``; ``operands`` are the tensor operands.
+
+    ``other`` is what steps of OTHER add.
+    """
     waiting, kept = list(operands), value
     for number, step in enumerate(steps):
         name = f"{prefix}{number}_{step.op}"
@@ -69,6 +76,10 @@ def apply_steps(
             continue
         if step.is_kept:
             value = elementwise(name, OPERATORS[step.op], value, kept)
+            continue
+        if step.is_other:
+            assert other is not None, f"nothing is joined before {steps}"
+            value = elementwise(name, OPERATORS[step.op], value, other)
             continue
         operand = waiting.pop(0) if step.is_tensor else tirx.const(int(step.operand), "int32")
         value = _stage(name, value, step, operand)

@@ -37,7 +37,7 @@ def results_of(work: ElementwiseWorkload) -> tuple[int, ...] | None:
         return None
     values = [_after(VALUES, each.steps) for each in work.prologues]
     joined = values[0] if work.op is None else _wrapped(OPERATIONS[work.op].exact(*values))
-    return tuple(int(v) for v in _after(joined, work.epilogue.steps))
+    return tuple(int(v) for v in _after(joined, work.epilogue.steps, values[-1]))
 
 
 def is_rising(work: ElementwiseWorkload) -> bool:
@@ -48,13 +48,22 @@ def is_rising(work: ElementwiseWorkload) -> bool:
 
 def _is_plain(step: Step) -> bool:
     """Whether a step reads its value and a number, no tensor."""
-    return step.is_square or not isinstance(step.operand, str)
+    return step.is_square or step.is_other or not isinstance(step.operand, str)
 
 
-def _after(values: np.ndarray, steps: Sequence[Step]) -> np.ndarray:
+def _after(
+    values: np.ndarray, steps: Sequence[Step], other: np.ndarray | None = None
+) -> np.ndarray:
+    """`values` after `steps`, of which those of OTHER add `other`."""
     for step in steps:
         row = OPERATIONS[step.op]
-        operand = values if step.is_square else np.full_like(values, int(step.operand))
+        if step.is_square:
+            operand = values
+        elif step.is_other:
+            assert other is not None, f"nothing is joined before {steps}"
+            operand = other
+        else:
+            operand = np.full_like(values, int(step.operand))
         values = _wrapped(row.exact(values, operand))
     return values
 

@@ -159,9 +159,12 @@ def plain_plan_of(work: ElementwiseWorkload, config: VTAConfig) -> ProloguePlan:
     if work.op is None and fit is WIDE and not terms[0].steps:
         whole = _scaled(replace(terms[0], steps=steps), fit)
         terms, steps = [replace(whole, steps=())], whole.steps
-    if work.op not in SUMS and len(terms) > 1 and work.repeated(terms[0].operand):
-        terms.reverse()  # the second has an accumulator of its own size
-    plan = _joined(terms, work.op, steps, first, fit)
+    if any(step.is_other for step in steps):
+        plan = ProloguePlan(terms[0], other=terms[1], op=work.op, steps=steps, first=first)
+    else:
+        if work.op not in SUMS and len(terms) > 1 and work.repeated(terms[0].operand):
+            terms.reverse()  # the second has an accumulator of its own size
+        plan = _joined(terms, work.op, steps, first, fit)
     _check_mul(plan, config)
     return plan
 

@@ -115,10 +115,11 @@ class Operands:
         index: Mapping[str, Expr],
         first: int = 0,
         kept: Expr | None = None,
+        other: Expr | None = None,
     ) -> Expr:
         """``value`` at ``index`` of the tile after ``steps``; their tensors from ``first`` on.
 
-        ``kept`` is the copy that steps of KEPT add.
+        ``kept`` is the copy that steps of KEPT add, ``other`` what those of OTHER do.
         """
         for step in steps:
             operand: tirx.Expr
@@ -127,6 +128,9 @@ class Operands:
             elif step.is_kept:
                 assert kept is not None, f"nothing is kept before {steps}"
                 operand = kept
+            elif step.is_other:
+                assert other is not None, f"nothing is joined before {steps}"
+                operand = other
             elif step.is_tensor:
                 operand = self._tiles[first][tuple(index[axis] for axis in self._moved[first])]
                 first += 1
