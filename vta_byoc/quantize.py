@@ -14,7 +14,7 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from vta_byoc.base.boundary import boundary
-from vta_byoc.base.choices import CHEAP, NONE, RESCALES, SCALES, ZERO_POINTS
+from vta_byoc.base.choices import CHEAP, FUNCTION_WORTH, NONE, RESCALES, SCALES, ZERO_POINTS
 from vta_byoc.base.progress import Progress, shown
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
@@ -68,6 +68,7 @@ def quantize(
     keep_float: Selectors = (),
     rescale: str | None = None,
     function_tolerance: int = 1,
+    function_worth: float = FUNCTION_WORTH,
     exact_rescale: bool = False,
     zero_points: str | None = None,
     calibration_workers: int | None = None,
@@ -96,6 +97,8 @@ def quantize(
             a layer can have it; None: the exact one that costs least.
         function_tolerance: the largest error of a function of one operand (sigmoid, SiLU, GELU),
             in steps of its result; 0: exact.
+        function_worth: cycles a vector that half of the noise of such a result is worth; 0: the
+            program of the fewest cycles is taken.
         exact_rescale: whether the integers of a quantized TFLite or ONNX model are its runtime's
             to the bit, where the machine has MUL and int32 holds it; `vta.quantization` says of
             each layer why not ("exact").
@@ -123,14 +126,14 @@ def quantize(
         _check_nothing_chosen(chosen)
         return mod.with_attr(QUANTIZATION, as_record(EMPTY_RECORD))
     machine = config or scope_config()
-    _check_tolerance(function_tolerance)
+    _check_functions(function_tolerance, function_worth)
     policy = _policy(scales, per_channel, rescale, machine, qdq.is_quantized(mod))
-    arithmetic = _arithmetic(mod, policy) if exact_rescale else None
     policy = dataclasses.replace(
         policy,
         tolerance=function_tolerance,
+        worth=function_worth,
         zero_points=_checked_zero_points(zero_points, policy),
-        arithmetic=arithmetic,
+        arithmetic=_arithmetic(mod, policy) if exact_rescale else None,
         attention=lambda shape, numbers: attention_refusal(
             dataclasses.astuple(shape)[:-1], numbers, machine, shape.hiding
         ),
@@ -252,11 +255,16 @@ def _arithmetic(mod: tvm.IRModule, policy: Policy) -> Arithmetic:
     return ARITHMETICS[source]
 
 
-def _check_tolerance(tolerance: int) -> None:
+def _check_functions(tolerance: int, worth: float) -> None:
     if tolerance < 0:
         raise VTAError(
             f"function_tolerance is {tolerance} steps; 0 or more are taken; 0 asks for exact "
             "results"
+        )
+    if not 0 <= worth < math.inf:
+        raise VTAError(
+            f"function_worth is {worth:g} cycles a vector; 0 or more are taken; 0 asks for the "
+            f"fewest cycles, {FUNCTION_WORTH:g} is the default"
         )
 
 

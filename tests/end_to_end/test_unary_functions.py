@@ -99,6 +99,29 @@ def test_no_tolerance_below_zero() -> None:
         quantize(network(silu), calibration=samples(), config=SIM, function_tolerance=-1)
 
 
+@pytest.mark.parametrize("worth", [-1.0, math.inf, math.nan])
+def test_what_noise_cannot_be_worth(worth: float) -> None:
+    text = (
+        f"function_worth is {worth:g} cycles a vector; 0 or more are taken; 0 asks for the fewest "
+        "cycles, 12 is the default"
+    )
+    with pytest.raises(VTAError, match=f"^{text}$"):
+        quantize(network(silu), calibration=samples(), config=SIM, function_worth=worth)
+
+
+@pytest.mark.parametrize("scales", ["pow2", "mul"])
+def test_nearer_functions_are_chosen_by_what_they_are_worth(scales: str) -> None:
+    found = []
+    for worth in (0.0, 16.0):
+        given = {"calibration": samples(), "config": SIM, "scales": scales}
+        qmod = quantize(network(silu), function_worth=worth, **given)
+        (entry,) = functions(qmod).values()
+        found.append(entry)
+        assert regions_of(qmod, SIM) == 1
+    assert found[0]["cycles"] < found[1]["cycles"] and found[0]["exact"] < found[1]["exact"]
+    assert "add the second" in found[1]["program"]
+
+
 def regions_of(qmod: tvm.IRModule, config: VTAConfig) -> int:
     """Compile, run, compare every result and stored tensor with llvm; the number of regions."""
     compiled = compile_module(qmod, config)

@@ -12,6 +12,8 @@ from vta_byoc.quantization.scales import Scale
 from vta_byoc.unary.program import Program
 from vta_byoc.unary.search import Found
 
+WORTH = 4.0
+
 
 def found(noise: float) -> Found:
     """A program of no steps, with so much noise beside that of rounding."""
@@ -20,8 +22,10 @@ def found(noise: float) -> Found:
 
 def test_noise_has_the_same_price_at_any_step() -> None:
     """Results at half the step with four times the squares are as far from the function."""
-    assert _price(found(3.0), Scale(0.5)) == _price(found(0.0), Scale(1.0))
-    assert _price(found(3.0), Scale(0.5)) > _price(found(0.0), Scale(0.5))
+    assert _price(found(3.0), Scale(0.5), WORTH) == _price(found(0.0), Scale(1.0), WORTH)
+    assert _price(found(3.0), Scale(0.5), WORTH) > _price(found(0.0), Scale(0.5), WORTH)
+    two_halvings = _price(found(3.0), Scale(1.0), WORTH) - _price(found(0.0), Scale(1.0), WORTH)
+    assert two_halvings == 2 * WORTH
 
 
 @pytest.mark.parametrize(("dtype", "slopes"), (("float32", [0.5, 0.25]), ("float16", None)))

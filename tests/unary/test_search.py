@@ -7,13 +7,17 @@ import math
 import numpy as np
 import pytest
 
+from vta_byoc.base.choices import FUNCTION_WORTH
+from vta_byoc.ir.chains import OTHER, SELF
 from vta_byoc.unary import search
+from vta_byoc.unary.evolution import evolved
+from vta_byoc.unary.forms import Form, ramp_of
 from vta_byoc.unary.functions import FUNCTIONS, table_of
 from vta_byoc.unary.gates import clamped_late, refitted
 from vta_byoc.unary.long_forms import varied
 from vta_byoc.unary.program import VALUES, Program
 from vta_byoc.unary.search import found_for
-from vta_byoc.unary.target import DOUBLING, ROUNDING, Target
+from vta_byoc.unary.target import ROUNDING, Target
 
 RANGES = (1.5, 3.0, 5.0, 8.0, 16.0)
 
@@ -58,10 +62,20 @@ def test_the_price_is_cycles_and_doublings_of_the_noise() -> None:
     wanted = np.zeros(256, np.int64)
     target = Target(wanted, 1)
     one_off = Program(after=(("max", 1), ("min", 1)))
-    assert target.price(one_off) == one_off.cycles() + DOUBLING * math.log2(1 + 1 / ROUNDING)
+    assert target.price(one_off) == one_off.cycles() + FUNCTION_WORTH * math.log2(1 + 1 / ROUNDING)
     assert target.price(None) == math.inf
     assert Target(wanted, 0).price(one_off) == math.inf
     assert Target(wanted + 127, 255).price(Program(after=(("add", 1),))) == math.inf
+
+
+def test_what_noise_is_worth_is_chosen() -> None:
+    """A SiLU of wide range: a relu, a gate, a bump beside a ramp, the nearer the dearer."""
+    wanted = table("silu", 24.0)
+    found = [found_for(wanted, worth=worth) for worth in (0.0, 4.0, 16.0)]
+    cycles = [each.program.cycles() for each in found if each is not None]
+    noise = [each.noise for each in found if each is not None]
+    assert len(found) == 3 and cycles == sorted(cycles) and noise == sorted(noise)[::-1]
+    assert cycles[0] == 3 and noise[-1] < 0.2
 
 
 def test_no_tolerance_asks_for_every_result() -> None:
@@ -79,7 +93,7 @@ def test_a_table_without_a_shape_is_not_found() -> None:
 
 def test_the_same_table_gives_the_same_program() -> None:
     wanted = tuple(int(v) for v in table("elu", 1.5))
-    again = search._found.__wrapped__(wanted, 1, True)
+    again = search._found.__wrapped__(wanted, 1, True, FUNCTION_WORTH)
     assert again == found_for(np.array(wanted))
 
 
@@ -158,3 +172,73 @@ def test_varied_programs_fit_int32() -> None:
     assert square.fits
     near = varied(square, Target(VALUES * 0 + 127, 1), seed=3)
     assert near.fits
+
+
+# ---------------------------------------------------------------- a ramp and an even function
+@pytest.mark.parametrize("reach", [*RANGES, 24.0])
+@pytest.mark.parametrize("name", ["silu", "gelu", "softplus"])
+def test_a_bump_beside_a_ramp_is_all_but_exact(name: str, reach: float) -> None:
+    wanted = table(name, reach)
+    target = Target(wanted, 1)
+    near = [evolved(Form(levels, "even"), target) for levels in ("n", "n-", "n--")]
+    found = min((p for p in near if p is not None), key=target.noise)
+    assert target.takes(found) and target.noise(found) <= 1.7
+    assert found.op == "add" and sum(by == OTHER for _, by in found.after) == 1
+
+
+ZEROS = ((0.0627, 22, 0.0266, -118), (0.0627, 0, 0.0322, -119), (0.0627, -28, 0.0391, -121))
+"""Step and zero point of a SiLU's operand and result, where results begin below zero."""
+
+
+@pytest.mark.parametrize("scales", ZEROS)
+def test_a_silu_with_zero_points_has_a_program(scales: tuple[float, ...]) -> None:
+    """The result's zero is a constant too large for one immediate in front of the factor."""
+    step, zero, out_step, out_zero = scales
+    wanted = table_of(FUNCTIONS["silu"], step, int(zero), out_step, int(out_zero))
+    found = found_for(wanted)
+    assert found is not None and found.noise < 2.0 and found.program.fits
+    assert any(by == OTHER for _, by in found.program.after)
+
+
+def test_the_ramp_of_a_table_is_where_its_function_bends() -> None:
+    """About the operand's zero; of centres that are about as near, the one nearest to 0."""
+    for zero in (-30, 0, 20):
+        wanted = table_of(FUNCTIONS["gelu"], 5 / 127, zero, 6.2 / 127, 3)
+        found = ramp_of(tuple(wanted.tolist()))
+        assert found.centre == zero and found.off < 0.2
+        assert found.slope == pytest.approx(5 / 6.2, rel=2e-3)
+    assert ramp_of(tuple(table("silu", 1.5).tolist())).centre == 0
+
+
+def test_a_table_without_a_ramp_is_not_searched_for_one() -> None:
+    form = Form("n-", "even")
+    assert form.suits(table("silu", 8.0)) and Form("", "add").suits(table("silu", 8.0))
+    assert not Form("n-", "add").suits(table("silu", 8.0))
+    for name in ("sigmoid", "tanh", "exp", "erf"):
+        wanted = table(name, 8.0)
+        assert Form("n-", "add").suits(wanted) and not form.suits(wanted)
+
+
+def test_a_program_adds_its_second_chain_again() -> None:
+    after = (("shr", 1), ("mul", SELF), ("add", OTHER), ("min", 90))
+    program = Program((("mul", -1),), "add", (("max", 3), ("mul", 2)), after)
+    ramp = 2 * np.maximum(VALUES, 3)
+    found = np.minimum(((ramp - VALUES) >> 1) ** 2 + ramp, 90)
+    np.testing.assert_array_equal(program.results(), found)
+    assert str(program) == (
+        "(x: mul -1) add (x: max 3, mul 2), shr 1, square, add the second, min 90"
+    )
+    # two chains, two joins of two cycles, a square of two, five immediates
+    assert program.cycles() == 4 + 2 + 2 + 2 + 5
+    assert program.bound == max(254, int((((ramp - VALUES) >> 1) ** 2 + ramp).max()))
+    assert program.fits and program.multiplies
+
+
+def test_what_leaves_int32_on_the_way_does_not_fit() -> None:
+    """By its values: intervals of both chains would add up to three times as much."""
+    ramp = (("max", 0), ("mul", 1 << 14), ("mul", 1 << 9))
+    fits = Program((("mul", -1), ("mul", 1 << 14), ("mul", 1 << 8)), "add", ramp, (("shr", 23),))
+    assert fits.fits and fits.bound == 127 << 23
+    squares = tuple(("mul", SELF) for _ in range(5))
+    assert not Program(after=(*squares, ("shr", 31))).fits
+    assert not Program(after=(("add", 1 << 15),)).fits, "no immediate"

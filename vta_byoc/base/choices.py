@@ -14,3 +14,9 @@ ZERO_POINTS = (NONE, CHEAP, ALL)
 MULTIPLY, DIGITS, SHIFTS, APPROXIMATE = "multiply", "digits", "shifts", "approximate"
 RESCALES = (MULTIPLY, DIGITS, SHIFTS, APPROXIMATE)
 """Forms in which a layer has its factor."""
+FUNCTION_WORTH = 12.0
+"""So many cycles a vector are paid for half the noise of a function's result, if nothing is said.
+
+The noise is that of rounding and that of results which differ from the table
+(`docs/design/038-near-functions.md`, `docs/design/049-ramp-and-bump.md`).
+"""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar, cast
 import click
 
 from vta_byoc.base.boundary import boundary
-from vta_byoc.base.choices import METHODS, PERCENTILE, RESCALES, SCALES, ZERO_POINTS
+from vta_byoc.base.choices import FUNCTION_WORTH, METHODS, PERCENTILE, RESCALES, SCALES, ZERO_POINTS
 from vta_byoc.cli.calibration import calibration_option, read_calibration
 from vta_byoc.cli.jobs import MOST_WORKERS
 from vta_byoc.cli.names import RegisteredName
@@ -51,6 +51,7 @@ class QuantizeArguments(TypedDict, total=False):
     keep_float: tuple[str, ...]
     rescale: str
     function_tolerance: int
+    function_worth: float
     exact_rescale: bool
     zero_points: str
     calibration_workers: int
@@ -70,6 +71,7 @@ class QuantizationOptions:
     keep_float: tuple[str, ...] = ()
     rescale: str | None = None
     function_tolerance: int | None = None
+    function_worth: float | None = None
     exact_rescale: bool = False
     zero_points: str | None = None
     calibration_workers: int | None = None
@@ -216,6 +218,13 @@ _OPTIONS: tuple[_Decorator, ...] = (
         metavar="STEPS",
         help="The largest error of a function of one tensor (sigmoid, SiLU, GELU) as a program of "
         "the ALU, in steps of its result; 0: exact. Default: 1.",
+    ),
+    _option(
+        "--function-worth",
+        type=click.FloatRange(0),
+        metavar="CYCLES",
+        help="Cycles a vector that half of the noise of such a function's result is worth; 0: the "
+        f"fewest cycles within the tolerance. Default: {FUNCTION_WORTH:g}.",
     ),
     _option(
         "--exact-rescale",

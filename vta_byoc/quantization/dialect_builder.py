@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from tvm import relax
 
 from vta_byoc.ir.bindings import SEPARATOR, FunctionWriter
+from vta_byoc.ir.chains import OTHER, SELF
 from vta_byoc.quantization.exact_sum import ExactSum
 from vta_byoc.quantization.linear import LinearCombination
 from vta_byoc.quantization.requantize import FixedPoint, is_power_of_two
@@ -25,6 +26,8 @@ STEP_NAMES = {
     "right_shift": "shift",
 }
 """Operator of a fixed-point step -> what its variable is called."""
+VALUE_NAMES = {SELF: "square", OTHER: "again"}
+"""What a program's variable is called where a step reads two values."""
 PROGRAM_OPS: dict[str, Callable[[relax.Expr, relax.Expr], relax.Expr]] = {
     "add": relax.op.add,
     "mul": relax.op.multiply,
@@ -123,21 +126,26 @@ class StepWriter(FunctionWriter):
         """What `program` makes of int8 `value`, operator by operator; int8."""
         wide = self._wide(value, f"{name}{SEPARATOR}wide")
         sides = [name] if program.op is None else [f"{name}{SEPARATOR}{side}" for side in SIDES]
-        total = self._program_steps(wide, program.left, sides[0])
+        total, other = self._program_steps(wide, program.left, sides[0]), None
         if program.op is not None:
             other = self._program_steps(wide, program.right, sides[1])
             joined = PROGRAM_OPS[program.op](total, other)
             total = self.emit(joined, f"{name}{SEPARATOR}acc")
-        total = self._program_steps(total, program.after, name)
+        total = self._program_steps(total, program.after, name, other)
         return self.emit(relax.op.astype(total, "int8"), name)
 
     def _program_steps(
-        self, value: relax.Var, steps: Sequence[tuple[str, int | str]], name: str
+        self,
+        value: relax.Var,
+        steps: Sequence[tuple[str, int | str]],
+        name: str,
+        other: relax.Var | None = None,
     ) -> relax.Var:
         for op, by in steps:
-            operand = value if isinstance(by, str) else const(by, "int32")
+            named = {SELF: value, OTHER: other}
+            operand = named[by] if isinstance(by, str) else const(by, "int32")
             call = PROGRAM_OPS[op](value, operand)
-            part = "square" if isinstance(by, str) else STEP_NAMES[call.op.name.split(".")[-1]]
+            part = VALUE_NAMES.get(str(by), STEP_NAMES[call.op.name.split(".")[-1]])
             value = self.emit(call, f"{name}{SEPARATOR}{part}")
         return value
 

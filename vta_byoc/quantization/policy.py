@@ -17,7 +17,7 @@ from typing import ClassVar
 import numpy as np
 from tvm import relax
 
-from vta_byoc.base.choices import NONE
+from vta_byoc.base.choices import FUNCTION_WORTH, NONE
 from vta_byoc.base.int8_digits import MOST_OF_TWO
 from vta_byoc.hw.errors import Refusal
 from vta_byoc.quantization.dialect import DialectWriter
@@ -90,6 +90,7 @@ class Policy(ABC):
         estimate: cycles of a layer that a function writes on int8 data of a shape; None where the
             machine does not take it.
         tolerance: the largest error of a function of one operand, in steps of its result.
+        worth: cycles a vector that half of the noise of such a result is worth.
         attention: why the machine does not take an attention with the numbers of
             `ir.attention.Attention` from `shift` on; None where it does.
         arithmetic: of the runtime whose results are reproduced to the bit; None: none.
@@ -101,6 +102,7 @@ class Policy(ABC):
     rescale: str | None = None
     estimate: Callable[[Write, tuple[int, ...]], float | None] = lambda write, shape: None
     tolerance: int = 1
+    worth: float = FUNCTION_WORTH
     attention: Callable[[AttentionShape, tuple[int, ...]], Refusal | None] = lambda *_given: None
     arithmetic: Arithmetic | None = None
     zero_points: str = NONE

@@ -3,19 +3,28 @@
 A form is a chain of squares, or a chain joined with a second, simpler one.  Its inner numbers are
 drawn by the search; those behind the last square enter the result linearly and are found by least
 squares, rounded, and then checked like the others: by what the program gives for all 256 values.
+
+SiLU, GELU and softplus are the positive part of their operand and an even function of it, which is
+a bump of a few steps near zero: `f(x) - f(-x) = x`.  The form "even" computes the two apart, so
+that large operands need no more than the positive part, and the bump no more than a few bits.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from vta_byoc.hw.isa import IMMEDIATE_HIGH
-from vta_byoc.ir.chains import INT8_HIGH, INT8_LOW, SELF
+from vta_byoc.ir.chains import INT8_HIGH, INT8_LOW, OTHER, SELF
 from vta_byoc.unary.program import SHIFT, VALUES, Program, Step, applied
 
+ALIKE = 1.5
+"""Ramps are about as near as the nearest with so many times its squares."""
+UNEVEN = 1.0
+"""A table with so many squared steps beside its ramp has no even function in it."""
 Column = np.ndarray
 """int64 [candidates]: one immediate of each."""
 
@@ -37,6 +46,12 @@ class Chain:
         column = by if isinstance(by, np.ndarray) else np.full(len(self.value), by, np.int64)
         self.value = applied(op, self.value, column[:, None])
         self.steps.append((op, column))
+        return self
+
+    def again(self, other: Chain) -> Chain:
+        """Append the sum with what `other`, the second chain, has made; returns itself."""
+        self.value = self.value + other.value
+        self.steps.append(("add", OTHER))
         return self
 
     def square(self) -> Chain:
@@ -71,7 +86,8 @@ class Form:
     Attributes:
         levels: the clamp before each square of the main chain: "p" keeps positive values, "n"
             negative ones, "-" all.  Without any the chain is a straight line.
-        join: None, or "mul" or "add" with a second chain.
+        join: None, or "mul" or "add" with a second chain; "even": the chain is one of the
+            operand's distance from a centre, and the operand's part above that is added to it.
         clip: "mul": whether both chains begin with the value moved by one number and cut to
             the same limits (for odd functions).
     """
@@ -80,15 +96,29 @@ class Form:
     join: str | None = None
     clip: bool = False
 
+    def suits(self, table: np.ndarray) -> bool:
+        """Whether int64 `table`, [256], may be of this form.
+
+        A sum with squares of the operand itself is tried where "even" is not.
+        """
+        if self.join not in ("even", "add") or not self.levels:
+            return True
+        is_even = ramp_of(tuple(table.tolist())).off < UNEVEN
+        return is_even == (self.join == "even")
+
     @property
     def size(self) -> int:
         """The number of free numbers."""
+        if self.join == "even":
+            return len(self.levels)
         return (1 + len(self.levels) if self.levels else 2) + (1 if self.join else 0)
 
     @property
     def least_cycles(self) -> int:
         """About what such a program costs at least, for the order in which forms are tried."""
         own = 6 + 6 * len(self.levels)
+        if self.join == "even":
+            return 14 + 5 * len(self.levels)
         return own + (0 if self.join is None else 5) + 2 * self.clip
 
 
@@ -115,6 +145,8 @@ def tried(form: Form, numbers: np.ndarray, table: np.ndarray) -> Tried:
         unit = _scaled(main, slope, np.full(len(numbers), 30))
         after = Chain(main.value)
         return Tried(main, None, None, _finished(after, level, unit))
+    if form.join == "even":
+        return _even(form, numbers, table)
     second = _second(form, numbers, table)
     main = _main(form, numbers, table)
     if form.join == "mul":
@@ -146,13 +178,99 @@ def _main(form: Form, numbers: np.ndarray, table: np.ndarray) -> Chain:
         return chain.do("max", np.minimum(first, last)).do("min", np.maximum(first, last))
     for number, clamp in enumerate(form.levels):
         if number:
-            peak = chain.value.max(axis=1)
-            share = numbers[:, 1 + number] * 2.0 - 0.7
-            chain.do("add", -_immediate(np.rint(share * peak)))
-        if clamp != "-":
-            chain.do("max" if clamp == "p" else "min", 0)
-        chain.square().cut(14)
+            _lowered(chain, numbers[:, 1 + number] * 2.0 - 0.7)
+        _squared(chain, clamp)
     return chain
+
+
+def _lowered(chain: Chain, share: np.ndarray) -> None:
+    """Subtract a share of the largest value."""
+    chain.do("add", -_immediate(np.rint(share * chain.value.max(axis=1))))
+
+
+def _squared(chain: Chain, clamp: str) -> None:
+    """Clamp and square."""
+    if clamp != "-":
+        chain.do("max" if clamp == "p" else "min", 0)
+    chain.square().cut(14)
+
+
+def _even(form: Form, numbers: np.ndarray, table: np.ndarray) -> Tried:
+    """A slope above a centre, and a chain of the distance from it.
+
+    Half of the slope, of the other sign, is joined to the slope above the centre: that makes the
+    distance, which the chain begins with.
+    """
+    ramp = ramp_of(tuple(table.tolist()))
+    room = int(np.floor(np.log2(IMMEDIATE_HIGH / max(ramp.slope, 1e-3))))
+    unit = np.full(len(numbers), min(room, 14))
+    half = _immediate(np.rint(np.ldexp(ramp.slope / 2, unit)))
+    right = Chain.start(len(numbers)).do("max", ramp.centre).do("mul", 2 * half)
+    left = Chain.start(len(numbers)).do("mul", -half)
+    chain = Chain(left.value + right.value).cut(8)
+    low, high = chain.value.min(axis=1), chain.value.max(axis=1)
+    far = 3.0 * numbers[:, 0] ** 2 * (high - low)
+    chain.do("add", -np.rint(low + far).astype(np.int64))
+    for number, clamp in enumerate(form.levels):
+        if number:
+            _lowered(chain, numbers[:, number])
+        _squared(chain, clamp)
+    rest = table - np.ldexp(right.value.astype(np.float64), -unit[:, None])
+    (factor,), level = _linear([chain.value], rest, _cut(table))
+    # in front of the factor the constant takes no shift of its own, where an immediate holds it
+    early = np.rint((level + 0.5) / np.where(factor, factor, np.inf))
+    early = np.where(np.abs(early) <= IMMEDIATE_HIGH, early, 0.0)
+    _scaled(chain.do("add", early.astype(np.int64)), factor, unit)
+    late = np.where(early, -0.5, level)
+    return Tried(left, "add", right, _finished(chain.again(right), late, unit))
+
+
+@dataclass(frozen=True)
+class Ramp:
+    """A table as a slope above a centre and an even function of the distance from it.
+
+    Attributes:
+        centre: the int8 value.
+        slope: of the table's steps to the operand's.
+        off: the mean square of what the two leave, in steps.
+    """
+
+    centre: int
+    slope: float
+    off: float
+
+
+@functools.lru_cache(maxsize=64)
+def ramp_of(table: tuple[int, ...]) -> Ramp:
+    """What comes nearest to a table; of what is about as near, the centre nearest to 0.
+
+    Beyond what has a partner on the other side of the centre, the even function has to be flat.
+    """
+    found = [_ramp(np.array(table, np.float64), centre) for centre in range(-96, 97)]
+    most = ALIKE * min(ramp.off for ramp in found)
+    return min((b for b in found if b.off <= most), key=lambda ramp: abs(ramp.centre))
+
+
+def _ramp(wanted: np.ndarray, centre: int) -> Ramp:
+    place = centre - int(VALUES[0])
+    reach = min(place, len(wanted) - 1 - place)
+    far, counts = np.arange(1, reach + 1), ~_cut(wanted)
+    odd = wanted[place + far] - wanted[place - far]
+    pairs = counts[place + far] & counts[place - far]
+    far, odd = far[pairs], odd[pairs]
+    if 2 * len(far) < len(VALUES) // 4:
+        return Ramp(centre, 0.0, math.inf)  # too little of it is seen
+    slope = float(odd @ far / (far @ far))
+    even = wanted - slope * np.maximum(VALUES - centre, 0)
+    alone = counts & (np.abs(VALUES - centre) > reach)
+    off = 2 * ((odd - slope * far) ** 2).sum() + ((even[alone] - even[place - reach]) ** 2).sum()
+    return Ramp(centre, slope, float(off) / int(counts.sum()))
+
+
+def _cut(table: np.ndarray) -> np.ndarray:
+    """Which results a clamp has cut off from above: the largest one, where several have it."""
+    top = table == table.max()
+    return top if top.sum() > 2 else np.zeros_like(top)
 
 
 def _middle(numbers: np.ndarray, table: np.ndarray) -> tuple[Column, Column]:
@@ -184,25 +302,32 @@ def _second(form: Form, numbers: np.ndarray, table: np.ndarray) -> Chain:
     return chain.do("max", 0) if form.join == "add" else chain
 
 
-def _linear(columns: list[np.ndarray], table: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+def _linear(
+    columns: list[np.ndarray], table: np.ndarray, cut: np.ndarray | None = None
+) -> tuple[list[np.ndarray], np.ndarray]:
     """Factors of `columns` and a constant, float64 [candidates], nearest to `table`.
 
-    Results beyond the ends of the table, which a clamp cuts, count as reached.
+    Results beyond the ends of the table, which a clamp cuts, count as reached; where it is known
+    which do not count, `cut`, bool [256], the table may be one for each candidate.
     """
     count = len(columns[0])
     peaks = [np.maximum(np.abs(c).max(axis=1), 1).astype(np.float64) for c in columns]
     scaled = [c / p[:, None] for c, p in zip(columns, peaks, strict=True)]
-    basis = np.stack([*scaled, np.ones((count, len(table)))], axis=1)
-    wanted = table.astype(np.float64)
-    top, bottom = wanted.max(), wanted.min()
-    weight = np.ones((count, len(table)))
-    ridge = 1e-7 * len(table) * np.eye(basis.shape[1])
+    basis = np.stack([*scaled, np.ones((count, len(VALUES)))], axis=1)
+    wanted = np.broadcast_to(table, (count, len(VALUES))).astype(np.float64)
+    top, bottom = wanted.max(axis=1, keepdims=True), wanted.min(axis=1, keepdims=True)
+    weight = np.ones((count, len(VALUES))) * (1.0 if cut is None else ~cut)
+    ridge = 1e-7 * len(VALUES) * np.eye(basis.shape[1])
     for turn in range(3):
-        heavy = basis * weight[:, None, :] if turn else basis
-        found = np.linalg.solve(heavy @ basis.transpose(0, 2, 1) + ridge, heavy @ wanted[:, None])
+        heavy = basis * weight[:, None, :]
+        products = heavy @ wanted[:, :, None]
+        found = np.linalg.solve(heavy @ basis.transpose(0, 2, 1) + ridge, products)
         if turn == 2:
             break
         made = (found.transpose(0, 2, 1) @ basis)[:, 0]
+        if cut is not None:
+            weight = weight * (0.3 + np.abs(made - wanted))
+            continue
         short = np.abs(np.minimum(np.maximum(made, bottom), top) - wanted)
         beyond = ((made > top) & (wanted == top)) | ((made < bottom) & (wanted == bottom))
         weight = np.where(beyond, 0.0, weight * (0.3 + short))

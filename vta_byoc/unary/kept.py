@@ -11,13 +11,14 @@ import functools
 import hashlib
 import json
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
 from vta_byoc.base.sources import digests_of_rooms
 from vta_byoc.hw.cache import cache_folder, read_entry, usable, write_entry
 from vta_byoc.unary.program import Program
+from vta_byoc.unary.target import Target
 
 ROOMS = ("base", "hw", "ir", "unary")
 """Folders of `vta_byoc` whose sources a program depends on: all that this one imports."""
@@ -27,23 +28,20 @@ _SUFFIX = ".function"
 
 
 def kept_program(
-    table: Sequence[int],
-    tolerance: int,
-    multiplies: bool,
-    search: Callable[[], Program | None],
+    target: Target, multiplies: bool, search: Callable[[], Program | None]
 ) -> Program | None:
     """The program that `search` finds, from disk where it is known; None where there is none.
 
     Args:
-        table: the results that are wanted.
-        tolerance: the largest difference, in steps of the result.
+        target: what the program has to give, and what nearer results are worth.
         multiplies: whether the machine's ALU has MUL.
         search: searches for the program.
     """
     folder = usable(cache_folder())
     if folder is None:
         return search()
-    asked = json.dumps([*_sources(), list(table), tolerance, multiplies])
+    given = [target.wanted.tolist(), target.tolerance, target.worth, multiplies]
+    asked = json.dumps([*_sources(), *given])
     path = folder / f"{hashlib.sha256(asked.encode()).hexdigest()}{_SUFFIX}"
     head, _, text = (read_entry(path) or b"").partition(b"\n")
     if head == _checksum(text):

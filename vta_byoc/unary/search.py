@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 
-from vta_byoc.ir.chains import SELF
+from vta_byoc.base.choices import FUNCTION_WORTH
 from vta_byoc.unary.evolution import SEED, evolved
 from vta_byoc.unary.forms import Form
 from vta_byoc.unary.gates import clamped_late, refitted
 from vta_byoc.unary.kept import kept_program
 from vta_byoc.unary.long_forms import long_program
 from vta_byoc.unary.program import Program, Step
-from vta_byoc.unary.target import DOUBLING, ROUNDING, Target
+from vta_byoc.unary.target import ROUNDING, Target
 
 FALLS = 8.0
 """A form is left after `HOPELESS_AFTER` rounds if it costs too much even with so much less loss."""
@@ -37,6 +38,7 @@ FORMS = tuple(
             *(Form(levels, "mul", clip=True) for levels in ("-", "--", "---", "-n-")),
             Form("", "add"),
             *(Form(levels, "add") for levels in ("p", "n", "-", "pn", "nn", "pp", "-n")),
+            *(Form(levels, "even") for levels in ("n", "n-", "n--")),
         ],
         key=lambda form: form.least_cycles,
     )
@@ -61,25 +63,28 @@ class Found:
     noise: float
 
 
-def found_for(table: np.ndarray, tolerance: int = 1, multiplies: bool = True) -> Found | None:
+def found_for(
+    table: np.ndarray, tolerance: int = 1, multiplies: bool = True, worth: float = FUNCTION_WORTH
+) -> Found | None:
     """The program found for `table` whose price is lowest: its cycles and its noise.
 
     Args:
         table: int8 results of the values -128 to 127, [256].
         tolerance: the largest difference, in steps of the result.
         multiplies: whether the machine's ALU has MUL.
+        worth: cycles a vector that half of the noise of the results is worth.
 
     Returns:
         None where no program of the forms that are tried is near enough.
     """
-    return _found(tuple(int(v) for v in table), tolerance, multiplies)
+    return _found(tuple(int(v) for v in table), tolerance, multiplies, float(worth))
 
 
 @functools.lru_cache(maxsize=1024)
-def _found(table: tuple[int, ...], tolerance: int, multiplies: bool) -> Found | None:
-    target = Target(np.array(table, np.int64), tolerance)
+def _found(table: tuple[int, ...], tolerance: int, multiplies: bool, worth: float) -> Found | None:
+    target = Target(np.array(table, np.int64), tolerance, worth)
     search = functools.partial(_searched, target, multiplies)
-    best = kept_program(table, tolerance, multiplies, search)
+    best = kept_program(target, multiplies, search)
     if best is None:
         return None
     off = target.off(best)
@@ -102,8 +107,10 @@ def _cheapest(target: Target, best: Program | None) -> Program | None:
     for form in FORMS:
         if form.least_cycles >= most:
             break
-        worth = (most - form.least_cycles) / DOUBLING
-        near = evolved(form, target, FALLS * ROUNDING * (2.0 ** min(worth, 40.0) - 1.0))
+        if not form.suits(target.wanted):
+            continue
+        halvings = (most - form.least_cycles) / target.worth if target.worth else math.inf
+        near = evolved(form, target, FALLS * ROUNDING * (2.0 ** min(halvings, 40.0) - 1.0))
         if near is not None:
             found.append((target.estimate(near), len(found), form, near))
             most = min(most, target.price(near))
@@ -232,7 +239,7 @@ def _shortened(program: Program, target: Target) -> Program:
     place = len(program.steps)
     while place:
         place -= 1
-        if place >= len(program.steps) or program.steps[place][1] == SELF:
+        if place >= len(program.steps) or isinstance(program.steps[place][1], str):
             continue
         shorter = _replaced(program, place, ())
         if target.price(shorter) < target.price(program):

@@ -7,18 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vta_byoc.base.choices import FUNCTION_WORTH
 from vta_byoc.ir.chains import INT8_HIGH, INT8_LOW
 from vta_byoc.unary.program import Program
 
 ROUNDING = 1.0 / 12.0
 """The mean square of the error of rounding to whole steps, in squares of a step."""
-DOUBLING = 4.0
-"""So many cycles a vector are paid for half the noise of a function's result.
-
-The noise is that of rounding and that of results which differ from the table.  With 4, a program
-is not much longer than the shortest within the tolerance, and hard swish, which is the basis of
-MobileNetV3, is exact (`docs/design/038-near-functions.md`).
-"""
 
 
 @dataclass(frozen=True)
@@ -28,10 +22,12 @@ class Target:
     Attributes:
         wanted: int64 results of the values -128 to 127, [256].
         tolerance: the largest difference, in steps.
+        worth: cycles a vector that half of the noise is worth.
     """
 
     wanted: np.ndarray
     tolerance: int
+    worth: float = FUNCTION_WORTH
 
     def off(self, program: Program) -> np.ndarray:
         """By how many steps each of the 256 results differs."""
@@ -51,8 +47,8 @@ class Target:
         return float((self.off(program) ** 2).mean()) / ROUNDING
 
     def estimate(self, program: Program) -> float:
-        """Cycles a vector, and `DOUBLING` for each doubling of the rounding's noise."""
-        return program.cycles() + DOUBLING * math.log2(1.0 + self.noise(program))
+        """Cycles a vector, and `worth` for each doubling of the rounding's noise."""
+        return program.cycles() + self.worth * math.log2(1.0 + self.noise(program))
 
     def price(self, program: Program | None) -> float:
         """The estimate of a program that can be taken, infinite of any other."""

@@ -27,7 +27,6 @@ from vta_byoc.quantization.quantizer import OPERATORS, Quantizer, integer_op
 from vta_byoc.quantization.scales import AccumulatorBound, Scale, Unscalable
 from vta_byoc.unary.functions import ERF, FUNCTIONS, table_of
 from vta_byoc.unary.search import NEAR, Found, found_for
-from vta_byoc.unary.target import DOUBLING
 
 Evaluate = Callable[..., np.ndarray]
 CURVES: Mapping[str, Evaluate] = {
@@ -217,7 +216,7 @@ def _made(
     def program_for(target: Scale) -> Found | None:
         limits = end.limits(target)
         table = table_of(group.of, scale.step, scale.zero, target.step, target.zero, *limits)
-        return found_for(table, q.policy.tolerance, q.policy.multiplies)
+        return found_for(table, q.policy.tolerance, q.policy.multiplies, q.policy.worth)
 
     targets = [end.scale or q.chosen_scale(end.last)]
     if end.scale is None and targets[0].zero:
@@ -232,7 +231,7 @@ def _made(
         found = program_for(target)
         if found is not None:
             return found, target
-    return min(made, key=lambda each: _price(*each), default=None)
+    return min(made, key=lambda each: _price(each[0], each[1], q.policy.worth), default=None)
 
 
 def _symmetric(q: Quantizer, end: FusedOperators, factor: float = 1.0) -> Scale:
@@ -248,10 +247,10 @@ def _coarser(q: Quantizer, end: FusedOperators, step: float) -> list[Scale]:
     return [scale for scale in found if step < scale.step < 1.5 * step]
 
 
-def _price(found: Found, target: Scale) -> float:
+def _price(found: Found, target: Scale, worth: float) -> float:
     """The cycles of a program, and what its noise is worth, at results of any step."""
     noise = (1.0 + found.noise) * target.step**2
-    return found.program.cycles() + DOUBLING * math.log2(noise)
+    return found.program.cycles() + worth * math.log2(noise)
 
 
 def convert_group(q: Quantizer, binding: relax.VarBinding) -> bool:
