@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import tvm
+from alu_cases import GEOMETRIES
 from tvm import relax
 
 from vta_byoc.hw.config import VTAConfig
@@ -58,11 +59,11 @@ FUNCTIONS: dict[str, Write] = {
 }
 
 
-def network(write: Write, seed: int = 0, first: bool = True) -> tvm.IRModule:
+def network(write: Write, seed: int = 0, first: bool = True, batch: int = 1) -> tvm.IRModule:
     """A function between two convolutions, or before one."""
     rng = np.random.default_rng(seed)
     b = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((1, 16, 5, 6), "float32"))
+    x = relax.Var("x", relax.TensorType((batch, 16, 5, 6), "float32"))
 
     def conv(data: relax.Expr, size: int) -> relax.Var:
         weight = rng.normal(size=(16, 16, size, size)).astype("float32") / (2 * size)
@@ -77,9 +78,10 @@ def network(write: Write, seed: int = 0, first: bool = True) -> tvm.IRModule:
     return b.get()
 
 
-def samples(seed: int = 1, count: int = 3) -> list[dict[str, np.ndarray]]:
+def samples(seed: int = 1, count: int = 3, batch: int = 1) -> list[dict[str, np.ndarray]]:
     rng = np.random.default_rng(seed)
-    return [{"x": rng.normal(size=(1, 16, 5, 6)).astype("float32") * 2} for _ in range(count)]
+    shape = (batch, 16, 5, 6)
+    return [{"x": rng.normal(size=shape).astype("float32") * 2} for _ in range(count)]
 
 
 def test_the_placement_says_how_near_it_is() -> None:
@@ -125,7 +127,7 @@ def test_nearer_functions_are_chosen_by_what_they_are_worth(scales: str) -> None
 def regions_of(qmod: tvm.IRModule, config: VTAConfig) -> int:
     """Compile, run, compare every result and stored tensor with llvm; the number of regions."""
     compiled = compile_module(qmod, config)
-    inputs = list(samples(2, 1)[0].values())
+    inputs = list(samples(2, 1, config.batch)[0].values())
     run = profile(compiled.exe, inputs, arenas=True)
     wanted = reference_runner(qmod, compiled.programs)(inputs)
     checks = compare_outputs(["output0"], run.outputs, wanted)
@@ -140,6 +142,16 @@ def test_between_convolutions_is_one_region_with_one_program(name: str) -> None:
     (entry,) = functions(qmod).values()
     assert entry["error"] <= 1 and not float_regions(qmod)
     assert regions_of(qmod, SIM) == 1
+
+
+@pytest.mark.parametrize("machine", GEOMETRIES)
+def test_a_ramp_and_a_bump_on_every_machine(machine: str) -> None:
+    config = GEOMETRIES[machine]
+    mod, feeds = network(silu, batch=config.batch), samples(batch=config.batch)
+    qmod = quantize(mod, calibration=feeds, config=config, scales="mul", function_worth=30.0)
+    (entry,) = functions(qmod).values()
+    assert "add the second" in entry["program"] and entry["exact"] > 0.9
+    assert regions_of(qmod, config) == 1
 
 
 @pytest.mark.parametrize("reach", [3.0, 3.5, 5.0])
