@@ -242,3 +242,17 @@ def test_what_leaves_int32_on_the_way_does_not_fit() -> None:
     squares = tuple(("mul", SELF) for _ in range(5))
     assert not Program(after=(*squares, ("shr", 31))).fits
     assert not Program(after=(("add", 1 << 15),)).fits, "no immediate"
+
+
+def test_a_falling_ramp_is_one_too() -> None:
+    """The opposite of a SiLU, whose result has a zero point."""
+    wanted = table_of(lambda x: -FUNCTIONS["silu"](x), 5 / 127, 0, 5.28 / 255, 104)
+    assert ramp_of(tuple(wanted.tolist())).slope == pytest.approx(-5 / 127 / 5.28 * 255, rel=0.02)
+    near = evolved(Form("n-", "even"), Target(wanted, 1))
+    assert near is not None and near.fits
+
+
+def test_one_result_for_all_is_no_ramp() -> None:
+    found = found_for(np.full(256, 7))
+    assert found is not None and found.error == 0
+    assert not Form("n-", "even").suits(np.full(256, 7))

@@ -202,7 +202,7 @@ def _even(form: Form, numbers: np.ndarray, table: np.ndarray) -> Tried:
     distance, which the chain begins with.
     """
     ramp = ramp_of(tuple(table.tolist()))
-    room = int(np.floor(np.log2(IMMEDIATE_HIGH / max(ramp.slope, 1e-3))))
+    room = int(np.floor(np.log2(IMMEDIATE_HIGH / max(abs(ramp.slope), 1e-3))))
     unit = np.full(len(numbers), min(room, 14))
     half = _immediate(np.rint(np.ldexp(ramp.slope / 2, unit)))
     right = Chain.start(len(numbers)).do("max", ramp.centre).do("mul", 2 * half)
@@ -232,7 +232,7 @@ class Ramp:
     Attributes:
         centre: the int8 value.
         slope: of the table's steps to the operand's.
-        off: the mean square of what the two leave, in steps.
+        off: the mean square of what the two leave, in squares of a step.
     """
 
     centre: int
