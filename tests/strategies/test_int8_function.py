@@ -9,9 +9,9 @@ import pytest
 from alu_cases import BARE, SIM, clamp
 
 from vta_byoc.base.rewrites import without
+from vta_byoc.ir.chains import INT8_VALUES
 from vta_byoc.strategies.fused.consumer import FusedConsumer, fused_plan
 from vta_byoc.strategies.te.int8_function import (
-    VALUES,
     Bend,
     Slope,
     bend_of,
@@ -35,14 +35,14 @@ def leaky(factor: int, bits: int) -> ElementwiseWorkload:
 
 def bent(found: Bend) -> list[int]:
     """What a bend makes of all values, in plain integers."""
-    sums = (np.maximum(VALUES * found.rise, 0) << found.raised) + VALUES * found.factor
+    sums = (np.maximum(INT8_VALUES * found.rise, 0) << found.raised) + INT8_VALUES * found.factor
     return ((sums + found.offset) >> found.shift).tolist()
 
 
 def sloped(found: Slope) -> list[int]:
     """What a slope makes of all values, in plain integers."""
-    made = VALUES * found.factor + found.offset >> found.shift
-    return np.maximum(VALUES, made).tolist()
+    made = INT8_VALUES * found.factor + found.offset >> found.shift
+    return np.maximum(INT8_VALUES, made).tolist()
 
 
 @pytest.mark.parametrize("bits", range(1, 13))
@@ -51,7 +51,7 @@ def test_all_values_of_any_slope(bits: int) -> None:
     short = 0
     for factor in rng.integers(1, 1 << bits, 6).tolist():
         work = leaky(factor, bits)
-        wanted = [max(x, (x * factor + (1 << bits - 1)) >> bits) for x in VALUES.tolist()]
+        wanted = [max(x, (x * factor + (1 << bits - 1)) >> bits) for x in INT8_VALUES.tolist()]
         results = results_of(work)
         assert results == tuple(wanted) and is_rising(work)
         bend, slope = bend_of(results), slope_of(results)

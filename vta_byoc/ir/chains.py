@@ -32,6 +32,8 @@ COMMUTES = frozenset({"add", "mul", "max", "min"})
 KEEPS_LEAST = frozenset({"relax.nn.max_pool2d", "relax.reshape", "relax.permute_dims"})
 """Operators whose result holds no value that their operand does not hold."""
 INT8_LOW, INT8_HIGH = -128, 127
+INT8_VALUES = np.arange(INT8_LOW, INT8_HIGH + 1, dtype=np.int64)
+"""Every int8 value, rising."""
 INT32_LOW, INT32_HIGH = -(1 << 31), (1 << 31) - 1
 Binding: TypeAlias = relax.VarBinding
 

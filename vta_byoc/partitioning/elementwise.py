@@ -53,23 +53,24 @@ def match_binary(graph: Graph, anchor: Binding) -> list[Binding] | None:
     if is_square(anchor.value):
         return None
     prologues = [graph.back(arg) for arg in args]
-    after = graph.chain(anchor.var, squares=True, other=_added_again(graph, anchor))
-    if None in prologues or not after or not is_narrowing(after[-1].value):
+    if None in prologues:
+        return None
+    after = graph.chain(anchor.var, squares=True, other=_added_again(anchor, prologues))
+    if not after or not is_narrowing(after[-1].value):
         return None
     before = list(dict.fromkeys(b for steps in prologues for b in steps or ()))
     return [*_in_order(graph, before), anchor, *after]
 
 
-def _added_again(graph: Graph, anchor: Binding) -> relax.Var | None:
+def _added_again(anchor: Binding, sides: Sequence[Sequence[Binding] | None]) -> relax.Var | None:
     """The right operand, where a sum behind the operator may add it once more.
 
     That is where both operands are made of one int8 tensor, and the operator commutes, so that
     no strategy changes the right one.
     """
-    left, right = anchor.value.args
-    sides = [graph.back(left), graph.back(right)]
-    one = all(sides) and len({side[0].value.args[0] for side in sides if side}) == 1
-    return right if one and STEP_OPS.get(op_name(anchor.value)) in COMMUTES else None
+    sources = {side[0].value.args[0] for side in sides if side}
+    commutes = STEP_OPS.get(op_name(anchor.value)) in COMMUTES
+    return anchor.value.args[1] if commutes and len(sources) == 1 else None
 
 
 def match_unary(graph: Graph, anchor: Binding) -> list[Binding] | None:

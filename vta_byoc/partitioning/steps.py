@@ -15,12 +15,11 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import Refusal, VTAError
 from vta_byoc.hw.isa import IMMEDIATE_HIGH, IMMEDIATE_LOW
 from vta_byoc.ir.bindings import per_channel
-from vta_byoc.ir.chains import KEPT, OTHER, SELF
+from vta_byoc.ir.chains import INT8_VALUES, KEPT, OTHER, SELF
 from vta_byoc.workload.alu import OPERATIONS, is_shift
 from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, Step
 
 INT32_LOW, INT32_HIGH = -(2**31), 2**31 - 1
-INT8_VALUES = np.arange(-(1 << 7), 1 << 7, dtype=np.int64)
 NO_MUL = "no MUL (CAPABILITIES.mul is false)"
 """What a refusal says of a machine whose ALU does not multiply."""
 

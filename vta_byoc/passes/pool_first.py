@@ -20,13 +20,14 @@ from vta_byoc.base.rewrites import is_on
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.bindings import FunctionWriter, straight_bindings, substituted, users_of
+from vta_byoc.ir.chains import INT8_LOW
 from vta_byoc.ir.names import POOLED
 from vta_byoc.partitioning.composite import RESULT_ATTR, SOURCE_ATTR, composites
 from vta_byoc.partitioning.packed_forms import packed_function
 from vta_byoc.partitioning.placement import placements, with_placements
 from vta_byoc.partitioning.region import called_composite, computation_in
 from vta_byoc.strategies.fused.consumer import FusedConsumer, check_pool, fused_plan, pools_first
-from vta_byoc.strategies.te.int8_function import VALUES, is_rising
+from vta_byoc.strategies.te.int8_function import is_rising
 from vta_byoc.strategies.te.kernel import SCHEDULE_ATTR
 from vta_byoc.strategy import Computation
 from vta_byoc.tuning.schedules import Schedules, chosen_for
@@ -157,7 +158,7 @@ class _Exchanger:
         assert isinstance(windows, PoolWorkload) and isinstance(work, ElementwiseWorkload)
         small = dataclasses.replace(work, height=windows.out_shape[2], width=windows.out_shape[3])
         calls: list[tuple[_Layer, Workload, str]] = [
-            (pool, dataclasses.replace(windows, low=int(VALUES[0])), f"{pool.result}{POOLED}"),
+            (pool, dataclasses.replace(windows, low=INT8_LOW), f"{pool.result}{POOLED}"),
             (before, small, pool.result),
         ]
         data = substituted(before.binding.value.args[0], env)

@@ -25,6 +25,14 @@ ALIKE = 1.5
 """Ramps are about as near as the nearest with so many times its squares."""
 UNEVEN = 1.0
 """A table with so many squared steps beside its ramp has no even function in it."""
+CENTRES = range(-96, 97)
+"""Where a ramp may begin: with at least 31 values on both sides."""
+LEAST_PAIRS = 32
+"""A table that shows less of a ramp than so many pairs has none."""
+BUMP_BITS = 8
+"""Bits of the distance that a bump is made of: the fewest that cost no noise to speak of."""
+FARTHEST = 3.0
+"""A bump ends at most at so many times the largest distance."""
 Column = np.ndarray
 """int64 [candidates]: one immediate of each."""
 
@@ -116,9 +124,9 @@ class Form:
     @property
     def least_cycles(self) -> int:
         """About what such a program costs at least, for the order in which forms are tried."""
-        own = 6 + 6 * len(self.levels)
         if self.join == "even":
             return 14 + 5 * len(self.levels)
+        own = 6 + 6 * len(self.levels)
         return own + (0 if self.join is None else 5) + 2 * self.clip
 
 
@@ -207,9 +215,9 @@ def _even(form: Form, numbers: np.ndarray, table: np.ndarray) -> Tried:
     half = _immediate(np.rint(np.ldexp(ramp.slope / 2, unit)))
     right = Chain.start(len(numbers)).do("max", ramp.centre).do("mul", 2 * half)
     left = Chain.start(len(numbers)).do("mul", -half)
-    chain = Chain(left.value + right.value).cut(8)
+    chain = Chain(left.value + right.value).cut(BUMP_BITS)
     low, high = chain.value.min(axis=1), chain.value.max(axis=1)
-    far = 3.0 * numbers[:, 0] ** 2 * (high - low)
+    far = FARTHEST * numbers[:, 0] ** 2 * (high - low)
     chain.do("add", -np.rint(low + far).astype(np.int64))
     for number, clamp in enumerate(form.levels):
         if number:
@@ -246,20 +254,23 @@ def ramp_of(table: tuple[int, ...]) -> Ramp:
 
     Beyond what has a partner on the other side of the centre, the even function has to be flat.
     """
-    found = [_ramp(np.array(table, np.float64), centre) for centre in range(-96, 97)]
+    wanted = np.array(table, np.float64)
+    counts = ~_cut(wanted)
+    found = [_ramp(wanted, counts, centre) for centre in CENTRES]
     most = ALIKE * min(ramp.off for ramp in found)
-    return min((b for b in found if b.off <= most), key=lambda ramp: abs(ramp.centre))
+    return min((r for r in found if r.off <= most), key=lambda ramp: abs(ramp.centre))
 
 
-def _ramp(wanted: np.ndarray, centre: int) -> Ramp:
+def _ramp(wanted: np.ndarray, counts: np.ndarray, centre: int) -> Ramp:
+    """The ramp about `centre` that is nearest to where `wanted` counts."""
     place = centre - int(VALUES[0])
     reach = min(place, len(wanted) - 1 - place)
-    far, counts = np.arange(1, reach + 1), ~_cut(wanted)
+    far = np.arange(1, reach + 1)
     odd = wanted[place + far] - wanted[place - far]
     pairs = counts[place + far] & counts[place - far]
     far, odd = far[pairs], odd[pairs]
-    if 2 * len(far) < len(VALUES) // 4:
-        return Ramp(centre, 0.0, math.inf)  # too little of it is seen
+    if len(far) < LEAST_PAIRS:
+        return Ramp(centre, 0.0, math.inf)
     slope = float(odd @ far / (far @ far))
     even = wanted - slope * np.maximum(VALUES - centre, 0)
     alone = counts & (np.abs(VALUES - centre) > reach)
@@ -315,7 +326,7 @@ def _linear(
     scaled = [c / p[:, None] for c, p in zip(columns, peaks, strict=True)]
     basis = np.stack([*scaled, np.ones((count, len(VALUES)))], axis=1)
     wanted = np.broadcast_to(table, (count, len(VALUES))).astype(np.float64)
-    top, bottom = wanted.max(axis=1, keepdims=True), wanted.min(axis=1, keepdims=True)
+    top, bottom = (wanted.max(), wanted.min()) if cut is None else (np.inf, -np.inf)
     weight = np.ones((count, len(VALUES))) * (1.0 if cut is None else ~cut)
     ridge = 1e-7 * len(VALUES) * np.eye(basis.shape[1])
     for turn in range(3):
@@ -325,9 +336,6 @@ def _linear(
         if turn == 2:
             break
         made = (found.transpose(0, 2, 1) @ basis)[:, 0]
-        if cut is not None:
-            weight = weight * (0.3 + np.abs(made - wanted))
-            continue
         short = np.abs(np.minimum(np.maximum(made, bottom), top) - wanted)
         beyond = ((made > top) & (wanted == top)) | ((made < bottom) & (wanted == bottom))
         weight = np.where(beyond, 0.0, weight * (0.3 + short))

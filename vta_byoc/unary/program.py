@@ -15,9 +15,9 @@ from typing import TypeAlias
 import numpy as np
 
 from vta_byoc.hw.isa import IMMEDIATE_HIGH, IMMEDIATE_LOW
-from vta_byoc.ir.chains import INT32_HIGH, INT32_LOW, OTHER, SELF
+from vta_byoc.ir.chains import INT8_VALUES, INT32_HIGH, INT32_LOW, OTHER, SELF
 
-VALUES = np.arange(-(1 << 7), 1 << 7, dtype=np.int64)
+VALUES = INT8_VALUES
 """Every int8 value, rising."""
 
 SHIFT = 15

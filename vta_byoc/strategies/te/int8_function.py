@@ -12,11 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vta_byoc.ir.chains import INT8_VALUES
 from vta_byoc.workload.alu import OPERATIONS
 from vta_byoc.workload.workloads import ElementwiseWorkload, Step
 
-VALUES = np.arange(-(1 << 7), 1 << 7, dtype=np.int64)
-"""Every int8 value, rising."""
 MOST_SHIFT = 14
 """Right shifts that are tried; a rounding constant of an immediate goes with them."""
 FACTORS = np.arange(-(1 << 7), 1 << 7, dtype=np.int64)
@@ -28,14 +27,14 @@ IMMEDIATES = range(-(1 << 15), 1 << 15)
 
 @functools.lru_cache(maxsize=256)
 def results_of(work: ElementwiseWorkload) -> tuple[int, ...] | None:
-    """What `work` makes of each of `VALUES`, int32 as the machine wraps it.
+    """What `work` makes of each of `INT8_VALUES`, int32 as the machine wraps it.
 
     None where it has several operands, or operands that are tensors.
     """
     chains = [each.steps for each in work.prologues] + [work.epilogue.steps]
     if work.operands != 1 or any(not _is_plain(s) for steps in chains for s in steps):
         return None
-    values = [_after(VALUES, each.steps) for each in work.prologues]
+    values = [_after(INT8_VALUES, each.steps) for each in work.prologues]
     joined = values[0] if work.op is None else _wrapped(OPERATIONS[work.op].exact(*values))
     return tuple(int(v) for v in _after(joined, work.epilogue.steps, values[-1]))
 
@@ -118,9 +117,9 @@ def _rounded(offset: int, shift: int) -> tuple[Step, ...]:
 
 @functools.lru_cache(maxsize=256)
 def bend_of(results: tuple[int, ...]) -> Bend | None:
-    """The cheapest bend that gives `results` for `VALUES`; None where there is none."""
+    """The cheapest bend that gives `results` for `INT8_VALUES`; None where there is none."""
     wanted, found = np.array(results), []
-    below, above = VALUES <= 0, VALUES >= 0
+    below, above = INT8_VALUES <= 0, INT8_VALUES >= 0
     for shift in range(MOST_SHIFT + 1):
         slow = _offsets(wanted, below, FACTORS, shift)
         for at in np.flatnonzero((slow[0] <= slow[1]) & (FACTORS != 0)):
@@ -140,16 +139,16 @@ def bend_of(results: tuple[int, ...]) -> Bend | None:
 
 @functools.lru_cache(maxsize=256)
 def slope_of(results: tuple[int, ...]) -> Slope | None:
-    """The slope that gives `results` for `VALUES`, by the smallest shift; None where none does."""
+    """The slope that gives `results` for `INT8_VALUES`, by the smallest shift; None without one."""
     wanted = np.array(results)
-    if (wanted[VALUES >= 0] != VALUES[VALUES >= 0]).any():
+    if (wanted[INT8_VALUES >= 0] != INT8_VALUES[INT8_VALUES >= 0]).any():
         return None
     for shift in range(MOST_SHIFT + 1):
-        low, high = _offsets(wanted, VALUES < 0, FACTORS, shift)
+        low, high = _offsets(wanted, INT8_VALUES < 0, FACTORS, shift)
         for at in np.flatnonzero((low <= high) & (FACTORS > 0)):
             found = Slope(int(FACTORS[at]), _nearest(int(low[at]), int(high[at])), shift)
-            made = (VALUES * found.factor + found.offset) >> shift
-            if found.offset in IMMEDIATES and (np.maximum(VALUES, made) == wanted).all():
+            made = (INT8_VALUES * found.factor + found.offset) >> shift
+            if found.offset in IMMEDIATES and (np.maximum(INT8_VALUES, made) == wanted).all():
                 return found
     return None
 
@@ -158,7 +157,7 @@ def _offsets(
     wanted: np.ndarray, which: np.ndarray, factors: np.ndarray, shift: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """For each factor the least and the largest offset that give what is wanted of some values."""
-    products = factors[:, None] * VALUES[which][None]
+    products = factors[:, None] * INT8_VALUES[which][None]
     low = (wanted[which] << shift)[None] - products
     return low.max(axis=1), low.min(axis=1) + (1 << shift) - 1
 
