@@ -263,8 +263,8 @@ def _check_functions(tolerance: int, worth: float) -> None:
         )
     if not 0 <= worth < math.inf:
         raise VTAError(
-            f"function_worth is {worth:g} cycles a vector; 0 or more are taken; 0 asks for the "
-            f"fewest cycles, {FUNCTION_WORTH:g} is the default"
+            f"function_worth is {worth:g} cycles a vector; finite numbers from 0 on are taken; 0 "
+            f"asks for the fewest cycles, {FUNCTION_WORTH:g} is the default"
         )
 
 

@@ -104,8 +104,8 @@ def test_no_tolerance_below_zero() -> None:
 @pytest.mark.parametrize("worth", [-1.0, math.inf, math.nan])
 def test_what_noise_cannot_be_worth(worth: float) -> None:
     text = (
-        f"function_worth is {worth:g} cycles a vector; 0 or more are taken; 0 asks for the fewest "
-        "cycles, 12 is the default"
+        f"function_worth is {worth:g} cycles a vector; finite numbers from 0 on are taken; 0 asks "
+        "for the fewest cycles, 12 is the default"
     )
     with pytest.raises(VTAError, match=f"^{text}$"):
         quantize(network(silu), calibration=samples(), config=SIM, function_worth=worth)
