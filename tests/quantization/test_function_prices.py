@@ -2,30 +2,82 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from tvm import relax
 
 from vta_byoc.quantization.ops.elementwise import leaky_slopes
-from vta_byoc.quantization.ops.unary import _price
+from vta_byoc.quantization.ops.unary import Group, _price, _slope
 from vta_byoc.quantization.scales import Scale
 from vta_byoc.unary.program import Program
 from vta_byoc.unary.search import Found
 
 WORTH = 4.0
+COPY, ABOVE, WRONG = (Program(after=steps) for steps in ((), (("add", 1),), (("max", -127),)))
+"""Results that are the operand's values, those a step above, and those with a wrong first one."""
+ROUNDING = 255 / 256 / 12
+"""The noise of the operand, of which one value in 256 has no next one."""
 
 
-def found(noise: float) -> Found:
-    """A program of no steps, with so much noise beside that of rounding."""
-    return Found(Program(), 1, 0.9, noise)
+@pytest.fixture
+def price(monkeypatch: pytest.MonkeyPatch) -> Callable[..., float]:
+    """What the noise of a program for the identity counts, without its cycles."""
+    monkeypatch.setattr(Group, "of", lambda _self, values: values)
+    group = Group(relax.Var("x", relax.TensorType((1,), "float32")), ())
+
+    def noise(program: Program, step: float = 1.0, beyond: tuple[int, int] = (0, 0)) -> float:
+        found, scale = Found(program, 1, 0.9, 0.0), Scale(step)
+        return _price(group, scale, WORTH, beyond, found, scale) - program.cycles()
+
+    return noise
 
 
-def test_noise_has_the_same_price_at_any_step() -> None:
-    """Results at half the step with four times the squares are as far from the function."""
-    assert _price(found(3.0), Scale(0.5), WORTH) == _price(found(0.0), Scale(1.0), WORTH)
-    assert _price(found(3.0), Scale(0.5), WORTH) > _price(found(0.0), Scale(0.5), WORTH)
-    two_halvings = _price(found(3.0), Scale(1.0), WORTH) - _price(found(0.0), Scale(1.0), WORTH)
-    assert two_halvings == 2 * WORTH
+def test_noise_counts_by_its_size(price: Callable[..., float]) -> None:
+    """Steps of four times the size have noise of 16 times."""
+    for program in (COPY, ABOVE):
+        assert price(program, 4.0) == pytest.approx(price(program) + 4 * WORTH)
+
+
+def test_the_operands_rounding_is_there_anyway(price: Callable[..., float]) -> None:
+    assert price(COPY) == pytest.approx(WORTH * np.log2(ROUNDING))
+    assert price(ABOVE) == pytest.approx(WORTH * np.log2(1 + ROUNDING))
+
+
+def test_ends_count_as_often_as_operands_saturate_there(price: Callable[..., float]) -> None:
+    assert price(WRONG) == pytest.approx(WORTH * np.log2(1 / 256 + ROUNDING))
+    assert price(WRONG, beyond=(256, 0)) == pytest.approx(WORTH * np.log2(257 / 512 + ROUNDING / 2))
+    assert price(WRONG, beyond=(0, 256)) < price(WRONG)
+
+
+def test_no_noise_at_all_has_a_price(
+    price: Callable[..., float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A function that is 0 everywhere, computed exactly."""
+    monkeypatch.setattr(Group, "of", lambda _self, values: 0.0 * values)
+    zeros = Program(after=(("max", 0), ("min", 0)))
+    assert -math.inf < price(zeros) < price(COPY)
+
+
+@pytest.mark.parametrize(
+    ("curve", "slope"),
+    [
+        (lambda x: np.maximum(x, 0) * 3, 3.0),
+        (lambda x: -0.5 * np.minimum(x, 0), 0.5),
+        (lambda x: x * x, 0.0),
+        (np.sqrt, 0.0),
+        (lambda x: np.where(x < 126.5, x * x, np.inf), 0.0),
+        (lambda x: 0 * x, 0.0),
+    ],
+)
+def test_slopes_at_the_ends_of_int8(
+    curve: Callable[[np.ndarray], np.ndarray], slope: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Group, "of", lambda _self, values: curve(values))
+    group = Group(relax.Var("x", relax.TensorType((1,), "float32")), ())
+    assert _slope(group, Scale(0.25, 3)) == pytest.approx(slope)
 
 
 @pytest.mark.parametrize(("dtype", "slopes"), (("float32", [0.5, 0.25]), ("float16", None)))

@@ -14,6 +14,7 @@ from layer_runs import machines, run_module
 from small_models import Graph
 
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.ir.quantization_record import symmetric
 from vta_byoc.ir.records import text_of
 from vta_byoc.quantization.ops.movement import _covering
 from vta_byoc.quantization.scales import Scale, spanning
@@ -152,6 +153,28 @@ def test_a_concatenation_reaches_as_far_as_all_its_inputs() -> None:
     assert _covering([Scale(0.1), Scale(0.2), Scale(0.15)]) == Scale(0.2)
     both = _covering([one_sided, other])
     assert both == spanning(-63.75, 63.75)
+
+
+def test_operators_inside_a_function_take_what_it_takes() -> None:
+    """A leaky relu takes no zero point at little cost; as a part of a table it does."""
+    g = Graph((1, 16, 5, 5), seed=3)
+    y = g.op("nn.relu", g.conv(g.params[0], 16, 1, name="first"), name="rectified")
+    gate = g.op("sigmoid", g.op("nn.leakyrelu", y, alpha=0.5, name="leaky"), name="gate")
+    mod = g.module(g.conv(gate, 8, 1, name="last"))
+    x = np.random.default_rng(0).standard_normal((1, 16, 5, 5), dtype=np.float32)
+    assert tensors(quantize(mod, calibration=[x], scales="mul"))["first"]["zero"] == -128
+
+
+def test_the_record_tells_what_all_would_narrow() -> None:
+    for reader in ("padded", "point", "product"):
+        mod, samples, _ = network(reader, 0)
+        cheap, every = (
+            symmetric(quantize(mod, calibration=samples, scales="mul", zero_points=mode))
+            for mode in ("cheap", "all")
+        )
+        assert not every
+        assert ("rectified" in cheap) == (reader == "padded")
+    assert symmetric(quantize(network("padded", 0)[0], calibration=samples)) == {}
 
 
 def test_powers_of_two_have_none() -> None:

@@ -316,6 +316,28 @@ def test_unused_range() -> None:
     assert better.measures.own_sqnr > bad.measures.own_sqnr + 2
 
 
+def test_one_sided_range() -> None:
+    """What a relu leaves, in front of a layer with padding."""
+    g = Graph(SHAPE, seed=3)
+    y = g.op("nn.relu", g.conv(g.params[0], 8, 1, name="layer"), name="rectified")
+    mod, inputs = g.module(g.conv(y, 8, name="next")), samples(6)
+    rule = "one-sided range"
+    for form, holds in (
+        ({"scales": "mul"}, True),
+        ({"scales": "mul", "zero_points": "all"}, False),
+        ({"scales": "pow2"}, False),
+    ):
+        op = named(
+            quantization_report(mod, quantize(mod, calibration=inputs, **form), inputs), "layer"
+        )
+        assert ({rule} <= rules_of(op)) is holds and (op.narrowed is not None) is holds
+        if holds:
+            (found,) = [each for each in op.advice if each.rule == rule]
+            assert found.step == "--zero-points all"
+            assert found.cause == "a zero point would make its scale 2.01 times smaller (limit 1.3)"
+            assert op.to_json()["narrowed"] == 2.008
+
+
 def test_mean_shift() -> None:
     """Weights that round up, on inputs above zero: the result's mean moves."""
     weight = np.full((8, 8, 1, 1), 0.34 / 127)
@@ -362,7 +384,7 @@ def test_silent() -> None:
 
 def test_every_rule_is_tested_and_stated() -> None:
     tests = {name.removeprefix("test_").replace("_", " ") for name in globals()}
-    assert {rule.name for rule in RULES} <= tests
+    assert {rule.name.replace("-", " ") for rule in RULES} <= tests
     page = (Path(__file__).parents[2] / "docs" / "quantization-report.md").read_text()
     for rule in RULES:
         assert f"| {rule.name} |" in page and f"{rule.threshold:g}" in page

@@ -119,6 +119,17 @@ def results(mod: tvm.IRModule) -> dict[str, str]:
     return dict(_part(mod, "results"))
 
 
+def symmetric(mod: tvm.IRModule) -> dict[str, float]:
+    """Tensors that `zero_points="all"` gives a zero point, and how many times it narrows a step."""
+    return dict(_part(mod, "symmetric"))
+
+
+def active_ranges(mod: tvm.IRModule) -> dict[str, tuple[float, float]]:
+    """Source variables -> from where to where their readers tell values apart, if not all."""
+    found = _part(mod, "active_ranges")
+    return {name: (float(low), float(high)) for name, (low, high) in found.items()}
+
+
 def absorbed(mod: tvm.IRModule) -> dict[str, tuple[str, str]]:
     """Operators that quantization computes inside of another one: (its name, their kind)."""
     found = _part(mod, "absorbed")

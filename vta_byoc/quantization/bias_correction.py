@@ -31,6 +31,7 @@ from vta_byoc.ir.bindings import (
 )
 from vta_byoc.ir.clamps import interval_of
 from vta_byoc.ir.observe import Observer
+from vta_byoc.ir.quantization_record import active_ranges
 from vta_byoc.quantization.calibration.samples import Sample, checked_samples
 from vta_byoc.quantization.float_layers import FloatLayer, float_layers, only_user, with_constants
 from vta_byoc.quantization.scales import quantized
@@ -175,7 +176,7 @@ def correct_biases(
     total = len(samples) * (rounds + 2) if isinstance(samples, Sized) else None
     passes = _Passes(samples, progress, total)
     qmod = quantize(mod)
-    places = _places(mod, twins(mod, qmod))
+    places = _places(mod, twins(mod, qmod), active_ranges(qmod))
     wanted = passes.moments(mod, [place.result for place in places])
     between = _between(mod, places)
     corrections = {place.name: np.zeros(place.layer.channels) for place in places}
@@ -269,8 +270,13 @@ class _Passes:
         }
 
 
-def _places(mod: tvm.IRModule, twins: Mapping[relax.Var, Twin]) -> list[Place]:
-    """The layers whose result is the first tensor after them that the quantized module has."""
+def _places(
+    mod: tvm.IRModule, twins: Mapping[relax.Var, Twin], active: Mapping[str, tuple[float, float]]
+) -> list[Place]:
+    """The layers whose result is the first tensor after them that the quantized module has.
+
+    Beyond its active range it counts as clamped.
+    """
     main = mod["main"]
     users = users_of(main)
     places = []
@@ -282,6 +288,8 @@ def _places(mod: tvm.IRModule, twins: Mapping[relax.Var, Twin]) -> list[Place]:
                 break
             low, high = max(low, interval[0]), min(high, interval[1])
             result = user.var
+        least, largest = active.get(str(result.name), (low, high))
+        low, high = max(low, least), min(high, largest)
         data = layer.call.args[0]
         if result in twins and isinstance(data, relax.Var):
             axis = layer.axis if op_name(layer.call) == "relax.matmul" else 1

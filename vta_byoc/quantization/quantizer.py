@@ -120,14 +120,15 @@ class Quantizer:
             policy: chooses the scales.
             keep_float: results of operators that stay float.
             constants: float constant -> the integers and scale that the model states for it.
-            intervals: tensor -> what calibration saw of it, cut at its largest magnitude.
+            intervals: tensor -> what calibration saw of it, cut at its largest magnitude;
+                `narrow` cuts it further, `seen` stays.
         """
         self.main = mod["main"]
         self.ranges = Ranges(ranges)
         self.policy = policy
         self.keep_float = keep_float
         self.constants = constants or {}
-        self.intervals = intervals or {}
+        self.seen = self.intervals = intervals or {}
         self.spans: dict[relax.Var, Span] = {}
         self.takes_zero: Callable[[relax.Var], bool] = lambda _var: False
         self.bindings = straight_bindings(self.main)
@@ -141,6 +142,12 @@ class Quantizer:
         self.masks: dict[object, relax.Var] = {}
         self._wanted: dict[relax.Var, bool] = {}
         self._readers: dict[relax.Var, frozenset[str]] = {}
+
+    def narrow(self, active: Mapping[relax.Var, Span]) -> None:
+        """From now on int8 values of these tensors need not reach beyond their active ranges."""
+        self.intervals = {**self.intervals, **active}
+        for var in active.keys() & self.ranges.keys():
+            self.ranges[var] = min(self.ranges[var], max(abs(end) for end in active[var]))
 
     def entry(self, binding: relax.VarBinding) -> IntegerOp | None:
         """How the operator becomes integer; None if it has to stay float."""

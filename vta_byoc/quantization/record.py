@@ -9,7 +9,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from vta_byoc.ir.bindings import SEPARATOR
-from vta_byoc.ir.quantization_record import FactorEntry, FunctionEntry, TensorEntry
+from vta_byoc.ir.quantization_record import (
+    FactorEntry,
+    FunctionEntry,
+    QuantizationRecord,
+    TensorEntry,
+)
 from vta_byoc.quantization.scales import Scale
 
 
@@ -32,6 +37,10 @@ class Record:
         exact: layer -> why its results are not its runtime's to the bit; "" where they are. Left
             out without `exact_rescale`.
         absorbed: source name -> the layer whose group computes it, and its kind; left out if empty.
+        symmetric: variable of the source module -> how many times smaller the step of a tensor
+            without a zero point would be with `zero_points="all"`; left out if empty.
+        active_ranges: variable of the source module -> from where to where its readers tell values
+            of it apart, if it reaches further; left out if empty.
     """
 
     tensors: dict[str, TensorEntry] = field(default_factory=dict)
@@ -43,10 +52,12 @@ class Record:
     functions: dict[str, FunctionEntry] = field(default_factory=dict)
     exact: dict[str, str] = field(default_factory=dict)
     absorbed: dict[str, list[str]] = field(default_factory=dict)
+    symmetric: dict[str, float] = field(default_factory=dict)
+    active_ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """The record as `quantization_record.QuantizationRecord` describes it."""
-        optional = ("results", "float_regions", "factors", "functions", "exact", "absorbed")
+        optional = self.__dict__.keys() - QuantizationRecord.__annotations__
         layers = Counter(sources[-1] for sources in self.sources.values())
         parts = {k: v for k, v in self.results.items() if layers[self.sources[k][-1]] > 1}
         said = self.__dict__ | {"results": parts}

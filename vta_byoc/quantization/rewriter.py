@@ -15,6 +15,7 @@ from tvm.ir import GenericConst, Tuple, TupleGetItem
 from vta_byoc.base.boundary import at
 from vta_byoc.ir.bindings import op_name, sanitized, source_name
 from vta_byoc.quantization import quantizer
+from vta_byoc.quantization.active_ranges import active_ranges
 from vta_byoc.quantization.ops.attention import in_order
 from vta_byoc.quantization.ops.table import OPERATORS
 from vta_byoc.quantization.ops.unary import convert_group
@@ -22,12 +23,15 @@ from vta_byoc.quantization.own_ops import converted
 from vta_byoc.quantization.quantizer import Quantizer
 from vta_byoc.quantization.scales import Unscalable
 from vta_byoc.quantization.value import Value
-from vta_byoc.quantization.zero_points import zero_pointed
+from vta_byoc.quantization.zero_points import left_symmetric, zero_pointed
 
 
 def rewritten(q: Quantizer) -> relax.Function:
     """`main` of `q` in the integer dialect; what it notes on the way is in `q.record`."""
     assert OPERATORS, "no conversion is registered"
+    active = active_ranges(q)
+    q.narrow(active)
+    symmetric = left_symmetric(q)
     q.spans = zero_pointed(q)
     for param in q.main.params:
         q.write.names.fresh(param.name)
@@ -40,6 +44,9 @@ def rewritten(q: Quantizer) -> relax.Function:
             at(f'operator "{source_name(binding.var)}"')
             _convert(q, binding)
     at("")
+    integers = {str(v.name): v for v, value in q.values.items() if value.int8 is not None}
+    q.record.active_ranges = {n: active[v] for n, v in integers.items() if v in active}
+    q.record.symmetric = {n: symmetric[v] for n, v in integers.items() if v in symmetric}
     return q.write.finish(q.main, q.plain(q.main.body.body))
 
 

@@ -10,8 +10,9 @@ quantize and dequantize.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import tvm
@@ -34,6 +35,7 @@ from vta_byoc.ir.quantization_record import (
     QUANTIZATION,
     QuantizationRecord,
     TensorEntry,
+    active_ranges,
     results,
 )
 from vta_byoc.ir.records import text_of
@@ -41,14 +43,22 @@ from vta_byoc.quantization.dialect import DialectWriter
 from vta_byoc.quantization.qdq import quantize_scale
 from vta_byoc.quantization.scales import UINT8_ZERO, Scale
 
+ALL_VALUES = (-math.inf, math.inf)
+"""The active range of a tensor all of whose values are told apart."""
+
 
 @dataclass(frozen=True)
 class Twin:
-    """A tensor of the quantized module: (value - zero_point) * scale is the float value."""
+    """A tensor of the quantized module: (value - zero_point) * scale is the float value.
+
+    Values beyond `low` and `high`, its active range, count as these.
+    """
 
     var: relax.Var
     scale: float = 1.0
     zero_point: float = 0.0
+    low: float = -math.inf
+    high: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -82,9 +92,12 @@ class Pair:
 
 
 def real(values: np.ndarray, twin: Twin) -> np.ndarray:
-    """What a tensor stands for, float64."""
+    """What a tensor stands for, float64, within its active range."""
     wide = np.asarray(values, np.float64)
-    return (wide - twin.zero_point) * twin.scale if twin.scale != 1 or twin.zero_point else wide
+    if twin.scale != 1 or twin.zero_point:
+        wide = (wide - twin.zero_point) * twin.scale
+    is_whole = math.isinf(twin.low) and math.isinf(twin.high)
+    return wide if is_whole else wide.clip(twin.low, twin.high)
 
 
 def quantization_record(qmod: tvm.IRModule) -> QuantizationRecord:
@@ -113,12 +126,15 @@ def tensor_pairs(mod: tvm.IRModule, qmod: tvm.IRModule) -> list[Pair]:
     Raises:
         VTAError: `qmod` has no record, or nothing of `mod` is in it.
     """
-    record = quantization_record(qmod)
+    record, active = quantization_record(qmod), active_ranges(qmod)
     producers = {b.var: b.value for b in straight_bindings(mod["main"])}
     found = {}
     for var, twin in twins(mod, qmod).items():
         source = _source(var, producers.get(var))
         if source is not None:
+            low, high = active.get(str(var.name), ALL_VALUES)
+            if not is_float32(twin.var):
+                source, twin = (replace(each, low=low, high=high) for each in (source, twin))
             found[twin.var] = (source, twin)
     if not found:
         raise VTAError(

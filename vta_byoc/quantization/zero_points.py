@@ -7,18 +7,19 @@ a reader pays is known where the reader is registered (`IntegerOp.zero`).
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 from tvm import relax
 
-from vta_byoc.base.choices import NONE
+from vta_byoc.base.choices import ALL, NONE
 from vta_byoc.quantization.ops.unary import group_of
 from vta_byoc.quantization.quantizer import Quantizer
 from vta_byoc.quantization.scales import INT8_HIGH, INT8_LOW
 from vta_byoc.quantization.value import Span
 
-MOST_OF_SYMMETRIC = 0.97
-"""A zero point is given where the step is at most so much of the symmetric one."""
+LEAST_NARROWED = 1 / 0.97
+"""A zero point is given where it makes the step at least so many times smaller."""
 
 
 def zero_pointed(q: Quantizer) -> dict[relax.Var, Span]:
@@ -30,15 +31,32 @@ def zero_pointed(q: Quantizer) -> dict[relax.Var, Span]:
         return {}
     q.takes_zero = functools.cache(lambda var: _takes_zero(q, var))
     return {
-        var: span for var, span in q.intervals.items() if _is_one_sided(span) and q.takes_zero(var)
+        var: span
+        for var, span in q.intervals.items()
+        if _narrowed(span) >= LEAST_NARROWED and q.takes_zero(var)
     }
 
 
-def _is_one_sided(span: Span) -> bool:
-    """Whether a zero point makes the step smaller."""
+def left_symmetric(q: Quantizer) -> dict[relax.Var, float]:
+    """Tensors without a zero point that `ALL` gives one, by how much it narrows their steps.
+
+    The rules of readers are asked again, so it is called before `zero_pointed`.
+    """
+    asked = q.policy
+    if not asked.has_zero_points or asked.zero_points == ALL:
+        return {}
+    given = zero_pointed(q)
+    q.policy = dataclasses.replace(asked, zero_points=ALL)
+    every = zero_pointed(q)
+    q.policy = asked
+    left = every.keys() - given.keys()
+    return {var: round(_narrowed(every[var]), 3) for var in left}
+
+
+def _narrowed(span: Span) -> float:
+    """How many times smaller a zero point makes the step; 1 where there is nothing to reach."""
     amax, length = max(abs(end) for end in span), max(*span, 0.0) - min(*span, 0.0)
-    levels = INT8_HIGH - INT8_LOW
-    return bool(amax and length / levels <= MOST_OF_SYMMETRIC * amax / INT8_HIGH)
+    return amax / INT8_HIGH * (INT8_HIGH - INT8_LOW) / length if length else 1.0
 
 
 def _takes_zero(q: Quantizer, var: relax.Var) -> bool:

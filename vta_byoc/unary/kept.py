@@ -40,7 +40,7 @@ def kept_program(
     folder = usable(cache_folder())
     if folder is None:
         return search()
-    given = [target.wanted.tolist(), target.tolerance, target.worth, multiplies]
+    given = [target.wanted.tolist(), target.tolerance, target.worth, target.beyond, multiplies]
     asked = json.dumps([*_sources(), *given])
     path = folder / f"{hashlib.sha256(asked.encode()).hexdigest()}{_SUFFIX}"
     head, _, text = (read_entry(path) or b"").partition(b"\n")

@@ -54,7 +54,8 @@ class Found:
         program: what was found.
         error: the largest difference from the table, in steps, over all 256 values.
         exact: the share of the 256 values with the table's result.
-        noise: the mean square of the differences, in that of rounding.
+        noise: the mean square of the differences, in that of rounding, operands beyond the ends
+            included.
     """
 
     program: Program
@@ -64,7 +65,11 @@ class Found:
 
 
 def found_for(
-    table: np.ndarray, tolerance: int = 1, multiplies: bool = True, worth: float = FUNCTION_WORTH
+    table: np.ndarray,
+    tolerance: int = 1,
+    multiplies: bool = True,
+    worth: float = FUNCTION_WORTH,
+    beyond: tuple[int, int] = (0, 0),
 ) -> Found | None:
     """The program found for `table` whose price is lowest: its cycles and its noise.
 
@@ -73,16 +78,23 @@ def found_for(
         tolerance: the largest difference, in steps of the result.
         multiplies: whether the machine's ALU has MUL.
         worth: cycles a vector that half of the noise of the results is worth.
+        beyond: how many operands beyond -128, and beyond 127, read as these.
 
     Returns:
         None where no program of the forms that are tried is near enough.
     """
-    return _found(tuple(int(v) for v in table), tolerance, multiplies, float(worth))
+    return _found(tuple(int(v) for v in table), tolerance, multiplies, float(worth), beyond)
 
 
 @functools.lru_cache(maxsize=1024)
-def _found(table: tuple[int, ...], tolerance: int, multiplies: bool, worth: float) -> Found | None:
-    target = Target(np.array(table, np.int64), tolerance, worth)
+def _found(
+    table: tuple[int, ...],
+    tolerance: int,
+    multiplies: bool,
+    worth: float,
+    beyond: tuple[int, int] = (0, 0),
+) -> Found | None:
+    target = Target(np.array(table, np.int64), tolerance, worth, beyond)
     search = functools.partial(_searched, target, multiplies)
     best = kept_program(target, multiplies, search)
     if best is None:

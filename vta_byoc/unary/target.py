@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -23,11 +24,21 @@ class Target:
         wanted: int64 results of the values -128 to 127, [256].
         tolerance: the largest difference, in steps.
         worth: cycles a vector that half of the noise is worth.
+        beyond: how many operands beyond -128, and beyond 127, read as these: so many more times
+            the noise of these results counts.
     """
 
     wanted: np.ndarray
     tolerance: int
     worth: float = FUNCTION_WORTH
+    beyond: tuple[int, int] = (0, 0)
+
+    @functools.cached_property
+    def weights(self) -> np.ndarray:
+        """What the noise of each of the 256 results counts, float64 [256] of mean 1."""
+        found = np.ones(len(self.wanted))
+        found[[0, -1]] += self.beyond
+        return found / found.mean()
 
     def off(self, program: Program) -> np.ndarray:
         """By how many steps each of the 256 results differs."""
@@ -44,7 +55,7 @@ class Target:
 
     def noise(self, program: Program) -> float:
         """The mean square of the differences, in that of rounding."""
-        return float((self.off(program) ** 2).mean()) / ROUNDING
+        return float((self.weights * self.off(program) ** 2).mean()) / ROUNDING
 
     def estimate(self, program: Program) -> float:
         """Cycles a vector, and `worth` for each doubling of the rounding's noise."""
@@ -65,13 +76,15 @@ class Target:
         """
         off = np.abs(results - self.wanted)
         excess = np.maximum(off - self.tolerance, 0)
-        found: np.ndarray = (off**2).mean(axis=1) + above * (excess**2).mean(axis=1)
-        return found
+        near: np.ndarray = (self.weights * off**2).mean(axis=1)
+        return near + above * (excess**2).mean(axis=1)
 
     def squares(self, program: Program) -> float:
         """The squares of all differences; infinite where a result is not within the tolerance."""
         results = program.results()
-        return float(((results - self.wanted) ** 2).sum()) if self.reached(results) else math.inf
+        if not self.reached(results):
+            return math.inf
+        return float((self.weights * (results - self.wanted) ** 2).sum())
 
     def distance(self, program: Program) -> float:
         """The largest difference, and the share of the results that differ by so much."""

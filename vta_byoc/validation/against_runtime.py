@@ -206,8 +206,9 @@ class _Tally:
         self._error += float(((got - wanted) ** 2).sum())
         self._values += values.size
         if pair.is_int8:
-            steps = np.rint(wanted / pair.scale.step) + pair.scale.zero
-            apart = np.abs(steps.clip(INT8_LOW, INT8_HIGH) - values)
+            scale = pair.scale
+            steps = (np.rint(each / scale.step) + scale.zero for each in (wanted, got))
+            apart = np.abs(np.subtract(*(each.clip(INT8_LOW, INT8_HIGH) for each in steps)))
             self._lsb = max(self._lsb, int(apart.max(initial=0)))
             self._equal += int((apart == 0).sum())
 

@@ -7,8 +7,9 @@ evaluated once; a program that is near enough to these results (`vta_byoc.unary`
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,8 +25,15 @@ from vta_byoc.ir.bindings import (
 from vta_byoc.quantization.fused_ops import FusedOperators, follow
 from vta_byoc.quantization.groups import moves_as_int8
 from vta_byoc.quantization.quantizer import OPERATORS, Quantizer, integer_op
-from vta_byoc.quantization.scales import AccumulatorBound, Scale, Unscalable
+from vta_byoc.quantization.scales import (
+    INT8_HIGH,
+    INT8_LOW,
+    AccumulatorBound,
+    Scale,
+    Unscalable,
+)
 from vta_byoc.unary.functions import ERF, FUNCTIONS, table_of
+from vta_byoc.unary.program import VALUES
 from vta_byoc.unary.search import NEAR, Found, found_for
 
 Evaluate = Callable[..., np.ndarray]
@@ -60,6 +68,15 @@ MOST_OPERATORS = 24
 COARSER = (1.125, 1.25)
 """Where no program is near enough, results are tried in steps so much coarser: up to a third of a
 bit is given up for a round trip to the host."""
+MOST_COARSER = 1.25
+"""Results are in steps so much coarser at most for being the operand's values where they can."""
+FLATTEST = 4.0
+"""A line makes of a step of the operand at least so much of a step of the result, or nothing is
+gained."""
+SAME_SLOPE = 1e-3
+"""Two slopes of which one is larger by no more than this part are those of a line."""
+SILENT = 1e-300
+"""The least noise that a price tells from none."""
 TOO_FAR = "no program of the ALU was found for it within so many steps of its exact results"
 NEEDS_MUL = (
     "its program would multiply, and the machine's ALU has no MUL (CAPABILITIES.mul is false)"
@@ -126,8 +143,18 @@ def _belongs(binding: relax.VarBinding, known: set[relax.Var], shape: tuple[int,
 
 def group_of(q: Quantizer, binding: relax.VarBinding) -> Group | None:
     """The largest group that begins with `binding`; None where it is none or holds no curve."""
+    return next((group for group in _groups(q, binding) if _is_curve(group)), None)
+
+
+def function_of(q: Quantizer, binding: relax.VarBinding) -> Group | None:
+    """The same whether it holds a curve or not: a clamp is a function, too."""
+    return next(_groups(q, binding), None)
+
+
+def _groups(q: Quantizer, binding: relax.VarBinding) -> Iterator[Group]:
+    """All groups that begin with `binding`, the largest first."""
     if not isinstance(binding.value, relax.Call):
-        return None
+        return
     data = next((a for a in binding.value.args if isinstance(a, relax.Var)), None)
     shape = None if data is None else known_shape(data.ty)
     if (
@@ -136,13 +163,12 @@ def group_of(q: Quantizer, binding: relax.VarBinding) -> Group | None:
         or not is_float32(data)
         or not _belongs(binding, {data}, shape)
     ):
-        return None
+        return
     found = _closure(q, binding, data, shape)
     for last in reversed(found):
         group = _up_to(q, found, last, data)
-        if group is not None and group.bindings[0] is binding and _is_curve(group):
-            return group
-    return None
+        if group is not None and group.bindings[0] == binding:
+            yield group
 
 
 def _closure(
@@ -216,22 +242,50 @@ def _made(
     def program_for(target: Scale) -> Found | None:
         limits = end.limits(target)
         table = table_of(group.of, scale.step, scale.zero, target.step, target.zero, *limits)
-        return found_for(table, q.policy.tolerance, q.policy.multiplies, q.policy.worth)
+        policy = q.policy
+        return found_for(table, policy.tolerance, policy.multiplies, policy.worth, beyond)
 
-    targets = [end.scale or q.chosen_scale(end.last)]
-    if end.scale is None and targets[0].zero:
+    beyond = _beyond(q, group.data, scale)
+    chosen = end.scale or q.chosen_scale(end.last)
+    targets = [chosen, *_aligned(q, end, group, scale, chosen)]
+    made = [(found, target) for target in targets if (found := program_for(target)) is not None]
+    is_near = any(found.noise <= NEAR for found, _ in made)
+    if end.scale is None and chosen.zero and not is_near:
         targets.append(_symmetric(q, end))
-    made: list[tuple[Found, Scale]] = []
-    for target in targets:
-        found = program_for(target)
-        made += [(found, target)] if found is not None else []
-        if found is not None and found.noise <= NEAR:
-            break
+        made += [(found, t) for t in targets[-1:] if (found := program_for(t)) is not None]
     for target in [] if made else _coarser(q, end, targets[-1].step):
         found = program_for(target)
         if found is not None:
             return found, target
-    return min(made, key=lambda each: _price(each[0], each[1], q.policy.worth), default=None)
+    price = functools.partial(_price, group, scale, q.policy.worth, beyond)
+    return min(made, key=lambda each: price(*each), default=None)
+
+
+def _aligned(
+    q: Quantizer, end: FusedOperators, group: Group, scale: Scale, chosen: Scale
+) -> list[Scale]:
+    """For a function that is a line at an end: steps a power of two from what it makes of one.
+
+    Results there are then the operand's values, or these shifted: nothing is rounded twice.
+    """
+    unit = _slope(group, scale) * scale.step
+    if end.scale is not None or not q.policy.has_zero_points or unit < chosen.step / FLATTEST:
+        return []
+    step = float(np.float32(unit * 2.0 ** math.ceil(math.log2(chosen.step / unit))))
+    if not chosen.step < step <= MOST_COARSER * chosen.step:
+        return []
+    least = (INT8_LOW - chosen.zero) * chosen.step
+    return [Scale(step, round(INT8_LOW - least / step) if chosen.zero else 0)]
+
+
+def _slope(group: Group, scale: Scale) -> float:
+    """The steeper slope of those that do not change at either end of int8, without its sign."""
+    ends = np.array([[INT8_LOW, INT8_LOW + 1, INT8_LOW + 2], [125, 126, INT8_HIGH]])
+    with np.errstate(all="ignore"):
+        slopes = np.abs(np.diff(group.of((ends - scale.zero) * scale.step))) / scale.step
+        change = np.abs(slopes[:, 1] - slopes[:, 0])
+    is_line = np.isfinite(change) & (change <= SAME_SLOPE * slopes.max(axis=1))
+    return float(slopes[is_line].max(initial=0.0))
 
 
 def _symmetric(q: Quantizer, end: FusedOperators, factor: float = 1.0) -> Scale:
@@ -247,10 +301,35 @@ def _coarser(q: Quantizer, end: FusedOperators, step: float) -> list[Scale]:
     return [scale for scale in found if step < scale.step < 1.5 * step]
 
 
-def _price(found: Found, target: Scale, worth: float) -> float:
-    """The cycles of a program, and what its noise is worth, at results of any step."""
-    noise = (1.0 + found.noise) * target.step**2
-    return found.program.cycles() + worth * math.log2(noise)
+def _beyond(q: Quantizer, data: relax.Var, scale: Scale) -> tuple[int, int]:
+    """How many steps beyond both ends of int8 an operand at `scale` reached in calibration."""
+    low, high = (end / scale.step + scale.zero for end in q.seen.get(data, (0.0, 0.0)))
+    return max(0, int(INT8_LOW - low)), max(0, int(high - INT8_HIGH))
+
+
+def _price(
+    group: Group,
+    scale: Scale,
+    worth: float,
+    beyond: tuple[int, int],
+    found: Found,
+    target: Scale,
+) -> float:
+    """The cycles of a program, and what the noise of its results is worth, at steps of any size.
+
+    It is that of the operand's rounding and that of the program: what it makes of the 256 values
+    less what the function does.
+    """
+    with np.errstate(all="ignore"):
+        exact = np.nan_to_num(group.of(scale.step * (VALUES - scale.zero)))
+    reach = (target.step * (bound - target.zero) for bound in (INT8_LOW, INT8_HIGH))
+    exact = exact.clip(*reach)
+    off = target.step * (found.program.results() - target.zero) - exact
+    counts = np.ones(len(exact))
+    counts[[0, -1]] += beyond
+    noise = np.average(np.square(off), weights=counts)
+    inherited = np.square(np.diff(exact)).sum() / 12 / counts.sum()
+    return float(found.program.cycles() + worth * math.log2(max(noise + inherited, SILENT)))
 
 
 def convert_group(q: Quantizer, binding: relax.VarBinding) -> bool:

@@ -81,6 +81,10 @@ def _unused(op: Operator, every: Sequence[Operator]) -> float | None:
     return 1 / op.measures.levels.reach if is_power and op.kind != "move" else None
 
 
+def _one_sided(op: Operator, every: Sequence[Operator]) -> float | None:
+    return None if op.kind == "move" else op.narrowed
+
+
 def _mean_shift(op: Operator, every: Sequence[Operator]) -> float | None:
     return 100 * op.measures.mean_shift if op.kind == "layer" else None
 
@@ -133,6 +137,13 @@ RULES: tuple[Rule, ...] = (
         1.5,
         "its power-of-two scale is {metric:.2f} times as large as needed (limit {threshold:g})",
         "--scales mul",
+    ),
+    Rule(
+        "one-sided range",
+        _one_sided,
+        1.3,
+        "a zero point would make its scale {metric:.2f} times smaller (limit {threshold:g})",
+        "--zero-points all",
     ),
     Rule(
         "mean shift",

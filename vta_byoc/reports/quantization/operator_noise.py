@@ -39,6 +39,8 @@ class Operator:
         harm: its part of the noise that all operators add, each measured as a share of its own
             signal: 0 to 1. What an operator adds counts where it is added.
         macs: multiply-accumulates of a layer.
+        narrowed: how many times smaller the step of a result without a zero point would be with
+            one, where `zero_points="all"` gives it one; else None.
         advice: what the measures say and what to try.
     """
 
@@ -54,6 +56,7 @@ class Operator:
     harm: float
     macs: int = 0
     weights: WeightMeasures | None = None
+    narrowed: float | None = None
     advice: tuple[Advice, ...] = ()
 
     @property

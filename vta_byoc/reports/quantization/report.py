@@ -19,6 +19,7 @@ from vta_byoc.base.json_types import JsonObject
 from vta_byoc.base.progress import Progress
 from vta_byoc.ir.bindings import source_name, static_shape
 from vta_byoc.ir.observe import Observer
+from vta_byoc.ir.quantization_record import symmetric
 from vta_byoc.quantization import qdq
 from vta_byoc.quantization.calibration.samples import Sample, checked_samples
 from vta_byoc.quantization.float_layers import FloatLayer, float_layers
@@ -140,7 +141,7 @@ def _operators(
     mod: tvm.IRModule, qmod: tvm.IRModule, pairs: Sequence[Pair], measures: Sequence[Measures]
 ) -> list[Operator]:
     layers = _layers(mod)
-    tensors = quantization_record(qmod)["tensors"]
+    tensors, narrowed = quantization_record(qmod)["tensors"], symmetric(qmod)
     inputs = {source_name(param) for param in mod["main"].params}
     added = [_added(pair, found) for pair, found in zip(pairs, measures, strict=True)]
     total = sum(added)
@@ -163,6 +164,7 @@ def _operators(
                 harm=noise / total if total else 0.0,
                 macs=layer_macs(layer) if weights and layer else 0,
                 weights=weights,
+                narrowed=None if scale is None else narrowed.get(str(pair.source.var.name)),
             )
         )
     return found
