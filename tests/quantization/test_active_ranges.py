@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import math
@@ -22,7 +23,7 @@ from tvm import relax
 from vta_byoc.hw.errors import VTAWarning
 from vta_byoc.ir.bindings import straight_bindings
 from vta_byoc.ir.quantization_record import active_ranges as active_of
-from vta_byoc.ir.quantization_record import functions
+from vta_byoc.ir.quantization_record import float_regions, functions
 from vta_byoc.ir.records import text_of
 from vta_byoc.quantization import active_ranges, rewriter
 from vta_byoc.quantization.bias_correction import correct_biases
@@ -296,6 +297,16 @@ def test_exact_functions_keep_their_operands_range() -> None:
     mod, samples, _ = network(FUNCTIONS["silu"][0])
     qmod = quantize(mod, calibration=samples, scales="mul", function_tolerance=0)
     assert not active_of(qmod)
+
+
+@pytest.mark.parametrize("name", ["gelu", "silu"])
+def test_no_function_leaves_a_machine_without_mul_for_it(name: str) -> None:
+    """Where operands reach far these are relus to within a step, which need no MUL."""
+    capabilities = dataclasses.replace(MACHINES[0].capabilities, mul=False)
+    machine = dataclasses.replace(MACHINES[0], capabilities=capabilities)
+    mod, samples, _ = network(FUNCTIONS[name][0])
+    qmod = quantize(mod, calibration=samples, scales="mul", config=machine)
+    assert functions(qmod) and not float_regions(qmod)
 
 
 # ---------------------------------------------------------------- comparisons

@@ -32,9 +32,10 @@ def active_ranges(q: Quantizer) -> dict[relax.Var, Span]:
     """The tensors that reach further than their readers tell values apart, and where they do.
 
     Inputs of the model keep their range: who runs it is told what share of them is cut off. So do
-    all tensors where functions must be exact: no program is for a finer operand.
+    all tensors where functions must be exact or the machine cannot multiply: few tables of a finer
+    operand have a program then, and a function without one leaves VTA.
     """
-    if not q.policy.tolerance:
+    if not (q.policy.tolerance and q.policy.multiplies):
         return {}
     needed: dict[relax.Var, Span] = {}
     for var in (binding.var for binding in reversed(q.bindings)):
