@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +13,9 @@ from tvm import relax
 from vta_byoc.quantization.ops.elementwise import leaky_slopes
 from vta_byoc.quantization.ops.unary import Group, _price, _slope
 from vta_byoc.quantization.scales import Scale
-from vta_byoc.unary.program import Program
+from vta_byoc.unary.program import VALUES, Program
 from vta_byoc.unary.search import Found
+from vta_byoc.unary.target import counted
 
 WORTH = 4.0
 COPY, ABOVE, WRONG = (Program(after=steps) for steps in ((), (("add", 1),), (("max", -127),)))
@@ -22,43 +24,35 @@ ROUNDING = 255 / 256 / 12
 """The noise of the operand, of which one value in 256 has no next one."""
 
 
-@pytest.fixture
-def price(monkeypatch: pytest.MonkeyPatch) -> Callable[..., float]:
+def price(
+    program: Program, step: float = 1.0, beyond: tuple[int, int] = (0, 0), exact: Any = VALUES
+) -> float:
     """What the noise of a program for the identity counts, without its cycles."""
-    monkeypatch.setattr(Group, "of", lambda _self, values: values)
-    group = Group(relax.Var("x", relax.TensorType((1,), "float32")), ())
-
-    def noise(program: Program, step: float = 1.0, beyond: tuple[int, int] = (0, 0)) -> float:
-        found, scale = Found(program, 1, 0.9, 0.0), Scale(step)
-        return _price(group, scale, WORTH, beyond, found, scale) - program.cycles()
-
-    return noise
+    found, wanted = Found(program, 1, 0.9, 0.0), step * np.asarray(exact, np.float64)
+    return _price(wanted, counted(beyond), WORTH, found, Scale(step)) - program.cycles()
 
 
-def test_noise_counts_by_its_size(price: Callable[..., float]) -> None:
+def test_noise_counts_by_its_size() -> None:
     """Steps of four times the size have noise of 16 times."""
     for program in (COPY, ABOVE):
         assert price(program, 4.0) == pytest.approx(price(program) + 4 * WORTH)
 
 
-def test_the_operands_rounding_is_there_anyway(price: Callable[..., float]) -> None:
+def test_the_operands_rounding_is_there_anyway() -> None:
     assert price(COPY) == pytest.approx(WORTH * np.log2(ROUNDING))
     assert price(ABOVE) == pytest.approx(WORTH * np.log2(1 + ROUNDING))
 
 
-def test_ends_count_as_often_as_operands_saturate_there(price: Callable[..., float]) -> None:
+def test_ends_count_as_often_as_operands_saturate_there() -> None:
     assert price(WRONG) == pytest.approx(WORTH * np.log2(1 / 256 + ROUNDING))
     assert price(WRONG, beyond=(256, 0)) == pytest.approx(WORTH * np.log2(257 / 512 + ROUNDING / 2))
     assert price(WRONG, beyond=(0, 256)) < price(WRONG)
 
 
-def test_no_noise_at_all_has_a_price(
-    price: Callable[..., float], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_noise_at_all_has_a_price() -> None:
     """A function that is 0 everywhere, computed exactly."""
-    monkeypatch.setattr(Group, "of", lambda _self, values: 0.0 * values)
     zeros = Program(after=(("max", 0), ("min", 0)))
-    assert -math.inf < price(zeros) < price(COPY)
+    assert -math.inf < price(zeros, exact=0 * VALUES) < price(COPY)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tvm import relax
 from vta_byoc.ir.bindings import op_name
 from vta_byoc.quantization.fused_ops import follow
 from vta_byoc.quantization.ops.movement import COPIES, SELECTIONS
-from vta_byoc.quantization.ops.unary import Group, function_of
+from vta_byoc.quantization.ops.unary import Group, function_of, group_with
 from vta_byoc.quantization.quantizer import Quantizer
 from vta_byoc.quantization.scales import INT8_HIGH, INT8_LOW
 from vta_byoc.quantization.value import Span
@@ -66,14 +66,8 @@ def _needed_by(
         return needed.get(user.var, span)
     if span is None:
         return None
-    function = next((f for f in _functions_of(q, var) if user in f.bindings), None)
+    function = group_with(q, user, var, function_of)
     return span if function is None else _active(q, function, span)
-
-
-def _functions_of(q: Quantizer, var: relax.Var) -> Iterable[Group]:
-    """The functions that read `var` and nothing else."""
-    found = (function_of(q, user) for user in q.users[var] if user is not None)
-    return (group for group in found if group is not None and group.data.same_as(var))
 
 
 def _active(q: Quantizer, function: Group, span: Span) -> Span:

@@ -31,8 +31,8 @@ def rewritten(q: Quantizer) -> relax.Function:
     assert OPERATORS, "no conversion is registered"
     active = active_ranges(q)
     q.narrow(active)
-    symmetric = left_symmetric(q)
     q.spans = zero_pointed(q)
+    symmetric = left_symmetric(q)
     for param in q.main.params:
         q.write.names.fresh(param.name)
         span = q.spans.get(param)

@@ -13,7 +13,7 @@ import functools
 from tvm import relax
 
 from vta_byoc.base.choices import ALL, NONE
-from vta_byoc.quantization.ops.unary import group_of
+from vta_byoc.quantization.ops.unary import group_with
 from vta_byoc.quantization.quantizer import Quantizer
 from vta_byoc.quantization.scales import INT8_HIGH, INT8_LOW
 from vta_byoc.quantization.value import Span
@@ -40,17 +40,15 @@ def zero_pointed(q: Quantizer) -> dict[relax.Var, Span]:
 def left_symmetric(q: Quantizer) -> dict[relax.Var, float]:
     """Tensors without a zero point that `ALL` gives one, by how much it narrows their steps.
 
-    The rules of readers are asked again, so it is called before `zero_pointed`.
+    `q.spans` must be chosen.
     """
-    asked = q.policy
-    if not asked.has_zero_points or asked.zero_points == ALL:
+    asked = q.policy, q.takes_zero
+    if not q.policy.has_zero_points or q.policy.zero_points == ALL:
         return {}
-    given = zero_pointed(q)
-    q.policy = dataclasses.replace(asked, zero_points=ALL)
+    q.policy = dataclasses.replace(q.policy, zero_points=ALL)
     every = zero_pointed(q)
-    q.policy = asked
-    left = every.keys() - given.keys()
-    return {var: round(_narrowed(every[var]), 3) for var in left}
+    q.policy, q.takes_zero = asked
+    return {var: round(_narrowed(every[var]), 3) for var in every.keys() - q.spans.keys()}
 
 
 def _narrowed(span: Span) -> float:
@@ -70,13 +68,4 @@ def _reader_takes_zero(q: Quantizer, user: relax.VarBinding, var: relax.Var) -> 
     if not isinstance(user.value, relax.Call):
         return q.takes_zero(user.var)
     entry = q.entry(user)
-    return entry is None or entry.zero(q, user) or _is_in_function(q, user, var)
-
-
-def _is_in_function(q: Quantizer, user: relax.VarBinding, var: relax.Var) -> bool:
-    """Whether `user` belongs to a function of `var` alone."""
-    first = [other for other in q.users[var] if other is not None]
-    groups = [group_of(q, binding) for binding in first]
-    return any(
-        group is not None and group.data.same_as(var) and user in group.bindings for group in groups
-    )
+    return entry is None or entry.zero(q, user) or group_with(q, user, var) is not None

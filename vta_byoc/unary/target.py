@@ -16,6 +16,16 @@ ROUNDING = 1.0 / 12.0
 """The mean square of the error of rounding to whole steps, in squares of a step."""
 
 
+def counted(beyond: tuple[int, int]) -> np.ndarray:
+    """How often each of the 256 results counts, float64 [256].
+
+    So many operands beyond -128, and beyond 127, read as these.
+    """
+    found = np.ones(256)
+    found[[0, -1]] += beyond
+    return found
+
+
 @dataclass(frozen=True)
 class Target:
     """What a program has to give.
@@ -36,8 +46,7 @@ class Target:
     @functools.cached_property
     def weights(self) -> np.ndarray:
         """What the noise of each of the 256 results counts, float64 [256] of mean 1."""
-        found = np.ones(len(self.wanted))
-        found[[0, -1]] += self.beyond
+        found = counted(self.beyond)
         return found / found.mean()
 
     def off(self, program: Program) -> np.ndarray:

@@ -35,6 +35,7 @@ from vta_byoc.quantization.scales import (
 from vta_byoc.unary.functions import ERF, FUNCTIONS, table_of
 from vta_byoc.unary.program import VALUES
 from vta_byoc.unary.search import NEAR, Found, found_for
+from vta_byoc.unary.target import counted
 
 Evaluate = Callable[..., np.ndarray]
 CURVES: Mapping[str, Evaluate] = {
@@ -151,6 +152,21 @@ def function_of(q: Quantizer, binding: relax.VarBinding) -> Group | None:
     return next(_groups(q, binding), None)
 
 
+def group_with(
+    q: Quantizer,
+    user: relax.VarBinding,
+    data: relax.Var,
+    find: Callable[[Quantizer, relax.VarBinding], Group | None] = group_of,
+) -> Group | None:
+    """The group of `data` alone that `user`, which reads it, belongs to; None where it does not.
+
+    `find` is `group_of` or `function_of`.
+    """
+    found = (find(q, other) for other in q.users[data] if other is not None)
+    groups = (group for group in found if group is not None and group.data.same_as(data))
+    return next((group for group in groups if user in group.bindings), None)
+
+
 def _groups(q: Quantizer, binding: relax.VarBinding) -> Iterator[Group]:
     """All groups that begin with `binding`, the largest first."""
     if not isinstance(binding.value, relax.Call):
@@ -250,14 +266,15 @@ def _made(
     targets = [chosen, *_aligned(q, end, group, scale, chosen)]
     made = [(found, target) for target in targets if (found := program_for(target)) is not None]
     is_near = any(found.noise <= NEAR for found, _ in made)
-    if end.scale is None and chosen.zero and not is_near:
-        targets.append(_symmetric(q, end))
-        made += [(found, t) for t in targets[-1:] if (found := program_for(t)) is not None]
-    for target in [] if made else _coarser(q, end, targets[-1].step):
+    others = [_symmetric(q, end)] if end.scale is None and chosen.zero and not is_near else []
+    made += [(found, target) for target in others if (found := program_for(target)) is not None]
+    for target in [] if made else _coarser(q, end, [*targets, *others][-1].step):
         found = program_for(target)
         if found is not None:
             return found, target
-    price = functools.partial(_price, group, scale, q.policy.worth, beyond)
+    with np.errstate(all="ignore"):
+        exact = np.nan_to_num(group.of(scale.step * (VALUES - scale.zero))).clip(end.low, end.high)
+    price = functools.partial(_price, exact, counted(beyond), q.policy.worth)
     return min(made, key=lambda each: price(*each), default=None)
 
 
@@ -280,7 +297,7 @@ def _aligned(
 
 def _slope(group: Group, scale: Scale) -> float:
     """The steeper slope of those that do not change at either end of int8, without its sign."""
-    ends = np.array([[INT8_LOW, INT8_LOW + 1, INT8_LOW + 2], [125, 126, INT8_HIGH]])
+    ends = np.stack([VALUES[:3], VALUES[-3:]])
     with np.errstate(all="ignore"):
         slopes = np.abs(np.diff(group.of((ends - scale.zero) * scale.step))) / scale.step
         change = np.abs(slopes[:, 1] - slopes[:, 0])
@@ -308,27 +325,18 @@ def _beyond(q: Quantizer, data: relax.Var, scale: Scale) -> tuple[int, int]:
 
 
 def _price(
-    group: Group,
-    scale: Scale,
-    worth: float,
-    beyond: tuple[int, int],
-    found: Found,
-    target: Scale,
+    exact: np.ndarray, counts: np.ndarray, worth: float, found: Found, target: Scale
 ) -> float:
     """The cycles of a program, and what the noise of its results is worth, at steps of any size.
 
     It is that of the operand's rounding and that of the program: what it makes of the 256 values
-    less what the function does.
+    less the `exact` real results, float64 [256], each of which counts as often as `counts` says.
     """
-    with np.errstate(all="ignore"):
-        exact = np.nan_to_num(group.of(scale.step * (VALUES - scale.zero)))
-    reach = (target.step * (bound - target.zero) for bound in (INT8_LOW, INT8_HIGH))
-    exact = exact.clip(*reach)
-    off = target.step * (found.program.results() - target.zero) - exact
-    counts = np.ones(len(exact))
-    counts[[0, -1]] += beyond
+    low, high = (target.step * (bound - target.zero) for bound in (INT8_LOW, INT8_HIGH))
+    wanted = exact.clip(low, high)
+    off = target.step * (found.program.results() - target.zero) - wanted
     noise = np.average(np.square(off), weights=counts)
-    inherited = np.square(np.diff(exact)).sum() / 12 / counts.sum()
+    inherited = np.square(np.diff(wanted)).sum() / 12 / counts.sum()
     return float(found.program.cycles() + worth * math.log2(max(noise + inherited, SILENT)))
 
 
