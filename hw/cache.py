@@ -13,6 +13,7 @@ import os
 import stat
 import tempfile
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 
 from vta_byoc.hw.errors import VTAWarning
@@ -92,11 +93,19 @@ def write_entry(path: Path, data: bytes, most: int) -> None:
             part = Path(room) / path.name
             part.write_bytes(data)
             part.replace(path)
-        found = [(entry.stat().st_mtime, entry) for entry in path.parent.glob(f"*{path.suffix}")]
-        for _, entry in sorted(found)[:-most]:
-            entry.unlink(missing_ok=True)
+        _keep(path.parent.glob(f"*{path.suffix}"), most)
     except OSError as err:
         tell_unusable(path.parent, str(err.strerror or err))
+
+
+def _keep(entries: Iterable[Path], most: int) -> None:
+    """Remove all but the ``most`` that were used last; other processes may remove them, too."""
+    used = []
+    for entry in entries:
+        with contextlib.suppress(FileNotFoundError):
+            used.append((entry.stat().st_mtime, entry))
+    for _, entry in sorted(used)[:-most]:
+        entry.unlink(missing_ok=True)
 
 
 def read_entry(path: Path) -> bytes | None:

@@ -10,6 +10,7 @@ from layer_runs import machines, run_module
 from tvm import relax
 
 from vta_byoc.passes.fuse_tiles import sharing_record
+from vta_byoc.pipeline import OFF
 
 MACHINES = machines()
 
@@ -62,4 +63,26 @@ def test_a_pool_of_single_positions_behind_a_sum() -> None:
     run = run_module(mod, MACHINES["1x16"], inputs)
     (found,) = sharing_record(run.module)
     assert found.rule == "need tiles of rows and columns (conv2d) to pool in, have elementwise"
+    np.testing.assert_array_equal(run.outputs[0], reference(mod, *inputs)["result"])
+
+
+@pytest.mark.parametrize("machine", ["1x16", "1x32", "quarter"])
+@pytest.mark.parametrize("turned", [False, True])
+def test_tokens_that_the_host_packs(machine: str, turned: bool) -> None:
+    """Rows of whole blocks, of an input; neither their number nor the channels fill the last."""
+    net = IntegerNet(x=(1, 24, 40) if turned else (1, 40, 24))
+    rows = net.params[0]
+    if turned:
+        rows = net.emit(relax.op.permute_dims(rows, [0, 2, 1]), "turned")
+    weight = relax.const(np.random.default_rng(2).integers(-9, 10, (24, 10)).astype("int8"))
+    value = net.emit(relax.op.matmul(rows, weight, out_dtype="int32"), "layer__acc")
+    for op, constant in (("right_shift", 6), ("maximum", -128), ("minimum", 127)):
+        call = getattr(relax.op, op)(value, relax.const(np.int32(constant)))
+        value = net.emit(call, f"layer__{op}")
+    mod = net.module(net.emit(relax.op.astype(value, "int8"), "layer"))
+    inputs = net.inputs()
+    run = run_module(mod, MACHINES[machine], inputs, planned=False, scopes=OFF)
+    assert run.placement["layer"].device == "vta"
+    packs = {gv.name_hint for gv in run.module.get_global_vars()}
+    assert any("tokens" in name or "turned" in name for name in packs)
     np.testing.assert_array_equal(run.outputs[0], reference(mod, *inputs)["result"])

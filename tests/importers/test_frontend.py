@@ -223,12 +223,16 @@ def test_a_given_shape_binds_dynamic_dimensions(tmp_path):
 
 @pytest.mark.parametrize(
     "given, example",
-    [({}, "x=1,224"), ({"x": (2, 9)}, "state=3,2,9,224"), ({"state": (3, 5, 7, 6)}, "x=5,7")],
+    [
+        ({}, "x=1,224 --shape state=3,1,224,224"),
+        ({"x": (2, 9)}, "state=3,2,9,224"),
+        ({"state": (3, 5, 7, 6)}, "x=5,7"),
+    ],
 )
 def test_the_example_knows_batches_and_what_was_given(tmp_path, given, example):
     net = Net(x=["batch", "time"], state=[3, "batch", "time", None])
     path = net.save(tmp_path / "net.onnx", net.node("Add", "x", net.node("Relu", "state")))
-    with pytest.raises(VTAError, match=f"give it, for example --shape {example}$"):
+    with pytest.raises(VTAError, match=f"give (it|them), for example --shape {example}$"):
         load_model(path, shapes=given)
 
 

@@ -224,9 +224,9 @@ RATE = """(float[2] x, int64 sr) => (float[?] y) {
 def test_an_option_that_is_an_input(tmp_path: Path) -> None:
     path = saved(tmp_path, RATE)
     refused(
-        'node "y" (If) chooses a branch by "fast", which is computed from the values of "sr"; '
-        "control flow is compiled only where constants and shapes say which branch runs; "
-        f"fix it, for example --fix sr=16000, or {EXPORT}",
+        'node "y" (If) chooses a branch by "fast", which is computed from the values of "sr", and '
+        "an option decides before the model is compiled; fix it, for example --fix sr=16000, or "
+        "export the model without it",
         path,
     )
     for value, expected in ((16000, "nn.relu"), (8000, "tanh")):
@@ -249,15 +249,43 @@ def test_options_that_are_compared_with_nothing(tmp_path: Path) -> None:
     )
     refused(
         'node "y" (If) chooses a branch by "both", which is computed from the values of "mode", '
-        '"on"; control flow is compiled only where constants and shapes say which branch runs; '
-        f"fix them, for example --fix mode=1 --fix on=true, or {EXPORT}",
+        '"on", and an option decides before the model is compiled; fix them, for example '
+        "--fix mode=1 --fix on=true, or export the model without it",
         path,
     )
     assert operators(load_model(path, fixed={"mode": 1, "on": True})) == ["nn.relu"]
 
 
+# ---------------------------------------------------------------- both branches run
+BOTH = """(float[1, 3] x) => (float[?] y, float[?] z) <float one = {1}> {
+    top = ReduceMax<keepdims: int = 0>(x)
+    more = GreaterOrEqual(top, one)
+    y, z = If(more)<
+        then_branch = g () => (float[?] a, float[?] c) <float[3] w = {1, 2, 3}> {
+            a = Mul(x, w) c = Relu(a) },
+        else_branch = h () => (float[?] b, float[?] d) <float[3] w = {3, 2, 1}> {
+            low = ReduceMin<keepdims: int = 1>(x)
+            less = Less(low, one)
+            b = If(less)<then_branch = gi () => (float[?] e) { e = Add(x, w) },
+                         else_branch = hi () => (float[?] e) { e = Neg(x) }>
+            d = Tanh(x) }>
+}"""
+
+
+def test_where_data_decides_both_branches_run(tmp_path: Path) -> None:
+    path = saved(tmp_path, BOTH)
+    mod = load_model(path)
+    assert operators(mod).count("where") == 3
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    for x in ([[0.5, -1, 2]], [[0.5, -1, 0]], [[0.5, 0, 1]], [[-3, -2, -1]]):
+        data = np.array(x, "float32")
+        for got, want in zip(call(mod, data), session.run(None, {"x": data}), strict=True):
+            assert got.shape == want.shape
+            np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
 @pytest.mark.parametrize("kind", ["float", "float[1]", "int64[2]"])
-def test_a_branch_by_data(tmp_path: Path, kind: str) -> None:
+def test_a_condition_that_passes_through_an_if(tmp_path: Path, kind: str) -> None:
     """The shape of `z` is asked for, not its elements; an If in between passes them on."""
     path = saved(
         tmp_path,
@@ -273,22 +301,18 @@ def test_a_branch_by_data(tmp_path: Path, kind: str) -> None:
                          else_branch = h3 () => (float[?] b) {{ b = Tanh(z) }}>
         }}""",
     )
-    refused(
-        'node "y" (If) chooses a branch by "r", which is computed from the values of "x"; '
-        "control flow is compiled only where constants and shapes say which branch runs; "
-        f"{EXPORT}",
-        path,
-    )
-
-
-UNKNOWN = (
-    'node "y" (If) chooses a branch by "more", whose value is not known; control flow is compiled '
-    f"only where constants and shapes say which branch runs; {EXPORT}"
-)
+    mod = load_model(path)
+    shape = static_shape(mod["main"].params[0])
+    dtype = kind.split("[")[0].replace("float", "float32")
+    for value in (0, 2):
+        (got,) = call(mod, np.full(shape, value, dtype), np.array([0.5], "float32"))
+        assert got == pytest.approx([0.5 if value else np.tanh(0.5)])
 
 
 @pytest.mark.parametrize("some, count", [("Erf", 1), ("Neg", 1025), ("Identity", 1025)])
-def test_a_condition_that_nothing_tells(tmp_path: Path, some: str, count: int) -> None:
+def test_a_condition_of_weights_that_is_not_computed(
+    tmp_path: Path, some: str, count: int
+) -> None:
     """An operator that is not computed, and weights of more elements than a shape has.
 
     Files of old versions list weights among the inputs.
@@ -304,22 +328,61 @@ def test_a_condition_that_nothing_tells(tmp_path: Path, some: str, count: int) -
                          else_branch = h2 () => (float[?] b) {{ b = Tanh(x) }}>
         }}""",
     )
-    refused(UNKNOWN, path)
+    assert "where" in operators(imported(path))
     model = onnx.load(str(path))
     model.graph.input.append(helper.make_tensor_value_info("c", 1, [count]))
     onnx.save(model, str(path))
-    refused(UNKNOWN, path)
+    assert call(load_model(path), np.array([0.5], "float32"))[0] == [0.5]
 
 
-@pytest.mark.parametrize("at", ["int64 at = {5}", "int64[2] at = {0, 0}"])
-def test_a_condition_that_is_none(tmp_path: Path, at: str) -> None:
-    """An index outside of its axis; two truth values."""
+# ---------------------------------------------------------------- what data may not decide
+BY_DATA = """(float[1, 3] x) => (float[?] y) <float one = {1}> {
+    top = ReduceMax<keepdims: int = 0>(x)
+    more = GreaterOrEqual(top, one)
+    y = If(more)<then_branch = g () => (float[?] a) { a = Relu(x) },
+                 else_branch = h () => (OTHER }>
+}"""
+
+
+@pytest.mark.parametrize(
+    ("other", "shapes"),
+    [
+        ("float[?] b) { b = ReduceSum(x)", "(1, 3) float and (1, 1) float"),
+        ("int64[?] b) { b = Cast<to: int = 7>(x)", "(1, 3) float and (1, 3) int64"),
+    ],
+)
+def test_branches_of_other_shapes_by_data(tmp_path: Path, other: str, shapes: str) -> None:
+    refused(
+        f'node "y" (If) chooses by data, and its branches give "y" as {shapes}; they must '
+        f"have one shape and type before the model runs; {EXPORT}",
+        saved(tmp_path, BY_DATA.replace("OTHER", other)),
+    )
+
+
+def test_two_conditions(tmp_path: Path) -> None:
     path = saved(
         tmp_path,
-        f"""(float[1] x) => (float[?] y) <bool[2] c = {{1, 1}}, {at}> {{
+        """(float[1] x) => (float[?] y) <bool[2] c = {1, 1}, int64[2] at = {0, 0}> {
             more = Gather(c, at)
-            y = If(more)<then_branch = g2 () => (float[?] a) {{ a = Relu(x) }},
-                         else_branch = h2 () => (float[?] b) {{ b = Tanh(x) }}>
-        }}""",
+            y = If(more)<then_branch = g2 () => (float[?] a) { a = Relu(x) },
+                         else_branch = h2 () => (float[?] b) { b = Tanh(x) }>
+        }""",
     )
-    refused(UNKNOWN, path)
+    refused(
+        'node "y" (If) chooses by "more" of more than one element; it must be one truth value; '
+        f"{EXPORT}",
+        path,
+    )
+
+
+def test_a_condition_outside_of_its_axis(tmp_path: Path) -> None:
+    path = saved(
+        tmp_path,
+        """(float[1] x) => (float[?] y) <bool[2] c = {1, 1}, int64 at = {5}> {
+            more = Gather(c, at)
+            y = If(more)<then_branch = g2 () => (float[?] a) { a = Relu(x) },
+                         else_branch = h2 () => (float[?] b) { b = Tanh(x) }>
+        }""",
+    )
+    with pytest.raises(VTAError, match="out of bounds"):
+        load_model(path)

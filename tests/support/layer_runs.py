@@ -33,6 +33,7 @@ from vta_byoc.passes.lower_regions import compile_region
 from vta_byoc.pipeline import ON, partition_passes
 from vta_byoc.validation.bit_exact import stored_tensors
 from vta_byoc.workload.im2col import Im2col
+from vta_byoc.workload.layout import TOKENS, TURNED
 from vta_byoc.workload.packing import PLANES, pack_activation, unpack_activation
 
 SMALLER = 2
@@ -159,10 +160,16 @@ class _Evaluator:
 
     def _host(self, call: relax.Call, binding: relax.VarBinding, env: dict[Any, Any]) -> Any:
         kind, value = str(call.args[0].name_hint), env[call.args[1].fields[0]]
+        shape, dtype = static_shape(binding.var), str(binding.var.ty.dtype)
+        if kind.startswith((f"{PACK}_{TOKENS}", f"{PACK}_{TURNED}")):
+            is_turned = kind.startswith(f"{PACK}_{TURNED}")
+            return packed_tokens(np.swapaxes(value, 1, 2) if is_turned else value, self._config)
         if kind.startswith(PACK):
             return pack_activation(value, self._config)
+        if kind.startswith(f"{UNPACK}_{TOKENS}"):
+            return unpacked_tokens(value, shape, dtype)
         if kind.startswith(UNPACK):
-            return unpacked(value, static_shape(binding.var), str(binding.var.ty.dtype))
+            return unpacked(value, shape, dtype)
         assert kind.startswith(FOLD)
         fold = Im2col.of(self._run.module[call.args[0]])
         return pack_activation(folded_image(value, fold), self._config)
@@ -178,6 +185,24 @@ def unpacked(x: np.ndarray, shape: Sequence[int], dtype: str) -> np.ndarray:
     planes = [unpack_activation(plane, n, c).view("uint8").astype("uint32") for plane in x]
     word = sum(plane << np.uint32(8 * i) for i, plane in enumerate(planes))
     return np.asarray(word, "uint32").view("int32")
+
+
+def packed_tokens(x: np.ndarray, config: VTAConfig) -> np.ndarray:
+    """(G, T, C) to (1, G * C/k, 1, T, 1, k), tokens and channels in whole blocks of k."""
+    groups, rows, channels = x.shape
+    whole = [-(-size // config.block) * config.block for size in (rows, channels)]
+    full = np.zeros((groups, *whole), x.dtype)
+    full[:, :rows, :channels] = x
+    columns = full.transpose(0, 2, 1).reshape(1, groups * whole[1], 1, whole[0])
+    return pack_activation(columns, config)
+
+
+def unpacked_tokens(x: np.ndarray, shape: Sequence[int], dtype: str) -> np.ndarray:
+    """(G, T, C) of what `packed_tokens` made, or of its int32 as byte planes."""
+    groups, rows, channels = shape
+    *_, blocks, _, columns, _, lanes = x.shape
+    values = unpacked(x, (1, blocks * lanes), dtype).reshape(groups, -1, columns)
+    return np.ascontiguousarray(values.transpose(0, 2, 1)[:, :rows, :channels])
 
 
 def folded_image(x: np.ndarray, fold: Im2col) -> np.ndarray:

@@ -3,6 +3,9 @@
 Exporters of scripted PyTorch write an If for every test of a rank, a shape or an option.  When a
 model is loaded its shapes are static, so most of these conditions have one value.  A branch may
 hold further Ifs, whose conditions are known once the shapes of its tensors are: one round each.
+
+Where data decides, both branches run, as no operator has side effects, and a Where takes the
+results of one.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from vta_byoc.base import limits
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.importers.onnx.node import subgraphs
 from vta_byoc.importers.onnx.sizes import SHAPE_VALUES, Known, can_be_shape, inferred
@@ -26,7 +30,7 @@ Values = dict[str, np.ndarray]
 
 
 def take_branches(graph: onnx.GraphProto, opset: int, shapes: Mapping[str, list[int]]) -> bool:
-    """Put the nodes of the branch that runs in the place of every If, nested ones too.
+    """Put the nodes of the branches that run in the place of every If, nested ones too.
 
     Args:
         graph: valid; changed in place.
@@ -37,22 +41,33 @@ def take_branches(graph: onnx.GraphProto, opset: int, shapes: Mapping[str, list[
         Whether there was any.
 
     Raises:
-        VTAError: an If whose condition depends on data.
+        VTAError: an If whose condition depends on options alone, which can be fixed, or whose
+            branches give results of different shapes where data decides.
     """
     if not _ifs(graph):
         return False
-    names, values = _Names(graph), Values()
+    names, values, both = _Names(graph), Values(), list[_Both]()
     while _ifs(graph):
         _add_known(values, graph, opset, shapes)
         conditions = [_condition(node, values) for node in graph.node]
+        open_one = None
         if all(condition is None for condition in conditions):
-            raise _depends_on_data(_ifs(graph)[0], graph, values)  # no other If comes before it
+            open_one = _ifs(graph)[0]  # no other If comes before it
+            _check_open(open_one, graph, values)
+            both.append(_Both(open_one))
         nodes: list[onnx.NodeProto] = []
         for node, condition in zip(graph.node, conditions, strict=True):
-            nodes += [node] if condition is None else _taken(node, condition, names, graph)
+            if node is open_one:
+                nodes += both[-1].nodes(names, graph)
+            else:
+                nodes += [node] if condition is None else _taken(node, condition, names, graph)
         kept = onnx.GraphProto(node=nodes)
         del graph.node[:]
         graph.node.extend(kept.node)
+    if both:
+        known = inferred(graph, opset, shapes, values)
+        for each in both:
+            each.check(known)
     return True
 
 
@@ -105,17 +120,70 @@ def _taken(
 
     The initializers of the branch are added to those of `graph`.
     """
-    chosen = "then_branch" if condition else "else_branch"
-    branch = next(each.g for each in node.attribute if each.name == chosen)
-    new = {name: names.moved(name) for name in _defined(branch)}
-    _rename(branch, new)
-    graph.initializer.extend(branch.initializer)
+    branch = _moved(node, THEN if condition else ELSE, names, graph)
     ends = [
         helper.make_node("Identity", [inner.name], [outer])
         for inner, outer in zip(branch.output, node.output, strict=False)
         if outer
     ]
     return [*branch.node, *ends]
+
+
+THEN, ELSE = "then_branch", "else_branch"
+
+
+def _moved(
+    node: onnx.NodeProto, chosen: str, names: _Names, graph: onnx.GraphProto
+) -> onnx.GraphProto:
+    """A branch with names that `graph` has not yet, and which holds its initializers now."""
+    branch = next(each.g for each in node.attribute if each.name == chosen)
+    _rename(branch, {name: names.moved(name) for name in _defined(branch)})
+    graph.initializer.extend(branch.initializer)
+    return branch
+
+
+# ---------------------------------------------------------------- both branches run
+class _Both:
+    """An If whose condition is computed from data: each result is one of two."""
+
+    def __init__(self, node: onnx.NodeProto) -> None:
+        self._node = node
+        self._condition = ""
+        self._pairs: list[tuple[str, str, str]] = []
+
+    def nodes(self, names: _Names, graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+        """The nodes of both branches, the condition as a scalar, a Where for every result."""
+        node = self._node
+        then, other = (_moved(node, chosen, names, graph) for chosen in (THEN, ELSE))
+        self._condition = scalar = names.moved(f"{node.name or node.output[0]}_condition")
+        found = zip(then.output, other.output, node.output, strict=False)
+        self._pairs = [(a.name, b.name, outer) for a, b, outer in found if outer]
+        ends = [helper.make_node("Where", [scalar, a, b], [end]) for a, b, end in self._pairs]
+        flat = helper.make_node("Squeeze", [node.input[0]], [scalar])
+        return [flat, *then.node, *other.node, *ends]
+
+    def check(self, known: Known) -> None:
+        """Refuse what a Where would broadcast: several conditions, results of two shapes."""
+        name = self._node.name or self._node.output[0]
+        if known.get(self._condition, ((), 0))[0]:
+            raise VTAError(
+                f'node "{name}" (If) chooses by "{self._node.input[0]}" of more than one element; '
+                "it must be one truth value; export the model without it or cut the model before it"
+            )
+        for first, second, result in self._pairs:
+            if first not in known or second not in known or known[first] != known[second]:
+                pair = " and ".join(_told(known, each) for each in (first, second))
+                raise VTAError(
+                    f'node "{name}" (If) chooses by data, and its branches give "{result}" as {pair}; they must have one shape and type '
+                    "before the model runs; export the model without it or cut the model before it"
+                )
+
+
+def _told(known: Known, name: str) -> str:
+    if name not in known:
+        return "a shape that is not known"
+    shape, kind = known[name]
+    return f"{limits.listed(shape)} {TensorProto.DataType.Name(kind).lower()}"
 
 
 class _Names:
@@ -163,18 +231,18 @@ def _rename(graph: onnx.GraphProto, new: Mapping[str, str]) -> None:
 
 
 # ---------------------------------------------------------------- what is refused
-def _depends_on_data(node: onnx.NodeProto, graph: onnx.GraphProto, values: Values) -> VTAError:
+def _check_open(node: onnx.NodeProto, graph: onnx.GraphProto, values: Values) -> None:
+    """Refuse an If that options alone decide: who fixes them has one branch to run, not two."""
     inputs = _sources(node.input[0], graph)
     fixable = [f"--fix {_example(each, graph, values)}" for each in inputs if _is_option(each)]
+    if not inputs or len(fixable) < len(inputs):
+        return
     listed = ", ".join(f'"{value.name}"' for value in inputs)
-    why = f"which is computed from the values of {listed}" if inputs else "whose value is not known"
-    step = "export the model without it or cut the model before it"
-    if fixable:
-        them = "it" if len(fixable) == 1 else "them"
-        step = f"fix {them}, for example {' '.join(fixable)}, or {step}"
-    return VTAError(
-        f'node "{node.name or node.output[0]}" (If) chooses a branch by "{node.input[0]}", {why}; '
-        f"control flow is compiled only where constants and shapes say which branch runs; {step}"
+    them = "it" if len(fixable) == 1 else "them"
+    raise VTAError(
+        f'node "{node.name or node.output[0]}" (If) chooses a branch by "{node.input[0]}", which '
+        f"is computed from the values of {listed}, and an option decides before the model is "
+        f"compiled; fix {them}, for example {' '.join(fixable)}, or export the model without it"
     )
 
 

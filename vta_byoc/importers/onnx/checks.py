@@ -34,7 +34,7 @@ def read(path: Path) -> onnx.ModelProto:
         model = onnx.load(str(path))
     except Exception as error:
         raise VTAError(
-            f'model file "{path}" cannot be read: {_first_line(error)}; it must be an ONNX '
+            f'model file "{path}" cannot be read: {first_line(error)}; it must be an ONNX '
             "protobuf with its external data beside it; export or download the model again"
         ) from error
     if model.functions:  # PyTorch writes operators that it has no ONNX node for as functions
@@ -95,7 +95,7 @@ def check_model(model: onnx.ModelProto, path: Path) -> None:
         onnx.checker.check_model(model)
     except Exception as error:
         raise VTAError(
-            f'model file "{path}" fails the ONNX checker: {_first_line(error)}; only valid '
+            f'model file "{path}" fails the ONNX checker: {first_line(error)}; only valid '
             "models can be loaded; export the model again"
         ) from error
 
@@ -120,30 +120,54 @@ def input_shapes(graph: onnx.GraphProto, given: dict[str, tuple[int, ...]]) -> d
         for name, sizes in given.items()
         for dim, size in zip(_dims(inputs[name].type.tensor_type), sizes, strict=False)
     }
-    return {name: _input_shape(value, given.get(name), named) for name, value in inputs.items()}
+    found: dict[str, list[int]] = {}
+    open_ones: dict[str, list[int | str] | None] = {}
+    for name, value in inputs.items():
+        dims = _checked_dims(value, given.get(name))
+        shape = given.get(name, dims or ())
+        if dims is None and name not in given or any(isinstance(dim, str) for dim in shape):
+            open_ones[name] = dims
+        found[name] = [int(dim) for dim in shape if not isinstance(dim, str)]
+    if open_ones:
+        raise _without_shapes(open_ones, named)
+    return found
 
 
-def _input_shape(
-    value: onnx.ValueInfoProto, given: tuple[int, ...] | None, named: Mapping[int | str, int]
-) -> list[int]:
-    """`named`: the sizes of dynamic dimensions that were given with other inputs."""
+def _checked_dims(
+    value: onnx.ValueInfoProto, given: tuple[int, ...] | None
+) -> list[int | str] | None:
+    """What the model says of an input's shape, None if nothing; `given` agrees with it."""
     _check_dtype(value)
     tensor = value.type.tensor_type
     dims = _dims(tensor) if tensor.HasField("shape") else None
     if given is not None:
         check_given(value.name, given, dims)
-        return [int(dim) for dim in given]
-    if dims is None:
-        raise VTAError(
-            f'input "{value.name}" has no shape; every dimension must be known; '
-            f"give it, for example --shape {value.name}=1,3,224,224"
-        )
-    if not all(isinstance(dim, int) for dim in dims):
-        raise VTAError(
-            f'input "{value.name}" has the dynamic shape ({_listed(dims)}); every dimension must '
-            f"be known; give it, for example --shape {value.name}={_suggestion(dims, named)}"
-        )
-    return [int(dim) for dim in dims]
+    return dims
+
+
+def _without_shapes(
+    inputs: Mapping[str, list[int | str] | None], named: Mapping[int | str, int]
+) -> VTAError:
+    """The error about all inputs whose shapes are not known.
+
+    Args:
+        inputs: name -> what the model says of its dimensions.
+        named: the sizes of dynamic dimensions that were given with other inputs.
+    """
+    told = [
+        f'input "{name}" has '
+        + ("no shape" if dims is None else f"the dynamic shape ({_listed(dims)})")
+        for name, dims in inputs.items()
+    ]
+    options = [
+        f"--shape {name}={'1,3,224,224' if dims is None else _suggestion(dims, named)}"
+        for name, dims in inputs.items()
+    ]
+    them = "it" if len(inputs) == 1 else "them"
+    return VTAError(
+        f"{' and '.join(told)}; every dimension must be known; give {them}, for example "
+        f"{' '.join(options)}"
+    )
 
 
 def _check_dtype(value: onnx.ValueInfoProto) -> None:
@@ -213,5 +237,6 @@ def _listed(dims: list[int | str] | list[int]) -> str:
     return ", ".join(str(dim) for dim in dims)
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """The first line of an error's text, its type where it has none."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

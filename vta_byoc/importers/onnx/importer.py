@@ -23,6 +23,7 @@ from vta_byoc.importers.onnx.fused import claim_runtime_nodes
 from vta_byoc.importers.onnx.naming import import_graph, name_nodes
 from vta_byoc.importers.onnx.qoperator import expand
 from vta_byoc.importers.onnx.sizes import check_sizes
+from vta_byoc.importers.onnx.versions import usable
 from vta_byoc.ir.bindings import UniqueNames
 
 
@@ -38,10 +39,10 @@ def load(
 
     Raises:
         VTAError: a file that is no ONNX model or is broken, an operator, an attribute or a
-            quantization that is not supported, a branch that depends on data, dynamic
+            quantization that is not supported, a branch that an option decides, dynamic
             dimensions without a shape, a value that its input does not take.
     """
-    model = read(path)
+    model = usable(read(path), path)
     values = fix_inputs(model, fixed or {}, shapes)
     opset = opset_of(model)
     claim_runtime_nodes(model, opset)

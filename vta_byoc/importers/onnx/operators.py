@@ -199,6 +199,8 @@ def _mean(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr | None:
 # ---------------------------------------------------------------- resizing
 def _resize(inputs: list[relax.Expr], attrs: NodeAttributes) -> None:
     """TVM computes the scales again from the sizes: they must be the same."""
+    if len(inputs) == OLD_RESIZE:
+        _renewed(inputs, attrs)
     scales = _values(inputs[2]) if len(inputs) > 2 and inputs[2] is not None else None
     shape = static_shape(inputs[0])
     if scales is None or len(scales) != len(shape):
@@ -207,6 +209,43 @@ def _resize(inputs: list[relax.Expr], attrs: NodeAttributes) -> None:
     if any(abs(size - round(size)) > WHOLE * size for size in sizes):
         listed = ", ".join(f"{scale:g}" for scale in scales)
         raise ValueError(f"scales ({listed}) of a tensor {shape} give no whole size")
+
+
+OLD_RESIZE = 2
+"""Operands of Resize in opset 10: data and scales."""
+
+
+def _renewed(inputs: list[relax.Expr], attrs: NodeAttributes) -> None:
+    """Resize of opset 10 in its later form.
+
+    It has no coordinate modes: a place is that of the result over the scale, and the nearest is
+    the one before where a tensor grows, the one behind where it shrinks, as in ONNX Runtime.
+    """
+    scales = _values(inputs[1])
+    if scales is None:
+        raise ValueError("scales that depend on data")
+    if min(scales) < 1 < max(scales):
+        listed = ", ".join(f"{scale:g}" for scale in scales)
+        raise ValueError(f"scales ({listed}) that grow one axis and shrink another")
+    attrs["coordinate_transformation_mode"] = b"asymmetric"
+    attrs["nearest_mode"] = b"ceil" if min(scales) < 1 else b"floor"
+    inputs[1:] = [None, inputs[1]]
+
+
+# ---------------------------------------------------------------- attributes of old opsets
+def _slice(inputs: list[relax.Expr], attrs: NodeAttributes) -> None:
+    """Ranges that are attributes, below opset 10, as the operands they are later."""
+    if "starts" in attrs:
+        axes = attrs.get("axes", range(len(attrs["starts"])))
+        ranges = (attrs["starts"], attrs["ends"], axes)
+        inputs[1:] = [relax.const(np.asarray(list(each), "int64")) for each in ranges]
+
+
+def _topk(inputs: list[relax.Expr], attrs: NodeAttributes) -> None:
+    """TVM reads an attribute below opset 11, where opset 10 has an operand."""
+    count = None if inputs[1] is None else _values(inputs[1])
+    if count is not None:
+        attrs["k"] = int(count.reshape(-1)[0])
 
 
 WHOLE = 1e-4
@@ -248,7 +287,9 @@ OVERRIDES: dict[str, Converter] = {
     "Pad": _pad,
     "QuantizeLinear": convert_quantize,
     "Resize": _resize,
+    "Slice": _slice,
     "Sum": _folded(relax.op.add),
+    "TopK": _topk,
     "Upsample": _upsample,
 }
 """ONNX operator -> our converter; None as its result lets TVM's converter do the work."""
