@@ -45,6 +45,7 @@ from vta_byoc.quantization.quantizer import Quantizer
 from vta_byoc.quantization.resizing import resizes_as_layers
 from vta_byoc.quantization.rewriter import rewritten
 from vta_byoc.quantization.runtime_arithmetic import ARITHMETICS, Arithmetic
+from vta_byoc.quantization.tied_layers import share_ranges
 
 LOG = logging.getLogger(__name__)
 __all__ = ["QUANTIZATION", "SCALES", "default_calibration", "load_calibration", "quantize"]
@@ -218,6 +219,8 @@ def _written(
         )
     ranges = {var: each.amax for var, each in seen.items()} | dict(stated)
     intervals = {var: each.interval for var, each in seen.items() if math.isfinite(each.amax)}
+    if policy.has_zero_points:
+        share_ranges(mod, ranges, intervals)
     quantizer = Quantizer(mod, ranges, policy, kept, constants, intervals)
     result = with_main(mod, rewritten(quantizer))
     LOG.info("quantized: scales %s, layers: %d", policy.name, len(quantizer.record.accumulators))

@@ -6,7 +6,7 @@ It becomes: inputs laid out as the head of the program's arena, one call of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from vta_byoc.hw.faults import COUNTER_SLOTS
 from vta_byoc.hw.program.program import Program, Symbol
 from vta_byoc.hw.sim.interpreter import symbol
 from vta_byoc.ir.bindings import SEPARATOR
+from vta_byoc.ir.joining import few
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,10 @@ class ProgramCall:
         parts += self._gap(self.program.input_bytes - end)
         if len(parts) == 1:
             return parts[0]
-        return self.emit(relax.op.concat(parts, axis=0), f"{self.name}{SEPARATOR}inputs")
+        return self._joined(few(parts, self._joined))
+
+    def _joined(self, parts: Sequence[relax.Expr]) -> relax.Var:
+        return self.emit(relax.op.concat(list(parts), axis=0), f"{self.name}{SEPARATOR}inputs")
 
     def _words(self, value: relax.Expr, tensor: Symbol) -> relax.Expr:
         """``value`` as int8; of an int32 tensor the four bytes of each word, the lowest first."""
@@ -75,11 +79,13 @@ class ProgramCall:
             relax.TensorType((COUNTER_SLOTS,), "int64"),
         ]
         call = relax.call_dps_packed(symbol(program.config), args, out_ty=types)
-        return self.emit(call, f"{self.name}{SEPARATOR}run")
+        run = self.emit(call, f"{self.name}{SEPARATOR}run")
+        # Once for all results: where operators read a tuple in several places, FuseOps may hand
+        # over a part of it twice and FuseTIR then miss one of them.
+        return self.emit(TupleGetItem(run, 0), f"{self.name}{SEPARATOR}arena")
 
-    def _output(self, name: str, run: relax.Var) -> relax.Var:
+    def _output(self, name: str, arena: relax.Var) -> relax.Var:
         tensor = self.program.symbol(name)
-        arena = self.emit(TupleGetItem(run, 0), f"{name}{SEPARATOR}arena")
         end = tensor.offset + tensor.nbytes
         part = relax.op.strided_slice(arena, [0], [tensor.offset], [end])
         flat = self.emit(part, f"{name}{SEPARATOR}bytes")

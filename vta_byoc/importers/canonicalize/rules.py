@@ -42,6 +42,7 @@ from vta_byoc.ir.bindings import (
     with_main,
 )
 from vta_byoc.ir.clamps import interval_of_call
+from vta_byoc.ir.joining import MOST_JOINED, few
 from vta_byoc.ir.rewriter import Rewriter, Rule
 
 COMMUTATIVE = frozenset(f"relax.{n}" for n in ("add", "multiply", "maximum", "minimum"))
@@ -69,6 +70,21 @@ def drop_single_concat(rewriter: Rewriter, call: relax.Call) -> relax.Expr | Non
     """concat((x,)) is x."""
     parts = call.args[0]
     return parts.fields[0] if isinstance(parts, Tuple) and len(parts.fields) == 1 else None
+
+
+def join_in_parts(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
+    """A concat of very many tensors is one of concats, which lie less deep in one expression."""
+    fields = call.args[0].fields if isinstance(call.args[0], Tuple) else []
+    if len(fields) <= MOST_JOINED:
+        return None
+    axis = int(call.attrs.axis)
+    parts = few(
+        fields,
+        lambda some: rewriter.as_variable(
+            relax.op.concat(list(some), axis), f"{rewriter.name}{SEPARATOR}part"
+        ),
+    )
+    return relax.op.concat(list(parts), axis)
 
 
 def constant_last(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
@@ -130,7 +146,7 @@ RULES: dict[str, Sequence[Rule]] = {
     "relax.strided_slice": (drop_identity,),
     "relax.astype": (drop_identity,),
     "relax.nn.pad": (drop_identity,),
-    "relax.concat": (drop_single_concat,),
+    "relax.concat": (drop_single_concat, join_in_parts),
     "relax.nn.relu": (merge_clamps,),
     "relax.nn.relu6": (merge_clamps,),
     "relax.clip": (merge_clamps,),

@@ -1,0 +1,126 @@
+"""Layers with the same weights: an unrolled recurrent layer's steps, towers of a Siamese network.
+
+What such layers compute, and what follows them alike, plays the same part in the network each time.
+It gets one scale where its ranges are near each other.  The steps are then the same kernels, with
+one program of each function, and a value that goes from step to step keeps its scale.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterator, Mapping
+
+import tvm
+from tvm import relax
+from tvm.ir import GenericConst, TupleGetItem
+
+from vta_byoc.ir.bindings import is_constant, op_name, straight_bindings
+from vta_byoc.quantization.ops.anchors import ANCHORS
+from vta_byoc.quantization.ops.movement import COPIES
+from vta_byoc.quantization.value import Span
+
+DEPTH = 8
+"""Operators behind a layer that are compared: a step of an LSTM has as many."""
+NEAR = 0.5
+"""A range of at least this share of the group's largest takes the largest: it loses one bit or
+less."""
+Labels = Mapping[relax.Var, Hashable]
+
+
+def share_ranges(
+    mod: tvm.IRModule, ranges: dict[relax.Var, float], intervals: dict[relax.Var, Span]
+) -> None:
+    """Give tensors of one part the largest of their ranges, where theirs are near it.
+
+    Args:
+        mod: the float module.
+        ranges: tensor -> the largest magnitude that int8 has to represent; changed in place.
+        intervals: tensor -> from where to where its values lie; changed in place.
+    """
+    for group in _groups(mod):
+        largest = max(ranges.get(var, 0.0) for var in group)
+        if not math.isfinite(largest):
+            continue
+        near = [var for var in group if ranges.get(var, 0.0) >= NEAR * largest]
+        spans = [intervals[var] for var in near if var in intervals]
+        for var in near:
+            ranges[var] = largest
+            if var in intervals:
+                intervals[var] = min(s[0] for s in spans), max(s[1] for s in spans)
+
+
+def _groups(mod: tvm.IRModule) -> Iterator[list[relax.Var]]:
+    """Tensors of `mod` that play one part, where there are several."""
+    bindings = straight_bindings(mod["main"])
+    digests = _Digests()
+    layers = {b.var: b.value for b in bindings if _is_layer(b.value)}
+    kinds = Counter(_kind(call) for call in layers.values())
+    several = {var for var, call in layers.items() if kinds[_kind(call)] > 1}
+    own: dict[relax.Var, Hashable] = {
+        b.var: _own_label(b.value, digests, b.var in several) for b in bindings
+    }
+    uses = Counter(own[var] for var in several)
+    labels: Labels = own
+    tied = {var for var in several if uses[own[var]] > 1}
+    if not tied:
+        return
+    near = set(tied)
+    for _ in range(DEPTH):
+        labels = {
+            b.var: own[b.var] if b.var in tied else _label(own[b.var], b.value, labels)
+            for b in bindings
+        }
+        near |= {b.var for b in bindings if any(arg in near for arg in _operands(b.value))}
+    groups: dict[Hashable, list[relax.Var]] = defaultdict(list)
+    for var in (b.var for b in bindings if b.var in near):
+        groups[labels[var]].append(var)
+    yield from (group for group in groups.values() if len(group) > 1)
+
+
+def _is_layer(value: relax.Expr) -> bool:
+    return op_name(value) in ANCHORS and any(is_constant(arg) for arg in value.args)
+
+
+def _kind(call: relax.Call) -> Hashable:
+    return op_name(call), *(str(arg.ty) for arg in call.args)
+
+
+class _Digests:
+    """What constants are told apart by; each is read once."""
+
+    def __init__(self) -> None:
+        self._known: dict[GenericConst, bytes] = {}
+
+    def of(self, constant: GenericConst) -> bytes:
+        if constant not in self._known:
+            data = constant.value.numpy().tobytes()
+            self._known[constant] = hashlib.blake2b(data, digest_size=16).digest()
+        return self._known[constant]
+
+
+def _own_label(value: relax.Expr, digests: _Digests, is_layer: bool) -> Hashable:
+    """The operator, its shapes and constants; where a copy takes its part is left out."""
+    if isinstance(value, TupleGetItem):
+        return "element", str(value.ty)
+    if not isinstance(value, relax.Call):
+        return type(value).__name__, str(value.ty)
+    name = op_name(value)
+    if name in COPIES:
+        return name, str(value.ty)
+    is_small = is_layer or name not in ANCHORS
+    constants = [digests.of(arg) for arg in value.args if is_constant(arg) and is_small]
+    return name, str(value.ty), str(value.attrs), tuple(constants)
+
+
+def _label(own: Hashable, value: relax.Expr, labels: Labels) -> Hashable:
+    return hash((own, tuple(labels.get(arg) for arg in _operands(value))))
+
+
+def _operands(value: relax.Expr) -> list[relax.Var]:
+    if isinstance(value, TupleGetItem):
+        return [value.tuple_value] if isinstance(value.tuple_value, relax.Var) else []
+    if not isinstance(value, relax.Call):
+        return []
+    return [arg for arg in value.args if isinstance(arg, relax.Var)]
