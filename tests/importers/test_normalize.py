@@ -16,7 +16,8 @@ from tvm.script import relax as R
 
 from vta_byoc.importers.canonicalize.rules import normalize
 from vta_byoc.importers.load import load_model
-from vta_byoc.ir.bindings import static_shape
+from vta_byoc.ir.bindings import op_name, static_shape, straight_bindings
+from vta_byoc.ir.joining import MOST_JOINED
 
 
 def names(mod: tvm.IRModule) -> list[str]:
@@ -449,3 +450,15 @@ def test_a_dead_branch_is_removed(tmp_path):
     net = Net(x=[1, 3, 4, 4])
     net.conv("x", 3, 4, name="dead")
     assert names(loaded(net, tmp_path, net.node("Relu", "x"))) == ["nn.relu"]
+
+
+def test_very_many_tensors_are_joined_in_parts() -> None:
+    """The parts are no concats of more, whichever rule comes first."""
+    g = Graph((1, 3))
+    rows = [g.op("multiply", g.params[0], g.const(n), name=f"row_{n}") for n in range(150)]
+    mod = g.module(g.op("concat", rows, axis=0, name="all"))
+    after = normalize(mod)
+    values = [binding.value for binding in straight_bindings(after["main"])]
+    joined = [value for value in values if op_name(value) == "relax.concat"]
+    assert [len(value.args[0].fields) for value in joined] == [MOST_JOINED, MOST_JOINED, 22, 3]
+    same_result(mod, after)

@@ -174,8 +174,9 @@ class _Both:
             if first not in known or second not in known or known[first] != known[second]:
                 pair = " and ".join(_told(known, each) for each in (first, second))
                 raise VTAError(
-                    f'node "{name}" (If) chooses by data, and its branches give "{result}" as {pair}; they must have one shape and type '
-                    "before the model runs; export the model without it or cut the model before it"
+                    f'node "{name}" (If) chooses by data, and its branches give "{result}" as '
+                    f"{pair}; they must have one shape and type before the model runs; export the "
+                    "model without it or cut the model before it"
                 )
 
 

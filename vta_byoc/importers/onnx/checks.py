@@ -125,7 +125,7 @@ def input_shapes(graph: onnx.GraphProto, given: dict[str, tuple[int, ...]]) -> d
     for name, value in inputs.items():
         dims = _checked_dims(value, given.get(name))
         shape = given.get(name, dims or ())
-        if dims is None and name not in given or any(isinstance(dim, str) for dim in shape):
+        if (dims is None and name not in given) or any(isinstance(dim, str) for dim in shape):
             open_ones[name] = dims
         found[name] = [int(dim) for dim in shape if not isinstance(dim, str)]
     if open_ones:

@@ -29,11 +29,13 @@ class Attributes(TypedDict, total=False):
     direction: bytes
     do_rotary: int
     end: int
+    ends: Sequence[int]
     epsilon: float
     group: int
     input_forget: int
     interleaved: int
     is_causal: int
+    k: int
     kernel_shape: Sequence[int]
     kv_num_heads: int
     layout: int
@@ -43,6 +45,7 @@ class Attributes(TypedDict, total=False):
     max: float
     min: float
     mode: bytes
+    nearest_mode: bytes
     noop_with_empty_axes: int
     num_heads: int
     output_dtype: int
@@ -57,6 +60,7 @@ class Attributes(TypedDict, total=False):
     softcap: float
     spatial_scale: float
     start: int
+    starts: Sequence[int]
     strides: Sequence[int]
     transA: int
     transB: int
