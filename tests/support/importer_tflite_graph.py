@@ -68,6 +68,10 @@ class Lite(Draw):
         yield len(self._others)
         self._graph = main
 
+    def takes(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """State what a called subgraph reads and gives."""
+        self._graph.inputs, self._graph.outputs = list(inputs), list(outputs)
+
     def made_tensor(self, shape: Sequence[int], dtype: str = "float32") -> int:
         """A tensor that an operator makes, of a known shape."""
         return self._tensor(shape, dtype)

@@ -13,6 +13,7 @@ from tvm import relax
 
 from vta_byoc.base.boundary import at
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.importers.tflite.branches import without_branches
 from vta_byoc.importers.tflite.constants import folded
 from vta_byoc.importers.tflite.graph import TFLiteGraph
 from vta_byoc.importers.tflite.model import Model, read
@@ -28,7 +29,7 @@ def load(path: Path, shapes: dict[str, tuple[int, ...]]) -> tuple[tvm.IRModule, 
         VTAError: a file that is no TFLite model, an operator or a quantization that is not
             supported, shapes that are not those of the file.
     """
-    model, initial = as_states(read(path))
+    model, initial = as_states(without_branches(read(path)))
     model = folded(model)
     _check_shapes(model, shapes)
     graph = TFLiteGraph(model)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -109,17 +109,28 @@ class Operator:
 
 
 @dataclass(frozen=True)
+class Subgraph:
+    """A graph that an operator runs; its tensors are numbered apart from those of others."""
+
+    inputs: tuple[TFLiteTensor, ...]
+    outputs: tuple[TFLiteTensor, ...]
+    operators: tuple[Operator, ...]
+
+
+@dataclass(frozen=True)
 class Model:
     """The main graph of a file; its operators stand in the order in which they run.
 
     Attributes:
         initial: the operators of the graphs that are called once, before the first call.
+        subgraphs: number -> graph, of the branches of every IF.
     """
 
     inputs: tuple[TFLiteTensor, ...]
     outputs: tuple[TFLiteTensor, ...]
     operators: tuple[Operator, ...]
     initial: tuple[Operator, ...] = ()
+    subgraphs: Mapping[int, Subgraph] = field(default_factory=dict)
 
 
 def read(path: Path) -> Model:
@@ -156,27 +167,47 @@ def _checked(model: Model, path: Path) -> Model:
 
 
 def _model(model: tflite.Model) -> Model:
-    graph = model.Subgraphs(0)
-    tensors, operators = _graph(model, graph)
-    inputs = tuple(tensors[graph.Inputs(i)] for i in range(graph.InputsLength()))
-    outputs = tuple(tensors[graph.Outputs(i)] for i in range(graph.OutputsLength()))
-    return Model(inputs, outputs, operators, _called_once(model, operators))
+    main = _subgraph(model, 0)
+    subgraphs: dict[int, Subgraph] = {}
+    _add_branches(model, main.operators, subgraphs)
+    once = _called_once(model, main.operators)
+    return Model(main.inputs, main.outputs, main.operators, once, subgraphs)
 
 
-def _graph(
-    model: tflite.Model, graph: tflite.SubGraph
-) -> tuple[list[TFLiteTensor], tuple[Operator, ...]]:
+def _subgraph(model: tflite.Model, number: int) -> Subgraph:
+    graph = model.Subgraphs(number)
     tensors = [_tensor(model, graph, i) for i in range(graph.TensorsLength())]
     operators = [
         _operator(model, graph.Operators(i), tensors) for i in range(graph.OperatorsLength())
     ]
-    return tensors, tuple(operators)
+    inputs = tuple(tensors[graph.Inputs(i)] for i in range(graph.InputsLength()))
+    outputs = tuple(tensors[graph.Outputs(i)] for i in range(graph.OutputsLength()))
+    return Subgraph(inputs, outputs, tuple(operators))
+
+
+IF = "IF"
+
+
+def branches_of(op: Operator) -> tuple[int, int]:
+    """The numbers of the graphs that an IF runs where its condition holds, and where not."""
+    options = op.options("IfOptions")
+    return int(options.ThenSubgraphIndex()), int(options.ElseSubgraphIndex())
+
+
+def _add_branches(
+    model: tflite.Model, operators: tuple[Operator, ...], subgraphs: dict[int, Subgraph]
+) -> None:
+    """Add the graphs that IFs run, those in their branches too."""
+    for number in (n for op in operators if op.code == IF for n in branches_of(op)):
+        if number not in subgraphs:
+            subgraphs[number] = _subgraph(model, number)
+            _add_branches(model, subgraphs[number].operators, subgraphs)
 
 
 def _called_once(model: tflite.Model, operators: tuple[Operator, ...]) -> tuple[Operator, ...]:
     calls = [op for op in operators if op.code == "CALL_ONCE"]
     numbers = [op.options("CallOnceOptions").InitSubgraphIndex() for op in calls]
-    return tuple(op for i in numbers for op in _graph(model, model.Subgraphs(i))[1])
+    return tuple(op for i in numbers for op in _subgraph(model, i).operators)
 
 
 def _tensor(model: tflite.Model, graph: tflite.SubGraph, index: int) -> TFLiteTensor:
