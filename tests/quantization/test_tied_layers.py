@@ -96,6 +96,13 @@ def test_a_step_that_is_much_smaller_keeps_its_range() -> None:
     assert after["layer0_8"] == after["layer0_10"] != before["layer0_8"]
 
 
+def test_tensors_without_ranges_get_none() -> None:
+    """A model that states its scales is not calibrated."""
+    ranges: dict[relax.Var, float] = {}
+    share_ranges(recurrent(), ranges, {})
+    assert not ranges
+
+
 def test_other_weights_share_nothing() -> None:
     before, after, _ = shared(recurrent(tied=False))
     assert after == before

@@ -40,10 +40,11 @@ def share_ranges(
         intervals: tensor -> from where to where its values lie; changed in place.
     """
     for group in _groups(mod):
-        largest = max(ranges.get(var, 0.0) for var in group)
-        if not math.isfinite(largest):
+        known = [var for var in group if var in ranges]
+        largest = max((ranges[var] for var in known), default=math.inf)
+        if not math.isfinite(largest):  # values that are NaN or infinite; the tensors stay float
             continue
-        near = [var for var in group if ranges.get(var, 0.0) >= NEAR * largest]
+        near = [var for var in known if ranges[var] >= NEAR * largest]
         spans = [intervals[var] for var in near if var in intervals]
         for var in near:
             ranges[var] = largest
