@@ -25,11 +25,17 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from vta_byoc._interrupt import install_for_script
+from vta_byoc._interrupt import install_for_script, is_command
 from vta_byoc.base.pins import check_pins
 
 install_for_script()
-check_pins()
+try:
+    check_pins()
+except ImportError as error:
+    if not is_command():
+        raise
+    print(f"error: {error}", file=sys.stderr)
+    sys.exit(2)
 # Who wants to hear of stages and decisions adds a handler (docs/how-to/notebooks-and-shell.md).
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 

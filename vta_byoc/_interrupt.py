@@ -16,6 +16,7 @@ import sys
 
 INTERRUPTED = 130
 SCRIPTS = ("vta-byoc", "vta-byoc.exe", "vta-byoc-script.py")
+MODULE = "vta_byoc"
 _SHOW_CURSOR = "\x1b[?25h"
 
 _unfinished: set[str] = set()
@@ -36,9 +37,15 @@ class Unfinished:
         _unfinished.discard(self._path)
 
 
+def is_command() -> bool:
+    """Whether this process is the console script, or `python -m vta_byoc`."""
+    name = os.path.basename((getattr(sys, "argv", None) or [""])[0])
+    return name in SCRIPTS or (name == "-m" and MODULE in sys.orig_argv)
+
+
 def install_for_script() -> None:
-    """`install`, if this process is the console script."""
-    if os.path.basename((getattr(sys, "argv", None) or [""])[0]) in SCRIPTS:
+    """`install`, if this process is a command."""
+    if is_command():
         install()
 
 

@@ -7,6 +7,7 @@ import email
 import importlib
 import importlib.metadata
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -233,6 +234,25 @@ class TestPins:
             "apache-tvm-ffi 0.1.15.post2 is installed; "
             f"vta_byoc needs apache-tvm-ffi>=0.1.14.post0,<0.1.15; {FIX}\n"
         )
+
+    def test_a_command_with_a_bad_release_says_what_to_run(self, tmp_path: Path) -> None:
+        info = tmp_path / "apache_tvm_ffi-0.1.15.post2.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Name: apache-tvm-ffi\nVersion: 0.1.15.post2\n")
+        script = tmp_path / "vta-byoc"
+        script.write_text("from vta_byoc.cli import main\nmain()\n")
+        for command in (["-m", "vta_byoc"], [str(script)]):
+            done = subprocess.run(
+                [sys.executable, *command, "configs"],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+                capture_output=True,
+                text=True,
+            )
+            assert (done.returncode, done.stdout) == (2, "")
+            assert done.stderr == (
+                "error: apache-tvm-ffi 0.1.15.post2 is installed; "
+                f"vta_byoc needs apache-tvm-ffi>=0.1.14.post0,<0.1.15; {FIX}\n"
+            )
 
     def test_the_accepted_ffi_serialises_ir(self, tmp_path: Path) -> None:
         # What the pin is for; in a process of its own, because the failure is a crash.

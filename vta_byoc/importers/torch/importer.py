@@ -6,6 +6,7 @@ modules of the network, and what is refused.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -70,7 +71,10 @@ def read(path: Path) -> ExportedProgram:
             f"TFLite files load without it; install it: {INSTALL}"
         ) from error
     try:
-        return torch.export.load(str(path))
+        with warnings.catch_warnings():
+            # PyTorch reads its own files with names that it deprecates; no user can change that.
+            warnings.simplefilter("ignore", FutureWarning)
+            return torch.export.load(str(path))
     except Exception as error:
         raise VTAError(
             f'model file "{path}" cannot be read: {_first_line(error)}; it must be written by '
