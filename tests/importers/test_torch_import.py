@@ -5,9 +5,9 @@ Needs the `torch` extra; what can be said without PyTorch is tested at the end.
 
 from __future__ import annotations
 
-import warnings
 import builtins
 import importlib.util
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace

@@ -6,6 +6,7 @@ modules of the network, and what is refused.
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -71,15 +72,21 @@ def read(path: Path) -> ExportedProgram:
             f"TFLite files load without it; install it: {INSTALL}"
         ) from error
     try:
-        with warnings.catch_warnings():
-            # PyTorch reads its own files with names that it deprecates; no user can change that.
-            warnings.simplefilter("ignore", FutureWarning)
+        with _own_warnings():
             return torch.export.load(str(path))
     except Exception as error:
         raise VTAError(
             f'model file "{path}" cannot be read: {_first_line(error)}; it must be written by '
             "torch.export.save with this version of PyTorch; export the model again"
         ) from error
+
+
+@contextlib.contextmanager
+def _own_warnings() -> Iterator[None]:
+    """Inside, PyTorch calls names of its own that it deprecates; no user can change that."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        yield
 
 
 def import_program(
@@ -92,7 +99,8 @@ def import_program(
             `INPUT_DTYPES`, an operator that is not supported.
     """
     _check_inputs(program, shapes)
-    decomposed = program.run_decompositions()
+    with _own_warnings():
+        decomposed = program.run_decompositions()
     _check_operators(decomposed.graph)
     importer = _importer(Known(decomposed))
     try:
