@@ -326,7 +326,8 @@ def test_operator_equals_onnxruntime(name: str, tmp_path: Path) -> None:
 
 
 def test_every_operator_is_tested() -> None:
-    assert {op for _, op in FUSED} <= {case[0] for case in CASES.values()}
+    elsewhere = {"STFT"}  # test_onnx_spectra.py
+    assert {op for _, op in FUSED} - elsewhere <= {case[0] for case in CASES.values()}
 
 
 def test_products_are_named_and_hold_no_fused_node(tmp_path: Path) -> None:

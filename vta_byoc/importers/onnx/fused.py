@@ -14,6 +14,7 @@ from tvm import relax
 
 from vta_byoc.importers.onnx import attention
 from vta_byoc.importers.onnx.node import NodeAttributes, all_nodes
+from vta_byoc.importers.onnx.spectra import stft
 from vta_byoc.ir.bindings import static_shape
 
 Inputs = list[relax.Expr]
@@ -150,6 +151,7 @@ FUSED: Mapping[tuple[str, str], Fused] = {
     ("", "LayerNormalization"): _layer_norm,
     ("", "RMSNormalization"): _rms_norm,
     ("", "RotaryEmbedding"): attention.rotary,
+    ("", "STFT"): stft,
     (RUNTIME, "Attention"): attention.fused,
     (RUNTIME, "EmbedLayerNormalization"): _embed_layer_norm,
     (RUNTIME, "FusedMatMul"): _fused_matmul,

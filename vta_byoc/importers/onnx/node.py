@@ -48,6 +48,7 @@ class Attributes(TypedDict, total=False):
     nearest_mode: bytes
     noop_with_empty_axes: int
     num_heads: int
+    onesided: int
     output_dtype: int
     output_padding: Sequence[int]
     output_shape: Sequence[int]
