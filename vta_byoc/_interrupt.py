@@ -40,7 +40,9 @@ class Unfinished:
 def is_command() -> bool:
     """Whether this process is the console script, or `python -m vta_byoc`."""
     name = os.path.basename((getattr(sys, "argv", None) or [""])[0])
-    return name in SCRIPTS or (name == "-m" and MODULE in sys.orig_argv)
+    if name == "-m":  # while the package is imported that runs as a module
+        return ("-m", MODULE) in zip(sys.orig_argv, sys.orig_argv[1:], strict=False)
+    return name in SCRIPTS
 
 
 def install_for_script() -> None:

@@ -359,15 +359,15 @@ def test_branches_of_other_shapes_by_data(tmp_path: Path, other: str, shapes: st
     )
 
 
+GATHERED = """(float[1] x) => (float[?] y) <bool[2] c = {1, 1}, AT> {
+    more = Gather(c, at)
+    y = If(more)<then_branch = g2 () => (float[?] a) { a = Relu(x) },
+                 else_branch = h2 () => (float[?] b) { b = Tanh(x) }>
+}"""
+
+
 def test_two_conditions(tmp_path: Path) -> None:
-    path = saved(
-        tmp_path,
-        """(float[1] x) => (float[?] y) <bool[2] c = {1, 1}, int64[2] at = {0, 0}> {
-            more = Gather(c, at)
-            y = If(more)<then_branch = g2 () => (float[?] a) { a = Relu(x) },
-                         else_branch = h2 () => (float[?] b) { b = Tanh(x) }>
-        }""",
-    )
+    path = saved(tmp_path, GATHERED.replace("AT", "int64[2] at = {0, 0}"))
     refused(
         'node "y" (If) chooses by "more" of more than one element; it must be one truth value; '
         f"{EXPORT}",
@@ -376,13 +376,6 @@ def test_two_conditions(tmp_path: Path) -> None:
 
 
 def test_a_condition_outside_of_its_axis(tmp_path: Path) -> None:
-    path = saved(
-        tmp_path,
-        """(float[1] x) => (float[?] y) <bool[2] c = {1, 1}, int64 at = {5}> {
-            more = Gather(c, at)
-            y = If(more)<then_branch = g2 () => (float[?] a) { a = Relu(x) },
-                         else_branch = h2 () => (float[?] b) { b = Tanh(x) }>
-        }""",
-    )
+    path = saved(tmp_path, GATHERED.replace("AT", "int64 at = {5}"))
     with pytest.raises(VTAError, match="out of bounds"):
         load_model(path)

@@ -27,10 +27,11 @@ def unary(g: Lite, code: str, x: int, shape: tuple[int, ...] = SHAPE) -> int:
     return made
 
 
-def is_above(g: Lite, x: int, limit: float) -> int:
-    """Whether the largest element is above `limit`, as one truth value."""
-    top, made = g.made_tensor(()), g.made_tensor((), "bool")
-    g.node("REDUCE_MAX", [x, g.const([0, 1])], [top], "ReducerOptions", keepDims=False)
+def is_above(g: Lite, x: int, limit: float, rank: int) -> int:
+    """Whether the largest element is above `limit`, as one truth value of `rank` axes, 0 or 2."""
+    ones = (1,) * rank
+    top, made = g.made_tensor(ones), g.made_tensor(ones, "bool")
+    g.node("REDUCE_MAX", [x, g.const([0, 1])], [top], "ReducerOptions", keepDims=rank > 0)
     g.node("GREATER", [top, g.const(limit, "float32")], [made], "GreaterOptions")
     return made
 
@@ -47,10 +48,10 @@ def branch(g: Lite, code: str, shape: tuple[int, ...] = SHAPE, nested: float | N
     return number
 
 
-def choice(g: Lite, x: int, limit: float, then: int, other: int) -> int:
+def choice(g: Lite, x: int, limit: float, then: int, other: int, rank: int = 0) -> int:
     made = g.made_tensor(SHAPE)
     options = {"thenSubgraphIndex": then, "elseSubgraphIndex": other}
-    g.node("IF", [is_above(g, x, limit), x], [made], "IfOptions", **options)
+    g.node("IF", [is_above(g, x, limit, rank), x], [made], "IfOptions", **options)
     return made
 
 
@@ -61,11 +62,12 @@ def saved(g: Lite, result: int, folder: Path) -> Path:
     return path
 
 
-def test_both_branches_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rank", [0, 2])
+def test_both_branches_run(rank: int, tmp_path: Path) -> None:
     g = Lite("if", 0)
     x = g.tensor(SHAPE)
     inner = branch(g, "TANH", nested=-1.0)
-    chosen = choice(g, x, 0.5, branch(g, "LOGISTIC"), inner)
+    chosen = choice(g, x, 0.5, branch(g, "LOGISTIC"), inner, rank)
     path = saved(g, unary(g, "NEG", chosen), tmp_path)
     mod = load_model(path)
     assert operators(mod).count("where") == 2
@@ -114,4 +116,30 @@ def test_variables_in_a_branch(tmp_path: Path) -> None:
         g.takes([inner], [unary(g, "ABS", inner)])
     path = saved(g, choice(g, x, 0.5, branch(g, "TANH"), keeps), tmp_path)
     with pytest.raises(VTAError, match=r"has VAR_HANDLE in a branch, which would run always; exp"):
+        load_model(path)
+
+
+def test_several_conditions(tmp_path: Path) -> None:
+    g = Lite("if", 4)
+    x = g.tensor(SHAPE)
+    above, made = g.made_tensor(SHAPE, "bool"), g.made_tensor(SHAPE)
+    g.node("GREATER", [x, g.const(0.5, "float32")], [above], "GreaterOptions")
+    numbers = {"thenSubgraphIndex": branch(g, "TANH"), "elseSubgraphIndex": branch(g, "ABS")}
+    g.node("IF", [above, x], [made], "IfOptions", **numbers)
+    with pytest.raises(VTAError, match=r"\(IF\) has no condition of one element; export the model"):
+        load_model(saved(g, made, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"), [(1, "it is nested too deep"), (99, "the file is damaged")]
+)
+def test_a_branch_that_is_itself_or_nowhere(number: int, reason: str, tmp_path: Path) -> None:
+    """A damaged file: the branch runs itself, or there is no such graph."""
+    g = Lite("if", 5)
+    x = g.tensor(SHAPE)
+    with g.called():
+        inner = g.made_tensor(SHAPE)
+        g.takes([inner], [choice(g, inner, 0.5, number, number)])
+    path = saved(g, choice(g, x, 0.5, 1, 1), tmp_path)
+    with pytest.raises(VTAError, match=reason):
         load_model(path)

@@ -59,6 +59,9 @@ def batches(count: int, seed: int, quiet: Sequence[int] = ()) -> list[list[np.nd
     return [[sample] for sample in drawn]
 
 
+PAIR = [[np.ones((1, WIDTH), "float32")] * 2]
+
+
 def shared(
     mod: tvm.IRModule, quiet: Sequence[int] = ()
 ) -> tuple[dict[str, float], dict[str, float], dict[str, Span]]:
@@ -121,6 +124,25 @@ def test_products_of_two_tensors_are_no_layers_with_the_same_weights() -> None:
     before = dict(ranges)
     share_ranges(mod, ranges, {})
     assert ranges == before
+
+
+@pytest.mark.parametrize("other", ["bound", "order"])
+def test_numbers_and_places_of_operands_tell_parts_apart(other: str) -> None:
+    """Towers with the same weights, of which one is clipped elsewhere, or subtracted from."""
+    g = Graph((1, WIDTH), (1, WIDTH), seed=2)
+    weight, one = g.normal(WIDTH, WIDTH), g.const(1.0)
+    layers = [g.op("matmul", x, weight, name=f"layer_{n}") for n, x in enumerate(g.params)]
+    if other == "bound":
+        ends = [g.op("clip", y, 0.0, 6.0 - n, name=f"end_{n}") for n, y in enumerate(layers)]
+    else:
+        ends = [g.op("subtract", layers[0], one, name="end_0")]
+        ends += [g.op("subtract", one, layers[1], name="end_1")]
+    mod = g.module(*ends)
+    ranges = {var: 1.0 + place / 8 for place, var in enumerate(tensor_statistics(mod, PAIR))}
+    share_ranges(mod, ranges, {})
+    after = {str(var.name): amax for var, amax in ranges.items()}
+    assert after["layer_0"] == after["layer_1"]
+    assert after["end_0"] != after["end_1"]
 
 
 @pytest.mark.parametrize("machine", MACHINES)

@@ -86,6 +86,11 @@ def _message(stage: _Stage, error: Exception) -> str:
     )
 
 
+def reason_of(error: Exception) -> str:
+    """The first line of an exception's text as it is, its class where it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def first_line(error: BaseException) -> str:
     """The class and the first line of an exception, cut to `SHOWN` characters."""
     line = next(iter(str(error).strip().splitlines()), "").rstrip(".;")

@@ -10,13 +10,13 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Sequence
 
 import tvm
 from tvm import relax
-from tvm.ir import GenericConst, TupleGetItem
+from tvm.ir import GenericConst
 
-from vta_byoc.ir.bindings import is_constant, op_name, straight_bindings
+from vta_byoc.ir.bindings import is_constant, op_name, straight_bindings, vars_in
 from vta_byoc.quantization.ops.anchors import ANCHORS
 from vta_byoc.quantization.ops.movement import COPIES
 from vta_byoc.quantization.value import Span
@@ -26,7 +26,6 @@ DEPTH = 8
 NEAR = 0.5
 """A range of at least this share of the group's largest takes the largest: it loses one bit or
 less."""
-Labels = Mapping[relax.Var, Hashable]
 
 
 def share_ranges(
@@ -56,28 +55,31 @@ def _groups(mod: tvm.IRModule) -> Iterator[list[relax.Var]]:
     """Tensors of `mod` that play one part, where there are several."""
     bindings = straight_bindings(mod["main"])
     digests = _Digests()
-    layers = {b.var: b.value for b in bindings if _is_layer(b.value)}
-    kinds = Counter(_kind(call) for call in layers.values())
-    several = {var for var, call in layers.items() if kinds[_kind(call)] > 1}
-    own: dict[relax.Var, Hashable] = {
-        b.var: _own_label(b.value, digests, b.var in several) for b in bindings
-    }
-    uses = Counter(own[var] for var in several)
-    labels: Labels = own
-    tied = {var for var in several if uses[own[var]] > 1}
+    tied = _tied(bindings, digests)
     if not tied:
         return
-    near = set(tied)
+    reads = {b.var: list(vars_in(b.value)) for b in bindings}
+    own = {b.var: _own_label(b.value, digests) for b in bindings}
+    labels, near = own, set(tied)
     for _ in range(DEPTH):
         labels = {
-            b.var: own[b.var] if b.var in tied else _label(own[b.var], b.value, labels)
-            for b in bindings
+            var: own[var] if var in tied else hash((own[var], *(labels.get(r) for r in read)))
+            for var, read in reads.items()
         }
-        near |= {b.var for b in bindings if any(arg in near for arg in _operands(b.value))}
+        near |= {var for var, read in reads.items() if not near.isdisjoint(read)}
     groups: dict[Hashable, list[relax.Var]] = defaultdict(list)
     for var in (b.var for b in bindings if b.var in near):
         groups[labels[var]].append(var)
     yield from (group for group in groups.values() if len(group) > 1)
+
+
+def _tied(bindings: Sequence[relax.VarBinding], digests: _Digests) -> set[relax.Var]:
+    """Layers with the weights of another; only those of equal shapes are compared."""
+    layers = [b for b in bindings if _is_layer(b.value)]
+    kinds = Counter(_kind(b.value) for b in layers)
+    several = [b for b in layers if kinds[_kind(b.value)] > 1]
+    uses = Counter(_own_label(b.value, digests) for b in several)
+    return {b.var for b in several if uses[_own_label(b.value, digests)] > 1}
 
 
 def _is_layer(value: relax.Expr) -> bool:
@@ -101,27 +103,17 @@ class _Digests:
         return self._known[constant]
 
 
-def _own_label(value: relax.Expr, digests: _Digests, is_layer: bool) -> Hashable:
+def _own_label(value: relax.Expr, digests: _Digests) -> Hashable:
     """The operator, its shapes and constants; where a copy takes its part is left out."""
-    if isinstance(value, TupleGetItem):
-        return "element", str(value.ty)
-    if not isinstance(value, relax.Call):
-        return type(value).__name__, str(value.ty)
     name = op_name(value)
-    if name in COPIES:
-        return name, str(value.ty)
-    is_small = is_layer or name not in ANCHORS
-    constants = [digests.of(arg) for arg in value.args if is_constant(arg) and is_small]
-    return name, str(value.ty), str(value.attrs), tuple(constants)
+    if name in COPIES or not isinstance(value, relax.Call):
+        return name, type(value).__name__, str(value.ty)
+    args = tuple(_own_argument(arg, digests) for arg in value.args)
+    return name, str(value.ty), str(value.attrs), args
 
 
-def _label(own: Hashable, value: relax.Expr, labels: Labels) -> Hashable:
-    return hash((own, tuple(labels.get(arg) for arg in _operands(value))))
-
-
-def _operands(value: relax.Expr) -> list[relax.Var]:
-    if isinstance(value, TupleGetItem):
-        return [value.tuple_value] if isinstance(value.tuple_value, relax.Var) else []
-    if not isinstance(value, relax.Call):
-        return []
-    return [arg for arg in value.args if isinstance(arg, relax.Var)]
+def _own_argument(arg: relax.Expr, digests: _Digests) -> Hashable:
+    """A constant or a number; None where tensors are read, which have labels of their own."""
+    if is_constant(arg):
+        return digests.of(arg)
+    return str(arg) if next(vars_in(arg), None) is None else None

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
@@ -20,7 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from vta_byoc.base import limits
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.importers.onnx.node import subgraphs
+from vta_byoc.importers.onnx.node import set_nodes, subgraphs
 from vta_byoc.importers.onnx.sizes import SHAPE_VALUES, Known, can_be_shape, inferred
 from vta_byoc.importers.onnx.static import OF_SHAPE, can_be_computed, computed, of_shape
 from vta_byoc.ir.bindings import UniqueNames
@@ -46,28 +47,21 @@ def take_branches(graph: onnx.GraphProto, opset: int, shapes: Mapping[str, list[
     """
     if not _ifs(graph):
         return False
-    names, values, both = _Names(graph), Values(), list[_Both]()
+    names, values, choices = _Names(graph), Values(), list[_Choice]()
     while _ifs(graph):
         _add_known(values, graph, opset, shapes)
         conditions = [_condition(node, values) for node in graph.node]
-        open_one = None
         if all(condition is None for condition in conditions):
-            open_one = _ifs(graph)[0]  # no other If comes before it
-            _check_open(open_one, graph, values)
-            both.append(_Both(open_one))
+            choices.append(_choice(graph, values, names))
+            continue
         nodes: list[onnx.NodeProto] = []
         for node, condition in zip(graph.node, conditions, strict=True):
-            if node is open_one:
-                nodes += both[-1].nodes(names, graph)
-            else:
-                nodes += [node] if condition is None else _taken(node, condition, names, graph)
-        kept = onnx.GraphProto(node=nodes)
-        del graph.node[:]
-        graph.node.extend(kept.node)
-    if both:
+            nodes += [node] if condition is None else _taken(node, condition, names, graph)
+        set_nodes(graph, nodes)
+    if choices:
         known = inferred(graph, opset, shapes, values)
-        for each in both:
-            each.check(known)
+        for choice in choices:
+            choice.check(known)
     return True
 
 
@@ -143,41 +137,55 @@ def _moved(
 
 
 # ---------------------------------------------------------------- both branches run
-class _Both:
-    """An If whose condition is computed from data: each result is one of two."""
+@dataclass(frozen=True)
+class _Choice:
+    """An If whose condition is computed from data: each result is one of two.
 
-    def __init__(self, node: onnx.NodeProto) -> None:
-        self._node = node
-        self._condition = ""
-        self._pairs: list[tuple[str, str, str]] = []
+    Attributes:
+        name: of the If.
+        given: the tensor that decides, as the If reads it.
+        condition: the same as a scalar.
+        pairs: for each result the tensors of both branches, and its name.
+    """
 
-    def nodes(self, names: _Names, graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-        """The nodes of both branches, the condition as a scalar, a Where for every result."""
-        node = self._node
-        then, other = (_moved(node, chosen, names, graph) for chosen in (THEN, ELSE))
-        self._condition = scalar = names.moved(f"{node.name or node.output[0]}_condition")
-        found = zip(then.output, other.output, node.output, strict=False)
-        self._pairs = [(a.name, b.name, outer) for a, b, outer in found if outer]
-        ends = [helper.make_node("Where", [scalar, a, b], [end]) for a, b, end in self._pairs]
-        flat = helper.make_node("Squeeze", [node.input[0]], [scalar])
-        return [flat, *then.node, *other.node, *ends]
+    name: str
+    given: str
+    condition: str
+    pairs: tuple[tuple[str, str, str], ...]
 
     def check(self, known: Known) -> None:
         """Refuse what a Where would broadcast: several conditions, results of two shapes."""
-        name = self._node.name or self._node.output[0]
-        if known.get(self._condition, ((), 0))[0]:
+        if known.get(self.condition, ((), 0))[0]:
             raise VTAError(
-                f'node "{name}" (If) chooses by "{self._node.input[0]}" of more than one element; '
+                f'node "{self.name}" (If) chooses by "{self.given}" of more than one element; '
                 "it must be one truth value; export the model without it or cut the model before it"
             )
-        for first, second, result in self._pairs:
+        for first, second, result in self.pairs:
             if first not in known or second not in known or known[first] != known[second]:
                 pair = " and ".join(_told(known, each) for each in (first, second))
                 raise VTAError(
-                    f'node "{name}" (If) chooses by data, and its branches give "{result}" as '
-                    f"{pair}; they must have one shape and type before the model runs; export the "
-                    "model without it or cut the model before it"
+                    f'node "{self.name}" (If) chooses by data, and its branches give "{result}" '
+                    f"as {pair}; they must have one shape and type before the model runs; export "
+                    "the model without it or cut the model before it"
                 )
+
+
+def _choice(graph: onnx.GraphProto, values: Values, names: _Names) -> _Choice:
+    """Put both branches of the first If in its place, and a Where for every result."""
+    nodes = list(graph.node)
+    place = next(place for place, node in enumerate(nodes) if node.op_type == "If")
+    node = nodes[place]  # no other comes before it, whose branches could tell its condition
+    _check_open(node, graph, values)
+    then, other = (_moved(node, chosen, names, graph) for chosen in (THEN, ELSE))
+    name = str(node.name or node.output[0])
+    scalar = names.moved(f"{name}_condition")
+    found = zip(then.output, other.output, node.output, strict=False)
+    pairs = tuple((a.name, b.name, outer) for a, b, outer in found if outer)
+    ends = [helper.make_node("Where", [scalar, a, b], [end]) for a, b, end in pairs]
+    flat = helper.make_node("Squeeze", [node.input[0]], [scalar])
+    nodes[place : place + 1] = [flat, *then.node, *other.node, *ends]
+    set_nodes(graph, nodes)
+    return _Choice(name, str(node.input[0]), scalar, pairs)
 
 
 def _told(known: Known, name: str) -> str:

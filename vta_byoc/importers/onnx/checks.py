@@ -10,6 +10,7 @@ import onnx
 import onnx.inliner
 from onnx import TensorProto
 
+from vta_byoc.base.boundary import reason_of
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.importers.onnx.attributes import REFUSED
 from vta_byoc.importers.onnx.fused import FUSED, domain_of
@@ -34,7 +35,7 @@ def read(path: Path) -> onnx.ModelProto:
         model = onnx.load(str(path))
     except Exception as error:
         raise VTAError(
-            f'model file "{path}" cannot be read: {first_line(error)}; it must be an ONNX '
+            f'model file "{path}" cannot be read: {reason_of(error)}; it must be an ONNX '
             "protobuf with its external data beside it; export or download the model again"
         ) from error
     if model.functions:  # PyTorch writes operators that it has no ONNX node for as functions
@@ -95,7 +96,7 @@ def check_model(model: onnx.ModelProto, path: Path) -> None:
         onnx.checker.check_model(model)
     except Exception as error:
         raise VTAError(
-            f'model file "{path}" fails the ONNX checker: {first_line(error)}; only valid '
+            f'model file "{path}" fails the ONNX checker: {reason_of(error)}; only valid '
             "models can be loaded; export the model again"
         ) from error
 
@@ -235,8 +236,3 @@ def _guess(dim: int | str, axis: int, named: Mapping[int | str, int]) -> int:
 
 def _listed(dims: list[int | str] | list[int]) -> str:
     return ", ".join(str(dim) for dim in dims)
-
-
-def first_line(error: Exception) -> str:
-    """The first line of an error's text, its type where it has none."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -11,6 +11,7 @@ from tvm import relax
 from tvm.ir import Call, Tuple, TupleGetItem
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
+from vta_byoc.base.boundary import reason_of
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.importers.onnx.fused import FUSED, domain_of
 from vta_byoc.importers.onnx.node import NodeAttributes
@@ -151,7 +152,7 @@ def import_graph(graph: onnx.GraphProto, opset: int, shapes: dict[str, list[int]
         if isinstance(error, VTAError):
             raise
         name, op_type = importer.node
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        reason = reason_of(error)
         what = f'node "{name}" ({op_type})' if name else "the weights"
         raise VTAError(
             f"{what} cannot be imported: {reason}; TVM's ONNX importer does not take this form; "

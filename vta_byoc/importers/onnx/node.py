@@ -95,6 +95,13 @@ def attributes_of(node: onnx.NodeProto) -> Attributes:
     return cast(Attributes, found)  # ONNX's schemas state the type of each
 
 
+def set_nodes(graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto]) -> None:
+    """Give a graph other nodes; some may be its own."""
+    kept = onnx.GraphProto(node=nodes)
+    del graph.node[:]
+    graph.node.extend(kept.node)
+
+
 def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     """The branches of an If; few other operators have any."""
     for attribute in node.attribute:

@@ -15,6 +15,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.importers.onnx.node import set_nodes
 from vta_byoc.importers.onnx.qdq import (
     DYNAMIC,
     QDQ,
@@ -237,8 +238,7 @@ class _Expander:
                 self.nodes.append(node)
             else:
                 expansion(_Node(node, self))
-        del self.graph.node[:]
-        self.graph.node.extend(self.nodes)
+        set_nodes(self.graph, self.nodes)
 
     def weight(self, name: str, value: np.ndarray) -> str:
         """A new constant of the graph."""

@@ -6,6 +6,7 @@ import numpy as np
 from tvm import relax
 
 from vta_byoc.importers.onnx.node import NodeAttributes
+from vta_byoc.importers.waves import waves
 from vta_byoc.ir.bindings import is_constant, static_shape
 
 Inputs = list[relax.Expr]
@@ -53,11 +54,11 @@ def _frame(weights: np.ndarray | None, length: relax.Expr | None) -> int:
 def _filters(frame: int, weights: np.ndarray | None, is_onesided: bool) -> np.ndarray:
     """(2 * frequencies, 1, frame): those of the real parts, then of the imaginary parts."""
     count = frame // 2 + 1 if is_onesided else frame
-    angles = 2 * np.pi * (np.outer(np.arange(count), np.arange(frame)) % frame) / frame
-    waves = np.concatenate([np.cos(angles), -np.sin(angles)])
+    cosines, sines = waves(frame, count)
+    filters = np.concatenate([cosines.T, -sines.T])
     if weights is not None:
-        waves = waves * weights
-    return np.ascontiguousarray(waves[:, None], "float32")
+        filters = filters * weights
+    return np.ascontiguousarray(filters[:, None], "float32")
 
 
 def _known(value: relax.Expr, what: str) -> np.ndarray:

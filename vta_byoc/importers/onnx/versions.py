@@ -9,8 +9,10 @@ import onnx
 import onnx.version_converter
 from onnx import helper
 
+from vta_byoc.base.boundary import reason_of
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.importers.onnx.checks import first_line, opset_of
+from vta_byoc.importers.onnx.checks import opset_of
+from vta_byoc.importers.onnx.node import set_nodes
 
 OLDEST = 7
 """The first opset without the attribute `broadcast`; what is older is converted to it."""
@@ -31,7 +33,7 @@ def usable(model: onnx.ModelProto, path: Path) -> onnx.ModelProto:
         _place_operands(onnx.shape_inference.infer_shapes(model).graph, model.graph)
         return onnx.version_converter.convert_version(model, OLDEST)
     except Exception as error:
-        reason = first_line(error).rsplit("failed: ", 1)[-1]
+        reason = reason_of(error).rsplit("failed: ", 1)[-1]
         raise VTAError(
             f'model file "{path}" is of opset {opset}, and ONNX\'s converter cannot make opset '
             f"{OLDEST} of it: {reason}; export it again with opset {OLDEST} or later"
@@ -62,9 +64,7 @@ def _place_operands(known: onnx.GraphProto, graph: onnx.GraphProto) -> None:
             del node.attribute[:]
             node.attribute.extend(kept)
         nodes.append(node)
-    renewed = onnx.GraphProto(node=nodes)
-    del graph.node[:]
-    graph.node.extend(renewed.node)
+    set_nodes(graph, nodes)
 
 
 def _rank(name: str, ranks: Mapping[str, int]) -> int:

@@ -6,13 +6,13 @@ No operator of a branch has side effects, but those on variables, which are refu
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping
 
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.importers.tflite.model import IF, Model, Operator, Subgraph, TFLiteTensor, branches_of
 from vta_byoc.importers.tflite.variables import ASSIGN, HANDLE, INITIALIZE, READ
 
-SELECT = "SELECT_V2"
 _STEP = "export the model without it or cut the model before it"
 
 
@@ -49,12 +49,11 @@ def _flat(
         if op.code != IF:
             yield op
             continue
-        results = []
-        for number in branches_of(op):
-            branch = _renumbered(op, subgraphs[number], counter)
+        branches = [_renumbered(op, subgraphs[n], counter) for n in branches_of(op)]
+        for branch in branches:
             yield from _flat(branch.operators, subgraphs, counter)
-            results.append(branch.outputs)
-        yield from _selections(op, *results)
+        then, other = (branch.outputs for branch in branches)
+        yield from _selections(op, then, other, counter)
 
 
 def _renumbered(op: Operator, branch: Subgraph, counter: _Counter) -> Subgraph:
@@ -80,17 +79,25 @@ def _renumbered(op: Operator, branch: Subgraph, counter: _Counter) -> Subgraph:
 
 
 def _selections(
-    op: Operator, then: tuple[TFLiteTensor, ...], other: tuple[TFLiteTensor, ...]
+    op: Operator,
+    then: tuple[TFLiteTensor, ...],
+    other: tuple[TFLiteTensor, ...],
+    counter: _Counter,
 ) -> Iterator[Operator]:
     if not len(then) == len(other) == len(op.outputs):
         listed = f"{len(then)} and {len(other)}"
         raise _error(op, f"has branches of {listed} results, and {len(op.outputs)} of its own")
+    given = op.inputs[0]
+    if given is None or math.prod(given.shape) != 1:
+        raise _error(op, "has no condition of one element")
+    condition = dataclasses.replace(given, index=counter.fresh(), shape=())
+    yield Operator("RESHAPE", (given,), (condition,), None)
     for first, second, result in zip(then, other, op.outputs, strict=True):
         kinds = [(each.shape, each.dtype) for each in (first, second, result)]
         if len(set(kinds)) > 1:
             listed = " and ".join(f"{shape} {dtype}" for shape, dtype in kinds[:2])
             raise _error(op, f'has branches that give "{result.name}" as {listed}')
-        yield Operator(SELECT, (op.inputs[0], first, second), (result,), None)
+        yield Operator("SELECT_V2", (condition, first, second), (result,), None)
 
 
 def _error(op: Operator, text: str) -> VTAError:

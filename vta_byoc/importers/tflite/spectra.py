@@ -7,11 +7,11 @@ either part. Parts that nothing reads are gone with everything else that nothing
 
 from __future__ import annotations
 
-import numpy as np
 from tvm import relax
 
 from vta_byoc.importers.tflite.graph import COMPLEX, TFLiteGraph
 from vta_byoc.importers.tflite.movement import Converter, inputs_of
+from vta_byoc.importers.waves import waves
 from vta_byoc.ir.bindings import static_shape
 
 PARTS = (0, 1)
@@ -30,20 +30,14 @@ def of_parts(g: TFLiteGraph, move: Converter) -> None:
             move(g)
 
 
-def _waves(size: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Cosines and sines (size, count) of the frequencies 0 to count - 1 over `size` samples."""
-    angles = 2 * np.pi * (np.outer(np.arange(size), np.arange(count)) % size) / size
-    return np.cos(angles).astype("float32"), np.sin(angles).astype("float32")
-
-
 def _rfft2d(g: TFLiteGraph) -> None:
     """Of the last two axes, cut or filled with zeros to the length of the transform."""
     (data,) = inputs_of(g, 0)
     rows, columns = (int(size) for size in g.integers(1).reshape(-1))
     value = _sized(g, g.plain(data), (rows, columns))
-    cosines, sines = _waves(columns, columns // 2 + 1)
-    real = g.emit(relax.op.matmul(value, relax.const(cosines)), "real")
-    imaginary = g.emit(relax.op.matmul(value, relax.const(-sines)), "imaginary")
+    cosines, sines = waves(columns, columns // 2 + 1)
+    real = g.emit(relax.op.matmul(value, relax.const(cosines, "float32")), "real")
+    imaginary = g.emit(relax.op.matmul(value, relax.const(-sines, "float32")), "imaginary")
     if rows > 1:
         real, imaginary = _over_rows(g, real, imaginary, rows)
     for part, of_part in zip(PARTS, (real, imaginary), strict=True):
@@ -55,10 +49,10 @@ def _over_rows(
     g: TFLiteGraph, real: relax.Expr, imaginary: relax.Expr, rows: int
 ) -> tuple[relax.Expr, relax.Expr]:
     """The transform of the last axis but one: (C - iS)(A + iB)."""
-    cosines, sines = (relax.const(waves) for waves in _waves(rows, rows))
+    cosines, sines = (relax.const(each, "float32") for each in waves(rows, rows))
 
-    def product(waves: relax.Expr, value: relax.Expr) -> relax.Expr:
-        return g.emit(relax.op.matmul(waves, value), "rows")
+    def product(factor: relax.Expr, value: relax.Expr) -> relax.Expr:
+        return g.emit(relax.op.matmul(factor, value), "rows")
 
     added = relax.op.add(product(cosines, real), product(sines, imaginary))
     taken = relax.op.subtract(product(cosines, imaginary), product(sines, real))

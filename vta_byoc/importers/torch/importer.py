@@ -16,6 +16,7 @@ import tvm
 from tvm import relax
 from tvm.ir import Call
 
+from vta_byoc.base.boundary import reason_of
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.importers.torch.arguments import Converter
 from vta_byoc.importers.torch.converters import OVERRIDES
@@ -76,7 +77,7 @@ def read(path: Path) -> ExportedProgram:
             return torch.export.load(str(path))
     except Exception as error:
         raise VTAError(
-            f'model file "{path}" cannot be read: {_first_line(error)}; it must be written by '
+            f'model file "{path}" cannot be read: {reason_of(error)}; it must be written by '
             "torch.export.save with this version of PyTorch; export the model again"
         ) from error
 
@@ -115,7 +116,7 @@ def import_program(
         raise
     except Exception as error:
         raise VTAError(
-            f'node "{importer.node}" cannot be imported: {_first_line(error)}; TVM\'s PyTorch '
+            f'node "{importer.node}" cannot be imported: {reason_of(error)}; TVM\'s PyTorch '
             "importer does not take this form; simplify the model"
         ) from error
     outputs = [str(name) for name in program.graph_signature.user_outputs]
@@ -279,7 +280,3 @@ def _renamed(mod: tvm.IRModule, names: dict[str, str]) -> tvm.IRModule:
     for binding, hint in zip(bindings, reversed(hints), strict=True):
         env[binding.var] = writer.emit(substituted(binding.value, env), hint)
     return with_main(mod, writer.finish(main, substituted(main.body.body, env)))
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
