@@ -176,7 +176,7 @@ class _Packer(PackedForms):
             if var in self.routes.reordered:
                 self._reordered[var] = form.expr
             else:
-                self._packed[var, form.layout] = form
+                self._packed[var][form.layout] = form
             return
         self._sources[composite_source(group)] += len(parts) - 1
         for part in parts:

@@ -224,22 +224,22 @@ def test_inputs_of_other_kinds(tmp_path: Path) -> None:
         f"{HEAD.format(8)} net (float[2] x) => (float[2] y) <int64 w = {{1}}> {{ y = Relu(x) }}"
     )
     rankless = helper.make_tensor_value_info("r", TensorProto.INT64, None)
-    brain = helper.make_tensor_value_info("b", TensorProto.BFLOAT16, [])
+    pair = helper.make_tensor_value_info("c", TensorProto.COMPLEX64, [])
     element = helper.make_tensor_type_proto(TensorProto.INT64, [])
     listed = helper.make_value_info("s", helper.make_sequence_type_proto(element))
     weight = helper.make_tensor_value_info("w", TensorProto.INT64, [])
-    model.graph.input.extend([rankless, brain, listed, weight])
+    model.graph.input.extend([rankless, pair, listed, weight])
     path = tmp_path / "net.onnx"
     onnx.save(model, str(path))
     for name, what, next_step in (
         ("r", "which is a tensor of int64 with no known shape", stated("r=1")),
-        ("b", "which is a tensor of bfloat16 with the shape ()", ALONE),
+        ("c", "which is a tensor of complex64 with the shape ()", ALONE),
         ("s", "which is a sequence", ALONE),
     ):
         with pytest.raises(VTAError) as caught:
             load_model(path, fixed={name: 1})
         assert str(caught.value) == f'value given for "{name}", {what}; {next_step}'
-    with pytest.raises(VTAError, match='^value given for "w"; the inputs of the model are x, r, b'):
+    with pytest.raises(VTAError, match='^value given for "w"; the inputs of the model are x, r, c'):
         load_model(path, fixed={"w": 1})
 
 

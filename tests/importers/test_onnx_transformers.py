@@ -79,6 +79,10 @@ HEADED: Inputs = {
     "x1": noise(BATCH, HEADS // 2, KEYS, SIZE),
     "x2": noise(BATCH, HEADS // 2, KEYS, SIZE + 4),
 }
+PAST: Inputs = {
+    "xk": noise(BATCH, HEADS // 2, 3, SIZE),
+    "xv": noise(BATCH, HEADS // 2, 3, SIZE + 4),
+}
 TABLES: Inputs = {"c": noise(9, SIZE // 2), "s": noise(9, SIZE // 2)}
 PLACES = np.array([[0, 1, 2, 3, 4], [2, 3, 4, 5, 6]], "int64")
 SCALED: Inputs = {"x": X, "g": noise(WIDTH)}
@@ -226,6 +230,31 @@ CASES: dict[str, tuple[str, Inputs, str, int, dict[str, Any], int]] = {
         23,
         {"softcap": 2.0},
         1,
+    ),
+    "opset 23 causal, more keys": ("Attention", HEADED, "", 23, {"is_causal": 1}, 1),
+    "opset 25 window": (
+        "Attention",
+        HEADED,
+        "",
+        25,
+        {"left_window_size": 1, "right_window_size": 2},
+        1,
+    ),
+    "opset 25 causal window": (
+        "Attention",
+        HEADED,
+        "",
+        25,
+        {"is_causal": 1, "left_window_size": 1},
+        1,
+    ),
+    "opset 23 past": (
+        "Attention",
+        {**HEADED, "m": None, **PAST},
+        "",
+        23,
+        {"is_causal": 1},
+        3,
     ),
     "rotary": (
         "RotaryEmbedding",

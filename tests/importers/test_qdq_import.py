@@ -305,16 +305,19 @@ def test_computed_scale(tmp_path: Path) -> None:
     )
 
 
+E8M0 = np.array(0.5, ml_dtypes.float8_e8m0fnu)
+
+
 def test_scale_of_another_dtype(tmp_path: Path) -> None:
     net = Qdq()
-    weight, scale = net.const(np.ones((2, 2), "int8")), net.const(np.float16(0.5))
+    weight, scale = net.const(np.ones((2, 2), "int8")), net.const(E8M0)
     w = net.node("Cast", net.node("DequantizeLinear", weight, scale), to=TensorProto.FLOAT)
     model = net.model(net.node("MatMul", "x", w), (1, 2), opset=21)
     refused(
         model,
         tmp_path,
-        f'tensor "{weight}" has a scale of dtype float16; it must be float32; export the model '
-        "in float32 before quantizing it",
+        f'tensor "{weight}" has a scale of dtype float8_e8m0fnu; it must be float32; export the '
+        "model in float32 before quantizing it",
     )
 
 

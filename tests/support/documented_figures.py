@@ -151,6 +151,14 @@ def claims() -> Iterator[tuple[str, str]]:
         "MobileNetV2 {bundle[mobilenet_v2_megabytes]:.1f} MB and "
         "{bundle[mobilenet_v2_seconds]:.1f} s. Of {bundle[mutated_bundles]:,.0f} bundles"
     )
+    yield "docs/importing.md", (
+        "Of the {conformance[tests_equal.bound]:,.0f} tests of tensors in onnx 1.23, "
+        "{conformance[tests_equal]:,.0f} give what ONNX says and "
+        "{conformance[tests_refused]:,.0f} are refused"
+    )
+    yield "docs/importing.md", (
+        "{conformance[tests_known_to_differ]:,.0f} differ, in what no model should rely on"
+    )
     yield "docs/verifier.md", (
         "Over {mutation[mutants]:,.0f} mutants of {mutation[programs]:,.0f} programs, "
         "{mutation[harmful_mutants]:,.0f} were harmful"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,6 +58,20 @@ class Draw:
         return self.rng.integers(low, high + 1, tuple(shape))
 
 
+@functools.cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="importer-cases-")
+
+
+def case_folder() -> Path:
+    """Where models are written; it is gone when the process ends."""
+    return Path(_folder().name)
+
+
+TOLERANCE = 1e-5
+"""Of a case that states none."""
+
+
 @dataclass(frozen=True)
 class Case:
     """One drawn model with one operator under test.
@@ -65,6 +82,8 @@ class Case:
         feed: the inputs, in order.
         expected: computes what the source runtime makes of them; raises if it takes no such model.
         text: the draw in words, for a failure.
+        tolerance: of float32, relative to the value and to the largest of its tensor; other dtypes
+            are equal.
     """
 
     operator: str
@@ -72,3 +91,4 @@ class Case:
     feed: Sequence[np.ndarray]
     expected: Callable[[], Sequence[np.ndarray]]
     text: str
+    tolerance: float = TOLERANCE

@@ -7,13 +7,12 @@ made of it by Cast.
 from __future__ import annotations
 
 import functools
-import tempfile
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnxruntime
-from importer_draws import Case
+from importer_draws import Case, case_folder
 from importer_onnx_elements import (
     along,
     binary,
@@ -260,11 +259,6 @@ CASES: dict[str, Generator] = {
 """ONNX operator -> generator."""
 
 
-@functools.cache
-def _folder() -> Path:
-    return Path(tempfile.mkdtemp(prefix="importer-cases-"))
-
-
 def case(name: str, number: int, seed: int = 0) -> Case:
     """Draw `number` of the operator `name`."""
     n = Onnx(name, seed, number, *name.encode())
@@ -282,7 +276,7 @@ def case(name: str, number: int, seed: int = 0) -> Case:
         return [np.asarray(array) for array in session.run(None, feed)]
 
     def model() -> Path:
-        path = _folder() / f"{name}-{number}.onnx"
+        path = case_folder() / f"{name}-{number}.onnx"
         onnx.save(n.model(expected()), str(path))
         return path
 

@@ -5,15 +5,13 @@ Expected values come from `relay_numpy`, which computes the same text.
 
 from __future__ import annotations
 
-import functools
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from importer_draws import Case, Draw
+from importer_draws import Case, Draw, case_folder
 from importer_relay_layers import LAYERS
 from importer_relay_moves import MOVES
 from importer_relay_qnn import QNN
@@ -89,7 +87,7 @@ def case(operator: str, number: int, seed: int = 0) -> Case:
     feed = {f"x{i}": drawn.inputs[i] for i in fed}
 
     def model() -> Path:
-        path = _folder() / f"{operator}{number}_{seed}.relay"
+        path = case_folder() / f"{operator}{number}_{seed}.relay"
         path.write_text(text, encoding="utf-8")
         return path
 
@@ -97,11 +95,6 @@ def case(operator: str, number: int, seed: int = 0) -> Case:
         return evaluate(read_text(text, "the text"), feed)
 
     return Case(operator, model, list(feed.values()), expected, text.splitlines()[2].strip())
-
-
-@functools.cache
-def _folder() -> Path:
-    return Path(tempfile.mkdtemp(prefix="importer-cases-"))
 
 
 # ---------------------------------------------------------------- elementwise

@@ -16,8 +16,6 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.importers.canonicalize.index_bounds import unproven_indices
 from vta_byoc.importers.load import load_model
 
-TOLERANCE = 1e-5
-"""Of float32, relative to the value and to the largest of its tensor; other dtypes are equal."""
 AT_ONCE = 60
 """Modules that are built together: a build costs 0.3 s before it does anything."""
 EQUAL, REFUSED, WRONG, NO_MODEL = "equal", "refused", "wrong", "no model"
@@ -158,7 +156,7 @@ def _compared(group: _Group, machine: Any) -> Iterator[tuple[int, Outcome]]:
     for number, case, expected in group.drawn:
         text = results if isinstance(results, str) else ""
         for ours, theirs in zip(results[start:], expected, strict=False):
-            text = text or _difference(ours, theirs)
+            text = text or _difference(ours, theirs, case.tolerance)
         start += len(expected)
         yield number, Outcome(case, WRONG if text else EQUAL, text)
 
@@ -174,15 +172,15 @@ def _results(group: _Group, machine: Any) -> list[np.ndarray] | str:
         return f"does not run: {_line(error)}"
 
 
-def _difference(ours: np.ndarray, theirs: np.ndarray) -> str:
+def _difference(ours: np.ndarray, theirs: np.ndarray, tolerance: float) -> str:
     """How they differ; empty if they do not."""
     if (ours.shape, ours.dtype) != (theirs.shape, theirs.dtype):
         return f"{ours.dtype}{ours.shape} instead of {theirs.dtype}{theirs.shape}"
     if theirs.dtype.kind != "f":
         return "" if np.array_equal(ours, theirs) else _first(ours, theirs, ours != theirs)
     finite = np.abs(theirs[np.isfinite(theirs)])
-    limit = TOLERANCE * max(1.0, float(finite.max(initial=0)))
-    close = np.isclose(ours, theirs, rtol=TOLERANCE, atol=limit, equal_nan=True)
+    limit = tolerance * max(1.0, float(finite.max(initial=0)))
+    close = np.isclose(ours, theirs, rtol=tolerance, atol=limit, equal_nan=True)
     return "" if close.all() else _first(ours, theirs, ~close)
 
 

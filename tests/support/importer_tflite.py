@@ -6,12 +6,10 @@ interpreter computes.
 
 from __future__ import annotations
 
-import functools
-import tempfile
 from pathlib import Path
 
 import numpy as np
-from importer_draws import Case
+from importer_draws import Case, case_folder
 from importer_tflite_elements import (
     add_n,
     binary,
@@ -166,18 +164,13 @@ CASES: dict[str, Generator] = {
 """TFLite operator -> generator."""
 
 
-@functools.cache
-def _folder() -> Path:
-    return Path(tempfile.mkdtemp(prefix="importer-cases-"))
-
-
 def case(name: str, number: int, seed: int = 0) -> Case:
     """Draw `number` of the operator `name`."""
     g = Lite(name, seed, number, *name.encode())
     CASES[name](g)
 
     def model() -> Path:
-        path = _folder() / f"{name}-{number}.tflite"
+        path = case_folder() / f"{name}-{number}.tflite"
         path.write_bytes(g.file(g.made()))
         return path
 

@@ -49,15 +49,19 @@ class UniqueNames:
 
     def __init__(self, joint: str) -> None:
         self._joint = joint
-        self._taken: set[str] = set()
+        self._taken: dict[str, int] = {}  # each with the last number given behind it
 
     def fresh(self, name: str) -> str:
         """``name``, or with a number behind it if it is taken; it is taken from now on."""
-        unique, count = name, 1
+        if name not in self._taken:
+            self._taken[name] = 1
+            return name
+        count, unique = self._taken[name], name
         while unique in self._taken:
             count += 1
             unique = f"{name}{self._joint}{count}"
-        self._taken.add(unique)
+        self._taken[name] = count
+        self._taken[unique] = 1
         return unique
 
 

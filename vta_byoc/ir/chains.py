@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -45,6 +45,11 @@ class Graph:
         self.bindings: Sequence[Binding] = straight_bindings(func)
         self.defined: dict[relax.Var, Binding] = {b.var: b for b in self.bindings}
         self.users = users_of(func)
+        self._place = {b.var: place for place, b in enumerate(self.bindings)}
+
+    def in_order(self, bindings: Iterable[Binding]) -> list[Binding]:
+        """``bindings`` as the function has them."""
+        return sorted(bindings, key=lambda binding: self._place[binding.var])
 
     def only_user(self, var: relax.Var) -> Binding | None:
         """The one binding that reads ``var``, if nothing else does."""

@@ -59,7 +59,7 @@ def match_binary(graph: Graph, anchor: Binding) -> list[Binding] | None:
     if not after or not is_narrowing(after[-1].value):
         return None
     before = list(dict.fromkeys(b for steps in prologues for b in steps or ()))
-    return [*_in_order(graph, before), anchor, *after]
+    return [*graph.in_order(before), anchor, *after]
 
 
 def _added_again(anchor: Binding, sides: Sequence[Sequence[Binding] | None]) -> relax.Var | None:
@@ -96,11 +96,6 @@ def match_clamp(graph: Graph, anchor: Binding) -> list[Binding] | None:
 def _is_clamp(binding: Binding) -> bool:
     name = op_name(binding.value)
     return name in ("relax.maximum", "relax.minimum") and as_step(binding.value, "int8") is not None
-
-
-def _in_order(graph: Graph, bindings: Sequence[Binding]) -> list[Binding]:
-    place = {b: i for i, b in enumerate(graph.bindings)}
-    return sorted(bindings, key=lambda b: place[b])
 
 
 # ---------------------------------------------------------------- reading

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -96,10 +97,6 @@ def _named(entry: PatternEntry) -> Iterator[None]:
         raise VTAError(refusal) from err
 
 
-def _own(group: Group) -> set[relax.Var]:
-    return {binding.var for binding in group.bindings}
-
-
 def _layout(group: Group, value: relax.Expr) -> str:
     """The layout in which ``group`` has ``value``; that of a matrix is one for all."""
     return NCHW if len(static_shape(value)) == 2 else group.match.parsed.layout
@@ -121,7 +118,7 @@ class Matcher:
         self._left_out = left_out or {}
         self._config = config
         self._entries = entries()
-        self._taken: set[relax.Var] = set()
+        self._takers: defaultdict[relax.Var, list[Group]] = defaultdict(list)
         self.rejected: dict[str, Refusal] = {}
         self.passed_over: dict[str, Refusal] = {}
 
@@ -145,7 +142,8 @@ class Matcher:
     def _take(self, group: Group | None, found: dict[relax.Var, Group]) -> None:
         if group is not None:
             found[group.result] = group
-            self._taken.update(b.var for b in group.bindings)
+            for binding in group.bindings:
+                self._takers[binding.var].append(group)
 
     def _belongs(self, group: Group, found: Mapping[relax.Var, Group]) -> bool:
         """Whether a movement of data has an operand on VTA."""
@@ -163,8 +161,8 @@ class Matcher:
     def _is_between(self, group: Group, found: Mapping[relax.Var, Group]) -> bool:
         """Whether groups read the result, in its layout, and made the operand in that layout."""
         parsed = group.match.parsed
-        readers = {user.var for user in self._graph.users.get(group.result, []) if user is not None}
-        behind = [other for other in found.values() if not readers.isdisjoint(_own(other))]
+        readers = [user.var for user in self._graph.users.get(group.result, []) if user is not None]
+        behind = [other for var in readers for other in self._takers.get(var, ())]
         before = [found[x] for x in parsed.operands if x in found]
         sides = zip(parsed.operands, parsed.operand_layouts, strict=True)
         ends = ((behind, group.result, parsed.layout), *((before, *side) for side in sides))
@@ -215,4 +213,4 @@ class Matcher:
 
     def _is_taken(self, binding: Binding) -> bool:
         """A widening may be part of several groups: each widens its operand itself."""
-        return binding.var in self._taken and not is_widening(binding.value)
+        return binding.var in self._takers and not is_widening(binding.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -66,7 +67,7 @@ class PackedForms:
         self._keep = keep_packed
         self._writer = FunctionWriter(builder)
         self._plain: dict[relax.Var, relax.Expr] = {}
-        self._packed: dict[tuple[relax.Var, str], PackedForm] = {}
+        self._packed: defaultdict[relax.Var, dict[str, PackedForm]] = defaultdict(dict)
         self._reshaped: dict[relax.Var, relax.VarBinding] = {}
         self._copied: dict[tuple[relax.Var, str], PackedForm] = {}
         self._folded: dict[tuple[relax.Var, Im2col], relax.Var] = {}
@@ -88,7 +89,7 @@ class PackedForms:
             value = self._reshaped[var].value
             forms = self._forms(value.args[0])
             return [p for p in forms if op_name(value) != PERMUTE or is_tokens(p.layout)]
-        return [p for (v, _), p in self._packed.items() if v.same_as(var)]
+        return list(self._packed[var].values()) if var in self._packed else []
 
     def _as_plain(self, var: relax.Var) -> relax.Expr:
         if var not in self._plain:
@@ -101,7 +102,7 @@ class PackedForms:
         return self._plain[var]
 
     def _unpack(self, var: relax.Var) -> relax.Var:
-        packed = next(p for (v, _), p in self._packed.items() if v.same_as(var))
+        packed = next(iter(self._packed[var].values()))
         if is_tokens(packed.layout):
             return self._unpack_tokens(var, packed)
         compute = unpack_compute(packed.shape, self._config, packed.dtype)
@@ -171,7 +172,7 @@ class PackedForms:
         if is_tokens(layout):
             expr = self._pack_tokens(var, layout)
             if found is None:
-                self._packed[var, layout] = PackedForm(expr, shape, "int8", layout, by_host=True)
+                self._packed[var][layout] = PackedForm(expr, shape, "int8", layout, by_host=True)
             return expr
         function = self._function(f"{PACK}_{_text(shape)}", pack_compute(shape, self._config))
         plain = self._as_plain(var)
@@ -181,7 +182,7 @@ class PackedForms:
         expr = self._call(function, [viewed], packed, f"{name}{SEPARATOR}packed")
         if found is None:  # known in any mode: plans depend on what could be packed already
             key = layout if shape == usual else _text(shape)
-            self._packed[var, key] = PackedForm(expr, shape, "int8")
+            self._packed[var][key] = PackedForm(expr, shape, "int8")
         return expr
 
     def _as_folded(self, var: relax.Var, fold: Im2col) -> relax.Var:

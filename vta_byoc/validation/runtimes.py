@@ -83,6 +83,8 @@ def onnxruntime_runtime(path: str, mod: tvm.IRModule) -> Runtime:
 
     Steps of recurrent layers are parts of its sequences (`recurrent_nodes`).
 
+    A model of other floats runs in float32, as it is imported.
+
     Its graph optimizations are off: they fuse QDQ nodes to integer kernels of their own rounding,
     and tensors between fused nodes do not exist any more.
     """
@@ -92,17 +94,18 @@ def onnxruntime_runtime(path: str, mod: tvm.IRModule) -> Runtime:
         raise _missing("onnxruntime", "ONNX Runtime") from error
     from onnx import helper
 
-    from vta_byoc.importers.onnx import checks as onnx_checks
     from vta_byoc.importers.onnx import naming
     from vta_byoc.importers.onnx.branches import take_branches
     from vta_byoc.importers.onnx.fixed import fix_inputs
+    from vta_byoc.importers.onnx.importer import read_model
+    from vta_byoc.importers.onnx.node import opset_of
     from vta_byoc.validation.recurrent_steps import recurrent_nodes
 
-    model = onnx_checks.read(Path(path))
+    model = read_model(Path(path))
     fixed = fixed_inputs(mod)
     fix_inputs(model, fixed, {name: array.shape for name, array in fixed.items()})
     shapes = {str(param.name): list(static_shape(param)) for param in mod["main"].params}
-    take_branches(model.graph, onnx_checks.opset_of(model), shapes)
+    take_branches(model.graph, opset_of(model), shapes)
     naming.name_nodes(model.graph)
     recurrent = recurrent_nodes(model.graph)
     tensors = {node.name: node.output[0] for node in model.graph.node if node.output[0]}

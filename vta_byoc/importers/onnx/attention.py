@@ -18,6 +18,8 @@ from vta_byoc.ir.bindings import SEPARATOR, is_constant, static_shape
 Inputs = list[relax.Expr]
 HIDDEN = -10000.0
 """What is added to the score of a key that a mask hides, where the node states no value."""
+NO_LIMIT = -1
+"""Of a window: every key to that side is seen."""
 LATER = np.finfo(np.float32).min
 """What is added to the score of a later key in causal attention, farther than padding is."""
 
@@ -68,8 +70,22 @@ class Attention:
 
     def hide_later(self, tokens: int, keys: int) -> None:
         """Hide keys behind a token's own; the last tokens and the last keys are the same."""
-        behind = np.triu(np.full((tokens, keys), LATER, "float32"), keys - tokens + 1)
-        self.terms.append(relax.const(behind))
+        self.hide_far(tokens, keys, (NO_LIMIT, 0), keys - tokens)
+
+    def hide_far(self, tokens: int, keys: int, limits: tuple[int, int], offset: int = 0) -> None:
+        """Hide keys farther from a token's own than the limits to the left and to the right.
+
+        The key of the first token is the one at `offset`.
+
+        Raises:
+            ValueError: a token is left without a key.
+        """
+        left, right = (keys + tokens if limit == NO_LIMIT else limit for limit in limits)
+        distance = np.arange(keys) - np.arange(tokens)[:, None] - offset
+        seen = (-left <= distance) & (distance <= right)
+        if not seen.any(axis=1).all():
+            raise ValueError(f"{tokens} tokens see {keys} keys, and one of them sees no key")
+        self.terms.append(relax.const(np.where(seen, np.float32(0), LATER)))
 
     def hide_padding(self, mask: relax.Expr, batch: int, keys: int) -> None:
         """The masks of ONNX Runtime: keys, pairs of tokens and keys, lengths, ends and starts.
@@ -250,24 +266,43 @@ def _runtime_attention(
 
 
 # ---------------------------------------------------------------- the operator of opset 23
+PRESENT = 3
+"""Results of Attention up to the keys and values."""
+
+
 def attention(builder: relax.BlockBuilder, inputs: Inputs, attrs: NodeAttributes) -> relax.Expr:
-    """ONNX Attention: three tensors of rank 3 with the number of heads, or of rank 4."""
-    _refuse(inputs, {4: "past keys", 5: "past values", 6: "lengths of keys"}, attrs, 1)
+    """ONNX Attention: three tensors of rank 3 with the number of heads, or of rank 4.
+
+    Past keys and values stand in front of the node's own; both together are further results, which
+    the next call takes as the past.
+    """
+    if inputs[6] is not None:
+        raise ValueError("it has lengths of keys; all keys are taken")
+    if attrs["tvm_custom"]["num_outputs"] > PRESENT:
+        raise ValueError("its scores are a result; the tokens, keys and values are taken")
     node = Attention(builder, attrs)
     is_flat = len(static_shape(inputs[0])) == 3
     q, k, v = inputs[:3]
     if is_flat:
         q = node.heads(q, attrs["q_num_heads"])
         k, v = (node.heads(x, attrs["kv_num_heads"]) for x in (k, v))
+    before = 0 if inputs[4] is None else static_shape(inputs[4])[2]
+    if inputs[4] is not None and inputs[5] is not None:
+        k, v = (
+            node.emit(relax.op.concat(list(pair), 2)) for pair in ((inputs[4], k), (inputs[5], v))
+        )
     mask = inputs[3]
     if mask is not None and str(mask.ty.dtype) == "bool":
         node.hide(mask)
     elif mask is not None:
         node.terms.append(mask)
-    if attrs.get("is_causal"):
-        node.hide_later(static_shape(q)[2], static_shape(k)[2])
+    left, right = attrs.get("left_window_size", NO_LIMIT), attrs.get("right_window_size", NO_LIMIT)
+    limits = (left, 0 if attrs.get("is_causal") else right)
+    if limits != (NO_LIMIT, NO_LIMIT):
+        node.hide_far(static_shape(q)[2], static_shape(k)[2], limits, before)
     read = node.attend(q, k, v)
-    return node.merged(read) if is_flat else read
+    result = node.merged(read) if is_flat else read
+    return relax.Tuple([result, k, v]) if attrs["tvm_custom"]["num_outputs"] > 1 else result
 
 
 # ---------------------------------------------------------------- positions
@@ -310,6 +345,9 @@ def _rotary(
             node.emit(relax.op.reshape(row, (batch, 1, tokens, static_shape(row)[1])))
             for row in rows
         ]
+    part = attrs.get("rotary_embedding_dim", 0)
+    if part not in (0, 2 * static_shape(cos)[-1]):
+        raise ValueError(f"it turns {part} of a head, and its tables {2 * static_shape(cos)[-1]}")
     turned = _turned(node, x, tables[0], tables[1], bool(attrs.get("interleaved")))
     return node.merged(turned) if is_flat else turned
 

@@ -58,9 +58,16 @@ def float_operators() -> frozenset[str]:
     return frozenset({*_get_convert_map(), "Constant"} - {*REFUSED, *EXPANSIONS, DYNAMIC})
 
 
-def opset_of(model: onnx.ModelProto) -> int:
-    """The opset of the default domain."""
-    return next((s.version for s in model.opset_import if s.domain in ("", "ai.onnx")), 1)
+@functools.cache
+def _known() -> frozenset[str]:
+    return float_operators() | {*EXPANSIONS, *KINDS, DYNAMIC, BRANCH}
+
+
+def is_known(node: onnx.NodeProto) -> bool:
+    """Whether a node's operator can be imported."""
+    if (domain_of(node), node.op_type) in FUSED:
+        return True
+    return node.op_type in _known() and node.domain in DOMAINS
 
 
 def check_operators(model: onnx.ModelProto) -> None:
@@ -69,16 +76,14 @@ def check_operators(model: onnx.ModelProto) -> None:
     Raises:
         VTAError: the first one that cannot.
     """
-    known = float_operators() | {*EXPANSIONS, *KINDS, DYNAMIC, BRANCH}
     for node in model.graph.node:
-        if node.op_type in known and node.domain in DOMAINS:
-            continue
-        if (domain_of(node), node.op_type) in FUSED:
+        if is_known(node):
             continue
         if node.op_type in DYNAMIC_LAYERS:
             raise dynamic(node, node.input[0])
         op_type = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-        unknown = f"TVM's ONNX importer knows {len(known)} operators and this is not one of them"
+        count = len(_known())
+        unknown = f"TVM's ONNX importer knows {count} operators and this is not one of them"
         reason = REFUSED.get(node.op_type, unknown)
         raise VTAError(
             f'node "{node.name or node.output[0]}" has the operator {op_type}; {reason}; '

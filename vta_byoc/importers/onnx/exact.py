@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Literal
+
 import numpy as np
+import onnx
+from onnx.helper import tensor_dtype_to_np_dtype
 from tvm import relax
 
 from vta_byoc.importers.onnx.node import Converter, NodeAttributes
@@ -81,7 +86,88 @@ def _sequence_insert(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.E
     return relax.Tuple(fields)
 
 
+# ---------------------------------------------------------------- elements
+def _is_inf(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr | None:
+    """Infinities of one sign, or of none; TVM tells all of them."""
+    signs = [sign for sign, key in _INFINITIES if attrs.get(key, 1)]
+    if len(signs) == len(_INFINITIES):
+        return None
+    if not signs:
+        return relax.op.zeros_like(inputs[0], "bool")
+    return relax.op.equal(inputs[0], relax.const(np.float32(signs[0] * np.inf)))
+
+
+_INFINITIES: tuple[tuple[int, Literal["detect_negative", "detect_positive"]], ...] = (
+    (-1, "detect_negative"),
+    (1, "detect_positive"),
+)
+
+
+def _pow(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr | None:
+    """Exponents of another dtype than the base; powers of integers are products."""
+    base, exponent = inputs[:2]
+    if base.ty.dtype == "float32":
+        if exponent.ty.dtype == "float32":
+            return None
+        return relax.op.power(base, relax.op.astype(exponent, "float32"))
+    values = _values(exponent)
+    powers = set() if values is None else set(values.reshape(-1).tolist())
+    if len(powers) != 1 or not powers <= {*range(MOST_FACTORS + 1)}:
+        raise ValueError(f"the exponent of integers must be one constant from 0 to {MOST_FACTORS}")
+    ones = relax.op.ones_like(base)
+    return functools.reduce(relax.op.multiply, [base] * int(powers.pop()), ones)
+
+
+MOST_FACTORS = 64
+"""Of a product that is a power; the largest one of 64-bit integers but for the bases 0 and 1."""
+
+
+def _bit_shift(inputs: list[relax.Expr], attrs: NodeAttributes) -> None:
+    """By less than the width; runtimes differ in what others give."""
+    amount, width = _values(inputs[1]), np.dtype(str(inputs[0].ty.dtype)).itemsize * 8
+    if amount is not None and amount.size and not 0 <= amount.min() <= amount.max() < width:
+        raise ValueError(
+            f"it shifts by {amount.min()} to {amount.max()}; 0 to {width - 1} is taken"
+        )
+
+
+def _eye_like(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr:
+    """A constant of the operand's shape; TVM wants its dtype too."""
+    kind = attrs.get("dtype")
+    dtype = np.dtype(str(inputs[0].ty.dtype)) if kind is None else tensor_dtype_to_np_dtype(kind)
+    rows, columns = static_shape(inputs[0])
+    ones = np.eye(rows, columns, attrs.get("k", 0)).astype(dtype)
+    return relax.const(ones, str(dtype))
+
+
+def _cast(inputs: list[relax.Expr], attrs: NodeAttributes) -> None:
+    """To a dtype that tensors of run time can have."""
+    _check_dtype(onnx.TensorProto.DataType.Name(attrs["to"]).lower())
+
+
+def _cast_like(inputs: list[relax.Expr], attrs: NodeAttributes) -> None:
+    _check_dtype(str(inputs[1].ty.dtype))
+
+
+def _check_dtype(dtype: str) -> None:
+    name = {"float": "float32"}.get(dtype, dtype)
+    if name not in DTYPES:
+        raise ValueError(f"its result is of dtype {name}; taken are {', '.join(DTYPES)}")
+
+
+DTYPES = (
+    *("float32", "bool", "int8", "int16", "int32", "int64"),
+    *("uint8", "uint16", "uint32", "uint64"),
+)
+"""Of results of Cast; other floats have become float32 when the file was read."""
+
+
 # ---------------------------------------------------------------- reductions
+def _of_numbers(inputs: list[relax.Expr], attrs: NodeAttributes) -> None:
+    if inputs[0].ty.dtype == "bool":
+        raise ValueError("it reduces booleans; only numbers are reduced")
+
+
 def _reduced_inside(inputs: list[relax.Expr], attrs: NodeAttributes) -> None:
     """TVM leaves out what is computed before the sum where nothing is summed."""
     axes = _values(inputs[1]) if inputs[1] is not None else attrs.get("axes", ())
@@ -118,9 +204,16 @@ def _mean_variance(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Exp
 
 EXACT: dict[str, Converter] = {
     "AffineGrid": _affine_grid,
+    "BitShift": _bit_shift,
+    "Cast": _cast,
+    "CastLike": _cast_like,
+    "EyeLike": _eye_like,
     "Gather": _gather,
+    "IsInf": _is_inf,
     "MeanVarianceNormalization": _mean_variance,
     "OneHot": _one_hot,
+    "Pow": _pow,
+    **dict.fromkeys(("ReduceMax", "ReduceMin"), _of_numbers),
     **{
         f"Reduce{name}": _reduced_inside
         for name in ("L1", "L2", "LogSum", "LogSumExp", "SumSquare")

@@ -5,6 +5,7 @@ A node is found by its domain and its operator: `Attention` of ONNX and of ONNX 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -101,7 +102,12 @@ def _normalized(
 
 
 def _by_root_mean_square(x: relax.Expr, gamma: relax.Expr, attrs: NodeAttributes) -> relax.Expr:
-    return relax.op.nn.rms_norm(x, gamma, _axes(x, attrs), float(attrs.get("epsilon", EPSILON)))
+    epsilon, shape, axes = float(attrs.get("epsilon", EPSILON)), static_shape(x), _axes(x, attrs)
+    if len(axes) == 1 < len(shape):
+        return relax.op.nn.rms_norm(x, gamma, axes, epsilon)
+    flat = relax.op.reshape(x, (math.prod(shape[: axes[0]]), math.prod(shape[axes[0] :])))
+    factors = relax.op.reshape(gamma, (-1,))
+    return relax.op.reshape(relax.op.nn.rms_norm(flat, factors, -1, epsilon), shape)
 
 
 def _axes(x: relax.Expr, attrs: NodeAttributes) -> list[int]:

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
+import onnx
 import tvm
 
 from vta_byoc.importers.fixed_inputs import with_fixed_inputs
@@ -15,16 +16,31 @@ from vta_byoc.importers.onnx.checks import (
     check_model,
     check_operators,
     input_shapes,
-    opset_of,
     read,
 )
 from vta_byoc.importers.onnx.fixed import Value, fix_inputs
+from vta_byoc.importers.onnx.functions import written_out
 from vta_byoc.importers.onnx.fused import claim_runtime_nodes
 from vta_byoc.importers.onnx.naming import import_graph, name_nodes
+from vta_byoc.importers.onnx.node import opset_of
+from vta_byoc.importers.onnx.precision import as_float32
 from vta_byoc.importers.onnx.qoperator import expand
 from vta_byoc.importers.onnx.sizes import check_sizes
+from vta_byoc.importers.onnx.unread import drop_results
 from vta_byoc.importers.onnx.versions import usable
 from vta_byoc.ir.bindings import UniqueNames
+
+
+def read_model(path: Path) -> onnx.ModelProto:
+    """The file's graph as it is imported, of operators of today and of float32.
+
+    Raises:
+        VTAError: a file that is no ONNX model, or of operators too old to be converted.
+    """
+    model = usable(read(path), path)
+    drop_results(model)
+    as_float32(model)
+    return written_out(model)
 
 
 def load(
@@ -42,7 +58,7 @@ def load(
             quantization that is not supported, a branch that an option decides, dynamic
             dimensions without a shape, a value that its input does not take.
     """
-    model = usable(read(path), path)
+    model = read_model(path)
     values = fix_inputs(model, fixed or {}, shapes)
     opset = opset_of(model)
     claim_runtime_nodes(model, opset)

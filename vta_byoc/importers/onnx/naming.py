@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+from typing import cast
 
 import onnx
 import tvm
@@ -18,6 +19,7 @@ from vta_byoc.importers.onnx.node import NodeAttributes
 from vta_byoc.importers.onnx.operators import OVERRIDES
 from vta_byoc.importers.onnx.recurrent import KINDS, unroll
 from vta_byoc.importers.onnx.static import evaluate
+from vta_byoc.importers.onnx.unread import Attributes, Operands, check_read
 from vta_byoc.ir.bindings import SEPARATOR, UniqueNames, sanitized
 
 
@@ -105,18 +107,27 @@ class NamingImporter(ONNXGraphImporter):
         name = attrs["tvm_custom"]["name"]
         self.node = (name, op_name)
         self.bb.start(name)
-        known = evaluate(self._protos[name], inputs, opset)
+        node = self._protos[name]
+        known = evaluate(node, inputs, opset)
         if known is not None:
             return known[0] if len(known) == 1 else relax.Tuple(known)
-        if op_name in KINDS:
-            return self._named(unroll(self.bb, op_name, inputs, attrs), name)
-        fused = FUSED.get((domain_of(self._protos[name]), op_name))
-        if fused is not None:
-            return self._named(fused(self.bb, inputs, attrs), name)
-        result = OVERRIDES[op_name](inputs, attrs) if op_name in OVERRIDES else None
-        if result is None:
-            result = super()._convert_operator(op_name, inputs, attrs, opset)
+        operands, stated = Operands(inputs), Attributes(attrs)
+        result = self._converted(node, operands, cast(NodeAttributes, stated), opset)
+        check_read(node, stated, operands, opset)
         return self._named(result, name)
+
+    def _converted(
+        self, node: onnx.NodeProto, inputs: list[relax.Expr], attrs: NodeAttributes, opset: int
+    ) -> relax.Expr:
+        if node.op_type in KINDS:
+            return unroll(self.bb, node.op_type, inputs, attrs)
+        fused = FUSED.get((domain_of(node), node.op_type))
+        if fused is not None:
+            return fused(self.bb, inputs, attrs)
+        result = OVERRIDES[node.op_type](inputs, attrs) if node.op_type in OVERRIDES else None
+        if result is None:
+            result = super()._convert_operator(node.op_type, inputs, attrs, opset)
+        return result
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
         """`importers.onnx.checks.check_operators` has done it, and knows what is converted here."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypedDict, cast
 
 import onnx
+import onnx.defs
 from onnx import helper
 from tvm import relax
 
@@ -25,9 +26,12 @@ class Attributes(TypedDict, total=False):
     ceil_mode: int
     clip: float
     coordinate_transformation_mode: bytes
+    detect_negative: int
+    detect_positive: int
     dilations: Sequence[int]
     direction: bytes
     do_rotary: int
+    dtype: int
     end: int
     ends: Sequence[int]
     epsilon: float
@@ -39,6 +43,7 @@ class Attributes(TypedDict, total=False):
     kernel_shape: Sequence[int]
     kv_num_heads: int
     layout: int
+    left_window_size: int
     linear_before_reset: int
     local_window_size: int
     mask_filter_value: float
@@ -55,6 +60,8 @@ class Attributes(TypedDict, total=False):
     pads: Sequence[int]
     q_num_heads: int
     qkv_hidden_sizes: Sequence[int]
+    right_window_size: int
+    rotary_embedding_dim: int
     rotary_interleaved: int
     scale: float
     scales: Sequence[float]
@@ -63,6 +70,7 @@ class Attributes(TypedDict, total=False):
     start: int
     starts: Sequence[int]
     strides: Sequence[int]
+    to: int
     transA: int
     transB: int
     transBatchA: int
@@ -109,9 +117,28 @@ def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
             yield attribute.g
 
 
+def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """The graph, and its subgraphs."""
+    yield graph
+    for node in graph.node:
+        for inner in subgraphs(node):
+            yield from all_graphs(inner)
+
+
 def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
     """Those of the graph, and of its subgraphs."""
-    for node in graph.node:
-        yield node
-        for inner in subgraphs(node):
-            yield from all_nodes(inner)
+    for each in all_graphs(graph):
+        yield from each.node
+
+
+def opset_of(model: onnx.ModelProto) -> int:
+    """The opset of the default domain."""
+    return next((s.version for s in model.opset_import if s.domain in ("", "ai.onnx")), 1)
+
+
+def schema_of(op_type: str, opset: int) -> onnx.defs.OpSchema | None:
+    """What ONNX says of an operator of its own domain; None for one that it does not have."""
+    try:
+        return onnx.defs.get_schema(op_type, opset)
+    except onnx.defs.SchemaError:
+        return None

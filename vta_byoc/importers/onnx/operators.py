@@ -33,8 +33,13 @@ _CLIP: tuple[Literal["min", "max"], ...] = ("min", "max")
 
 
 def _dropout(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr | None:
-    """Inference keeps the value; a mask output is left to TVM's converter."""
-    return inputs[0] if attrs["tvm_custom"]["num_outputs"] == 1 else None
+    """Inference keeps every element, and the mask says so."""
+    training = inputs[2]
+    if training is not None and (not is_constant(training) or training.value.numpy().any()):
+        raise ValueError("its operand training_mode may be true; only inference is imported")
+    if attrs["tvm_custom"]["num_outputs"] == 1:
+        return inputs[0]
+    return relax.Tuple([inputs[0], relax.op.ones_like(inputs[0], "bool")])
 
 
 def _conv(inputs: list[relax.Expr], attrs: NodeAttributes) -> None:

@@ -138,13 +138,13 @@ def convert_dequantize(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax
 def _quantization(
     data: relax.Expr, scale: relax.Expr, zero: relax.Expr | None, dtype: str, attrs: NodeAttributes
 ) -> Quantization:
-    rank = data.ty.ndim
+    rank, axis = data.ty.ndim, int(attrs.get("axis", 1))
     return checked(
         attrs["tvm_custom"]["name"],
         dtype,
         _array(scale),
         None if zero is None else _array(zero),
-        axis=int(attrs.get("axis", 1)) if rank > 1 else 0,
+        axis=axis if rank > 1 else 0,
         rank=rank,
         constant=True,
     )

@@ -11,8 +11,7 @@ from onnx import helper
 
 from vta_byoc.base.boundary import reason_of
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.importers.onnx.checks import opset_of
-from vta_byoc.importers.onnx.node import set_nodes
+from vta_byoc.importers.onnx.node import opset_of, set_nodes
 
 OLDEST = 7
 """The first opset without the attribute `broadcast`; what is older is converted to it."""
