@@ -11,6 +11,8 @@ from typing import Any
 
 import click
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 import tvm
 from cli_runs import cli, quantize_once, refused
@@ -176,6 +178,16 @@ class TestModels:
             "onnxruntime is not installed; comparing with ONNX Runtime needs it; run: python -m "
             "pip install onnxruntime, or compare with float"
         )
+
+    def test_onnxruntime_takes_halves(self, tmp_path: Path) -> None:
+        model = onnx.parser.parse_model(
+            '<ir_version: 8, opset_import: ["": 17]> net (float16[1, 4] x) => (float16[1, 4] y) '
+            "{ y = Softmax(x) }"
+        )
+        onnx.save(model, str(tmp_path / "half.onnx"))
+        x = np.array([[0, 1, 2, 3]], "float32")
+        found = onnxruntime_runner(tmp_path / "half.onnx")({"x": x})
+        np.testing.assert_allclose(found, np.exp(x) / np.exp(x).sum(), rtol=1e-3)
 
     def test_file_that_onnxruntime_refuses(self, tmp_path: Path) -> None:
         path = tmp_path / "x.onnx"

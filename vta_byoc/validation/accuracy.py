@@ -342,6 +342,10 @@ def host_runner(mod: tvm.IRModule) -> Runner:
     return lambda inputs: run_vm(machine.for_next_run(), inputs)[0]
 
 
+FLOATS: Mapping[str, str] = {"tensor(float16)": "float16", "tensor(double)": "float64"}
+"""Types of inputs, as ONNX Runtime spells them, that an imported model takes as float32."""
+
+
 def onnxruntime_runner(
     path: str | Path, fixed: Mapping[str, np.ndarray] = MappingProxyType({})
 ) -> Runner:
@@ -365,10 +369,12 @@ def onnxruntime_runner(
             f'ONNX Runtime cannot load "{path}": {message}; it runs the file as it is; '
             "compare with float"
         ) from error
-    names = [value.name for value in session.get_inputs() if value.name not in fixed]
+    taken = {v.name: FLOATS.get(v.type) for v in session.get_inputs() if v.name not in fixed}
 
     def run(inputs: Mapping[str, np.ndarray]) -> np.ndarray:
-        feed = {**fixed, **dict(zip(names, inputs.values(), strict=True))}
+        arrays = zip(taken, inputs.values(), strict=True)
+        feed = {name: array.astype(taken[name] or array.dtype) for name, array in arrays}
+        feed |= fixed
         scores: np.ndarray = session.run(None, feed)[0]
         return scores
 

@@ -84,12 +84,14 @@ class Operator:
         inputs: the tensors that it reads; None is one that the file leaves out.
         outputs: the tensors that it makes.
         table: its options.
+        custom: the options of a custom operator, as its runtime lays them out.
     """
 
     code: str
     inputs: tuple[TFLiteTensor | None, ...]
     outputs: tuple[TFLiteTensor, ...]
     table: _Table | None
+    custom: bytes = b""
 
     @property
     def name(self) -> str:
@@ -259,8 +261,11 @@ def _operator(
     entry = model.OperatorCodes(operator.OpcodeIndex())
     code = max(entry.DeprecatedBuiltinCode(), entry.BuiltinCode())
     name = tflite.opcode2name(code)
+    custom = b""
     if name == "CUSTOM":
         name = f"custom {entry.CustomCode().decode()}"
+        if operator.CustomOptionsLength():
+            custom = operator.CustomOptionsAsNumpy().tobytes()
     read = [int(operator.Inputs(i)) for i in range(operator.InputsLength())]
     made = [int(operator.Outputs(i)) for i in range(operator.OutputsLength())]
     return Operator(
@@ -268,4 +273,5 @@ def _operator(
         tuple(tensors[i] if i >= 0 else None for i in read),
         tuple(tensors[i] for i in made),
         operator.BuiltinOptions(),
+        custom,
     )

@@ -7,6 +7,7 @@ change their order or number, in `importers.tflite.reordering`.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 
 import numpy as np
@@ -120,7 +121,34 @@ def _transpose_conv(g: TFLiteGraph) -> None:
     """Weights (O, KH, KW, I); the shape of the result decides how much is cut off."""
     weight, data = inputs_of(g, 1, 2)
     options = g.op.options("TransposeConvOptions")
-    strides = [options.StrideH(), options.StrideW()]
+    product = _transposed(g, data, weight, [options.StrideH(), options.StrideW()])
+    g.store(activated(g, _biased(g, product, 3), options.FusedActivationFunction()))
+
+
+def _transpose_conv_bias(g: TFLiteGraph) -> None:
+    """MediaPipe's operator: TRANSPOSE_CONV with a bias; padding and strides are its options."""
+    data, weight = inputs_of(g, 0, 1)
+    if len(g.op.custom) < TRANSPOSE_CONV_BIAS.size:
+        raise g.error(
+            f"has {len(g.op.custom)} bytes of options; it has {TRANSPOSE_CONV_BIAS.size} or more; "
+            "download or export the model again"
+        )
+    _, across, down = TRANSPOSE_CONV_BIAS.unpack_from(g.op.custom)
+    if min(across, down) < 1:
+        raise g.error(
+            f"has strides of {down} rows and {across} columns; both must be at least 1; download "
+            "or export the model again"
+        )
+    g.store(_biased(g, _transposed(g, data, weight, [down, across]), 2))
+
+
+TRANSPOSE_CONV_BIAS = struct.Struct("<3i")
+"""Padding, which the shape of the result tells too, and the strides of columns and rows."""
+
+
+def _transposed(
+    g: TFLiteGraph, data: TFLiteTensor, weight: TFLiteTensor, strides: list[int]
+) -> relax.Expr:
     before, after, extra = [], [], []
     for i in (0, 1):
         whole = (data.shape[1 + i] - 1) * strides[i] + weight.shape[1 + i]
@@ -129,14 +157,13 @@ def _transpose_conv(g: TFLiteGraph) -> None:
         before.append(cut // 2)
         after.append(cut - cut // 2)
         extra.append(max(wanted - whole, 0))
-    product = relax.op.nn.conv2d_transpose(
+    return relax.op.nn.conv2d_transpose(
         g.value(data),
         _weights(g, data, weight, (3, 0, 1, 2)),
         strides=strides,
         padding=[*before, *after],
         output_padding=extra,
     )
-    g.store(activated(g, _biased(g, product, 3), options.FusedActivationFunction()))
 
 
 def _fully_connected(g: TFLiteGraph) -> None:
@@ -258,6 +285,8 @@ CONVERTERS: dict[str, Converter] = {
 }
 """TFLite operator -> converter. A new operator is one entry; those that are computed of constants
 only are in `importers.tflite.constants`."""
+CUSTOM: dict[str, Converter] = {"custom Convolution2DTransposeBias": _transpose_conv_bias}
+"""Operators that TFLite itself does not have -> converter."""
 
 
 def convert(g: TFLiteGraph) -> None:
@@ -267,6 +296,9 @@ def convert(g: TFLiteGraph) -> None:
         VTAError: it is not supported, or not as it is.
     """
     code = g.op.code
+    if code in CUSTOM:
+        CUSTOM[code](g)
+        return
     if code not in CONVERTERS:
         raise g.error(
             f"is not supported; {len(CONVERTERS)} TFLite operators are; export the model "
