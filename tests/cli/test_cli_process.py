@@ -157,10 +157,10 @@ def test_pages_show_names_as_they_are() -> None:
 
 def test_an_error_shows_names_as_they_are(tmp_path: Path) -> None:
     net = Net()
-    net.inputs = [helper.make_tensor_value_info(EVIL, TensorProto.DOUBLE, (1, 4))]
+    net.inputs = [helper.make_tensor_value_info(EVIL, TensorProto.UINT32, (1, 4))]
     path = net.save(tmp_path / "net.onnx", net.node("Relu", EVIL))
     assert refused("run", path) == (
-        f'input "{SHOWN}" has dtype double; inputs must be tensors of float, int8, uint8, int32, '
+        f'input "{SHOWN}" has dtype uint32; inputs must be tensors of float, int8, uint8, int32, '
         "int64, bool; export the model with one of these"
     )
 

@@ -86,10 +86,10 @@ TORCH: dict[str, tuple[Callable[[Any], Any], str]] = {
         'node "linalg_vector_norm" (linalg_vector_norm.default) has the order 0; orders other than '
         "0 are imported; write it as (x != 0).sum()",
     ),
-    "scales": (
-        lambda x: _aten().upsample_nearest2d.vec(x, None, [1.3, 1.3]),
-        'node "upsample_nearest2d" (upsample_nearest2d.vec) scales the plane (4, 4) by (1.3, 1.3); '
-        "the result must have whole sizes; give sizes instead of scales",
+    "filtered corners": (
+        lambda x: _aten()._upsample_bilinear2d_aa.default(x, [3, 3], True),
+        'node "_upsample_bilinear2d_aa" (_upsample_bilinear2d_aa.default) has align_corners and a '
+        "filter; only half pixels are filtered; resize with align_corners=False",
     ),
 }
 

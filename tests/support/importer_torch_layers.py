@@ -132,6 +132,25 @@ def resized(op: Any, *more: Any, corners: bool = False) -> Generator:
     return generate
 
 
+def filtered(op: Any) -> Generator:
+    """Sizes, or scales that give them.
+
+    Two columns or more: PyTorch 2.13 reads one row only where one channel gets one column.
+    """
+
+    def generate(d: Draw) -> Drawn:
+        rows, columns = d.size(2, 7), d.size(3, 7)
+        x = d.floats((1, d.size(1, 2), rows, columns))
+        if d.flag():
+            sizes = [d.size(1, 9), d.size(2, 9)]
+            return lambda x: op(x, sizes, False), [x]
+        scales = [d.pick(2.0, 0.5, 0.6), d.pick(1.5, 0.75)]
+        whole = [int(rows * scales[0]), int(columns * scales[1])]
+        return lambda x: op(x, whole, False, *scales), [x]
+
+    return generate
+
+
 def grid(d: Draw) -> Drawn:
     feed = [d.floats((1, 2, d.size(2, 5), d.size(2, 5))), d.floats((1, 3, 4, 2), -1.5, 1.5)]
     args = (d.size(0, 2), d.size(0, 2), d.flag())

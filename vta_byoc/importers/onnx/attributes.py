@@ -11,6 +11,7 @@ from vta_byoc.hw.errors import VTAError
 
 COORDINATES = (
     "half_pixel",
+    "half_pixel_symmetric",
     "asymmetric",
     "align_corners",
     "pytorch_half_pixel",
@@ -20,7 +21,6 @@ COORDINATES = (
 TAKEN: Mapping[tuple[str, str], tuple[int | str, ...]] = {
     ("BatchNormalization", "training_mode"): (0,),
     ("LpPool", "ceil_mode"): (0,),
-    ("Resize", "antialias"): (0,),
     ("Resize", "coordinate_transformation_mode"): COORDINATES,
     ("Resize", "keep_aspect_ratio_policy"): ("stretch",),
     ("RoiAlign", "mode"): ("avg",),

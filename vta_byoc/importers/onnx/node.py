@@ -16,6 +16,7 @@ class Attributes(TypedDict, total=False):
 
     activations: Sequence[bytes]
     align_corners: int
+    antialias: int
     alpha: float
     auto_pad: bytes
     axes: Sequence[int]
@@ -26,6 +27,7 @@ class Attributes(TypedDict, total=False):
     ceil_mode: int
     clip: float
     coordinate_transformation_mode: bytes
+    cubic_coeff_a: float
     detect_negative: int
     detect_positive: int
     dilations: Sequence[int]
@@ -35,6 +37,7 @@ class Attributes(TypedDict, total=False):
     end: int
     ends: Sequence[int]
     epsilon: float
+    exclude_outside: int
     group: int
     input_forget: int
     interleaved: int

@@ -12,6 +12,7 @@ from tvm import relax
 from vta_byoc.importers.onnx.exact import EXACT
 from vta_byoc.importers.onnx.node import Converter, NodeAttributes
 from vta_byoc.importers.onnx.qdq import convert_dequantize, convert_quantize
+from vta_byoc.importers.onnx.resizing import resize, upsample
 from vta_byoc.ir.bindings import is_constant, static_shape
 
 
@@ -201,42 +202,6 @@ def _mean(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr | None:
     return relax.op.multiply(total, relax.const(np.float32(1 / count)))
 
 
-# ---------------------------------------------------------------- resizing
-def _resize(inputs: list[relax.Expr], attrs: NodeAttributes) -> None:
-    """TVM computes the scales again from the sizes: they must be the same."""
-    if len(inputs) == OLD_RESIZE:
-        _renewed(inputs, attrs)
-    scales = _values(inputs[2]) if len(inputs) > 2 and inputs[2] is not None else None
-    shape = static_shape(inputs[0])
-    if scales is None or len(scales) != len(shape):
-        return
-    sizes = [size * float(scale) for size, scale in zip(shape, scales, strict=True)]
-    if any(abs(size - round(size)) > WHOLE * size for size in sizes):
-        listed = ", ".join(f"{scale:g}" for scale in scales)
-        raise ValueError(f"scales ({listed}) of a tensor {shape} give no whole size")
-
-
-OLD_RESIZE = 2
-"""Operands of Resize in opset 10: data and scales."""
-
-
-def _renewed(inputs: list[relax.Expr], attrs: NodeAttributes) -> None:
-    """Resize of opset 10 in its later form.
-
-    It has no coordinate modes: a place is that of the result over the scale, and the nearest is
-    the one before where a tensor grows, the one behind where it shrinks, as in ONNX Runtime.
-    """
-    scales = _values(inputs[1])
-    if scales is None:
-        raise ValueError("scales that depend on data")
-    if min(scales) < 1 < max(scales):
-        listed = ", ".join(f"{scale:g}" for scale in scales)
-        raise ValueError(f"scales ({listed}) that grow one axis and shrink another")
-    attrs["coordinate_transformation_mode"] = b"asymmetric"
-    attrs["nearest_mode"] = b"ceil" if min(scales) < 1 else b"floor"
-    inputs[1:] = [None, inputs[1]]
-
-
 # ---------------------------------------------------------------- attributes of old opsets
 def _slice(inputs: list[relax.Expr], attrs: NodeAttributes) -> None:
     """Ranges that are attributes, below opset 10, as the operands they are later."""
@@ -251,29 +216,6 @@ def _topk(inputs: list[relax.Expr], attrs: NodeAttributes) -> None:
     count = None if inputs[1] is None else _values(inputs[1])
     if count is not None:
         attrs["k"] = int(count.reshape(-1)[0])
-
-
-WHOLE = 1e-4
-"""How far from a whole number a size may be, relatively."""
-
-
-def _upsample(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr | None:
-    """Scales as an input, which TVM does not read; Upsample rounds down."""
-    scales = attrs.get("scales") if inputs[1] is None else _values(inputs[1])
-    shape = static_shape(inputs[0])
-    if scales is None or len(shape) != 4 or tuple(scales[:2]) != (1, 1):
-        return None
-    _resize([inputs[0], None, relax.const(np.asarray(scales, "float32"))], attrs)
-    mode = attrs.get("mode", b"nearest").decode()
-    sizes = [int(size * scale) for size, scale in zip(shape[2:], scales[2:], strict=True)]
-    return relax.op.image.resize2d(
-        inputs[0],
-        relax.ShapeExpr(sizes),
-        layout="NCHW",
-        method={"nearest": "nearest_neighbor"}.get(mode, mode),
-        coordinate_transformation_mode="asymmetric",
-        rounding_method="floor",
-    )
 
 
 OVERRIDES: dict[str, Converter] = {
@@ -291,10 +233,10 @@ OVERRIDES: dict[str, Converter] = {
     "Min": _folded(relax.op.minimum),
     "Pad": _pad,
     "QuantizeLinear": convert_quantize,
-    "Resize": _resize,
+    "Resize": resize,
     "Slice": _slice,
     "Sum": _folded(relax.op.add),
     "TopK": _topk,
-    "Upsample": _upsample,
+    "Upsample": upsample,
 }
 """ONNX operator -> our converter; None as its result lets TVM's converter do the work."""

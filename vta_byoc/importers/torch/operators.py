@@ -24,10 +24,6 @@ DYNAMIC = (
     "without it or cut the model before it"
 )
 SPARSE = "works on sparse tensors; only dense ones are compiled; export it with dense weights"
-ANTIALIAS = (
-    "filters while it resizes, which TVM does not; only plain resizing is imported; resize with "
-    "antialias=False"
-)
 HAMMING = ("default", "periodic", "periodic_alpha", "periodic_alpha_beta")
 WINDOW = (
     "makes a window while the model runs; windows must be constants; compute it when the model is "
@@ -37,7 +33,6 @@ REFUSED: Mapping[str, str] = {
     "_local_scalar_dense.default": DYNAMIC,
     "_native_batch_norm_legit_functional.default": TRAINING,
     "_sparse_addmm.default": SPARSE,
-    "_upsample_bilinear2d_aa.default": ANTIALIAS,
     **{f"hamming_window.{name}": WINDOW for name in HAMMING},
     "bernoulli.p": RANDOM,
     "cond": DYNAMIC,

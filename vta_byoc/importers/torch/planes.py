@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import relax
 
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.importers import resizing
+from vta_byoc.importers.resizing import Axis
 from vta_byoc.importers.torch.arguments import (
     Converter,
     argument,
@@ -23,7 +26,8 @@ if TYPE_CHECKING:
 def _resized(method: str) -> Converter:
     """upsample(x, sizes, [corners,] scales).
 
-    PyTorch steps through the input by 1 / scale, TVM by the ratio of the sizes.
+    PyTorch steps through the input by 1 / scale, TVM by the ratio of the sizes: where they differ,
+    axes are multiplied, or elements taken.
     """
 
     def convert(node: Node, importer: ExportedProgramImporter) -> relax.Var:
@@ -33,10 +37,13 @@ def _resized(method: str) -> Converter:
         old, new = node.args[0].meta["val"].shape[2:], node.meta["val"].shape[2:]
         exact = [size * scale for size, scale in zip(old, scales or (), strict=False)]
         if not corners and any(a != b for a, b in zip(exact, new, strict=False)):
-            raise VTAError(
-                f'node "{node.name}" ({node.target.__name__}) scales the plane {tuple(old)} by '
-                f"{tuple(scales)}; the result must have whole sizes; give sizes instead of scales"
-            )
+            axes = _axes(old, new, scales, "half_pixel" if has_corners else "asymmetric")
+            if has_corners:
+                return _interpolated(node, importer, axes, resizing.LINEAR)
+            x = importer.env[node.args[0]]
+            for number, axis in axes.items():
+                x = emit(importer, relax.op.take(x, relax.const(axis.nearest("floor")), number))
+            return x
         mode = "half_pixel" if has_corners else "asymmetric"
         resized = relax.op.image.resize2d(
             importer.env[node.args[0]],
@@ -47,6 +54,47 @@ def _resized(method: str) -> Converter:
             rounding_method="" if has_corners else "floor",
         )
         return emit(importer, resized)
+
+    return convert
+
+
+def _axes(
+    old: Sequence[int], new: Sequence[int], scales: Sequence[float | None], places: str
+) -> dict[int, Axis]:
+    """The two axes of a plane; a scale that is not given is the ratio of the sizes."""
+    sides = zip(old, new, scales, strict=True)
+    return {
+        number: Axis(int(size), int(result), scale or result / size, places)
+        for number, (size, result, scale) in enumerate(sides, 2)
+        if (scale or result / size) != 1
+    }
+
+
+def _interpolated(
+    node: Node,
+    importer: ExportedProgramImporter,
+    axes: Mapping[int, Axis],
+    filtered: resizing.Filter,
+    antialias: bool = False,
+) -> relax.Var:
+    matrices = {n: axis.weights(filtered, antialias, antialias) for n, axis in axes.items()}
+    x = importer.env[node.args[0]]
+    return resizing.multiplied(lambda call: emit(importer, call), x, matrices)
+
+
+def _filtered(filtered: resizing.Filter) -> Converter:
+    """upsample(x, sizes, corners, scale of rows, scale of columns) with antialias."""
+
+    def convert(node: Node, importer: ExportedProgramImporter) -> relax.Var:
+        if argument(node, 2, "align_corners", False):
+            raise VTAError(
+                f'node "{node.name}" ({node.target.__name__}) has align_corners and a filter; only '
+                "half pixels are filtered; resize with align_corners=False"
+            )
+        scales = [argument(node, 3 + axis, f"scales_{'hw'[axis]}") for axis in (0, 1)]
+        old, new = node.args[0].meta["val"].shape[2:], node.meta["val"].shape[2:]
+        axes = _axes(old, new, scales, "half_pixel")
+        return _interpolated(node, importer, axes, filtered, antialias=True)
 
     return convert
 
@@ -129,6 +177,8 @@ PLANES: dict[str, Converter] = {
     "max_pool2d_with_indices.default": _maximal(2),
     "max_pool3d_with_indices.default": _maximal(3),
     "native_group_norm.default": _group_norm,
+    "_upsample_bicubic2d_aa.default": _filtered(resizing.cubic(resizing.FILTERED_CUBIC)),
+    "_upsample_bilinear2d_aa.default": _filtered(resizing.LINEAR),
     "upsample_bilinear2d.vec": _resized("linear"),
     "upsample_nearest2d.vec": _resized("nearest_neighbor"),
 }
