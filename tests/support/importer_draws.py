@@ -68,6 +68,12 @@ def case_folder() -> Path:
     return Path(_folder().name)
 
 
+def single(array: np.ndarray) -> np.ndarray:
+    """With the floats that an imported ONNX model has."""
+    is_other = str(array.dtype) in ("float16", "bfloat16", "float64")
+    return np.array(array, "float32" if is_other else array.dtype, order="C")
+
+
 TOLERANCE = 1e-5
 """Of a case that states none."""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime
-from importer_draws import Case, case_folder
+from importer_draws import Case, case_folder, single
 from importer_onnx_elements import (
     along,
     binary,
@@ -265,7 +265,7 @@ def case(name: str, number: int, seed: int = 0) -> Case:
     CASES[name](n)
 
     @functools.cache
-    def expected() -> list[np.ndarray]:
+    def computed() -> list[np.ndarray]:
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.log_severity_level = 4
@@ -275,9 +275,12 @@ def case(name: str, number: int, seed: int = 0) -> Case:
         feed = {f"x{i + 1}": array for i, array in enumerate(n.feed)}
         return [np.asarray(array) for array in session.run(None, feed)]
 
+    def expected() -> list[np.ndarray]:
+        return [single(array) for array in computed()]
+
     def model() -> Path:
         path = case_folder() / f"{name}-{number}.onnx"
-        onnx.save(n.model(expected()), str(path))
+        onnx.save(n.model(computed()), str(path))
         return path
 
     last = next((node for node in reversed(n.nodes) if node.op_type == name), None)

@@ -26,7 +26,8 @@ def unary(
 def special(n: Onnx) -> None:
     """Numbers, infinities and what is no number."""
     x = n.node("Log", n.tensor(n.shape(0), -1, 1))
-    n.test(n.node("Mul", x, n.const(n.pick(1, -1))))
+    signs = ("detect_negative", "detect_positive") if n.operator == "IsInf" else ()
+    n.test(n.node("Mul", x, n.const(n.pick(1, -1))), **{sign: n.pick(None, 0, 1) for sign in signs})
 
 
 def binary(

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from importer_draws import Case, case_folder
+from importer_draws import Case, case_folder, single
 from importer_runs import REFUSED, Outcome, outcomes
 from onnx import numpy_helper
 
@@ -123,7 +123,7 @@ def _arrays(test: Any) -> tuple[list[np.ndarray], list[np.ndarray]] | None:
 def _case(name: str, arrays: tuple[Inputs, Inputs], constants: Sequence[int]) -> Case:
     test, (inputs, results) = node_tests()[name], arrays
     halves = any(str(array.dtype) in ("float16", "bfloat16") for array in (*inputs, *results))
-    feed = [_single(x) for i, x in enumerate(inputs) if i not in constants]
+    feed = [single(x) for i, x in enumerate(inputs) if i not in constants]
 
     def model() -> Path:
         path = case_folder() / f"{name}.onnx"
@@ -131,16 +131,10 @@ def _case(name: str, arrays: tuple[Inputs, Inputs], constants: Sequence[int]) ->
         return path
 
     def expected() -> Sequence[np.ndarray]:
-        return [_single(array) for array in results]
+        return [single(array) for array in results]
 
     operator = test.model.graph.node[0].op_type if test.model.graph.node else ""
     return Case(operator, model, feed, expected, name, OF_HALVES if halves else TOLERANCE)
-
-
-def _single(array: np.ndarray) -> np.ndarray:
-    """With the floats that an imported model has."""
-    is_other = str(array.dtype) in ("float16", "bfloat16", "float64")
-    return np.array(array, "float32" if is_other else array.dtype, order="C")
 
 
 def _with_constants(
