@@ -46,7 +46,7 @@ setup(
         "click",
         "jinja2",
         "numpy",
-        "onnx",
+        "onnx>=1.19",  # whose inliner writes out operators by their definition
         "packaging",
         "plotly>=6",
         "rich",

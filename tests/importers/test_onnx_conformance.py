@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 
+import onnx
 import pytest
 from importer_runs import EQUAL, WRONG
-from onnx_conformance import KNOWN, node_tests, verdicts
+from onnx_conformance import KNOWN, RECORDED, node_tests, verdicts
 
 EVERY = 11
 """One test of so many is run here; `benchmarks/conformance.py` runs all."""
 KEPT = ("isinf", "pow", "celu", "swiglu", "eyelike", "rms_normalization_2d", "3d_causal", "window")
 """Tests with these in their names were wrong, or refused, once."""
+
+
+pytestmark = pytest.mark.skipif(
+    not onnx.__version__.startswith(f"{RECORDED}."),
+    reason=f"differences are known for the tests of onnx {RECORDED}",
+)
 
 
 def chosen() -> list[str]:

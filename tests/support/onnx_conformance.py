@@ -23,6 +23,8 @@ NOT_OF_TENSORS = "not of tensors"
 """Tests of sequences, optional values and strings: no accelerator has such."""
 TOLERANCE, OF_HALVES = 1e-3, 2e-2
 """Relative; the former is the one that ONNX states.  16-bit floats are float32 here."""
+RECORDED = "1.23"
+"""The release of onnx whose tests these are; others have more tests, or other ones."""
 KNOWN: Mapping[str, str] = {
     **dict.fromkeys(
         (

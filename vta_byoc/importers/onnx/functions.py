@@ -30,8 +30,8 @@ def written_out(model: onnx.ModelProto) -> onnx.ModelProto:
         met |= defined
         try:
             model = _inlined(model, defined, opset)
-        except (RuntimeError, onnx.shape_inference.InferenceError):
-            return model  # a type that ONNX does not find: the operator is refused by its name
+        except (RuntimeError, ValueError, onnx.shape_inference.InferenceError):
+            return model  # too large, or of types not found: the operator is refused by its name
 
 
 def _is_new(node: onnx.NodeProto) -> bool:
