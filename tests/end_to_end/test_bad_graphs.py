@@ -271,10 +271,6 @@ REFUSED: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
         lambda: model([node("Dropout", "x half true", "y")]),
         ATTRIBUTE.format("Dropout", "training_mode", 1, 0),
     ),
-    "antialiasing": (
-        lambda: model([node("Resize", "x double double", "y", mode="linear", antialias=1)]),
-        ATTRIBUTE.format("Resize", "antialias", 1, 0),
-    ),
     "aspect ratio": (
         lambda: model(
             [node("Resize", "x ones double", "y", keep_aspect_ratio_policy="not_larger")]
@@ -287,10 +283,11 @@ REFUSED: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
     ),
     "a scale that gives no whole size": (
         lambda: model(
-            [helper.make_node("Resize", ["x", "", "odd"], ["y"], mode="nearest", name="y")]
+            [node("Resize", "x ones odd", "y", coordinate_transformation_mode="align_corners")]
         ),
         IMPORT.format(
-            "Resize", "scales (1, 1, 1.7, 2) of a tensor (1, 16, 8, 8) give no whole size"
+            "Resize",
+            "scales (1.7, 2) of a tensor (1, 16, 8, 8) give no whole size for align_corners",
         ),
     ),
 }

@@ -119,6 +119,12 @@ REFUSED = {
         'node "y" (Dropout) cannot be imported: its operand training_mode may be true; only '
         "inference is imported; ",
     ),
+    "columns first": (
+        "net (float[1,4,4,4] x) => (float[1,16,2,2] y) "
+        '{ y = SpaceToDepth<blocksize = 2, mode = "CRD">(x) }',
+        28,
+        'node "y" (SpaceToDepth) has mode = CRD; only DCR is imported as ONNX defines it; ',
+    ),
     "no key": (
         "net (float[1,1,4,2] q, float[1,1,2,2] k) => (float[1,1,4,2] y) "
         "{ y = Attention<left_window_size = 0>(q, k, k) }",

@@ -40,6 +40,7 @@ HARMLESS: Mapping[str, frozenset[str]] = {
 UNUSED_OPERANDS: Mapping[str, frozenset[int]] = {
     "Dropout": frozenset({1}),  # how much it drops
     "GroupQueryAttention": frozenset({5, 6}),  # lengths: a token sees no key behind its own
+    "Resize": frozenset({1}),  # a region, which TVM's converter reads where places are in one
 }
 """Operator -> operands that change no result of inference."""
 NEUTRAL = (0, -1, b"", b"NONE")

@@ -67,6 +67,18 @@ def test_runs_on_vta(tmp_path: Path) -> None:
     assert layer.device == "vta" and layer.macs == rows + columns
 
 
+def test_a_region_that_no_place_is_in(tmp_path: Path) -> None:
+    """Exporters give one whatever the places are; nothing reads it."""
+    path = saved(tmp_path, (1.5, 0.6), None, mode="linear")
+    model = onnx.load(str(path))
+    model.graph.node[0].input[1] = "region"
+    model.graph.initializer.append(numpy_helper.from_array(np.zeros(8, "float32"), "region"))
+    x = np.random.default_rng(0).standard_normal(SHAPE).astype("float32")
+    (want,) = call(load_model(path), x)
+    onnx.save(model, str(path))
+    np.testing.assert_array_equal(call(load_model(path), x)[0], want)
+
+
 @pytest.mark.parametrize(
     ("attrs", "axes", "text"),
     [
