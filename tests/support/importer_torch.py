@@ -80,6 +80,12 @@ from importer_torch_moves import (
     where,
 )
 
+
+def elu(x: Any, alpha: float) -> Any:
+    """With the scale that SELU has, and that of the operand that CELU has, where alpha is not 1."""
+    return aten.elu(x, alpha) if alpha == 1 else aten.elu(x, alpha, 1.05, 1 / alpha)
+
+
 CASES: dict[str, Generator] = {
     "_adaptive_avg_pool2d.default": adaptive(2),
     "_adaptive_avg_pool3d.default": adaptive(3),
@@ -144,7 +150,7 @@ CASES: dict[str, Generator] = {
         ),
         low_right=1,
     ),
-    "elu.default": scalar(lambda x, a: aten.elu(x, a), KINDS[0], numbers=(1.0, 0.5, 2)),
+    "elu.default": scalar(elu, KINDS[0], numbers=(1.0, 0.5, 2, -0.5)),
     "embedding.default": embedding,
     "empty.memory_format": made(emptied),
     "empty_permuted.default": made(emptied),

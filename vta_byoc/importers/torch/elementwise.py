@@ -131,6 +131,26 @@ def _where(node: Node, importer: ExportedProgramImporter) -> relax.Var:
     )
 
 
+def _elu(node: Node, importer: ExportedProgramImporter) -> relax.Var:
+    """elu(x, alpha, scale, input_scale), which is SELU and CELU too; TVM reads alpha alone."""
+    x = importer.env[node.args[0]]
+    names = ("alpha", "scale", "input_scale")
+    alpha, scale, inner = (float(argument(node, i, n, 1)) for i, n in enumerate(names, 1))
+    bent = x if inner == 1 else emit(importer, relax.op.multiply(x, _same(x, inner)))
+    if inner < 0:  # the curve is above zero where x is negative: nothing is left out by a relu
+        bent = emit(importer, relax.op.multiply(relax.op.minimum(x, _same(x, 0)), _same(x, inner)))
+    below = relax.op.subtract(_same(x, 1), relax.op.exp(bent))
+    below = below if inner < 0 else relax.op.nn.relu(below)
+    above = relax.op.nn.relu(x)
+    if scale != 1:
+        above = relax.op.multiply(above, _same(x, scale))
+    return emit(importer, relax.op.add(relax.op.multiply(_same(x, -alpha * scale), below), above))
+
+
+def _same(x: relax.Expr, number: float) -> relax.Constant:
+    return relax.const(number, str(x.ty.dtype))
+
+
 ELEMENTWISE: dict[str, Converter] = {
     **{
         f"{name}.{overload}": _binary(op)
@@ -148,6 +168,7 @@ ELEMENTWISE: dict[str, Converter] = {
     "bmm.default": _binary(relax.op.matmul),
     "clamp.default": _clamp,
     "div.Scalar": _binary(relax.op.divide, to_float=True),
+    "elu.default": _elu,
     "div.Tensor": _binary(relax.op.divide, to_float=True),
     "div.Tensor_mode": _divided,
     "maximum.default": _binary(relax.op.maximum),
