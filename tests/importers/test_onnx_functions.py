@@ -125,6 +125,13 @@ REFUSED = {
         28,
         'node "y" (SpaceToDepth) has mode = CRD; only DCR is imported as ONNX defines it; ',
     ),
+    "past keys alone": (
+        "net (float[1,1,2,4] x, float[1,1,3,4] p) => (float[1,1,2,4] y) "
+        "{ y = Attention(x, x, x, , p) }",
+        23,
+        'node "y" (Attention) cannot be imported: it has past keys or past values; both or none '
+        "are taken; ",
+    ),
     "no key": (
         "net (float[1,1,4,2] q, float[1,1,2,2] k) => (float[1,1,4,2] y) "
         "{ y = Attention<left_window_size = 0>(q, k, k) }",

@@ -89,7 +89,7 @@ class PackedForms:
             value = self._reshaped[var].value
             forms = self._forms(value.args[0])
             return [p for p in forms if op_name(value) != PERMUTE or is_tokens(p.layout)]
-        return list(self._packed[var].values()) if var in self._packed else []
+        return list(self._packed.get(var, {}).values())
 
     def _as_plain(self, var: relax.Var) -> relax.Expr:
         if var not in self._plain:

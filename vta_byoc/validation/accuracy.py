@@ -373,7 +373,7 @@ def onnxruntime_runner(
 
     def run(inputs: Mapping[str, np.ndarray]) -> np.ndarray:
         arrays = zip(taken, inputs.values(), strict=True)
-        feed = {name: array.astype(taken[name] or array.dtype) for name, array in arrays}
+        feed = {n: a.astype(taken[n] or a.dtype, copy=False) for n, a in arrays}
         feed |= fixed
         scores: np.ndarray = session.run(None, feed)[0]
         return scores

@@ -286,11 +286,12 @@ def attention(builder: relax.BlockBuilder, inputs: Inputs, attrs: NodeAttributes
     if is_flat:
         q = node.heads(q, attrs["q_num_heads"])
         k, v = (node.heads(x, attrs["kv_num_heads"]) for x in (k, v))
-    before = 0 if inputs[4] is None else static_shape(inputs[4])[2]
-    if inputs[4] is not None and inputs[5] is not None:
-        k, v = (
-            node.emit(relax.op.concat(list(pair), 2)) for pair in ((inputs[4], k), (inputs[5], v))
-        )
+    past, before = inputs[4:6], 0
+    if (past[0] is None) != (past[1] is None):
+        raise ValueError("it has past keys or past values; both or none are taken")
+    if past[0] is not None:
+        before = static_shape(past[0])[2]
+        k, v = (node.emit(relax.op.concat(pair, 2)) for pair in ([past[0], k], [past[1], v]))
     mask = inputs[3]
     if mask is not None and str(mask.ty.dtype) == "bool":
         node.hide(mask)

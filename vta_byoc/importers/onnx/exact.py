@@ -10,25 +10,21 @@ import onnx
 from onnx.helper import tensor_dtype_to_np_dtype
 from tvm import relax
 
-from vta_byoc.importers.onnx.node import Converter, NodeAttributes
+from vta_byoc.importers.onnx.node import Converter, NodeAttributes, values_of
 from vta_byoc.ir.bindings import is_constant, static_shape
-
-
-def _values(expr: relax.Expr | None) -> np.ndarray | None:
-    return expr.value.numpy() if expr is not None and is_constant(expr) else None
 
 
 # ---------------------------------------------------------------- indices
 def _slice(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr | None:
     """Constant limits beyond the axis, int32 limits, steps backwards."""
     data = inputs[0]
-    first, last = _values(inputs[1]), _values(inputs[2])
+    first, last = values_of(inputs[1]), values_of(inputs[2])
     is_tensor = isinstance(data.ty, relax.TensorType)
     if not is_tensor or is_constant(data) or first is None or last is None:
         return None
     shape = static_shape(data)
     start, end = ([int(value) for value in limit.reshape(-1)] for limit in (first, last))
-    axes, steps = _values(inputs[3]), _values(inputs[4])
+    axes, steps = values_of(inputs[3]), values_of(inputs[4])
     if (inputs[3] is not None and axes is None) or (inputs[4] is not None and steps is None):
         return None
     chosen = [int(a) % len(shape) for a in (range(len(start)) if axes is None else axes)]
@@ -58,7 +54,7 @@ def _gather(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr | Non
 
 def _one_hot(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr | None:
     """Indices from -depth, in the dtype of the values; TVM knows neither."""
-    depth, values = _values(inputs[1]), _values(inputs[2])
+    depth, values = values_of(inputs[1]), values_of(inputs[2])
     if depth is None or values is None:
         return None
     index, count = relax.op.astype(inputs[0], "int64"), int(np.reshape(depth, -1)[0])
@@ -76,7 +72,7 @@ def _one_hot(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr | No
 def _sequence_insert(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr | None:
     """A negative position counts from the end, as for a list; TVM counts one too far."""
     fields = list(inputs[0])
-    position = None if inputs[2] is None else _values(inputs[2])
+    position = None if inputs[2] is None else values_of(inputs[2])
     if inputs[2] is not None and position is None:
         return None
     at = len(fields) if position is None else int(np.reshape(position, -1)[0])
@@ -110,7 +106,7 @@ def _pow(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr | None:
         if exponent.ty.dtype == "float32":
             return None
         return relax.op.power(base, relax.op.astype(exponent, "float32"))
-    values = _values(exponent)
+    values = values_of(exponent)
     powers = set() if values is None else set(values.reshape(-1).tolist())
     if len(powers) != 1 or not powers <= {*range(MOST_FACTORS + 1)}:
         raise ValueError(f"the exponent of integers must be one constant from 0 to {MOST_FACTORS}")
@@ -124,7 +120,7 @@ MOST_FACTORS = 64
 
 def _bit_shift(inputs: list[relax.Expr], attrs: NodeAttributes) -> None:
     """By less than the width; runtimes differ in what others give."""
-    amount, width = _values(inputs[1]), np.dtype(str(inputs[0].ty.dtype)).itemsize * 8
+    amount, width = values_of(inputs[1]), np.dtype(str(inputs[0].ty.dtype)).itemsize * 8
     if amount is not None and amount.size and not 0 <= amount.min() <= amount.max() < width:
         raise ValueError(
             f"it shifts by {amount.min()} to {amount.max()}; 0 to {width - 1} is taken"
@@ -170,14 +166,14 @@ def _of_numbers(inputs: list[relax.Expr], attrs: NodeAttributes) -> None:
 
 def _reduced_inside(inputs: list[relax.Expr], attrs: NodeAttributes) -> None:
     """TVM leaves out what is computed before the sum where nothing is summed."""
-    axes = _values(inputs[1]) if inputs[1] is not None else attrs.get("axes", ())
+    axes = values_of(inputs[1]) if inputs[1] is not None else attrs.get("axes", ())
     if attrs.get("noop_with_empty_axes", 0) and axes is not None and not len(axes):
         raise ValueError("noop_with_empty_axes is 1 and there are no axes")
 
 
 # ---------------------------------------------------------------- images
 def _affine_grid(inputs: list[relax.Expr], attrs: NodeAttributes) -> None:
-    size = _values(inputs[1])
+    size = values_of(inputs[1])
     if attrs.get("align_corners", 0) and size is not None and min(size[2:]) < 2:
         raise ValueError(f"align_corners is 1 and an axis of {size[2:].tolist()} has one element")
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypedDict, cast
 
+import numpy as np
 import onnx
 import onnx.defs
 from onnx import helper
 from tvm import relax
+
+from vta_byoc.ir.bindings import is_constant
 
 
 class Attributes(TypedDict, total=False):
@@ -98,6 +101,11 @@ class NodeAttributes(Attributes):
 Converter = Callable[[list[relax.Expr], NodeAttributes], "relax.Expr | None"]
 """(inputs, None for one that is left out; attributes) -> the value; None as its result lets TVM's
 converter do the work."""
+
+
+def values_of(expr: relax.Expr | None) -> np.ndarray | None:
+    """The elements of a constant; None for what is computed while the model runs, or left out."""
+    return expr.value.numpy() if expr is not None and is_constant(expr) else None
 
 
 def attributes_of(node: onnx.NodeProto) -> Attributes:

@@ -10,7 +10,7 @@ import numpy as np
 from tvm import relax
 
 from vta_byoc.importers.onnx.exact import EXACT
-from vta_byoc.importers.onnx.node import Converter, NodeAttributes
+from vta_byoc.importers.onnx.node import Converter, NodeAttributes, values_of
 from vta_byoc.importers.onnx.qdq import convert_dequantize, convert_quantize
 from vta_byoc.importers.onnx.resizing import resize, upsample
 from vta_byoc.ir.bindings import is_constant, static_shape
@@ -103,18 +103,14 @@ def _gemm(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr | None:
 
 def _pad(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr | None:
     """Constant padding stays an operator; other modes are left to TVM's converter."""
-    pads = attrs.get("pads") if inputs[1] is None else _values(inputs[1])
-    value = attrs.get("value", 0.0) if inputs[2] is None else _values(inputs[2])
+    pads = attrs.get("pads") if inputs[1] is None else values_of(inputs[1])
+    value = attrs.get("value", 0.0) if inputs[2] is None else values_of(inputs[2])
     constant = attrs.get("mode", b"constant") == b"constant" and inputs[3] is None
     if not constant or pads is None or value is None or min(pads, default=0) < 0:
         return None
     rank = len(pads) // 2
     widths = [int(pads[axis + half * rank]) for axis in range(rank) for half in (0, 1)]
     return relax.op.nn.pad(inputs[0], widths, "constant", float(np.reshape(value, -1)[0]))
-
-
-def _values(expr: relax.Expr) -> np.ndarray | None:
-    return expr.value.numpy() if is_constant(expr) else None
 
 
 # ---------------------------------------------------------------- transposed convolution
@@ -213,7 +209,7 @@ def _slice(inputs: list[relax.Expr], attrs: NodeAttributes) -> None:
 
 def _topk(inputs: list[relax.Expr], attrs: NodeAttributes) -> None:
     """TVM reads an attribute below opset 11, where opset 10 has an operand."""
-    count = None if inputs[1] is None else _values(inputs[1])
+    count = None if inputs[1] is None else values_of(inputs[1])
     if count is not None:
         attrs["k"] = int(count.reshape(-1)[0])
 

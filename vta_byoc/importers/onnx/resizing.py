@@ -8,9 +8,9 @@ import numpy as np
 from tvm import relax
 
 from vta_byoc.importers import resizing
-from vta_byoc.importers.onnx.node import NodeAttributes
+from vta_byoc.importers.onnx.node import NodeAttributes, values_of
 from vta_byoc.importers.resizing import Axis
-from vta_byoc.ir.bindings import is_constant, static_shape
+from vta_byoc.ir.bindings import static_shape
 
 MODES = ("nearest", "linear", "cubic")
 OLD_RESIZE = 2
@@ -32,7 +32,7 @@ def resize(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr | None
     """
     if len(inputs) == OLD_RESIZE:
         _renewed(inputs, attrs)
-    scales, sizes = _values(inputs[2]), _values(inputs[3])
+    scales, sizes = (_given(expr) for expr in inputs[2:4])
     shape, chosen = static_shape(inputs[0]), attrs.get("axes")
     if scales is None and sizes is None:
         return None
@@ -54,10 +54,10 @@ def resize(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr | None
     return _written(inputs[0], axes, mode, attrs)
 
 
-def _values(expr: relax.Expr | None) -> np.ndarray | None:
-    """Of a constant with elements."""
-    known = expr is not None and is_constant(expr) and expr.value.shape != (0,)
-    return expr.value.numpy() if known and expr is not None else None
+def _given(expr: relax.Expr | None) -> np.ndarray | None:
+    """A constant without elements is an operand that is left out."""
+    found = values_of(expr)
+    return found if found is not None and found.size else None
 
 
 def _axes(
@@ -108,7 +108,7 @@ def _renewed(inputs: list[relax.Expr], attrs: NodeAttributes) -> None:
     It has no coordinate modes: a place is that of the result over the scale, and the nearest is
     the one before where a tensor grows, the one behind where it shrinks, as in ONNX Runtime.
     """
-    scales = _values(inputs[1])
+    scales = values_of(inputs[1])
     if scales is None:
         raise ValueError("scales that depend on data")
     if min(scales) < 1 < max(scales):
@@ -122,7 +122,7 @@ def _renewed(inputs: list[relax.Expr], attrs: NodeAttributes) -> None:
 def upsample(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr | None:
     """Scales as an attribute or an input, which TVM does not read; Upsample rounds down."""
     given = attrs.get("scales")
-    scales = _values(inputs[1]) if given is None else np.asarray(given, "float32")
+    scales = values_of(inputs[1]) if given is None else np.asarray(given, "float32")
     shape = static_shape(inputs[0])
     if scales is None or len(shape) != 4 or tuple(scales[:2]) != (1, 1):
         return None

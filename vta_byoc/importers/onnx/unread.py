@@ -96,10 +96,10 @@ def drop_results(model: onnx.ModelProto) -> None:
     """
     opset = opset_of(model)
     read = {value.name for graph in all_graphs(model.graph) for value in graph.output}
-    read |= {name for node in all_nodes(model.graph) for name in node.input}
+    read |= {name for node in all_nodes(model.graph) for name in node.input if name}
     for node in all_nodes(model.graph):
         schema = None if domain_of(node) else schema_of(node.op_type, opset)
-        while schema is not None and len(node.output) > 1 and node.output[-1] not in read - {""}:
+        while schema is not None and len(node.output) > 1 and node.output[-1] not in read:
             last = schema.outputs[min(len(node.output), len(schema.outputs)) - 1]
             if last.option != onnx.defs.OpSchema.FormalParameterOption.Optional:
                 break

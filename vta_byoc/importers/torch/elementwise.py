@@ -136,9 +136,9 @@ def _elu(node: Node, importer: ExportedProgramImporter) -> relax.Var:
     x = importer.env[node.args[0]]
     names = ("alpha", "scale", "input_scale")
     alpha, scale, inner = (float(argument(node, i, n, 1)) for i, n in enumerate(names, 1))
-    bent = x if inner == 1 else emit(importer, relax.op.multiply(x, _same(x, inner)))
-    if inner < 0:  # the curve is above zero where x is negative: nothing is left out by a relu
-        bent = emit(importer, relax.op.multiply(relax.op.minimum(x, _same(x, 0)), _same(x, inner)))
+    # Where the operand is turned, the curve of its negative part is no relu of what is left of 1.
+    bent = relax.op.minimum(x, _same(x, 0)) if inner < 0 else x
+    bent = bent if inner == 1 else relax.op.multiply(bent, _same(x, inner))
     below = relax.op.subtract(_same(x, 1), relax.op.exp(bent))
     below = below if inner < 0 else relax.op.nn.relu(below)
     above = relax.op.nn.relu(x)
@@ -168,9 +168,9 @@ ELEMENTWISE: dict[str, Converter] = {
     "bmm.default": _binary(relax.op.matmul),
     "clamp.default": _clamp,
     "div.Scalar": _binary(relax.op.divide, to_float=True),
-    "elu.default": _elu,
     "div.Tensor": _binary(relax.op.divide, to_float=True),
     "div.Tensor_mode": _divided,
+    "elu.default": _elu,
     "maximum.default": _binary(relax.op.maximum),
     "minimum.default": _binary(relax.op.minimum),
     "mm.default": _binary(relax.op.matmul),

@@ -171,14 +171,14 @@ def _group_norm(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
 
 
 PLANES: dict[str, Converter] = {
+    "_upsample_bicubic2d_aa.default": _filtered(resizing.cubic(resizing.FILTERED_CUBIC)),
+    "_upsample_bilinear2d_aa.default": _filtered(resizing.LINEAR),
     "avg_pool2d.default": _average(2),
     "avg_pool3d.default": _average(3),
     "grid_sampler_2d.default": _grid_sample,
     "max_pool2d_with_indices.default": _maximal(2),
     "max_pool3d_with_indices.default": _maximal(3),
     "native_group_norm.default": _group_norm,
-    "_upsample_bicubic2d_aa.default": _filtered(resizing.cubic(resizing.FILTERED_CUBIC)),
-    "_upsample_bilinear2d_aa.default": _filtered(resizing.LINEAR),
     "upsample_bilinear2d.vec": _resized("linear"),
     "upsample_nearest2d.vec": _resized("nearest_neighbor"),
 }
