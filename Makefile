@@ -15,7 +15,8 @@ MEMORY := MALLOC_TRIM_THRESHOLD_=1073741824 MALLOC_MMAP_THRESHOLD_=1073741824 MA
 PYTEST := $(THREADS) $(MEMORY) $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # Tests that draw more than in `make test` where VTA_BYOC_DRAWS says so (tests/support/draws.py).
 HUNTS := $(addprefix tests/,end_to_end/test_random_graphs.py end_to_end/test_random_graphs_more.py \
-  end_to_end/test_layers.py end_to_end/test_layers_geometries.py end_to_end/test_region_identity.py strategies/test_conv_shapes.py \
+  end_to_end/test_layers.py end_to_end/test_layers_geometries.py end_to_end/test_region_identity.py \
+  end_to_end/test_drawn_transformers.py strategies/test_conv_shapes.py \
   benchmarks/test_fuzz.py hw/sim/test_simulators.py importers/test_relay_chains.py)
 MODEL := build/resnet18.onnx
 CALIBRATION := build/resnet18-calibration.npz

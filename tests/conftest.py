@@ -176,7 +176,7 @@ def pytest_collection_finish() -> None:
     """What was imported stays: the collector need not look at it again after every few tests."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 10, 10)
+    gc.set_threshold(50_000, 10, 10)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -450,6 +451,36 @@ def test_a_dead_branch_is_removed(tmp_path):
     net = Net(x=[1, 3, 4, 4])
     net.conv("x", 3, 4, name="dead")
     assert names(loaded(net, tmp_path, net.node("Relu", "x"))) == ["nn.relu"]
+
+
+@pytest.mark.parametrize("form", ["sums", "row", "turned", "limits"])
+def test_long_integers_stay_long(form: str) -> None:
+    """Constants of int64 that are merged, moved or reshaped stay int64, as their operands are."""
+    far = 2**60 + 1  # neither an int32 nor a float64
+    shape = (6,) if form == "row" else (1, 3, 2)
+    x = relax.Var("x", relax.TensorType(shape, "int64"))
+    steps: dict[str, Callable[[], relax.Expr]] = {
+        "sums": lambda: relax.op.add(relax.op.add(x, long(far)), long(2)),
+        "row": lambda: relax.op.add(x, long(np.arange(6).reshape(1, 6) + far)),
+        "turned": lambda: relax.op.permute_dims(
+            relax.op.multiply(relax.op.permute_dims(x, [0, 2, 1]), long([[1, 2, 3], [4, 5, far]])),
+            [0, 2, 1],
+        ),
+        "limits": lambda: relax.op.minimum(relax.op.reshape(x, (6,)), long(far)),
+    }
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            made = builder.emit_output(builder.normalize(steps[form]()))
+        builder.emit_func_output(made)
+    mod, values = builder.finalize(), np.arange(6).reshape(shape) + (1 << 40)
+    for got, want in zip(call(normalize(mod), values), call(mod, values), strict=True):
+        assert got.dtype == "int64"
+        np.testing.assert_array_equal(got, want)
+
+
+def long(value: Any) -> relax.Expr:
+    return relax.const(np.array(value), "int64")
 
 
 def test_very_many_tensors_are_joined_in_parts() -> None:

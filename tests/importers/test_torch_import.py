@@ -106,6 +106,86 @@ def test_saved_program(tmp_path: Path) -> None:
     assert_same(loaded, net, x)
 
 
+@needs_torch
+@pytest.mark.parametrize(
+    "places",
+    [
+        ((slice(None), [[0, 1]], [[2], [1]])),  # where they are turned, the shape is the same
+        ((slice(None), [0, 1], [1, 2])),
+        ((slice(None), [0, -1], slice(None), [1, 2])),
+        (([[0], [2]], slice(None), [[1, 2]])),
+        ((1, [0, -1], [[3], [2], [1]], [2, 0])),
+    ],
+    ids=str,
+)
+def test_indices_name_elements_together(places: tuple[Any, ...]) -> None:
+    """Indices are broadcast with each other; their axes come first where others are between."""
+    import torch
+
+    given = tuple(torch.tensor(p) if isinstance(p, list) else p for p in places)
+
+    class Indexed(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x[given]
+
+    x = torch.randn(3, 4, 5, 6, generator=torch.Generator().manual_seed(1))
+    assert_same(load_model(exported(Indexed(), x)), Indexed(), x, atol=0)
+
+
+@needs_torch
+def test_columns_of_windows() -> None:
+    """`unfold` of planes, which PyTorch writes as one index of two axes."""
+    import torch
+
+    class Columns(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            columns = torch.nn.functional.unfold(x, (2, 3), padding=1, stride=(1, 2))
+            return torch.relu(columns).sum(1)
+
+    x = image()
+    assert_same(load_model(exported(Columns(), x)), Columns(), x)
+
+
+@needs_torch
+def test_a_norm_of_a_single_row() -> None:
+    import torch
+
+    class Row(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.nn.functional.rms_norm(x, (7,))
+
+    x = torch.randn(7, generator=torch.Generator().manual_seed(1))
+    assert_same(load_model(exported(Row(), x)), Row(), x)
+
+
+@needs_torch
+@pytest.mark.parametrize("running", ["cumsum", "cumprod"])
+def test_running_totals_of_a_number(running: str) -> None:
+    import torch
+
+    class Total(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return getattr(torch, running)(x, 0) * 2
+
+    x = torch.tensor(3.5)
+    assert_same(load_model(exported(Total(), x)), Total(), x)
+
+
+@needs_torch
+def test_places_of_adaptive_maxima_are_refused() -> None:
+    import torch
+
+    class Places(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.nn.functional.adaptive_max_pool2d(x, 2, return_indices=True)[1]
+
+    refused(
+        'node "adaptive_max_pool2d" (adaptive_max_pool2d.default) has its second result read, the '
+        "places of the maxima; only the maxima are imported; pool without return_indices",
+        exported(Places(), image()),
+    )
+
+
 # ---------------------------------------------------------------- pt2e
 def symmetric(**options: Any) -> Any:
     """int8 activations with zero points, int8 weights per channel: what XNNPACK runs."""

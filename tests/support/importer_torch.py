@@ -27,6 +27,7 @@ from importer_torch_inputs import (
 )
 from importer_torch_layers import (
     adaptive,
+    adaptive_maximal,
     addmm,
     average,
     batch_norm,
@@ -74,6 +75,7 @@ from importer_torch_moves import (
     split,
     squeeze,
     topk,
+    unfold,
     unsqueeze,
     variance,
     view,
@@ -99,6 +101,8 @@ CASES: dict[str, Generator] = {
     "abs.default": unary(aten.abs, -4, 4, whole),
     "acos.default": unary(aten.acos, -1, 1),
     "acosh.default": unary(aten.acosh, 1, 9),
+    "adaptive_max_pool2d.default": adaptive_maximal(2),
+    "adaptive_max_pool3d.default": adaptive_maximal(3),
     "add.Scalar": scalar(aten.add.Scalar),
     "add.Tensor": binary(added, *KINDS, positive),
     "addmm.default": addmm,
@@ -254,9 +258,11 @@ CASES: dict[str, Generator] = {
     "unsqueeze.default": moved(unsqueeze),
     "_upsample_bicubic2d_aa.default": filtered(aten._upsample_bicubic2d_aa.default),
     "_upsample_bilinear2d_aa.default": filtered(aten._upsample_bilinear2d_aa.default),
+    "unfold.default": moved(unfold),
     "upsample_bilinear2d.vec": resized(aten.upsample_bilinear2d.vec, corners=True),
     "upsample_nearest2d.vec": resized(aten.upsample_nearest2d.vec),
-    "var.correction": variance,
+    "var.correction": variance(aten.var.correction),
+    "var_mean.correction": variance(aten.var_mean.correction),
     "view.default": moved(view),
     "where.self": where,
 }

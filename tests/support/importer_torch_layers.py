@@ -67,6 +67,19 @@ def adaptive(rank: int) -> Generator:
     return generate
 
 
+def adaptive_maximal(rank: int) -> Generator:
+    """Windows of one size on all axes or on none, and those that differ by one."""
+
+    def generate(d: Draw) -> Drawn:
+        op = getattr(aten, f"adaptive_max_pool{rank}d")
+        counts, times = [d.size(1, 4) for _ in range(rank)], d.size(1, 3)
+        extra = [d.pick(0, d.size(0, 2)) for _ in range(rank)]
+        plane = [times * count + more for count, more in zip(counts, extra, strict=True)]
+        return lambda x: op(x, counts)[0], [d.floats((*d.pick((), (1,), (2,)), 3, *plane))]
+
+    return generate
+
+
 def batch_norm(op: Any, training: bool = False) -> Generator:
     def generate(d: Draw) -> Drawn:
         shape = (d.size(2, 3), d.size(2, 4), *d.shape(0, 3))

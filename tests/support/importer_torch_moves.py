@@ -74,6 +74,12 @@ def index(d: Draw) -> Drawn:
     return function, [d.floats(shape), offset]
 
 
+def unfold(d: Draw, shape: tuple[int, ...]) -> Any:
+    axis = d.axis(len(shape))
+    size, step = d.size(1, shape[axis]), d.size(1, 3)
+    return lambda x: aten.unfold(x, axis, size, step)
+
+
 def index_put(d: Draw) -> Drawn:
     shape = d.shape(1)
     used = d.size(1, len(shape))
@@ -318,11 +324,14 @@ def norm(d: Draw) -> Drawn:
     return lambda x: aten.linalg_vector_norm(x, order, axes, keep), [d.floats(shape)]
 
 
-def variance(d: Draw) -> Drawn:
-    shape = tuple(size + 1 for size in d.shape(1))
-    axes = d.pick(None, d.axes(len(shape)))
-    options = {"correction": d.size(0, 1), "keepdim": d.flag()}
-    return lambda x: aten.var.correction(x, axes, **options), [d.floats(shape)]
+def variance(op: Any) -> Generator:
+    def generate(d: Draw) -> Drawn:
+        shape = tuple(size + 1 for size in d.shape(1))
+        axes = d.pick(None, d.axes(len(shape)))
+        options = d.pick({}, {"correction": d.size(0, 1), "keepdim": d.flag()})
+        return lambda x: op(x, axes, **options), [d.floats(shape)]
+
+    return generate
 
 
 def extreme_of(op: Any) -> Generator:

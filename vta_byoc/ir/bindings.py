@@ -148,6 +148,11 @@ def is_constant(expr: relax.Expr) -> bool:
     return isinstance(expr, GenericConst)
 
 
+def constant_of(values: np.ndarray) -> relax.Expr:
+    """An array as a constant of its own dtype; `relax.const` makes int32 of int64."""
+    return relax.const(np.array(values, order="C"), str(values.dtype))
+
+
 def known_shape(type_: object) -> tuple[int, ...] | None:
     """The shape of a type of tensors; None for one that is not known before the model runs."""
     dims = getattr(type_, "shape", None)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import tvm
 from tvm import relax
 from tvm.ir import Call, Tuple
@@ -17,6 +16,7 @@ from tvm.ir import Call, Tuple
 from vta_byoc.ir.bindings import (
     SEPARATOR,
     FunctionWriter,
+    constant_of,
     is_constant,
     op_name,
     static_shape,
@@ -121,7 +121,7 @@ class _Converter:
             if not value.ndim:
                 return expr
             wide = value.reshape((1,) * (rank - value.ndim) + value.shape)
-            return relax.const(np.ascontiguousarray(wide.transpose(_to_first(rank))))
+            return constant_of(wide.transpose(_to_first(rank)))
         if expr in self._first:
             return self._first[expr]
         source = self._last[expr]
@@ -190,7 +190,7 @@ class _Converter:
     def _reordered(self, weight: relax.Expr, have: str, want: str) -> relax.Expr:
         axes = [have.index(axis) for axis in want]
         if is_constant(weight):
-            return relax.const(np.ascontiguousarray(weight.value.numpy().transpose(axes)))
+            return constant_of(weight.value.numpy().transpose(axes))
         return self._permuted(self._as_it_was(weight), axes, _inner(weight, "kernel"))
 
     def _pool(self, call: Call) -> relax.Expr:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
 from tvm import relax
 
 from vta_byoc.importers.canonicalize.calls import RESHAPES, axes_of, same_type, shape_of
-from vta_byoc.ir.bindings import is_constant, op_name
+from vta_byoc.ir.bindings import constant_of, is_constant, op_name
 from vta_byoc.ir.rewriter import Rewriter, Rule
 
 ELEMENTWISE = frozenset(
@@ -88,7 +87,7 @@ def _permuted_constant(arg: relax.Expr, axes: list[int]) -> relax.Expr:
         return arg
     array = arg.value.numpy()
     array = array.reshape((1,) * (len(axes) - array.ndim) + array.shape)
-    return relax.const(np.ascontiguousarray(array.transpose(axes)))
+    return constant_of(array.transpose(axes))
 
 
 CHAIN_RULES: dict[str, Sequence[Rule]] = {

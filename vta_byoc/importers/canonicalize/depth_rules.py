@@ -19,7 +19,7 @@ from tvm.ir import Tuple
 from vta_byoc.importers.canonicalize.calls import attributes, shape_of
 from vta_byoc.importers.canonicalize.view_rules import chain_of_views, moved, view_of
 from vta_byoc.importers.canonicalize.views import View
-from vta_byoc.ir.bindings import SEPARATOR, is_constant, is_float32, op_name
+from vta_byoc.ir.bindings import SEPARATOR, constant_of, is_constant, is_float32, op_name
 from vta_byoc.ir.rewriter import Rewriter, Rule
 
 SPATIAL = 3
@@ -340,7 +340,7 @@ def _beside_planes(
         return None
     channels = (1, shape[1], 1, 1) if is_by_channel else ()
     if is_constant(arg):
-        return relax.const(arg.value.numpy().reshape(channels))
+        return constant_of(arg.value.numpy().reshape(channels))
     if not is_by_channel:
         return None
     gate = relax.op.reshape(arg, channels)

@@ -18,7 +18,7 @@ from vta_byoc.importers.canonicalize.calls import RESHAPES
 from vta_byoc.importers.canonicalize.qdq_rules import DEQUANTIZE, MOVES, QUANTIZE, quantization
 from vta_byoc.importers.canonicalize.view_rules import VIEWS, chain_of_views, view_of
 from vta_byoc.importers.canonicalize.views import RESHAPE
-from vta_byoc.ir.bindings import SEPARATOR, is_constant, op_name, static_shape
+from vta_byoc.ir.bindings import SEPARATOR, constant_of, is_constant, op_name, static_shape
 from vta_byoc.ir.clamps import interval_of_call
 from vta_byoc.ir.rewriter import Rewriter, Rule
 from vta_byoc.quantization.float_layers import KERNELS
@@ -105,7 +105,7 @@ def clamp_before_moves(rewriter: Rewriter, call: relax.Call) -> relax.Expr | Non
     if inner is None or interval_of_call(call) is None or not _is_layer(rewriter, inner.args[0]):
         return None
     bounds = [
-        relax.const(arg.value.numpy().reshape(())) if is_constant(arg) else arg
+        constant_of(arg.value.numpy().reshape(())) if is_constant(arg) else arg
         for arg in call.args[1:]
     ]
     if static_shape(call) != static_shape(inner):
@@ -122,7 +122,7 @@ def bias_before_moves(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None
     if inner is None or bias is None or static_shape(call) != static_shape(inner):
         return None
     moved = _before(bias, inner) if _is_layer(rewriter, inner.args[0]) else None
-    return None if moved is None else _exchanged(rewriter, call, inner, [relax.const(moved)])
+    return None if moved is None else _exchanged(rewriter, call, inner, [constant_of(moved)])
 
 
 def _exchanged(

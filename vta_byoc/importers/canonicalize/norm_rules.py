@@ -46,7 +46,10 @@ def _norm(
     if data is not None:
         zeros = relax.const(np.zeros(shape[axis], np.float32))
         return relax.op.nn.layer_norm(data, ones, zeros, [axis], epsilon)
-    return relax.op.nn.rms_norm(deviation, ones, [axis], epsilon) if axis == rank - 1 else None
+    # TVM has no root mean square of a single row
+    if not 0 < axis == rank - 1:
+        return None
+    return relax.op.nn.rms_norm(deviation, ones, [axis], epsilon)
 
 
 def _centred(rewriter: Rewriter, value: relax.Expr, axis: int) -> relax.Expr | None:

@@ -19,6 +19,7 @@ from vta_byoc.importers.quantized_tensor import Quantization
 from vta_byoc.ir.bindings import (
     SEPARATOR,
     FunctionWriter,
+    constant_of,
     is_constant,
     op_name,
     straight_bindings,
@@ -123,7 +124,7 @@ def moved_constant(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     if axis is None:
         return None
     kept = Quantization(q.dtype, q.scale, q.zero, axis)
-    return kept.dequantize(relax.const(np.ascontiguousarray(moved)))
+    return kept.dequantize(constant_of(moved))
 
 
 def sliced_constant(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
@@ -142,7 +143,7 @@ def sliced_constant(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
         return None
     scale, zero = (v[cut[q.axis]] if v.ndim else v for v in (q.scale, q.zero))
     kept = Quantization(q.dtype, scale, zero, q.axis)
-    return kept.dequantize(relax.const(np.ascontiguousarray(part)))
+    return kept.dequantize(constant_of(part))
 
 
 def _moved_axis(old: Sequence[int], new: Sequence[int], q: Quantization) -> int | None:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
 from tvm import relax
 from tvm.ir import Tuple
 
 from vta_byoc.importers.canonicalize.calls import RESHAPES, shape_of
 from vta_byoc.importers.canonicalize.depth_rules import BINARY, ELEMENTWISE
 from vta_byoc.importers.canonicalize.slice_rules import moved_layer, one_range
-from vta_byoc.ir.bindings import SEPARATOR, is_constant
+from vta_byoc.ir.bindings import SEPARATOR, constant_of, is_constant
 from vta_byoc.ir.rewriter import Rewriter, Rule
 
 
@@ -44,7 +43,7 @@ def _row_of(rewriter: Rewriter, arg: relax.Expr, columns: int) -> relax.Expr | N
         return None
     if is_constant(arg):
         values = arg.value.numpy()
-        return relax.const(values.reshape(() if values.size == 1 else (1, columns)))
+        return constant_of(values.reshape(() if values.size == 1 else (1, columns)))
     if shape == (1, columns):
         return arg
     view = rewriter.producer_of(arg, *RESHAPES)
@@ -104,7 +103,7 @@ def constant_of_more_axes(rewriter: Rewriter, call: relax.Call) -> relax.Expr | 
     extra = values.ndim - len(before)
     if extra <= 0 or set(values.shape[:extra]) != {1} or shape[extra:] != before:
         return None
-    fewer = relax.const(np.ascontiguousarray(values.reshape(values.shape[extra:])))
+    fewer = constant_of(values.reshape(values.shape[extra:]))
     made = relax.Call(call.op, [data, fewer], call.attrs, call.ty_args)
     value = rewriter.as_variable(made, f"{rewriter.name}{SEPARATOR}row")
     return relax.op.reshape(value, shape)
@@ -148,7 +147,7 @@ def weight_as_matrix(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
         return None
     if math.prod(shape[:-2]) != 1:
         return None
-    matrix = relax.const(np.ascontiguousarray(weight.value.numpy().reshape(shape[-2:])))
+    matrix = constant_of(weight.value.numpy().reshape(shape[-2:]))
     return relax.Call(call.op, [call.args[0], matrix], call.attrs, call.ty_args)
 
 

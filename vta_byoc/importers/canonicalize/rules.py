@@ -35,6 +35,7 @@ from vta_byoc.importers.canonicalize.softmax_rules import SOFTMAX_RULES
 from vta_byoc.importers.canonicalize.view_rules import VIEW_RULES
 from vta_byoc.ir.bindings import (
     SEPARATOR,
+    constant_of,
     is_constant,
     known_shape,
     op_name,
@@ -105,8 +106,8 @@ def merge_additions(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     if not same_type(call, inner) or not same_type(inner, inner.args[0]):
         return None
     first, second = (value.args[1].value.numpy() for value in (inner, call))
-    total = np.asarray(np.float64(first) + second, first.dtype)
-    return relax.op.add(inner.args[0], relax.const(total))
+    wide = first if np.issubdtype(first.dtype, np.integer) else first.astype(np.float64)
+    return relax.op.add(inner.args[0], constant_of((wide + second).astype(first.dtype)))
 
 
 def split_as_slices(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:

@@ -17,7 +17,7 @@ from vta_byoc.importers.canonicalize.calls import RESHAPES, shape_of
 from vta_byoc.importers.canonicalize.chain_rules import WITH_CONSTANT
 from vta_byoc.importers.canonicalize.view_rules import chain_of_views, moved, view_of
 from vta_byoc.importers.canonicalize.views import RESHAPE, View
-from vta_byoc.ir.bindings import SEPARATOR, is_constant, is_float32, op_name
+from vta_byoc.ir.bindings import SEPARATOR, constant_of, is_constant, is_float32, op_name
 from vta_byoc.ir.rewriter import Rewriter, Rule
 
 MATMUL, SOFTMAX, MULTIPLY = "relax.matmul", "relax.nn.softmax", "relax.multiply"
@@ -79,7 +79,7 @@ def steps_of_rows(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     if not _is_product(rewriter, inner.args[0]) or result is None or shape is None:
         return None
     constant = _reshaped(call.args[1].value.numpy(), result, shape)
-    made = relax.Call(call.op, [inner.args[0], relax.const(constant)], call.attrs, call.ty_args)
+    made = relax.Call(call.op, [inner.args[0], constant_of(constant)], call.attrs, call.ty_args)
     name = f"{rewriter.name}{SEPARATOR}batches"
     return relax.op.reshape(rewriter.as_variable(made, name), result)
 
@@ -157,7 +157,7 @@ def _product_of(
         data = _product_of(rewriter, call.args[0], leading) if number.size == 1 else None
         if data is None:
             return None
-        args = [data, relax.const(number.reshape(()))]
+        args = [data, constant_of(number.reshape(()))]
         made = relax.Call(call.op, args, call.attrs, call.ty_args)
         return rewriter.as_variable(made, name)
     found = [_with_leading(rewriter, arg, leading) for arg in call.args]

@@ -18,7 +18,13 @@ from tvm import relax
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.importers.imported import DTYPES
 from vta_byoc.importers.tflite.model import Model, Operator, TFLiteTensor
-from vta_byoc.ir.bindings import SEPARATOR, FunctionWriter, sanitized, static_shape
+from vta_byoc.ir.bindings import (
+    SEPARATOR,
+    FunctionWriter,
+    constant_of,
+    sanitized,
+    static_shape,
+)
 
 NCHW = (0, 3, 1, 2)
 """Axes of NHWC in the order of NCHW."""
@@ -219,7 +225,7 @@ class TFLiteGraph:
                 "its magnitude, or its real and its imaginary part"
             )
         if tensor.value is not None:
-            return relax.const(tensor.value)
+            return constant_of(tensor.value)
         value = self._made(tensor)
         if len(tensor.shape) != 4:
             return value

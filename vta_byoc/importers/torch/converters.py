@@ -8,9 +8,16 @@ from __future__ import annotations
 
 from vta_byoc.importers.torch.arguments import Converter
 from vta_byoc.importers.torch.elementwise import ELEMENTWISE
+from vta_byoc.importers.torch.indexing import INDEXING
 from vta_byoc.importers.torch.movement import MOVEMENT
 from vta_byoc.importers.torch.planes import PLANES
 from vta_byoc.importers.torch.reductions import REDUCTIONS
 
-OVERRIDES: dict[str, Converter] = {**ELEMENTWISE, **MOVEMENT, **PLANES, **REDUCTIONS}
+OVERRIDES: dict[str, Converter] = {
+    **ELEMENTWISE,
+    **INDEXING,
+    **MOVEMENT,
+    **PLANES,
+    **REDUCTIONS,
+}
 """Operator -> our converter, where TVM's computes something else or there is none."""

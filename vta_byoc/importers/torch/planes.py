@@ -130,11 +130,7 @@ def _maximal(rank: int) -> Converter:
     """max_pool with its indices, which are not computed; no stride is that of the window."""
 
     def convert(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
-        if any(user.args[1] == 1 and user.users for user in node.users):
-            raise VTAError(
-                f'node "{node.name}" ({node.target.__name__}) has its second result read, the '
-                "places of the maxima; only the maxima are imported; pool without return_indices"
-            )
+        _check_places_unread(node)
         pool = getattr(importer, f"_max_pool{rank}d_impl")
         x, kernel = importer.env[node.args[0]], node.args[1]
         padding, dilation = argument(node, 3, "padding", 0), argument(node, 4, "dilation", 1)
@@ -143,6 +139,35 @@ def _maximal(rank: int) -> Converter:
         return relax.Tuple([emit(importer, pool(x, kernel, stride, padding, dilation, ceil))])
 
     return convert
+
+
+def _adaptive_maximal(rank: int) -> Converter:
+    """adaptive_max_pool(x, counts): maxima of so many windows of an axis, which may overlap."""
+
+    def convert(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
+        _check_places_unread(node)
+        x, shape, counts = importer.env[node.args[0]], node.args[0].meta["val"].shape, node.args[1]
+        sides = list(zip(shape[-rank:], counts, strict=True))
+        if all(size % count == 0 for size, count in sides):
+            window = [size // count for size, count in sides]
+            pool = getattr(importer, f"_max_pool{rank}d_impl")
+            return relax.Tuple([emit(importer, pool(x, window, window))])
+        for axis, (size, count) in enumerate(sides, len(shape) - rank):
+            ends = [(n * size // count, -(-(n + 1) * size // count)) for n in range(count)]
+            parts = [relax.op.strided_slice(x, [axis], [low], [high]) for low, high in ends]
+            maxima = [emit(importer, relax.op.max(emit(importer, p), axis, True)) for p in parts]
+            x = emit(importer, relax.op.concat(maxima, axis))
+        return relax.Tuple([x])
+
+    return convert
+
+
+def _check_places_unread(node: Node) -> None:
+    if any(user.args[1] == 1 and user.users for user in node.users):
+        raise VTAError(
+            f'node "{node.name}" ({node.target.__name__}) has its second result read, the '
+            "places of the maxima; only the maxima are imported; pool without return_indices"
+        )
 
 
 def _affine(
@@ -173,6 +198,8 @@ def _group_norm(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
 PLANES: dict[str, Converter] = {
     "_upsample_bicubic2d_aa.default": _filtered(resizing.cubic(resizing.FILTERED_CUBIC)),
     "_upsample_bilinear2d_aa.default": _filtered(resizing.LINEAR),
+    "adaptive_max_pool2d.default": _adaptive_maximal(2),
+    "adaptive_max_pool3d.default": _adaptive_maximal(3),
     "avg_pool2d.default": _average(2),
     "avg_pool3d.default": _average(3),
     "grid_sampler_2d.default": _grid_sample,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -45,11 +46,11 @@ def _in_result_dtype(op: Callable[..., relax.Expr]) -> Converter:
 
 
 def _running(op: Callable[..., relax.Expr]) -> Converter:
-    """cumsum(x, axis)."""
+    """cumsum(x, axis); of a single number that number."""
 
     def convert(node: Node, importer: ExportedProgramImporter) -> relax.Var:
         value = cast(importer, importer.env[node.args[0]], node.meta["val"].dtype)
-        return emit(importer, op(value, argument(node, 1, "dim")))
+        return emit(importer, op(value, argument(node, 1, "dim"))) if value.ty.ndim else value
 
     return convert
 
@@ -64,6 +65,22 @@ def _with_place(op: Callable[..., relax.Expr], place: Callable[..., relax.Expr])
         return relax.Tuple([values, emit(importer, place(value, axis, keep))])
 
     return convert
+
+
+def _variance_and_mean(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
+    """var_mean(x, axes, correction, keepdim): squares are divided by so many fewer than there are.
+
+    PyTorch says 1 where no correction is given.
+    """
+    value, axes = importer.env[node.args[0]], argument(node, 1, "dim") or None
+    correction, keep = node.kwargs.get("correction"), bool(node.kwargs.get("keepdim"))
+    shape = node.args[0].meta["val"].shape
+    count = math.prod(shape[axis] for axis in (range(len(shape)) if axes is None else axes))
+    fewer = count - (1 if correction is None else correction)
+    factor = relax.const(count / fewer if fewer > 0 else math.inf, str(value.ty.dtype))
+    variance = emit(importer, relax.op.variance(value, axes, keepdims=keep))
+    variance = emit(importer, relax.op.multiply(variance, factor))
+    return relax.Tuple([variance, emit(importer, relax.op.mean(value, axes, keepdims=keep))])
 
 
 def _norm(node: Node, importer: ExportedProgramImporter) -> relax.Var:
@@ -100,5 +117,6 @@ REDUCTIONS: dict[str, Converter] = {
     "min.dim": _with_place(relax.op.min, relax.op.argmin),
     "prod.default": _in_result_dtype(relax.op.prod),
     "prod.dim_int": _in_result_dtype(relax.op.prod),
+    "var_mean.correction": _variance_and_mean,
 }
 """Operator -> its converter."""
