@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
 
-from vta_byoc.unary.forms import Form, tried
+from vta_byoc.unary.forms import Form, Trials
 from vta_byoc.unary.program import Program
 from vta_byoc.unary.target import Target
 
@@ -26,9 +27,10 @@ def evolved(
     rounds: int = ROUNDS,
 ) -> Program | None:
     """The best candidate by differential evolution; None where its loss stays above `hopeless`."""
-    draw = np.random.default_rng(seed)
+    draw, trials = np.random.default_rng(seed), Trials(form, target.wanted)
+    losses = functools.partial(_losses, trials, target, {})
     numbers = draw.random((candidates, form.size))
-    loss = _losses(form, numbers, target)
+    loss = losses(numbers)
     for turn in range(rounds):
         best = int(loss.argmin())
         if turn == HOPELESS_AFTER and loss[best] > hopeless:
@@ -36,16 +38,28 @@ def evolved(
         if not loss[best]:
             break
         other = _crossed(draw, numbers, best)
-        after = _losses(form, other, target)
+        after = losses(other)
         numbers = np.where((after < loss)[:, None], other, numbers)
         loss = np.minimum(after, loss)
     best = int(loss.argmin())
-    return tried(form, numbers[best : best + 1], target.wanted).program(0)
+    return trials.tried(numbers[best : best + 1]).program(0)
 
 
-def _losses(form: Form, numbers: np.ndarray, target: Target) -> np.ndarray:
-    """What each candidate is off."""
-    return target.losses(tried(form, numbers, target.wanted).after.value, ABOVE)
+def _losses(
+    trials: Trials, target: Target, known: dict[bytes, float], numbers: np.ndarray
+) -> np.ndarray:
+    """What each candidate is off.
+
+    Forms of few numbers come by the same immediates again and again: `known` has what these are.
+    """
+    if len(trials.form.levels) > 1:
+        return target.losses(trials.tried(numbers).after.value, ABOVE)
+    keys = [first.tobytes() for first in trials.first(numbers)]
+    new = {key: place for place, key in enumerate(keys) if key not in known}
+    if new:
+        results = trials.tried(numbers[list(new.values())]).after.value
+        known.update(zip(new, target.losses(results, ABOVE).tolist(), strict=True))
+    return np.array([known[key] for key in keys])
 
 
 def _crossed(draw: np.random.Generator, numbers: np.ndarray, best: int) -> np.ndarray:

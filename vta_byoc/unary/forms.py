@@ -19,6 +19,7 @@ import numpy as np
 
 from vta_byoc.hw.isa import IMMEDIATE_HIGH
 from vta_byoc.ir.chains import INT8_HIGH, INT8_LOW, OTHER, SELF
+from vta_byoc.unary.fitting import Fit
 from vta_byoc.unary.program import SHIFT, VALUES, Program, Step, applied
 
 ALIKE = 1.5
@@ -39,52 +40,68 @@ Column = np.ndarray
 
 @dataclass
 class Chain:
-    """Values [candidates, 256] and the steps that made them; an immediate for each candidate."""
+    """Values [candidates, 256] and the steps that made them; an immediate for each candidate.
+
+    What is the same for all candidates may be there once: values [1, 256], one number.
+    """
 
     value: np.ndarray
-    steps: list[tuple[str, Column | str]] = field(default_factory=list)
+    steps: list[tuple[str, Column | int | str]] = field(default_factory=list)
+    _peak: Column | None = None
 
     @classmethod
-    def start(cls, count: int) -> Chain:
-        """The int8 values of so many candidates."""
-        return cls(np.broadcast_to(VALUES, (count, len(VALUES))))
+    def start(cls) -> Chain:
+        """The int8 values."""
+        return cls(VALUES[None])
+
+    def copy(self) -> Chain:
+        """A chain that goes on from here by itself."""
+        return Chain(self.value, list(self.steps), self._peak)
+
+    @property
+    def peak(self) -> Column:
+        """The largest magnitude of each candidate's values."""
+        if self._peak is None:
+            self._peak = np.abs(self.value).max(axis=1)
+        return self._peak
 
     def do(self, op: str, by: Column | int) -> Chain:
         """Append a step; returns itself."""
-        column = by if isinstance(by, np.ndarray) else np.full(len(self.value), by, np.int64)
-        self.value = applied(op, self.value, column[:, None])
-        self.steps.append((op, column))
+        self.value = applied(op, self.value, by if isinstance(by, int) else by[:, None])
+        self.steps.append((op, by))
+        self._peak = None
         return self
 
     def again(self, other: Chain) -> Chain:
         """Append the sum with what `other`, the second chain, has made; returns itself."""
         self.value = self.value + other.value
         self.steps.append(("add", OTHER))
+        self._peak = None
         return self
 
-    def square(self) -> Chain:
-        """Append a multiplication by itself; returns itself."""
+    def square(self, bits: int) -> Chain:
+        """Append a multiplication by itself, and a shift that leaves so many bits at most."""
+        peak = self.peak * self.peak
         self.value = self.value * self.value
         self.steps.append(("mul", SELF))
+        by = np.maximum(_bits(peak) - bits, 0)
+        self.do("shr", by)
+        self._peak = peak >> by
         return self
-
-    def cut(self, bits: int) -> Chain:
-        """Append the right shift after which the values have at most `bits` bits."""
-        return self.do("shr", np.maximum(_bits(self.value) - bits, 0))
 
     def of(self, number: int) -> tuple[Step, ...]:
         """The steps of one candidate, without those that do nothing."""
         found: list[Step] = []
         for op, by in self.steps:
-            immediate = by if isinstance(by, str) else int(by[number])
+            immediate = int(by[number]) if isinstance(by, np.ndarray) else by
             if (op, immediate) not in (("add", 0), ("shr", 0), ("mul", 1)):
                 found.append((op, immediate))
         return tuple(found)
 
 
-def _bits(value: np.ndarray) -> Column:
-    most = np.abs(value).max(axis=1)
-    return np.frexp(most.astype(np.float64))[1].astype(np.int64)
+def _bits(peak: Column) -> Column:
+    """The bits of a magnitude."""
+    return np.frexp(peak.astype(np.float64))[1].astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -145,92 +162,133 @@ class Tried:
         return Program(self.left.of(number), self.op, right, self.after.of(number))
 
 
-def tried(form: Form, numbers: np.ndarray, table: np.ndarray) -> Tried:
-    """The programs of `form` for each row of `numbers`, float64 [candidates, size] within 0..1."""
-    if form.join is None:
-        main = _main(form, numbers, table)
-        (slope,), level = _linear([main.value], table)
-        unit = _scaled(main, slope, np.full(len(numbers), 30))
-        after = Chain(main.value)
-        return Tried(main, None, None, _finished(after, level, unit))
-    if form.join == "even":
-        return _even(form, numbers, table)
-    second = _second(form, numbers, table)
-    main = _main(form, numbers, table)
-    if form.join == "mul":
-        (slope, gate), level = _linear([main.value * second.value, second.value], table)
-        most = np.minimum(14, 14 - np.ceil(np.log2(np.maximum(np.abs(gate), 1e-6))))
-        unit = _scaled(main, slope, most.astype(np.int64))
-        main.do("add", _immediate(np.ldexp(gate, unit)))
-        value = second.value * main.value
-    else:
-        (slope, ramp), level = _linear([main.value, second.value], table)
-        most = np.minimum(10, 14 - np.ceil(np.log2(np.maximum(np.abs(ramp), 1e-6))))
-        unit = _scaled(main, slope, most.astype(np.int64))
-        second.do("mul", _immediate(np.ldexp(ramp, unit)))
-        value = main.value + second.value
-    return Tried(second, form.join, main, _finished(Chain(value), level, unit))
+class Trials:
+    """Tries candidates of a form for a table, int64 [256]; what all of them share is made once."""
+
+    def __init__(self, form: Form, table: np.ndarray) -> None:
+        self.form = form
+        self.bump = Bump.of(table) if form.join == "even" else None
+        self.fit = Fit(table) if self.bump is None else Fit(self.bump.rest, _cut(table))
+        self.centre = centre_of(tuple(table.tolist())) if form.clip else 0
+
+    def first(self, numbers: np.ndarray) -> np.ndarray:
+        """The first immediates, int64 [candidates, 1 or more], of each row of `numbers`.
+
+        Programs of a form with one square or none have no other inner numbers.
+        """
+        first = numbers[:, :1]
+        if self.bump is not None:
+            low, high = self.bump.distance.value.min(), self.bump.distance.value.max()
+            first = -np.rint(low + FARTHEST * first**2 * (high - low))
+        elif self.form.clip:
+            first = np.rint(numbers[:, :2] * (4, 254) + (-2, 1)) - (self.centre, 0)
+        else:
+            wide = (640, -256) if self.form.levels else (256, -128)
+            last = numbers[:, -1:] if self.form.levels else numbers[:, 1:]
+            first = np.rint(np.hstack([first * wide[0] + wide[1], last * 256 - 128]))
+        return first.astype(np.int64)
+
+    def tried(self, numbers: np.ndarray) -> Tried:
+        """The programs for each row of `numbers`, float64 [candidates, size] within 0..1."""
+        first = self.first(numbers).T
+        if self.bump is not None:
+            return self._even(self.bump, first[0], numbers)
+        if self.form.join is None:
+            main = self._main(first, numbers)
+            (slope,), level = self._fitted(main)
+            unit = _scaled(main, slope, 30)
+            return Tried(main, None, None, _finished(Chain(main.value), level, unit))
+        second, main = self._second(first), self._main(first, numbers)
+        if self.form.join == "mul":
+            (slope, gate), level = self._fitted(Chain(main.value * second.value), second)
+            unit = _scaled(main, slope, _fraction_bits(gate, 14))
+            main.do("add", _immediate(np.ldexp(gate, unit)))
+            value = second.value * main.value
+        else:
+            (slope, ramp), level = self._fitted(main, second)
+            unit = _scaled(main, slope, _fraction_bits(ramp, 10))
+            second.do("mul", _immediate(np.ldexp(ramp, unit)))
+            value = main.value + second.value
+        return Tried(second, self.form.join, main, _finished(Chain(value), level, unit))
+
+    def _fitted(self, *chains: Chain) -> tuple[list[np.ndarray], np.ndarray]:
+        """Factors of chains and a constant."""
+        return self.fit.linear([each.value for each in chains], [each.peak for each in chains])
+
+    def _second(self, first: np.ndarray) -> Chain:
+        """The simpler chain: the value moved, within limits, or its positive part."""
+        if self.form.clip:
+            return Chain.start().do("add", first[0]).do("max", -first[1]).do("min", first[1])
+        chain = Chain.start().do("add", first[-1])
+        return chain.do("max", 0) if self.form.join == "add" else chain
+
+    def _main(self, first: np.ndarray, numbers: np.ndarray) -> Chain:
+        """The chain of squares."""
+        if self.form.levels:
+            chain = self._second(first) if self.form.clip else Chain.start().do("add", first[0])
+            return _squared(chain, self.form.levels, numbers[:, 2:].T * 2.0 - 0.7)
+        limits = first[:2]
+        return Chain.start().do("max", limits.min(axis=0)).do("min", limits.max(axis=0))
+
+    def _even(self, bump: Bump, first: Column, numbers: np.ndarray) -> Tried:
+        """A slope above a centre, and a chain of the distance from it."""
+        chain = bump.distance.copy().do("add", first)
+        _squared(chain, self.form.levels, numbers[:, 1:].T)
+        (factor,), level = self._fitted(chain)
+        # in front of the factor the constant takes no shift of its own, where an immediate holds it
+        early = np.rint((level + 0.5) / np.where(factor, factor, np.inf))
+        early = np.where(np.abs(early) <= IMMEDIATE_HIGH, early, 0.0)
+        _scaled(chain.do("add", early.astype(np.int64)), factor, bump.unit)
+        late = np.where(early, -0.5, level)
+        after = _finished(chain.again(bump.right), late, bump.unit)
+        return Tried(bump.left, "add", bump.right, after)
 
 
-def _main(form: Form, numbers: np.ndarray, table: np.ndarray) -> Chain:
-    """The chain of squares."""
-    chain, low = Chain.start(len(numbers)), numbers[:, 0]
-    if form.clip:
-        middle, width = _middle(numbers, table)
-        chain.do("add", middle).do("max", -width).do("min", width)
-    elif form.levels:
-        chain.do("add", np.rint(low * 640 - 256).astype(np.int64))
-    else:
-        first = np.rint(low * 256 - 128).astype(np.int64)
-        last = np.rint(numbers[:, 1] * 256 - 128).astype(np.int64)
-        return chain.do("max", np.minimum(first, last)).do("min", np.maximum(first, last))
-    for number, clamp in enumerate(form.levels):
+def _squared(chain: Chain, levels: str, shares: np.ndarray) -> Chain:
+    """Clamp and square for each level; between two, subtract a share of the largest value."""
+    for number, clamp in enumerate(levels):
         if number:
-            _lowered(chain, numbers[:, 1 + number] * 2.0 - 0.7)
-        _squared(chain, clamp)
+            chain.do("add", -_immediate(shares[number - 1] * chain.peak))
+        if clamp != "-":
+            chain.do("max" if clamp == "p" else "min", 0)
+        chain.square(14)
     return chain
 
 
-def _lowered(chain: Chain, share: np.ndarray) -> None:
-    """Subtract a share of the largest value."""
-    chain.do("add", -_immediate(np.rint(share * chain.value.max(axis=1))))
-
-
-def _squared(chain: Chain, clamp: str) -> None:
-    """Clamp and square."""
-    if clamp != "-":
-        chain.do("max" if clamp == "p" else "min", 0)
-    chain.square().cut(14)
-
-
-def _even(form: Form, numbers: np.ndarray, table: np.ndarray) -> Tried:
-    """A slope above a centre, and a chain of the distance from it.
+@dataclass(frozen=True)
+class Bump:
+    """What the programs of a table as a ramp and an even function begin with.
 
     Half of the slope, of the other sign, is joined to the slope above the centre: that makes the
-    distance, which the chain begins with.
+    distance from it.
+
+    Attributes:
+        left: half of the slope, of the other sign.
+        right: the slope above the centre.
+        unit: the fraction bits of both.
+        distance: a few bits of the distance.
+        rest: what the even function has to give, float64 [256].
     """
-    ramp = ramp_of(tuple(table.tolist()))
-    room = int(np.floor(np.log2(IMMEDIATE_HIGH / max(abs(ramp.slope), 1e-3))))
-    unit = np.full(len(numbers), min(room, 14))
-    half = _immediate(np.rint(np.ldexp(ramp.slope / 2, unit)))
-    right = Chain.start(len(numbers)).do("max", ramp.centre).do("mul", 2 * half)
-    left = Chain.start(len(numbers)).do("mul", -half)
-    chain = Chain(left.value + right.value).cut(BUMP_BITS)
-    low, high = chain.value.min(axis=1), chain.value.max(axis=1)
-    far = FARTHEST * numbers[:, 0] ** 2 * (high - low)
-    chain.do("add", -np.rint(low + far).astype(np.int64))
-    for number, clamp in enumerate(form.levels):
-        if number:
-            _lowered(chain, numbers[:, number])
-        _squared(chain, clamp)
-    rest = table - np.ldexp(right.value.astype(np.float64), -unit[:, None])
-    (factor,), level = _linear([chain.value], rest, _cut(table))
-    # in front of the factor the constant takes no shift of its own, where an immediate holds it
-    early = np.rint((level + 0.5) / np.where(factor, factor, np.inf))
-    early = np.where(np.abs(early) <= IMMEDIATE_HIGH, early, 0.0)
-    _scaled(chain.do("add", early.astype(np.int64)), factor, unit)
-    late = np.where(early, -0.5, level)
-    return Tried(left, "add", right, _finished(chain.again(right), late, unit))
+
+    left: Chain
+    right: Chain
+    unit: int
+    distance: Chain
+    rest: np.ndarray
+
+    @classmethod
+    def of(cls, table: np.ndarray) -> Bump:
+        """Of int64 `table`, [256]."""
+        ramp = ramp_of(tuple(table.tolist()))
+        room = int(np.floor(np.log2(IMMEDIATE_HIGH / max(abs(ramp.slope), 1e-3))))
+        unit = min(room, 14)
+        half = int(_immediate(np.ldexp(ramp.slope / 2, unit)))
+        right = Chain.start().do("max", ramp.centre).do("mul", 2 * half)
+        left = Chain.start().do("mul", -half)
+        distance = Chain(left.value + right.value)
+        distance.do("shr", int(np.maximum(_bits(distance.peak) - BUMP_BITS, 0)[0]))
+        rest = table - np.ldexp(right.value[0].astype(np.float64), -unit)
+        return cls(left, right, unit, distance, rest)
 
 
 @dataclass(frozen=True)
@@ -284,13 +342,6 @@ def _cut(table: np.ndarray) -> np.ndarray:
     return top if top.sum() > 2 else np.zeros_like(top)
 
 
-def _middle(numbers: np.ndarray, table: np.ndarray) -> tuple[Column, Column]:
-    """What is added so that the table is nearly odd, and the limit, of each candidate."""
-    near = np.rint(numbers[:, 0] * 4 - 2).astype(np.int64)
-    middle = near - centre_of(tuple(table.tolist()))
-    return middle, np.rint(numbers[:, 1] * 254 + 1).astype(np.int64)
-
-
 @functools.lru_cache(maxsize=64)
 def centre_of(table: tuple[int, ...]) -> int:
     """The int8 value about which a table is most nearly odd, among the middle half of all."""
@@ -303,59 +354,29 @@ def centre_of(table: tuple[int, ...]) -> int:
     return min(found, key=lambda centre: (found[centre], abs(centre)))
 
 
-def _second(form: Form, numbers: np.ndarray, table: np.ndarray) -> Chain:
-    """The simpler chain: the value moved, within limits, or its positive part."""
-    chain = Chain.start(len(numbers))
-    if form.clip:
-        middle, width = _middle(numbers, table)
-        return chain.do("add", middle).do("max", -width).do("min", width)
-    chain.do("add", np.rint(numbers[:, -1] * 256 - 128).astype(np.int64))
-    return chain.do("max", 0) if form.join == "add" else chain
-
-
-def _linear(
-    columns: list[np.ndarray], table: np.ndarray, cut: np.ndarray | None = None
-) -> tuple[list[np.ndarray], np.ndarray]:
-    """Factors of `columns` and a constant, float64 [candidates], nearest to `table`.
-
-    Results beyond the ends of the table, which a clamp cuts, count as reached; where it is known
-    which do not count, `cut`, bool [256], the table may be one for each candidate.
-    """
-    count = len(columns[0])
-    peaks = [np.maximum(np.abs(c).max(axis=1), 1).astype(np.float64) for c in columns]
-    scaled = [c / p[:, None] for c, p in zip(columns, peaks, strict=True)]
-    basis = np.stack([*scaled, np.ones((count, len(VALUES)))], axis=1)
-    wanted = np.broadcast_to(table, (count, len(VALUES))).astype(np.float64)
-    top, bottom = (wanted.max(), wanted.min()) if cut is None else (np.inf, -np.inf)
-    weight = np.ones((count, len(VALUES))) * (1.0 if cut is None else ~cut)
-    ridge = 1e-7 * len(VALUES) * np.eye(basis.shape[1])
-    for turn in range(3):
-        heavy = basis * weight[:, None, :]
-        products = heavy @ wanted[:, :, None]
-        found = np.linalg.solve(heavy @ basis.transpose(0, 2, 1) + ridge, products)
-        if turn == 2:
-            break
-        made = (found.transpose(0, 2, 1) @ basis)[:, 0]
-        short = np.abs(np.minimum(np.maximum(made, bottom), top) - wanted)
-        beyond = ((made > top) & (wanted == top)) | ((made < bottom) & (wanted == bottom))
-        weight = np.where(beyond, 0.0, weight * (0.3 + short))
-    factors = [found[:, i, 0] / peak for i, peak in enumerate(peaks)]
-    return factors, found[:, -1, 0]
+def _within(value: np.ndarray, low: int, high: int) -> np.ndarray:
+    """What `np.clip` gives, which takes several times as long for a few numbers."""
+    found: np.ndarray = np.minimum(np.maximum(value, low), high)
+    return found
 
 
 def _immediate(value: np.ndarray) -> Column:
-    limit = IMMEDIATE_HIGH
-    return np.clip(np.rint(np.nan_to_num(value)), -limit, limit).astype(np.int64)
+    return _within(np.rint(value), -IMMEDIATE_HIGH, IMMEDIATE_HIGH).astype(np.int64)
 
 
-def _scaled(chain: Chain, slope: np.ndarray, most: Column) -> Column:
+def _fraction_bits(factor: np.ndarray, most: int) -> Column:
+    """With how many fraction bits, at most `most`, an immediate holds `factor`."""
+    size = np.ceil(np.log2(np.maximum(np.abs(factor), 1e-6)))
+    return np.minimum(most, 14 - size).astype(np.int64)
+
+
+def _scaled(chain: Chain, slope: np.ndarray, most: Column | int) -> Column:
     """Multiply by `slope`; gives the number of fraction bits that the values then have.
 
     These are at most `most`; more are shifted out.
     """
-    size = np.frexp(np.abs(slope))[1].astype(np.int64)
-    room = 30 - _bits(chain.value)
-    bits = np.clip(np.minimum(15, room) - size, 0, 31)
+    room = np.minimum(15, 30 - _bits(chain.peak))
+    bits = _within(room - np.frexp(slope)[1], 0, 31)
     keep = np.minimum(bits, np.maximum(most, 0))
     bits = np.minimum(bits, keep + SHIFT)
     chain.do("mul", _immediate(np.ldexp(slope, bits)))
@@ -363,11 +384,11 @@ def _scaled(chain: Chain, slope: np.ndarray, most: Column) -> Column:
     return keep
 
 
-def _finished(chain: Chain, level: np.ndarray, unit: Column) -> Chain:
+def _finished(chain: Chain, level: np.ndarray, unit: Column | int) -> Chain:
     """Add the constant, round, shift to whole steps and clamp."""
     wide = np.abs(level) + 0.5
     most = np.floor(np.log2(IMMEDIATE_HIGH / np.maximum(wide, 1e-3))).astype(np.int64)
-    last = np.clip(np.minimum(unit, most), 0, 15)
+    last = _within(np.minimum(unit, most), 0, 15)
     chain.do("shr", unit - last)
     chain.do("add", _immediate(np.ldexp(level + 0.5, last)))
     chain.do("shr", last)

@@ -18,6 +18,7 @@ from vta_byoc.unary.kept import kept_program
 from vta_byoc.unary.long_forms import long_program
 from vta_byoc.unary.program import Program, Step
 from vta_byoc.unary.target import ROUNDING, Target
+from vta_byoc.unary.variants import free_of, immediates_of, results_of, with_immediates
 
 FALLS = 8.0
 """A form is left after `HOPELESS_AFTER` rounds if it costs too much even with so much less loss."""
@@ -142,7 +143,7 @@ def _reached(found: Sequence[Program], target: Target) -> Program | None:
     for near in nearest:
         if target.distance(near) > HOPELESS:
             break
-        program = _swept(near, target.distance, target.tolerance + 1)
+        program = _swept(near, target.distances, target.tolerance + 1)
         if target.distance(program) < target.tolerance + REACH:
             program = _drawn(program, target.excess, DRAWS)
         if target.takes(program):
@@ -172,14 +173,17 @@ CHANGES = (1, -1, 2, -2, 5, -5, 16, -16, 64, -64, 300, -300)
 MOST_SWEEPS = 6
 REACH, DRAWS, MORE_DRAWS = 2.3, 1500, 300
 """From so near, in steps above the tolerance, so many changes are drawn; so many at the end."""
+TOGETHER = 16
+"""So many drawn changes are tried at a time."""
 
-Loss: TypeAlias = Callable[[Program], float]
+Loss: TypeAlias = Callable[[np.ndarray], np.ndarray]
+"""Of each row of results, [candidates, 256], what it is off."""
 
 
 def _improved(program: Program, target: Target) -> Program:
     """`program` brought within the tolerance if it is beyond, shortened, and brought nearer."""
     if not target.takes(program):
-        program = _swept(program, target.distance, target.tolerance + 1)
+        program = _swept(program, target.distances, target.tolerance + 1)
         if not target.takes(program):
             return program
     program = _nearer(_shortened(program, target), target)
@@ -187,7 +191,7 @@ def _improved(program: Program, target: Target) -> Program:
     if late is None:
         return program
     late = min([late, *refitted(late, target.wanted)], key=target.noise)
-    late = _swept(late, target.distance)
+    late = _swept(late, target.distances)
     if not target.takes(late):
         return program
     return min(program, _nearer(_shortened(late, target), target), key=target.price)
@@ -198,62 +202,77 @@ def _nearer(program: Program, target: Target) -> Program:
     return _drawn(_swept(program, target.squares), target.squares, MORE_DRAWS)
 
 
-def _free(program: Program) -> list[int]:
-    """The places of the steps with an immediate that is no shift."""
-    return [
-        place
-        for place, (op, by) in enumerate(program.steps)
-        if op != "shr" and not isinstance(by, str)
-    ]
-
-
 def _swept(program: Program, loss: Loss, enough: float = 1e-9) -> Program:
     """`program` after single changes of its immediates, as long as each lowers the loss."""
-    least = loss(program)
+    best = immediates_of(program)
+    least = loss(results_of(program, best[None]))[0]
     for _ in range(MOST_SWEEPS):
         before = least
-        for place in _free(program):
+        for place in np.flatnonzero(free_of(program)):
             if least < enough:
                 return program
-            op, by = program.steps[place]
-            tries = [_replaced(program, place, ((op, int(by) + change),)) for change in CHANGES]
-            losses = [loss(each) for each in tries]
-            nearest = tries[losses.index(min(losses))]
-            if min(losses) < least and nearest.fits:
-                program, least = nearest, min(losses)
+            tries = np.tile(best, (len(CHANGES), 1))
+            tries[:, place] += CHANGES
+            losses = loss(results_of(program, tries))
+            nearest = int(losses.argmin())
+            if losses[nearest] < least:
+                changed = with_immediates(program, tries[nearest])
+                if changed.fits:
+                    program, best, least = changed, tries[nearest], losses[nearest]
         if least == before:
             break
     return program
 
 
 def _drawn(program: Program, loss: Loss, draws: int) -> Program:
-    """`program` after drawn changes of several immediates at once."""
-    draw = np.random.default_rng(SEED)
-    least, free = loss(program), _free(program)
-    for _ in range(draws):
-        if not least:
-            break
-        size, changed = 10.0 ** draw.uniform(-4.0, -1.0), program
-        for place in free:
-            if draw.random() < 0.5:
-                op, by = changed.steps[place]
-                by = int(by)
-                by += int(np.rint(draw.normal() * max(abs(by) * size, 1.0)))
-                changed = _replaced(changed, place, ((op, by),))
-        found = loss(changed)
-        if found <= least and changed.fits:
-            program, least = changed, found
+    """`program` after drawn changes of several immediates at once.
+
+    Each draw changes what is best by then: of those that are tried together, all behind the first
+    that is as near are tried again from there.
+    """
+    best, free = immediates_of(program), free_of(program)
+    sizes, normals = _changes(int(free.sum()), draws)
+    least = loss(results_of(program, best[None]))[0]
+    place = 0
+    while place < draws and least:
+        some = slice(place, place + TOGETHER)
+        reach = np.maximum(np.abs(best[free]) * sizes[some], 1.0)
+        tries = np.tile(best, (len(reach), 1))
+        tries[:, free] += np.rint(normals[some] * reach).astype(np.int64)
+        losses = loss(results_of(program, tries))
+        place += len(tries)
+        near = np.flatnonzero((losses <= least) & (tries != best).any(axis=1))
+        for number in near.tolist():
+            changed = with_immediates(program, tries[number])
+            if changed.fits:
+                program, best, least = changed, tries[number], losses[number]
+                place += number + 1 - len(tries)
+                break
     return program
+
+
+@functools.lru_cache(maxsize=32)
+def _changes(free: int, draws: int) -> tuple[np.ndarray, np.ndarray]:
+    """The size of each draw, [draws, 1], and what it changes so many immediates by."""
+    draw = np.random.default_rng(SEED)
+    sizes, normals = np.empty((draws, 1)), np.zeros((draws, free))
+    for size, changes in zip(sizes, normals, strict=True):
+        size[0] = 10.0 ** draw.uniform(-4.0, -1.0)
+        for place in range(free):
+            if draw.random() < 0.5:
+                changes[place] = draw.normal()
+    return sizes, normals
 
 
 def _shortened(program: Program, target: Target) -> Program:
     """`program` without the steps that lower its price where they are left out."""
-    place = len(program.steps)
+    place, least = len(program.steps), target.price(program)
     while place:
         place -= 1
         if place >= len(program.steps) or isinstance(program.steps[place][1], str):
             continue
         shorter = _replaced(program, place, ())
-        if target.price(shorter) < target.price(program):
-            program = shorter
+        price = target.price(shorter)
+        if price < least:
+            program, least = shorter, price
     return program

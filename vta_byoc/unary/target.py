@@ -53,14 +53,16 @@ class Target:
         """By how many steps each of the 256 results differs."""
         return np.abs(program.results() - self.wanted)
 
-    def reached(self, results: np.ndarray) -> bool:
-        """Whether results are int8 values within the tolerance."""
-        is_int8 = results.min() >= INT8_LOW and results.max() <= INT8_HIGH
-        return bool(is_int8 and np.abs(results - self.wanted).max() <= self.tolerance)
+    def reached(self, results: np.ndarray) -> np.ndarray:
+        """Whether results, of one program or of many, are int8 values within the tolerance."""
+        least, most = results.min(axis=-1), results.max(axis=-1)
+        off = np.abs(results - self.wanted).max(axis=-1)
+        found: np.ndarray = (least >= INT8_LOW) & (most <= INT8_HIGH) & (off <= self.tolerance)
+        return found
 
     def takes(self, program: Program) -> bool:
         """Whether the program's results are such, and no value overflows on the way."""
-        return self.reached(program.results()) and program.fits
+        return bool(self.reached(program.results())) and program.fits
 
     def noise(self, program: Program) -> float:
         """The mean square of the differences, in that of rounding."""
@@ -74,9 +76,10 @@ class Target:
         """The estimate of a program that can be taken, infinite of any other."""
         return self.estimate(program) if program and self.takes(program) else math.inf
 
-    def excess(self, program: Program) -> int:
-        """The squares of what is above the tolerance, all in all."""
-        return int((np.maximum(self.off(program) - self.tolerance, 0) ** 2).sum())
+    def excess(self, results: np.ndarray) -> np.ndarray:
+        """Of each row of results, [candidates, 256]: the squares of what is above the tolerance."""
+        above: np.ndarray = np.maximum(np.abs(results - self.wanted) - self.tolerance, 0)
+        return (above**2).sum(axis=1)
 
     def losses(self, results: np.ndarray, above: float) -> np.ndarray:
         """Of each row of results, [candidates, 256]: the mean square of its differences in steps.
@@ -85,18 +88,22 @@ class Target:
         """
         off = np.abs(results - self.wanted)
         excess = np.maximum(off - self.tolerance, 0)
-        near: np.ndarray = (self.weights * off**2).mean(axis=1)
-        return near + above * (excess**2).mean(axis=1)
+        squares = (off * off).astype(np.float64)
+        near: np.ndarray = (self.weights * squares).mean(axis=1)
+        return near + above * ((excess * excess).sum(axis=1) / len(self.wanted))
 
-    def squares(self, program: Program) -> float:
-        """The squares of all differences; infinite where a result is not within the tolerance."""
-        results = program.results()
-        if not self.reached(results):
-            return math.inf
-        return float((self.weights * (results - self.wanted) ** 2).sum())
+    def squares(self, results: np.ndarray) -> np.ndarray:
+        """Of each row of results: the squares of all differences; infinite where not reached."""
+        found = (self.weights * (results - self.wanted) ** 2).sum(axis=1)
+        return np.where(self.reached(results), found, np.inf)
+
+    def distances(self, results: np.ndarray) -> np.ndarray:
+        """Of each row of results: the largest difference, and the share of those that are it."""
+        off = np.abs(results - self.wanted)
+        worst = off.max(axis=1)
+        found: np.ndarray = worst + (off == worst[:, None]).mean(axis=1)
+        return found
 
     def distance(self, program: Program) -> float:
         """The largest difference, and the share of the results that differ by so much."""
-        off = self.off(program)
-        worst = off.max()
-        return float(worst + (off == worst).mean())
+        return float(self.distances(program.results()[None])[0])
