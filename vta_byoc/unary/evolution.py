@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,17 +28,17 @@ def evolved(
     rounds: int = ROUNDS,
 ) -> Program | None:
     """The best candidate by differential evolution; None where its loss stays above `hopeless`."""
-    draw, trials = np.random.default_rng(seed), Trials(form, target.wanted)
+    trials = Trials(form, target.wanted)
     losses = functools.partial(_losses, trials, target, {})
-    numbers = draw.random((candidates, form.size))
+    numbers, turns = _draws(seed, candidates, form.size, rounds)
     loss = losses(numbers)
-    for turn in range(rounds):
+    for turn, drawn in enumerate(turns):
         best = int(loss.argmin())
         if turn == HOPELESS_AFTER and loss[best] > hopeless:
             return None
         if not loss[best]:
             break
-        other = _crossed(draw, numbers, best)
+        other = _crossed(drawn, numbers, best)
         after = losses(other)
         numbers = np.where((after < loss)[:, None], other, numbers)
         loss = np.minimum(after, loss)
@@ -62,11 +63,40 @@ def _losses(
     return np.array([known[key] for key in keys])
 
 
-def _crossed(draw: np.random.Generator, numbers: np.ndarray, best: int) -> np.ndarray:
+class _Turn(NamedTuple):
+    """What is drawn for the children of all candidates.
+
+    Attributes:
+        first: candidates, whose difference from `second` is added.
+        second: candidates.
+        pull: how far each child is drawn towards the best candidate, [candidates, 1].
+        changed: which numbers change, [candidates, size].
+    """
+
+    first: np.ndarray
+    second: np.ndarray
+    pull: np.ndarray
+    changed: np.ndarray
+
+
+@functools.lru_cache(maxsize=32)
+def _draws(
+    seed: int, candidates: int, size: int, rounds: int
+) -> tuple[np.ndarray, tuple[_Turn, ...]]:
+    """The candidates to begin with and what each turn draws, the same for all tables."""
+    draw = np.random.default_rng(seed)
+    numbers = draw.random((candidates, size))
+    turns = []
+    for _ in range(rounds):
+        first, second = draw.permutation(candidates), draw.permutation(candidates)
+        pull = draw.random((candidates, 1)) * 0.7
+        turns.append(_Turn(first, second, pull, draw.random((candidates, size)) < 0.85))
+    return numbers, tuple(turns)
+
+
+def _crossed(drawn: _Turn, numbers: np.ndarray, best: int) -> np.ndarray:
     """Children of all candidates, drawn towards the best one, within 0..1."""
-    count = len(numbers)
-    first, second = (numbers[draw.permutation(count)] for _ in range(2))
-    pull = draw.random((count, 1)) * 0.7
-    child = numbers + pull * (numbers[best] - numbers) + 0.6 * (first - second)
-    mixed = np.where(draw.random(numbers.shape) < 0.85, child, numbers)
+    apart = numbers[drawn.first] - numbers[drawn.second]
+    child = numbers + drawn.pull * (numbers[best] - numbers) + 0.6 * apart
+    mixed = np.where(drawn.changed, child, numbers)
     return np.clip(mixed, 0.0, 1.0)

@@ -27,10 +27,8 @@ class _Room:
         first: what the results count in the first turn.
         made: the results of a turn.
         wanted: the table.
-        below: below what a result counts as reached; infinite but at the table's least results.
-        above: above what, so at the largest.
-        least: the table's least result.
-        most: its largest.
+        below: by how much the table's least result is below each.
+        above: by how much its largest is above.
     """
 
     basis: np.ndarray
@@ -40,8 +38,6 @@ class _Room:
     wanted: np.ndarray
     below: np.ndarray
     above: np.ndarray
-    least: np.ndarray
-    most: np.ndarray
 
     def cut(self, count: int) -> _Room:
         """What of it so many candidates need."""
@@ -93,10 +89,11 @@ class Fit:
     def _weigh(self, room: _Room) -> None:
         """Let the results that are far from the table count more, and those beyond it nothing."""
         made, weight = room.made, room.heavy[-1]
-        if self._cut is None:
-            beyond = (made > room.above) | (made < room.below)
-            np.minimum(np.maximum(made, room.least, out=made), room.most, out=made)
         made -= room.wanted
+        if self._cut is None:
+            short = np.minimum(np.maximum(made, room.below), room.above)
+            beyond = (short == 0.0) & (made != short)
+            made = short
         np.abs(made, out=made)
         made += 0.3
         weight *= made
@@ -113,13 +110,10 @@ class Fit:
     def _made(self, count: int, terms: int) -> _Room:
         table = self._wanted
         counts = np.ones(len(table)) if self._cut is None else (~self._cut).astype(np.float64)
-        least, most = table.min(), table.max()
-        below = np.where(table == least, least, -np.inf)
-        above = np.where(table == most, most, np.inf)
 
         def rows(value: np.ndarray) -> np.ndarray:
             return np.broadcast_to(value, (count, len(table))).copy()
 
         basis, heavy = (np.ones((terms, count, len(table))) for _ in range(2))
-        each = (counts, table, table, below, above, least, most)
+        each = (counts, table, table, table.min() - table, table.max() - table)
         return _Room(basis, heavy, *map(rows, each))
