@@ -65,6 +65,12 @@ def _linker() -> str | None:
     return shutil.which("ld") if sys.platform == "linux" else None
 
 
+@functools.cache
+def _tvm_ffi() -> str:
+    """The library that every function calls; TVM looks through its distribution each time."""
+    return str(tvm_ffi.libinfo.find_libtvm_ffi())
+
+
 def _library(module: tvm.runtime.Module, linker: str) -> tvm.runtime.Module | None:
     """The library of a module; None where it does not link, or where there is no room for it.
 
@@ -88,6 +94,6 @@ def _link(linker: str, built: int, library: Path, also: Sequence[str]) -> bool:
     """Link the object file that is open as `built` with TVM and `also`; whether that works."""
     # Every name must be found now: one that the loader misses would end the process.
     flags = ("-shared", "--no-undefined", "-z", "now", "-o", str(library))
-    inputs = (f"/proc/self/fd/{built}", tvm_ffi.libinfo.find_libtvm_ffi(), *also)
+    inputs = (f"/proc/self/fd/{built}", _tvm_ffi(), *also)
     done = subprocess.run([linker, *flags, *inputs], capture_output=True, pass_fds=(built,))
     return not done.returncode
