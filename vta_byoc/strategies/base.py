@@ -300,6 +300,8 @@ def _searched(strategy: Strategy[Any], layer: LayerWork[Any], config: VTAConfig)
         repeated = _repeated(strategy, layer, alone, config)
     except VTAError:  # an image alone may be refused, as too small for what is fused into it
         return found
+    if found == repeated:
+        return found
     clearly = _estimated(found) <= (1 - SURELY) * _estimated(repeated)
     picks = (found, repeated) if clearly else (repeated, found)
     if layer.weight_batch > 1:  # a call alone says nothing of weights that are loaded once
@@ -379,13 +381,13 @@ def _as_often(space: KernelSpace, kernel: Kernel, times: int, config: VTAConfig)
         return _costing(kernel, math.inf)
     some = range(MOST_SLOTS, 0, -1)
     slots = [(inp, wgt, acc) for inp in some for wgt in some for acc in some]
-    costing = [
-        choice
-        for variant in tiles.variants
-        for choice in with_slots(tiles, config, dataclasses.replace(own, variant=variant), slots)
-    ]
-    costing.sort(key=lambda c: (c.cycles > most, c.variant != own.variant, c.cycles))
-    return dataclasses.replace(kernel, choice=costing[0])
+    found: list[Choice] = []
+    for variant in sorted(tiles.variants, key=lambda variant: variant != own.variant):
+        found += with_slots(tiles, config, dataclasses.replace(own, variant=variant), slots)
+        if variant == own.variant and any(choice.cycles <= most for choice in found):
+            break
+    cheapest = min(found, key=lambda c: (c.cycles > most, c.variant != own.variant, c.cycles))
+    return dataclasses.replace(kernel, choice=cheapest)
 
 
 def _costing(kernel: Kernel, cycles: float) -> Kernel:
