@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -14,8 +15,12 @@ from vta_byoc.cost.usage import Array, Mask, ResourceUsage, Staged, cycle_cost, 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.workload.memory import SRAM_SCOPES
 
-FEW = 512
+FEW = 1024
 """Candidates of which all are looked at at once: to find the near ones would take longer."""
+TRIED = 64
+"""Candidates that take least at the least, of which the best says what is near."""
+ROUNDING = 1 + 1e-9
+"""What takes so much more at the least may be the best: both are rounded."""
 
 _STAGED = tuple(f.name for f in dataclasses.fields(Staged)[1:])
 _DEMANDED = tuple(f.name for f in dataclasses.fields(ResourceUsage)[1:])
@@ -55,9 +60,13 @@ class Choice:
 
 def slot_choices(demand: ResourceUsage) -> list[tuple[int, int, int]]:
     """One or two slots for each SRAM in use, two first."""
-    used = {item.scope for item in demand.staged}
-    inp, wgt, acc = ((2, 1) if scope in used else (2,) for scope in SRAM_SCOPES)
+    inp, wgt, acc = _slot_counts(demand)
     return list(itertools.product(inp, wgt, acc))
+
+
+def _slot_counts(demand: ResourceUsage) -> list[tuple[int, ...]]:
+    used = {item.scope for item in demand.staged}
+    return [(2, 1) if scope in used else (2,) for scope in SRAM_SCOPES]
 
 
 class Candidates:
@@ -72,18 +81,15 @@ class Candidates:
         demand = space.demand(tile, variant)
         legal = np.logical_and(fits(demand, config, (1, 1, 1)), space.legal(tile, variant))
         self.at = np.flatnonzero(np.broadcast_to(legal, self.shape))
+        self.demand = demand
         self._places: dict[tuple[int, ...], np.ndarray] = {}
-        self.demand = _map_demand(demand, self._flat)
 
-    def _flat(self, value: Array) -> np.ndarray:
-        """An array over the candidates; what is the same for all stays a scalar."""
-        given = np.asarray(value)
-        if given.size == 1:
-            return given.reshape(())
-        if given.shape not in self._places:
-            own = np.arange(given.size).reshape(given.shape)
-            self._places[given.shape] = np.broadcast_to(own, self.shape).reshape(-1)[self.at]
-        return given.reshape(-1)[self._places[given.shape]]
+    def places(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Where the candidates are in an array of ``shape``, made flat."""
+        if shape not in self._places:
+            own = np.arange(math.prod(shape)).reshape(shape)
+            self._places[shape] = np.broadcast_to(own, self.shape).reshape(-1)[self.at]
+        return self._places[shape]
 
     def tile(self, k: int) -> dict[str, int]:
         """Sizes of candidate number ``k``."""
@@ -100,10 +106,23 @@ class Joined:
 
     def __init__(self, members: Sequence[Candidates]):
         self.members = members
-        counts = [len(member.at) for member in members]
-        self.starts = np.cumsum([0, *counts])
+        self.starts = np.cumsum([0, *(len(member.at) for member in members)])
         self.space, self.config = members[0].space, members[0].config
-        self.demand = _joined_demand([member.demand for member in members], counts)
+        self._places: dict[tuple[int, ...], np.ndarray] = {}
+        self.demand = _map_demand([member.demand for member in members], self._flat)
+
+    def _flat(self, values: Sequence[Array]) -> np.ndarray:
+        """Arrays of the members as one over the candidates; what is the same for all: a scalar."""
+        first, *others = arrays = [np.asarray(value) for value in values]
+        if all(a.size == 1 for a in arrays) and all(a.item() == first.item() for a in others):
+            return first.reshape(())
+        if any(value is not values[0] for value in values):
+            each = zip(arrays, self.members, strict=True)
+            return np.concatenate([a.reshape(-1)[m.places(a.shape)] for a, m in each])
+        if first.shape not in self._places:
+            every = [member.places(first.shape) for member in self.members]
+            self._places[first.shape] = np.concatenate(every)
+        return first.reshape(-1)[self._places[first.shape]]
 
     def least(self) -> np.ndarray:
         """Cycles that candidates take at least, whatever the slots.
@@ -116,52 +135,49 @@ class Joined:
         least, _ = cycle_cost(free, self.config, (2, 2, 2), self.space.calls)
         return np.broadcast_to(least, (int(self.starts[-1]),))
 
-    def pools(self, limit: float, reach: float) -> Iterator[Pool]:
-        """Candidates by slots, those left out that take more than ``reach`` times ``limit``."""
-        first, *others = slot_choices(self.demand)
-        few = self.starts[-1] <= FEW
-        least = np.zeros(int(self.starts[-1])) if few else self.least()
-        for choices in ([first, *others],) if few else ([first], others):
-            near = np.flatnonzero(least <= reach * limit)
-            if not len(near) or not choices:
-                return
-            for pool in self._with_slots(choices, near):
-                limit = min(limit, float(pool.cycles.min()))
-                yield pool
+    def pools(self, limit: float, reach: float) -> list[Pool]:
+        """Candidates with all slots, those left out that take more than ``reach`` times the best.
+
+        ``limit``: what the best of others takes.
+        """
+        near = np.arange(self.starts[-1])
+        if len(near) > FEW:
+            least = self.least()
+            lowest = np.sort(np.argpartition(least, TRIED)[:TRIED])
+            limit = min(limit, *(float(pool.cycles.min()) for pool in self._with_slots(lowest)))
+            near = np.flatnonzero(least <= ROUNDING * reach * limit)
+        return self._with_slots(near)
 
     def within(self, limit: float) -> list[Pool]:
-        """Candidates by slots, those left out that cannot cost as little as ``limit``."""
-        near = np.flatnonzero(self.least() <= limit)
+        """Candidates with all slots, those left out that cannot cost as little as ``limit``."""
+        return self._with_slots(np.flatnonzero(self.least() <= limit))
+
+    def _with_slots(self, near: np.ndarray) -> list[Pool]:
+        """The candidates number ``near`` with each choice of slots, all at once."""
         if not len(near):
             return []
-        return [pool for c in slot_choices(self.demand) for pool in self._with_slots([c], near)]
-
-    def _with_slots(self, choices: Sequence[tuple[int, int, int]], near: np.ndarray) -> list[Pool]:
-        """The candidates number ``near`` with each choice of slots, all at once."""
         every = len(near) == self.starts[-1]
-        demand = self.demand if every else _map_demand(self.demand, _taking(near))
-        slots = tuple(np.array(column)[:, None] for column in zip(*choices, strict=True))
+        demand = self.demand if every else _map_demand([self.demand], _taking(near))
+        counts = _slot_counts(demand)
+        slots = tuple(axis[..., None] for axis in np.ix_(*counts))
         cycles, port = cycle_cost(demand, self.config, slots, self.space.calls)
         cycles = np.where(fits(demand, self.config, slots), cycles, np.inf)
-        shape = (len(choices), len(near))
-        cycles, port = np.broadcast_to(cycles, shape), np.broadcast_to(port, shape)
+        shape, choices = (*map(len, counts), len(near)), slot_choices(demand)
+        cycles, port = (
+            np.broadcast_to(each, shape).reshape(len(choices), -1) for each in (cycles, port)
+        )
         ends = np.searchsorted(near, self.starts)
         return [
-            Pool(member, choice, near[own] - start, cycles[row, own], port[row, own])
+            Pool(member, choices, near[low:high] - start, cycles[:, low:high], port[:, low:high])
             for member, start, low, high in zip(
                 self.members, self.starts, ends, ends[1:], strict=False
             )
             if low < high
-            for own in [slice(low, high)]
-            for row, choice in enumerate(choices)
         ]
 
 
 def pools_of(every: Sequence[Candidates], reach: float) -> Pools:
-    """Candidates by variant and slots, without those that take more than ``reach`` times the best.
-
-    The order is that of the variants, and of :func:`slot_choices`.
-    """
+    """Candidates by variant, without those that take more than ``reach`` times the best."""
     alike: dict[tuple[str, ...], list[Candidates]] = {}
     for candidates in every:
         if len(candidates.at):
@@ -170,51 +186,39 @@ def pools_of(every: Sequence[Candidates], reach: float) -> Pools:
     found: list[Pool] = []
     limit = math.inf
     for members in alike.values():
-        for pool in Joined(members).pools(limit, reach):
-            found.append(pool)
-            limit = min(limit, float(pool.cycles.min()))
+        pools = Joined(members).pools(limit, reach)
+        found += pools
+        limit = min([limit, *(float(pool.cycles.min()) for pool in pools)])
     place = {id(candidates): number for number, candidates in enumerate(every)}
     return Pools(sorted(found, key=lambda pool: place[id(pool.candidates)]))
 
 
-def _joined_demand(demands: Sequence[ResourceUsage], counts: Sequence[int]) -> ResourceUsage:
-    """One demand of as many candidates of each as ``counts`` says."""
-    if len(demands) == 1:
-        return demands[0]
-
-    def joined(values: Sequence[Array]) -> Array:
-        arrays = [np.asarray(value) for value in values]
-        if all(not a.ndim and a == arrays[0] for a in arrays):
-            return arrays[0]
-        each = zip(arrays, counts, strict=True)
-        return np.concatenate([a if a.ndim else np.full(count, a) for a, count in each])
-
-    staged = tuple(
-        Staged(items[0].scope, *(joined([getattr(i, n) for i in items]) for n in _STAGED))
-        for items in zip(*(demand.staged for demand in demands), strict=True)
-    )
-    return ResourceUsage(staged, **{n: joined([getattr(d, n) for d in demands]) for n in _DEMANDED})
-
-
 @dataclass(frozen=True)
 class Pool:
-    """Candidates number ``at`` with ``slots``: their cycles and those of the port."""
+    """Candidates number ``at`` with each of ``slots``: their cycles and those of the port."""
 
     candidates: Candidates
-    slots: tuple[int, int, int]
+    slots: Sequence[tuple[int, int, int]]
     at: np.ndarray
     cycles: np.ndarray
     port: np.ndarray
 
     def lowest(self, count: int) -> list[Choice]:
-        """At most ``count`` of them that fit and cost least, the cheapest first."""
-        order = np.lexsort((self.port, self.cycles))[:count]
-        return [self.choice(int(k)) for k in order if np.isfinite(self.cycles[k])]
+        """At most ``count`` with each of the slots that fit and cost least, the cheapest first."""
+        return [
+            self._choice(number, int(k))
+            for number, (cycles, port) in enumerate(zip(self.cycles, self.port, strict=True))
+            for k in np.lexsort((port, cycles))[:count]
+            if np.isfinite(cycles[k])
+        ]
 
     def choice(self, k: int) -> Choice:
-        """Number ``k`` of them."""
-        tile = self.candidates.tile(int(self.at[k]))
-        return Choice(tile, self.candidates.variant, self.slots, float(self.cycles[k]))
+        """Number ``k`` of them: those of the first slots first."""
+        return self._choice(*divmod(k, len(self.at)))
+
+    def _choice(self, slots: int, k: int) -> Choice:
+        tile, cycles = self.candidates.tile(int(self.at[k])), float(self.cycles[slots, k])
+        return Choice(tile, self.candidates.variant, self.slots[slots], cycles)
 
 
 class Pools:
@@ -222,9 +226,9 @@ class Pools:
 
     def __init__(self, pools: Sequence[Pool]):
         self._pools = pools
-        self._ends = np.cumsum([len(pool.at) for pool in pools])
-        self.cycles = np.concatenate([np.zeros(0), *(pool.cycles for pool in pools)])
-        self.port = np.concatenate([np.zeros(0), *(pool.port for pool in pools)])
+        self._ends = np.cumsum([pool.cycles.size for pool in pools])
+        self.cycles = np.concatenate([np.zeros(0), *(pool.cycles.ravel() for pool in pools)])
+        self.port = np.concatenate([np.zeros(0), *(pool.port.ravel() for pool in pools)])
 
     def scores(self, weight: float, cycles: float, port: float, most: float) -> np.ndarray:
         """What ``weight`` of the port makes of each, counted in parts of ``cycles`` and ``port``.
@@ -247,19 +251,28 @@ class Pools:
         """Number ``k`` of them."""
         number = int(np.searchsorted(self._ends, k, side="right"))
         pool = self._pools[number]
-        return pool.choice(k - int(self._ends[number]) + len(pool.at))
+        return pool.choice(k - int(self._ends[number]) + pool.cycles.size)
 
 
-def _taking(at: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    return lambda values: values[at] if values.ndim else values
+def _taking(at: np.ndarray) -> Callable[[Sequence[np.ndarray]], np.ndarray]:
+    return lambda values: values[0][at] if values[0].ndim else values[0]
 
 
 def _map_demand(
-    demand: ResourceUsage, function: Callable[[np.ndarray], np.ndarray]
+    demands: Sequence[ResourceUsage], function: Callable[[Sequence[Any]], np.ndarray]
 ) -> ResourceUsage:
-    """``demand`` with ``function`` applied to each of its arrays."""
+    """A demand of what ``function`` makes of each array of ``demands``; the same ones once."""
+    found: dict[tuple[int, ...], np.ndarray] = {}
+
+    def mapped(items: Sequence[object], name: str) -> np.ndarray:
+        values = [getattr(item, name) for item in items]
+        key = tuple(map(id, values))
+        if key not in found:
+            found[key] = function(values)
+        return found[key]
+
     staged = tuple(
-        Staged(item.scope, *(function(getattr(item, name)) for name in _STAGED))
-        for item in demand.staged
+        Staged(items[0].scope, *(mapped(items, name) for name in _STAGED))
+        for items in zip(*(demand.staged for demand in demands), strict=True)
     )
-    return ResourceUsage(staged, **{name: function(getattr(demand, name)) for name in _DEMANDED})
+    return ResourceUsage(staged, *(mapped(demands, name) for name in _DEMANDED))

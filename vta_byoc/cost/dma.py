@@ -101,7 +101,7 @@ class Run:
     wide: Mask = False
 
 
-OPEN, ROW, ROWS, APART = range(4)
+OPEN, ROW, ROWS, APART = map(np.int8, range(4))
 """What the loops so far are: none, columns, rows and columns, several instructions."""
 
 
@@ -113,20 +113,21 @@ def copy_count(runs: Sequence[Run], store: bool = False) -> Array:
     """
     count: Array = np.float64(1)
     row: Array = np.int64(1)
-    level: Array = np.int64(OPEN)
+    level: np.ndarray = np.asarray(OPEN)
     past: tuple[Array, Array] = (np.int64(-1), np.int64(-1))
     closed: Mask = np.False_
     room = 0 if store else PAD_LIMIT
     for run in runs:
         there = (np.asarray(run.size) > 1) | run.padded
-        if not np.any(there):
+        if not there.any():
             continue
-        follows = runs_on(run.dram, run.sram, *past)
-        opens = there & ~(follows & ~np.asarray(run.padded) & ~closed)
-        columns = opens & (level == OPEN) & is_row(run.dram, run.sram)
-        rows = opens & ~columns & (level < ROWS) & are_rows(run.dram, run.sram - row, room)
-        level = np.where(columns, ROW, np.where(rows, ROWS, np.where(opens, APART, level)))
-        level = np.where(there & run.wide, np.maximum(level, ROWS), level)
+        follows = runs_on(run.dram, run.sram, *past) & ~(closed | np.asarray(run.padded))
+        rows = (level < ROWS) & are_rows(run.dram, run.sram - row, room)
+        opened = np.where(rows, ROWS, APART)
+        opened = np.where((level == OPEN) & is_row(run.dram, run.sram), ROW, opened)
+        level = np.where(there & ~follows, opened, level)
+        if np.any(run.wide):
+            level = np.where(there & run.wide, np.maximum(level, ROWS), level)
         row = np.where(there & (level == ROW), row * run.size, row)
         count = np.where(there & (level == APART), count * run.size, count)
         ends = run.dram * run.size, run.sram * run.size
@@ -149,13 +150,28 @@ class CopyAxis:
 
 
 def transfers(axes: Sequence[CopyAxis]) -> Array:
-    """DMA instructions of a copy to a dense tile, ``axes`` from the innermost."""
-    runs: list[Run] = []
-    pitch: Array = 1
+    """DMA instructions of a copy to a dense tile, ``axes`` from the innermost.
+
+    It is what :func:`copy_count` counts: in SRAM every loop goes on where the one inside it ends.
+    """
+    count: Array = np.float64(1)
+    level: np.ndarray = np.asarray(OPEN)
+    past: Array = np.int64(-1)
+    closed: Mask = np.False_
     for axis in axes:
-        runs.append(Run(axis.size, axis.stride, pitch, axis.padded, axis.wide))
-        pitch = pitch * axis.size
-    return copy_count(runs)
+        there = (np.asarray(axis.size) > 1) | axis.padded
+        if not there.any():
+            continue
+        opens = there & ((axis.stride != past) | closed | axis.padded)
+        opened = np.where((level < ROWS) & are_rows(axis.stride, 0, 0), ROWS, APART)
+        opened = np.where((level == OPEN) & is_row(axis.stride, 1), ROW, opened)
+        level = np.where(opens, opened, level)
+        if np.any(axis.wide):
+            level = np.where(there & axis.wide, np.maximum(level, ROWS), level)
+        count = np.where(there & (level == APART), count * axis.size, count)
+        past = np.where(there, axis.stride * axis.size, past)
+        closed = np.where(there, axis.padded, closed)
+    return count
 
 
 def tile_copies(

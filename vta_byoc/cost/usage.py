@@ -66,11 +66,15 @@ class Staged:
     def loaded(self, slots: Array) -> Staged:
         """What is really loaded with that many slots: ``fills`` that are loads."""
         row = self.period * self.turns
+        if _is_one(row):
+            return self
         held = slots % np.asarray(self.period) == 0
         return self._part(np.where(held, np.minimum(slots, row), row), row)
 
     def fewest(self) -> Staged:
         """With a single tile loaded once, as one slot has it, where two would load it twice."""
+        if _is_one(self.turns):
+            return self
         turns = np.where(np.asarray(self.period) == 1, 1, self.turns)
         return dataclasses.replace(self._part(turns, self.turns), turns=turns)
 
@@ -93,6 +97,10 @@ class Staged:
             name: getattr(self, name) * count / of for name in ("fills", "nbytes", "dmas", "zeros")
         }
         return dataclasses.replace(self, **counts)
+
+
+def _is_one(count: Array) -> bool:
+    return np.ndim(count) == 0 and bool(count == 1)
 
 
 @dataclass(frozen=True)
@@ -123,11 +131,8 @@ class ResourceUsage:
 
 def fits(demand: ResourceUsage, config: VTAConfig, slots: Sequence[Array]) -> Mask:
     """Whether all tiles fit SRAM with their slots."""
-    return np.logical_and.reduce(
-        np.broadcast_arrays(
-            *(need <= have for need, have in zip(needs(demand, slots), depths(config), strict=True))
-        )
-    )
+    every = zip(needs(demand, slots), depths(config), strict=True)
+    return functools.reduce(np.logical_and, (need <= have for need, have in every))
 
 
 def depths(config: VTAConfig) -> tuple[int, ...]:
@@ -281,29 +286,26 @@ class Time:
         loads: Array = np.float64(0)
         first: Array = np.float64(0)
         further: Array = np.float64(0)
-        most: Array = np.float64(0)
+        waiting = self.waiting()
         for item, filling, one in zip(self.loads, self.fillings, self.each, strict=True):
-            chunks = filling * (1 - 1 / item.chunks)
-            further = further + np.where(self.slots[item.scope] == 1, chunks, 0)
-            times = self.blocked(item)
+            if not _is_one(item.chunks):
+                chunks = filling * (1 - 1 / item.chunks)
+                further = further + np.where(self.slots[item.scope] == 1, chunks, 0)
+            # those of another buffer wait that follow one which waits: a queue is in order
+            times = np.minimum(waiting, item.fills)
             each = np.where(times > 1, one, 0)
             loads = loads + each * (times - 1)
             first = first + each * np.minimum(times, tiles)
-            most = np.maximum(most, times)
-        hidden = np.minimum(first, alu * np.minimum(most, tiles))
+        hidden = np.minimum(first, alu * np.minimum(waiting, tiles))
         return stores + further + np.maximum(loads - hidden, 0)
 
-    def blocked(self, item: Staged) -> Array:
-        """How many loads of a buffer wait for computation.
-
-        All, where it has one slot; of those of another buffer, the ones that follow a load which
-        waits, since the queue is in order.
-        """
-        times: Array = np.float64(0)
-        for other in self.loads:
-            waits = (other.fills > 1) & (self.slots[other.scope] == 1)
-            times = np.maximum(times, np.where(waits, np.minimum(other.fills, item.fills), 0))
-        return times
+    def waiting(self) -> Array:
+        """How many loads wait for computation: all of a buffer with one slot."""
+        most: Array = np.float64(0)
+        for item in self.loads:
+            waits = (item.fills > 1) & (self.slots[item.scope] == 1)
+            most = np.maximum(most, np.where(waits, item.fills, 0))
+        return most
 
     def uneven(self, gemm: Array, alu: Array) -> Array:
         """Steps of a reduction: loads run one step ahead, so the epilogue hides one load only."""
@@ -320,14 +322,14 @@ class Time:
         each = (self.gemm + self.alu) / self.steps
         longest: Array = np.float64(0)
         for item, loaded in zip(self.demand.staged, self._loaded, strict=True):
-            slots, row = self.slots[item.scope], item.period * item.turns
-            if item.scope == ACC or np.all(slots == 1):
+            slots = self.slots[item.scope]
+            if item.scope == ACC or _is_one(item.turns) or np.all(slots == 1):
                 continue
-            rows = item.fills / row
+            rows = item.fills / (item.period * item.turns)
             load = (self.filling(loaded) / loaded.fills + self.steady) * self.stretch
             waits = np.maximum(load - item.ends * each, 0)
             waits = waits + (loaded.fills / rows - 1) * np.maximum(load - each, 0)
-            stays = (np.asarray(item.turns) > 1) & (loaded.fills < item.fills) & (slots > 1)
+            stays = (item.turns > 1) & (loaded.fills < item.fills) & (slots > 1)
             longest = np.maximum(longest, np.where(stays, (rows - 1) * waits, 0))
         return longest
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -32,9 +33,8 @@ from vta_byoc.workload.workloads import Conv2dWorkload
 Tile = Mapping[str, Array]
 DESTINATIONS = ("n", "g", "co", "oh", "ow")
 """Axes of the accumulator."""
-Known: TypeAlias = dict[Hashable, Any]
-"""What was counted for other variants of a space, by name and tiles."""
 Counted = TypeVar("Counted")
+Usage = TypeVar("Usage", bound="GemmUsage")
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,37 @@ class Products:
     instructions: Array
     kernels: Array
     uops: Array
+
+
+@dataclass(frozen=True)
+class Nests:
+    """The GEMM nests of all steps, where something is left out.
+
+    Attributes:
+        micro_ops: of all of them.
+        count: how many.
+        different: nests that no other is like.
+        pieces: rectangles of blocks that no other is like.
+        instructions: of a nest.
+        kernel: micro-ops of the kernels of a step.
+    """
+
+    micro_ops: Array
+    count: Array
+    different: Array
+    pieces: Array
+    instructions: Array
+    kernel: Array
+
+
+@dataclass(frozen=True)
+class Loops:
+    """The loops of a tile: accumulators, products of each, micro-ops of its kernel and kernels."""
+
+    pixels: Array
+    reduction: Array
+    kernel: Array
+    kernels: Array
 
 
 def chosen_left_out(
@@ -69,9 +100,6 @@ class GemmUsage:
     ``tile`` has the outputs of the convolution that they see.  With ``sorted_by`` their rows and
     columns are sorted by positions within such windows (`fused.planes`).
     """
-
-    _known: Known
-    _tiles: Hashable
 
     def __init__(
         self,
@@ -115,39 +143,46 @@ class GemmUsage:
         if pool is not None:
             area = self.rows.computed(tile["oh"]) * self.cols.computed(tile["ow"])
             self.vectors = self.planes * area
-        self.keeps_wgt = variant.resident and variant.order == WEIGHT_STATIONARY
-        self.keeps_inp = variant.resident and variant.order == INPUT_STATIONARY
+        self._known: dict[Hashable, Any] = {}
 
-    def share(self, known: Known) -> None:
-        """Take from `known`, and keep there, what is the same for all orders of the loops."""
-        sizes = (np.asarray(size) for size in self.out_tile.values())
-        self._known = known
-        self._tiles = (self.variant.gather, *((size.shape, size.tobytes()) for size in sizes))
+    @property
+    def keeps_wgt(self) -> bool:
+        """Whether a tile's weights stay for all steps of the reduction."""
+        return self.variant.resident and self.variant.order == WEIGHT_STATIONARY
 
-    def once(self, name: str, count: Callable[[], Counted]) -> Counted:
+    @property
+    def keeps_inp(self) -> bool:
+        """Whether a tile's input stays for all steps of the reduction."""
+        return self.variant.resident and self.variant.order == INPUT_STATIONARY
+
+    def of(self: Usage, variant: ConvVariant) -> Usage:
+        """The same tiles in another order: what depends on neither is counted once for both."""
+        assert variant.gather == self.variant.gather
+        other = copy.copy(self)
+        other.variant = variant
+        return other
+
+    def once(self, name: Hashable, count: Callable[[], Counted]) -> Counted:
         """What `count` gives, which depends on the tiles and on neither order nor residence."""
-        key = (name, self._tiles)
-        if key not in self._known:
-            self._known[key] = count()
-        found: Counted = self._known[key]
+        if name not in self._known:
+            self._known[name] = count()
+        found: Counted = self._known[name]
         return found
 
     def left_out(self) -> Array:
         """The number in `choices` of what each tile leaves out: where that costs least."""
         if len(self.choices) == 1:
             return np.int64(0)
+        return self.once("left out", self._cheapest_to_leave_out)
+
+    def _cheapest_to_leave_out(self) -> Array:
         time = self.config.timing
         start = time.compute_start + INSN_BYTES / time.port_bytes
         copies = np.minimum(MOST_SLOTS**2, self.tiles * self.steps)
         costs = []
-        for choice in self.choices:
-            rows, cols = self.boxes(choice.padding)
-            pieces = self.pieces(choice.blocks)
-            count, _ = self.instructions(*self.box(pieces, rows, cols))
-            different = pieces.different * rows.different * cols.different
-            work = self.each(pieces) * rows.products * cols.products
-            nests = self.nests(pieces) * rows.boxes * cols.boxes
-            costs.append(work + count * (nests * start + copies * different * time.read_latency))
+        for nests in map(self.nests, self.choices):
+            wait = copies * nests.different * time.read_latency
+            costs.append(nests.micro_ops + nests.instructions * (nests.count * start + wait))
         return np.argmin(np.stack(np.broadcast_arrays(*costs)), axis=0)
 
     def pieces(self, apart: bool) -> Pieces:
@@ -158,26 +193,24 @@ class GemmUsage:
         count = self.n_co * ceil_div(self.ci, cols)
         return Pieces(self.co * self.ci, count, 1, rows, cols)
 
-    def each(self, pieces: Pieces) -> float:
-        """Micro-ops of the layer for each pair of an output position and a tap."""
-        return float(self.images * self.groups * self.digits * pieces.pairs)
-
-    def nests(self, pieces: Pieces) -> Array:
-        """GEMM nests of the layer, were its planes and kernel in one tile."""
-        return self.n_g * self.n_n * pieces.count
-
     def boxes(self, skips: Skips) -> tuple[Boxes, Boxes]:
         """Of the rows and of the columns."""
         tile, (rows, cols), (high, wide) = self.tile, skips, self.windows()
         return (
-            boxes_by_size(self.rows, tile["oh"], tile["kh"], rows, high),
-            boxes_by_size(self.cols, tile["ow"], tile["kw"], cols, wide),
+            self.once(
+                ("rows", rows),
+                lambda: boxes_by_size(self.rows, tile["oh"], tile["kh"], rows, high),
+            ),
+            self.once(
+                ("columns", cols),
+                lambda: boxes_by_size(self.cols, tile["ow"], tile["kw"], cols, wide),
+            ),
         )
 
     def products(self) -> Products:
         """The GEMM of all steps."""
         if not self.taps:
-            return Products(0, 0, *self.instructions(self.tile, 1))
+            return Products(0, 0, *self.instructions(self.loops_in_hardware(self.tile), 1))
         found = [self._products(each) for each in self.choices]
         if len(found) == 1:
             return found[0]
@@ -187,29 +220,40 @@ class GemmUsage:
 
     def _products(self, left_out: LeftOut) -> Products:
         rows, cols = self.boxes(left_out.padding)
-        pieces = self.pieces(left_out.blocks)
-        instructions, kernel = self.instructions(*self.box(pieces, rows, cols))
-        shapes = self.shapes(left_out.padding) * pieces.different
+        nests = self.nests(left_out)
+        shapes = self.shapes(left_out.padding) * nests.pieces
         return Products(
-            self.each(pieces) * rows.products * cols.products,
-            self.nests(pieces) * rows.boxes * cols.boxes * instructions,
-            instructions * shapes * rows.different * cols.different,
-            kernel * shapes * rows.kinds * cols.kinds,
+            nests.micro_ops,
+            nests.count * nests.instructions,
+            nests.instructions * shapes * rows.different * cols.different,
+            nests.kernel * shapes * rows.kinds * cols.kinds,
         )
 
-    def box(self, pieces: Pieces, rows: Boxes, cols: Boxes) -> tuple[Tile, Array]:
-        """A piece of a tile, and the part of its accumulators that its smallest box has."""
+    def nests(self, left_out: LeftOut) -> Nests:
+        """The GEMM nests of all steps that leave ``left_out`` out."""
+        return self.once(("nests", left_out), lambda: self._nests(left_out))
+
+    def _nests(self, left_out: LeftOut) -> Nests:
+        rows, cols = self.boxes(left_out.padding)
+        pieces = self.once(("pieces", left_out.blocks), lambda: self.pieces(left_out.blocks))
+        loops = self.once(
+            ("loops", left_out.blocks),
+            lambda: self.loops_in_hardware({**self.tile, "co": pieces.rows, "ci": pieces.cols}),
+        )
         share = (rows.shortest / self.tile["oh"]) * (cols.shortest / self.tile["ow"])
-        return {**self.tile, "co": pieces.rows, "ci": pieces.cols}, share
+        each = float(self.images * self.groups * self.digits * pieces.pairs)
+        return Nests(
+            each * rows.products * cols.products,
+            self.n_g * self.n_n * pieces.count * rows.boxes * cols.boxes,
+            pieces.different * rows.different * cols.different,
+            pieces.different,
+            *self.instructions(loops, share),
+        )
 
-    def instructions(self, tile: Tile, share: Array) -> tuple[Array, Array]:
-        """GEMM instructions of a box and micro-ops of the kernels of a step.
-
-        ``share``: the part of the accumulators of ``tile`` that its smallest box has.
-        """
+    def loops_in_hardware(self, tile: Tile) -> Loops:
+        """What two loops that run in hardware make of the products of ``tile``."""
         distance = self.config.capabilities.dst_distance
         pixels = self.digits * math.prod(tile[name] for name in DESTINATIONS)
-        least = pixels * share
         reduction = tile["ci"] * tile["kh"] * tile["kw"]
         spatial = _two_largest([self.digits, *self.loops(tile)])
         reduced = _two_largest([tile[name] for name in ("ci", "kh", "kw")])
@@ -219,9 +263,17 @@ class GemmUsage:
         looped = np.maximum(reduced[0] * reduced[1], np.where(one, spatial[0] * reduced[0], 1))
         looped = np.maximum(looped, np.where(two, spatial[0] * spatial[1], 1))
         kernel = pixels * reduction / looped
-        few = (least < distance) & (reduction > 1)
-        count = np.where(few, reduction, ceil_div(kernel, self.config.uop_depth))
-        return count, np.where(few, pixels * reduction, kernel)
+        return Loops(pixels, reduction, kernel, ceil_div(kernel, self.config.uop_depth))
+
+    def instructions(self, loops: Loops, share: Array) -> tuple[Array, Array]:
+        """GEMM instructions of a box and micro-ops of the kernels of a step.
+
+        ``share``: the part of the accumulators of a tile that its smallest box has.
+        """
+        least = loops.pixels * share
+        few = (least < self.config.capabilities.dst_distance) & (loops.reduction > 1)
+        count = np.where(few, loops.reduction, loops.kernels)
+        return count, np.where(few, loops.pixels * loops.reduction, loops.kernel)
 
     def loops(self, tile: Tile) -> list[Array]:
         """The loops over the accumulators of a tile, or of a piece of it."""
@@ -241,18 +293,21 @@ class GemmUsage:
 
     def shapes(self, skips: Skips) -> Array:
         """Kernels of different shape that partial last tiles make, about, but for boxes."""
-        tile = self.tile
         boxed = {name for name, skip in zip(("oh", "ow"), skips, strict=True) if skip}
         count: Array = np.float64(1)
-        totals = (self.images, self.groups, self.co, *self.out_size)
-        largest = _two_largest([tile[name] for name in DESTINATIONS])[0]
-        for name, total in zip(DESTINATIONS, totals, strict=True):
-            if name in boxed:
-                continue
-            # a partial loop in hardware changes no kernel
-            partial = (total % self.out_tile[name] != 0) & (tile[name] < largest)
-            count = count * np.where(partial, 2, 1)
+        for name, each in self.once("shapes by axis", self._shapes_by_axis).items():
+            if name not in boxed:
+                count = count * each
         return np.minimum(count, self.tiles)
+
+    def _shapes_by_axis(self) -> dict[str, Array]:
+        totals = (self.images, self.groups, self.co, *self.out_size)
+        largest = _two_largest([self.tile[name] for name in DESTINATIONS])[0]
+        # a partial loop in hardware changes no kernel
+        return {
+            name: np.where((total % self.out_tile[name] != 0) & (self.tile[name] < largest), 2, 1)
+            for name, total in zip(DESTINATIONS, totals, strict=True)
+        }
 
 
 def _picked(numbers: Array, values: Sequence[Array]) -> Array:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
+import numpy as np
+
 from vta_byoc.cost.search import Array
 from vta_byoc.strategies.conv.window import Window
 
@@ -21,24 +23,25 @@ class Positions:
 @functools.lru_cache(maxsize=1 << 16)
 def positions(window: Window, outs: int, taps: int) -> tuple[int, int, int]:
     """:class:`Positions` of tiles of ``outs`` outputs and ``taps`` taps."""
-    read = before = total = 0
-    for first_tap in range(0, window.taps, taps):
-        origin = window.before - first_tap * window.dilation
-        for first, count in window.tiles(outs):
-            staged = int(window.extent(count, taps))
-            low = first * window.step - origin
-            begin = min(staged, max(0, -(low // window.skip)))
-            end = min(staged, max(begin, -((low - window.size) // window.skip)))
-            read, before, total = read + end - begin, before + begin, total + staged
-    return read, before, total
+    firsts, counts = _tiles(window, outs)
+    steps = np.arange(0, window.taps, taps)[:, None]
+    staged = window.extent(counts, taps)
+    low = firsts * window.step - window.before + steps * window.dilation
+    begin = np.minimum(staged, np.maximum(0, -(low // window.skip)))
+    end = np.minimum(staged, np.maximum(begin, -((low - window.size) // window.skip)))
+    total = len(steps) * int(np.sum(staged))
+    return int((end - begin).sum()), int(begin.sum()), total
 
 
 def padded_tiles(window: Window, outs: int) -> int:
     """Tiles of ``outs`` outputs that touch padding, for the whole kernel."""
-    extent, count = (window.taps - 1) * window.dilation, 0
-    for first, outputs in window.tiles(outs):
-        last = first + outputs - 1
-        low = first * window.step - window.before
-        high = last * window.step - window.before + extent
-        count += low < 0 or high >= window.size
-    return count
+    firsts, counts = _tiles(window, outs)
+    low = firsts * window.step - window.before
+    high = low + (counts - 1) * window.step + (window.taps - 1) * window.dilation
+    return int(((low < 0) | (high >= window.size)).sum())
+
+
+def _tiles(window: Window, outs: int) -> tuple[np.ndarray, np.ndarray]:
+    """First output and outputs of each tile."""
+    firsts, counts = zip(*window.tiles(outs), strict=True)
+    return np.array(firsts), np.array(counts)

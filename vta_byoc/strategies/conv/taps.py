@@ -135,6 +135,8 @@ def _boxes(window: Window, outs: int, taps: int, origin: int) -> tuple[TapBox, .
     (`codegen.linear.Clip`).
     """
     size, step, dilation = window.size, window.step, window.dilation
+    if origin >= 0 and origin + (outs - 1) * step + (taps - 1) * dilation < size:
+        return (TapBox(0, outs, 0, taps),)
     if outs < taps:
         seen = [outputs_inside(taps, size, dilation, origin + step * o) for o in range(outs)]
         return tuple(TapBox(*run, *there) for run, there in _runs(seen))

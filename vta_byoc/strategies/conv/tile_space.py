@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.isa import PAD_LIMIT
 from vta_byoc.strategies.conv.borders import with_borders_demand
 from vta_byoc.strategies.conv.filled import area_of, filled_of
-from vta_byoc.strategies.conv.gemm_usage import DESTINATIONS, Known, Tile
+from vta_byoc.strategies.conv.gemm_usage import DESTINATIONS, Tile
 from vta_byoc.strategies.conv.halo import Positions, padded_tiles, positions
 from vta_byoc.strategies.conv.pooled import PooledTiles
 from vta_byoc.strategies.conv.schedule import (
@@ -134,13 +134,15 @@ def _usage(
     out_strides: tuple[int, int] | None,
     fused: Sequence[FusedConsumer],
     pool: PooledTiles | None,
-    known: Known,
-    tile: Tile,
+    known: dict[Hashable, _ConvUsage],
+    tile: Mapping[str, np.ndarray],
     variant: str,
 ) -> ResourceUsage:
     kind, window = ConvVariant.parse(variant), planes_of(work, fused)
-    counts = _ConvUsage(work, grouping, config, kind, tile, pool, window)
-    counts.share(known)
+    key = kind.gather, *((name, size.shape, size.tobytes()) for name, size in tile.items())
+    if key not in known:
+        known[key] = _ConvUsage(work, grouping, config, kind, tile, pool, window)
+    counts = known[key].of(kind)
     extents = [tile[name] for name in DESTINATIONS]
     size = TileSize(extents, tile["g"] * tile["co"], tile["oh"] * tile["ow"])
     epilogue = None if work.digit_shift else work.epilogue
@@ -259,28 +261,37 @@ class _ConvUsage(WeightUsage):
         tile, work = self.tile, self.work
         g, ci, height, width = size
         plane = work.height * work.width
+        rows = self.once("padded rows", lambda: self.pad_shares(self.rows, self.n_h, tile["oh"]))
+        cols = self.once("padded columns", lambda: self.pad_shares(self.cols, self.n_w, tile["ow"]))
+        # all pairs at once, in two axes of their own
+        rank = np.ndim(tile["oh"])
+        pad_rows = np.reshape([pad for pad, _ in rows], (-1, 1, *[1] * rank))
+        pad_cols = np.reshape([pad for pad, _ in cols], (-1, *[1] * rank))
+        wide = pad_cols > PAD_LIMIT
+        axes = (
+            CopyAxis(width, self.cols.skip, pad_cols > 0, wide),
+            CopyAxis(height, work.width * self.rows.skip, pad_rows > 0),
+            CopyAxis(ci, plane),
+            CopyAxis(g, self.ci * plane),
+            CopyAxis(tile["n"], self.groups * self.ci * plane),
+        )
+        pieces = transfers(axes) * (1 + ZERO_PIECES * wide)
+        if np.any(pad_rows > PAD_LIMIT):
+            blocks_of_zeros = ZERO_PIECES * g * ci * tile["n"]
+            pieces = pieces + np.where(pad_rows > PAD_LIMIT, blocks_of_zeros, 0)
+        shape = np.broadcast_shapes(pieces.shape, (len(rows), len(cols), *[1] * rank))
+        pieces = np.broadcast_to(pieces, shape)
         count: Array = 0
-        for pad_rows, row_share in self.pad_shares(self.rows, self.n_h, tile["oh"]):
-            for pad_cols, col_share in self.pad_shares(self.cols, self.n_w, tile["ow"]):
-                wide = pad_cols > PAD_LIMIT
-                axes = (
-                    CopyAxis(width, self.cols.skip, pad_cols > 0, wide),
-                    CopyAxis(height, work.width * self.rows.skip, pad_rows > 0),
-                    CopyAxis(ci, plane),
-                    CopyAxis(g, self.ci * plane),
-                    CopyAxis(tile["n"], self.groups * self.ci * plane),
-                )
-                pieces = transfers(axes) * (1 + ZERO_PIECES * wide)
-                if pad_rows > PAD_LIMIT:
-                    pieces = pieces + ZERO_PIECES * g * ci * tile["n"]
-                count = count + row_share * col_share * pieces
+        for of_rows, (_, row_share) in zip(pieces, rows, strict=True):
+            for each, (_, col_share) in zip(of_rows, cols, strict=True):
+                count = count + row_share * col_share * each
         # zeros fill what a narrower last tile lacks of a row, as far as padding reaches
         out, total = self.out_tile["ow"], self.out_size[1]
         stage = self.cols.stage * (self.pool.windows[1].step if self.pool else 1)
         lacking = (out - total % out) * stage
         torn = (lacking > PAD_LIMIT) * _partial(total, out) / self.n_w
-        rows = np.maximum(count, tile["n"] * g * ci * height)
-        return fills * ((1 - torn) * count + torn * rows)
+        single = np.maximum(count, tile["n"] * g * ci * height)
+        return fills * ((1 - torn) * count + torn * single)
 
     @staticmethod
     def pad_shares(window: Window, tiles: Array, outs: Array) -> list[tuple[int, Array]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,7 +23,8 @@ class Taps:
         if count < window.taps:
             return cls(window, count, 0)  # the home of every step
         choices = [cls(window, count, home) for home in range(count)]
-        return min(choices, key=lambda t: (len(t.phases(t.others)), t.home_pads, t.home))
+        seen = Counter(choice.phase(choice.home) for choice in choices)
+        return min(choices, key=lambda t: (seen[t.phase(t.home)] > 1, t.home_pads, t.home))
 
     @property
     def home_pads(self) -> bool:
