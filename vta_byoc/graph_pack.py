@@ -17,14 +17,13 @@ import logging
 from collections import Counter
 
 import tvm
-from tvm import relax, tirx
+from tvm import relax
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.bindings import source_name, static_shape, straight_bindings
 from vta_byoc.ir.legality import MARKED, PACKED
 from vta_byoc.ir.names import ROUTED, of_channels
-from vta_byoc.ir.records import text_of
 from vta_byoc.ir.stage import Stage
 from vta_byoc.partitioning.composite import RESULT_ATTR, SOURCE_ATTR, composite_source, composites
 from vta_byoc.partitioning.entry import Match, Parsed, Plan
@@ -46,10 +45,11 @@ from vta_byoc.partitioning.routes import Part, Routes
 from vta_byoc.partitioning.routing import find_routes
 from vta_byoc.partitioning.token_forms import token_copy, with_tokens
 from vta_byoc.strategies.te.kernel import SCHEDULE_ATTR, Chosen
-from vta_byoc.strategy import STRATEGIES, STRATEGY_ATTR, WORKLOAD_ATTR, Computation
+from vta_byoc.strategy import STRATEGIES, Computation
 from vta_byoc.tuning.schedules import Schedules, chosen_for
 from vta_byoc.workload.layout import NCHW, ROWS, fits_tokens, is_tokens, tokens
 from vta_byoc.workload.packing import packed_shape
+from vta_byoc.workload.texts import to_json
 from vta_byoc.workload.workloads import Conv2dWorkload, ElementwiseWorkload, Shape
 
 LOG = logging.getLogger(__name__)
@@ -276,8 +276,11 @@ class _Packer(PackedForms):
         work = computation.work
         shape = packed_shape(work.out_shape, self._config, work.epilogue.dtype)
         groupings = [kernel.grouping for kernel in schedule.kernels]
-        compute = strategy.compute(schedule, self._config)
-        prim = self._compute(f"{composite} {groupings}", composite, compute)
+        prim = self._function(  # equal workloads share one
+            f"{composite} {groupings} {strategy.name} {to_json(work)}",
+            lambda: strategy.compute(schedule, self._config),
+            f"{composite.replace('.', '_')}_compute",
+        )
         assert computation.chosen is not None
         out_type = relax.TensorType(shape, "int8")
         function = packed_function(prim, args, out_type, self._builder).with_attrs(
@@ -379,11 +382,6 @@ class _Packer(PackedForms):
         if not held and not (free and fits_tokens(static_shape(operands[0]), self._config)):
             return match
         return with_tokens(match, static_shape(operands[0]), self._config) or match
-
-    def _compute(self, kind: str, composite: str, compute: tirx.PrimFunc) -> relax.GlobalVar:
-        """The packed compute; equal workloads of one ``kind`` share one."""
-        key = f"{kind} {compute.attrs[STRATEGY_ATTR]} {text_of(compute.attrs[WORKLOAD_ATTR])}"
-        return self._function(key, compute, f"{composite.replace('.', '_')}_compute")
 
 
 def pack_counts(mod: tvm.IRModule) -> dict[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tvm import relax, tirx
@@ -105,8 +105,10 @@ class PackedForms:
         packed = next(iter(self._packed[var].values()))
         if is_tokens(packed.layout):
             return self._unpack_tokens(var, packed)
-        compute = unpack_compute(packed.shape, self._config, packed.dtype)
-        function = self._function(f"{UNPACK}_{packed.dtype}_{_text(packed.shape)}", compute)
+        function = self._function(
+            f"{UNPACK}_{packed.dtype}_{_text(packed.shape)}",
+            lambda: unpack_compute(packed.shape, self._config, packed.dtype),
+        )
         name = f"{packed.expr.name}{SEPARATOR}unpacked"
         result = self._call(function, [packed.expr], packed.shape, name, packed.dtype)
         return self._reshape(result, static_shape(var), f"{packed.expr.name}{SEPARATOR}plain")
@@ -115,7 +117,7 @@ class PackedForms:
         shape = groups_of(static_shape(var), packed.layout)
         function = self._function(
             f"{UNPACK}_tokens_{packed.dtype}_{_text(shape)}",
-            unpack_tokens_compute(shape, packed.layout, self._config, packed.dtype),
+            lambda: unpack_tokens_compute(shape, packed.layout, self._config, packed.dtype),
         )
         name = f"{packed.expr.name}{SEPARATOR}unpacked"
         result = self._call(function, [packed.expr], shape, name, packed.dtype)
@@ -128,7 +130,7 @@ class PackedForms:
         matrices = (math.prod(leading), first, second)
         function = self._function(
             f"{PACK}_{layout}_{_text(matrices)}",
-            pack_tokens_compute(matrices, layout, self._config),
+            lambda: pack_tokens_compute(matrices, layout, self._config),
         )
         name = str(getattr(plain, "name", var.name))
         viewed = self._reshape(plain, matrices, f"{name}{SEPARATOR}matrices")
@@ -174,7 +176,9 @@ class PackedForms:
             if found is None:
                 self._packed[var][layout] = PackedForm(expr, shape, "int8", layout, by_host=True)
             return expr
-        function = self._function(f"{PACK}_{_text(shape)}", pack_compute(shape, self._config))
+        function = self._function(
+            f"{PACK}_{_text(shape)}", lambda: pack_compute(shape, self._config)
+        )
         plain = self._as_plain(var)
         name = str(getattr(plain, "name", var.name))
         viewed = self._reshape(plain, shape, f"{name}{SEPARATOR}nchw")
@@ -190,8 +194,9 @@ class PackedForms:
         if (var, fold) not in self._folded or not self._keep:
             shape = canonical(static_shape(var), NCHW)
             assert shape is not None
-            compute = fold.compute(shape, self._config)
-            function = self._function(f"{FOLD} {shape} {fold}", compute, FOLD)
+            function = self._function(
+                f"{FOLD} {shape} {fold}", lambda: fold.compute(shape, self._config), FOLD
+            )
             plain = self._as_plain(var)
             name = str(getattr(plain, "name", var.name))
             viewed = self._reshape(plain, shape, f"{name}{SEPARATOR}nchw")
@@ -211,9 +216,12 @@ class PackedForms:
         call = relax.call_tir(function, args, out_ty=relax.TensorType(tuple(shape), dtype))
         return self._writer.emit(call, name)
 
-    def _function(self, key: str, func: tirx.PrimFunc, name: str = "") -> relax.GlobalVar:
+    def _function(
+        self, key: str, make: Callable[[], tirx.PrimFunc], name: str = ""
+    ) -> relax.GlobalVar:
+        """The function of a key, which is made once; it is called ``name``, or as its key."""
         if key not in self._functions:
-            self._functions[key] = self._builder.add_func(func, name or key)
+            self._functions[key] = self._builder.add_func(make(), name or key)
         return self._functions[key]
 
     def _has(self, var: relax.Var, layout: str) -> bool:

@@ -28,6 +28,7 @@ from vta_byoc.strategies.conv.pooled import POOLED, PooledTiles, pooled_stage
 from vta_byoc.strategies.conv.window import Window, windows
 from vta_byoc.strategies.te.definition import OPERATORS, elementwise, stored
 from vta_byoc.strategies.te.kernel import Grouping
+from vta_byoc.strategies.te.plain_schedule import PlainSchedule
 from vta_byoc.workload.memory import ACC, INP, WGT
 from vta_byoc.workload.packing import blocks
 from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, Conv2dWorkload, Epilogue, Step
@@ -234,7 +235,7 @@ def conv_schedule(
     a pool.
     """
     variant = ConvVariant.parse(choice.variant)
-    sch = s_tir.Schedule(func)
+    sch = PlainSchedule(func)
     sums = "acc" if has_taps(work) or not work.bias else BIAS
     sch.set_scope(sch.get_sblock(sums), 0, ACC)
     weight = sch.cache_read(sch.get_sblock(sums), 1, WGT) if has_taps(work) else None
