@@ -353,7 +353,8 @@ class _Lowerer:
         program = _kept(self._mod, region.func, constants, self._config)
         self._record.programs[region.name] = program
         LOG.info("%s: %r", region.name, program)
-        params = dict(zip(Region.of(region.func).params, region.call.args, strict=True))
+        read = Region.of(region.func)
+        params = dict(zip(read.params, region.call.args, strict=True))
         values = {name: substituted(arg, self._env) for name, arg in params.items()}
         call = ProgramCall(self._writer.emit, program, region.name, region.number)
-        return call.outputs(values, Region.of(region.func).outputs)
+        return call.outputs(values, read.outputs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -19,6 +20,8 @@ LATER: Mapping[str, object] = {
     **dict.fromkeys(("ranges", "shapes", "hiding", "causal", "filled", "factors"), ()),
 }
 """Fields that texts of older versions do not have, and their values there."""
+KNOWN = 1024
+"""Texts whose fields are known; a network has some dozens."""
 
 
 def to_json(work: Workload) -> str:
@@ -33,9 +36,15 @@ def to_json(work: Workload) -> str:
 
 def from_json(kind: type[Kind], text: str) -> Kind:
     """The workload of class ``kind`` that :func:`to_json` wrote."""
+    return kind(**_fields(text))
+
+
+@functools.lru_cache(maxsize=KNOWN)
+def _fields(text: str) -> Mapping[str, Any]:
+    """The fields of the workload that a text is of; every pass reads the same few texts again."""
     names = {written: name for name, written in TEXT_NAMES.items()}
     fields = {names.get(name, name): value for name, value in json.loads(text).items()}
-    return kind(**{name: _read(name, value) for name, value in fields.items()})
+    return {name: _read(name, value) for name, value in fields.items()}
 
 
 def workload_attr(work: Workload) -> tvm.runtime.Tensor:
