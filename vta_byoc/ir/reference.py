@@ -26,6 +26,7 @@ from vta_byoc.ir.float_modules import computes_floats, computes_integers
 from vta_byoc.ir.host_loops import TIR_PIPELINE, without_asserts
 from vta_byoc.ir.machine_code import linked
 from vta_byoc.ir.optimization import Worth, worth
+from vta_byoc.ir.plain_schedule import PlainSchedule
 
 LANES = 16
 COLUMNS = 8
@@ -195,7 +196,7 @@ def _padded(data: te.Tensor, size: tuple[int, int], padding: Sequence[int]) -> t
 def _scheduled(function: tirx.PrimFunc, columns: int) -> tirx.PrimFunc:
     """Rows of 16 output channels over the cores; `columns` of them in vector registers."""
     # Opaque (8): fused with what follows, the product would be scheduled as plain loops again.
-    sch = tvm.s_tir.Schedule(function.with_attr("op_pattern", 8))
+    sch = PlainSchedule(function.with_attr("op_pattern", 8))
     product = sch.get_sblock("product")
     n, o, y, x, lane, c, r, s = sch.get_loops(product)
     xo, xi = sch.split(x, [None, columns])
@@ -238,7 +239,7 @@ def _matmul(call: relax.Call) -> tirx.PrimFunc:
 def _scheduled_matmul(function: tirx.PrimFunc, lanes: int) -> tirx.PrimFunc:
     """Columns over the cores, `lanes` of them in registers while the rows of weights stream."""
     # Opaque, as in `_scheduled`.
-    sch = tvm.s_tir.Schedule(function.with_attr("op_pattern", 8))
+    sch = PlainSchedule(function.with_attr("op_pattern", 8))
     product = sch.get_sblock("product")
     *rows, column, k = sch.get_loops(product)
     outer, inner = sch.split(column, [None, lanes])

@@ -15,6 +15,7 @@ from vta_byoc.codegen import APART_KEY, SLOTS_ATTR
 from vta_byoc.cost.dma import copies_of
 from vta_byoc.cost.search import Choice
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.ir.plain_schedule import PlainSchedule
 from vta_byoc.strategies.conv.bias import BIAS, BIASED, bias_operands, bias_stage, continued
 from vta_byoc.strategies.conv.copies import (
     KEEP,
@@ -28,7 +29,6 @@ from vta_byoc.strategies.conv.pooled import POOLED, PooledTiles, pooled_stage
 from vta_byoc.strategies.conv.window import Window, windows
 from vta_byoc.strategies.te.definition import OPERATORS, elementwise, stored
 from vta_byoc.strategies.te.kernel import Grouping
-from vta_byoc.strategies.te.plain_schedule import PlainSchedule
 from vta_byoc.workload.memory import ACC, INP, WGT
 from vta_byoc.workload.packing import blocks
 from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, Conv2dWorkload, Epilogue, Step
