@@ -65,7 +65,6 @@ print(PIPELINE_MAP["vta"].__module__)
 print(*sorted(m for m in sys.modules if m.startswith("vta_byoc")))
 """
 LOADED_TWICE = """
-import tvm
 from vta_byoc._autoload import autoload, vta_pipeline
 autoload(); autoload()
 print(tvm.relax.pipeline.PIPELINE_MAP["vta"] is vta_pipeline)
@@ -74,7 +73,9 @@ A_PASS = """
 from tvm import relax, transform
 print(isinstance(relax.get_pipeline("vta"), transform.Pass))
 """
-SNIPPETS = (*(first + IS_THE_FUNCTION for first in FIRST), REGISTERED, LOADED_TWICE, A_PASS)
+AUTOLOAD = REGISTERED + LOADED_TWICE + A_PASS
+"""What has to be seen first comes first: each process takes two seconds to import TVM."""
+SNIPPETS = (*(first + IS_THE_FUNCTION for first in FIRST), AUTOLOAD)
 EACH_FORKED = """
 import json, os, sys, tvm_ffi
 assert not {"tvm", "vta_byoc"} & set(sys.modules)
@@ -298,17 +299,17 @@ class TestAutoload:
     def test_importing_tvm_registers_the_pipeline_and_imports_no_compiler(
         self, printed: dict[str, str]
     ) -> None:
-        assert printed[REGISTERED].splitlines() == [
+        assert printed[AUTOLOAD].splitlines()[:2] == [
             "vta_byoc._autoload",
             "vta_byoc vta_byoc._autoload vta_byoc._interrupt vta_byoc.base vta_byoc.base.pins "
             "vta_byoc.hw vta_byoc.hw.preset_files",
         ]
 
     def test_twice_is_once(self, printed: dict[str, str]) -> None:
-        assert printed[LOADED_TWICE] == "True\n"
+        assert printed[AUTOLOAD].splitlines()[2] == "True"
 
     def test_tvm_gets_a_pass(self, printed: dict[str, str]) -> None:
-        assert printed[A_PASS] == "True\n"
+        assert printed[AUTOLOAD].splitlines()[3:] == ["True"]
 
 
 class TestRepository:
