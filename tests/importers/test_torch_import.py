@@ -147,6 +147,18 @@ def test_columns_of_windows() -> None:
 
 
 @needs_torch
+def test_the_window_of_a_number() -> None:
+    import torch
+
+    class Window(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x.unfold(0, 1, 1) * 2
+
+    x = torch.tensor(3.5)
+    assert_same(load_model(exported(Window(), x)), Window(), x)
+
+
+@needs_torch
 def test_a_norm_of_a_single_row() -> None:
     import torch
 

@@ -43,6 +43,8 @@ def _indexed(node: Node, importer: ExportedProgramImporter) -> relax.Var:
 def _unfolded(node: Node, importer: ExportedProgramImporter) -> relax.Var:
     """unfold(x, axis, size, step): all windows of an axis; their elements are the last axis."""
     x, shape = importer.env[node.args[0]], node.args[0].meta["val"].shape
+    if not shape:  # a number has one window, itself
+        return emit(importer, relax.op.reshape(x, tuple(node.meta["val"].shape)))
     axis, size, step = node.args[1] % len(shape), node.args[2], argument(node, 3, "step")
     starts = np.arange(0, shape[axis] - size + 1, step)
     places = relax.const(starts[:, None] + np.arange(size), "int64")
