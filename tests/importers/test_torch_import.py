@@ -69,6 +69,21 @@ def exported(net: Any, *args: Any) -> Any:
     return torch.export.export(net, args)
 
 
+def module_of(function: Callable[[Any], Any]) -> Any:
+    import torch
+
+    class Function(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return function(x)
+
+    return Function()
+
+
+def computes_the_same(function: Callable[[Any], Any], x: Any, atol: float = 1e-6) -> None:
+    net = module_of(function)
+    assert_same(load_model(exported(net, x)), net, x, atol=atol)
+
+
 def assert_same(mod: Any, net: Any, *args: Any, atol: float = 1e-6) -> None:
     expected = net(*args).detach().numpy()
     (got,) = call(mod, *(arg.numpy() for arg in args))
@@ -123,51 +138,31 @@ def test_indices_name_elements_together(places: tuple[Any, ...]) -> None:
     import torch
 
     given = tuple(torch.tensor(p) if isinstance(p, list) else p for p in places)
-
-    class Indexed(torch.nn.Module):
-        def forward(self, x: Any) -> Any:
-            return x[given]
-
     x = torch.randn(3, 4, 5, 6, generator=torch.Generator().manual_seed(1))
-    assert_same(load_model(exported(Indexed(), x)), Indexed(), x, atol=0)
+    computes_the_same(lambda x: x[given], x, atol=0)
 
 
 @needs_torch
 def test_columns_of_windows() -> None:
     """`unfold` of planes, which PyTorch writes as one index of two axes."""
-    import torch
+    from torch.nn.functional import unfold
 
-    class Columns(torch.nn.Module):
-        def forward(self, x: Any) -> Any:
-            columns = torch.nn.functional.unfold(x, (2, 3), padding=1, stride=(1, 2))
-            return torch.relu(columns).sum(1)
-
-    x = image()
-    assert_same(load_model(exported(Columns(), x)), Columns(), x)
+    computes_the_same(lambda x: unfold(x, (2, 3), padding=1, stride=(1, 2)).relu().sum(1), image())
 
 
 @needs_torch
 def test_the_window_of_a_number() -> None:
     import torch
 
-    class Window(torch.nn.Module):
-        def forward(self, x: Any) -> Any:
-            return x.unfold(0, 1, 1) * 2
-
-    x = torch.tensor(3.5)
-    assert_same(load_model(exported(Window(), x)), Window(), x)
+    computes_the_same(lambda x: x.unfold(0, 1, 1) * 2, torch.tensor(3.5))
 
 
 @needs_torch
 def test_a_norm_of_a_single_row() -> None:
     import torch
 
-    class Row(torch.nn.Module):
-        def forward(self, x: Any) -> Any:
-            return torch.nn.functional.rms_norm(x, (7,))
-
     x = torch.randn(7, generator=torch.Generator().manual_seed(1))
-    assert_same(load_model(exported(Row(), x)), Row(), x)
+    computes_the_same(lambda x: torch.nn.functional.rms_norm(x, (7,)), x)
 
 
 @needs_torch
@@ -175,26 +170,18 @@ def test_a_norm_of_a_single_row() -> None:
 def test_running_totals_of_a_number(running: str) -> None:
     import torch
 
-    class Total(torch.nn.Module):
-        def forward(self, x: Any) -> Any:
-            return getattr(torch, running)(x, 0) * 2
-
-    x = torch.tensor(3.5)
-    assert_same(load_model(exported(Total(), x)), Total(), x)
+    computes_the_same(lambda x: getattr(torch, running)(x, 0) * 2, torch.tensor(3.5))
 
 
 @needs_torch
 def test_places_of_adaptive_maxima_are_refused() -> None:
-    import torch
+    from torch.nn.functional import adaptive_max_pool2d
 
-    class Places(torch.nn.Module):
-        def forward(self, x: Any) -> Any:
-            return torch.nn.functional.adaptive_max_pool2d(x, 2, return_indices=True)[1]
-
+    net = module_of(lambda x: adaptive_max_pool2d(x, 2, return_indices=True)[1])
     refused(
         'node "adaptive_max_pool2d" (adaptive_max_pool2d.default) has its second result read, the '
         "places of the maxima; only the maxima are imported; pool without return_indices",
-        exported(Places(), image()),
+        exported(net, image()),
     )
 
 

@@ -150,28 +150,13 @@ class CopyAxis:
 
 
 def transfers(axes: Sequence[CopyAxis]) -> Array:
-    """DMA instructions of a copy to a dense tile, ``axes`` from the innermost.
-
-    It is what :func:`copy_count` counts: in SRAM every loop goes on where the one inside it ends.
-    """
-    count: Array = np.float64(1)
-    level: np.ndarray = np.asarray(OPEN)
-    past: Array = np.int64(-1)
-    closed: Mask = np.False_
+    """DMA instructions of a copy to a dense tile, ``axes`` from the innermost."""
+    runs: list[Run] = []
+    pitch: Array = 1
     for axis in axes:
-        there = (np.asarray(axis.size) > 1) | axis.padded
-        if not there.any():
-            continue
-        opens = there & ((axis.stride != past) | closed | axis.padded)
-        opened = np.where((level < ROWS) & are_rows(axis.stride, 0, 0), ROWS, APART)
-        opened = np.where((level == OPEN) & is_row(axis.stride, 1), ROW, opened)
-        level = np.where(opens, opened, level)
-        if np.any(axis.wide):
-            level = np.where(there & axis.wide, np.maximum(level, ROWS), level)
-        count = np.where(there & (level == APART), count * axis.size, count)
-        past = np.where(there, axis.stride * axis.size, past)
-        closed = np.where(there, axis.padded, closed)
-    return count
+        runs.append(Run(axis.size, axis.stride, pitch, axis.padded, axis.wide))
+        pitch = pitch * axis.size
+    return copy_count(runs)
 
 
 def tile_copies(

@@ -16,7 +16,13 @@ from vta_byoc.decoding.windows import Cache, Windows
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.program.program import Program
-from vta_byoc.ir.bindings import FunctionWriter, straight_bindings, substituted, with_main
+from vta_byoc.ir.bindings import (
+    FunctionWriter,
+    constant_of,
+    straight_bindings,
+    substituted,
+    with_main,
+)
 from vta_byoc.options import BuildOptions
 from vta_byoc.partitioning.appended import kept_caches
 from vta_byoc.pipeline import partition_for_vta
@@ -130,7 +136,7 @@ def _step(windows: Windows, rows: Mapping[str, np.ndarray]) -> tvm.IRModule:
     for param in main.params:
         values = rows.get(str(param.name))
         if values is not None:
-            env[param] = relax.const(values, str(values.dtype))
+            env[param] = constant_of(values)
     params = [param for param in main.params if param not in env]
     writer = FunctionWriter()
     for binding in straight_bindings(main):

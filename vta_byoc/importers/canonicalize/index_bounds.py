@@ -22,6 +22,7 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.importers.canonicalize.constants import fold_constant
 from vta_byoc.ir.bindings import (
     SEPARATOR,
+    constant_of,
     is_constant,
     op_name,
     static_shape,
@@ -162,7 +163,7 @@ def _constant_inside(
             rewriter, call, f"the index {first}; its axis has {limit} elements, so {-limit} to "
             f"{limit - 1} can be read; correct the index"
         )  # fmt: skip
-    return relax.const(np.where(value < 0, value + size, value), str(value.dtype))
+    return constant_of(np.where(value < 0, value + size, value))
 
 
 def _limited(rewriter: Rewriter, index: relax.Expr, size: np.ndarray) -> relax.Expr:

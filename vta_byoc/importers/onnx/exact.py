@@ -11,7 +11,7 @@ from onnx.helper import tensor_dtype_to_np_dtype
 from tvm import relax
 
 from vta_byoc.importers.onnx.node import Converter, NodeAttributes, values_of
-from vta_byoc.ir.bindings import is_constant, static_shape
+from vta_byoc.ir.bindings import constant_of, is_constant, static_shape
 
 
 # ---------------------------------------------------------------- indices
@@ -65,7 +65,7 @@ def _one_hot(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr | No
     from_end = relax.op.add(index, relax.const(count, "int64"))
     wrapped = relax.op.where(relax.op.less(index, relax.const(0, "int64")), from_end, index)
     is_hot = relax.op.equal(relax.op.expand_dims(wrapped, axis), places)
-    off, on = (relax.const(value, str(values.dtype)) for value in values)
+    off, on = (constant_of(value) for value in values)
     return relax.op.where(is_hot, on, off)
 
 

@@ -17,7 +17,7 @@ from onnx import helper
 from tvm import relax
 
 from vta_byoc.importers.onnx.node import Attributes, attributes_of
-from vta_byoc.ir.bindings import is_constant, known_shape
+from vta_byoc.ir.bindings import constant_of, is_constant, known_shape
 
 MAX_BYTES = 64 << 20
 """A constant is not computed where it would be larger; the node stays an operator."""
@@ -46,11 +46,11 @@ def evaluate(
     if node.op_type in OF_SHAPE and inputs[0] is not None:
         shape = known_shape(inputs[0].ty)
         if shape is not None:
-            return [_constant(of_shape(node, shape))]
+            return [constant_of(of_shape(node, shape))]
     if not all(item is None or is_constant(item) for item in inputs):
         return None
     results = computed(node, [None if x is None else x.value.numpy() for x in inputs], opset)
-    return None if results is None else [_constant(each) for each in results]
+    return None if results is None else [constant_of(each) for each in results]
 
 
 def computed(
@@ -85,11 +85,6 @@ def of_shape(node: onnx.NodeProto, shape: Sequence[int]) -> np.ndarray:
         return np.array(math.prod(shape), "int64")
     attrs = attributes_of(node)
     return np.array(shape[attrs.get("start", 0) : attrs.get("end")], "int64")
-
-
-def _constant(value: np.ndarray) -> relax.Expr:
-    """With the dtype that the array has; left alone, TVM makes 64 bits 32."""
-    return relax.const(np.array(value, order="C"), str(value.dtype))
 
 
 def _is_small(node: onnx.NodeProto, arrays: Arrays, most: int) -> bool:

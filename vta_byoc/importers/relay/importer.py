@@ -20,7 +20,14 @@ from vta_byoc.importers.relay.operators.entry import Operator, Quantized, Result
 from vta_byoc.importers.relay.operators.qnn import KEEPS, OF_SCALED
 from vta_byoc.importers.relay.operators.table import OPERATORS
 from vta_byoc.importers.relay.parameters import Tensors, bound
-from vta_byoc.ir.bindings import SEPARATOR, FunctionWriter, UniqueNames, is_constant, sanitized
+from vta_byoc.ir.bindings import (
+    SEPARATOR,
+    FunctionWriter,
+    UniqueNames,
+    constant_of,
+    is_constant,
+    sanitized,
+)
 
 Shapes = Mapping[str, tuple[int, ...]]
 DEEPEST = 100
@@ -121,7 +128,7 @@ class _Importer:
     def _parameter(self, param: graph.Param, shapes: Shapes) -> Result:
         """A constant where the value is known, else an input."""
         if id(param) in self.values:
-            return _constant(self.values[id(param)])
+            return constant_of(self.values[id(param)])
         if not isinstance(param.type, graph.TensorType):
             raise VTAError(
                 f'input "{param.name}" has no tensor type; inputs are tensors; save the text with '
@@ -155,7 +162,7 @@ class _Importer:
         if isinstance(expr, graph.Constant):
             value = self.values.get(id(expr), expr.array)
             assert value is not None, "missing constants were refused or drawn"
-            return _constant(value)
+            return constant_of(value)
         if isinstance(expr, graph.Tuple):
             return tuple(env[id(item)] for item in expr.fields)
         if isinstance(expr, graph.Projection):
@@ -255,7 +262,3 @@ def _fields(result: Result) -> list[relax.Expr]:
             "or qnn.dequantize"
         )
     return [result.integers if isinstance(result, Quantized) else result]
-
-
-def _constant(value: np.ndarray) -> relax.Expr:
-    return relax.const(np.ascontiguousarray(value).reshape(value.shape), str(value.dtype))

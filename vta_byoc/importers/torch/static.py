@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-import numpy as np
 from tvm import relax
 
 from vta_byoc.importers.onnx.static import MAX_BYTES
+from vta_byoc.ir.bindings import constant_of
 
 if TYPE_CHECKING:
     import torch
@@ -53,7 +53,7 @@ class Known:
             return None
         result = self._computed(node)
         self._values[node] = result
-        return _constant(result)
+        return constant_of(result.detach().cpu().numpy())
 
     def _is_known(self, node: Node) -> bool:
         name = node.target.__name__
@@ -79,8 +79,3 @@ def _nbytes(meta: torch.Tensor | None) -> float:
     if meta is None or shape is None or not all(isinstance(dim, int) for dim in shape):
         return math.inf
     return math.prod(shape) * int(meta.element_size())
-
-
-def _constant(value: torch.Tensor) -> relax.Expr:
-    array = np.array(value.detach().cpu().numpy(), order="C")
-    return relax.const(array, str(array.dtype))
