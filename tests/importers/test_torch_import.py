@@ -185,6 +185,28 @@ def test_places_of_adaptive_maxima_are_refused() -> None:
     )
 
 
+@needs_torch
+def test_a_cut_file_is_an_error_without_a_traceback(tmp_path: Path) -> None:
+    """PyTorch logs one before it raises."""
+    import logging
+
+    import torch
+
+    path, said = tmp_path / "net.pt2", []
+    torch.export.save(exported(network(), image()), path)
+    path.write_bytes(path.read_bytes()[:3000])
+    handler = logging.Handler()
+    handler.emit = said.append  # type: ignore[method-assign]
+    logger = logging.getLogger("torch.export")
+    logger.addHandler(handler)
+    try:
+        with pytest.raises(VTAError, match=r'^model file ".+" cannot be read: .+; it must be '):
+            load_model(path)
+        assert not said and not logger.disabled
+    finally:
+        logger.removeHandler(handler)
+
+
 # ---------------------------------------------------------------- pt2e
 def symmetric(**options: Any) -> Any:
     """int8 activations with zero points, int8 weights per channel: what XNNPACK runs."""

@@ -7,6 +7,7 @@ modules of the network, and what is refused.
 from __future__ import annotations
 
 import contextlib
+import logging
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -73,7 +74,7 @@ def read(path: Path) -> ExportedProgram:
             f"TFLite files load without it; install it: {INSTALL}"
         ) from error
     try:
-        with _own_warnings():
+        with _own_warnings(), _silent("torch.export"):
             return torch.export.load(str(path))
     except Exception as error:
         raise VTAError(
@@ -88,6 +89,17 @@ def _own_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         yield
+
+
+@contextlib.contextmanager
+def _silent(name: str) -> Iterator[None]:
+    """Inside, a logger says nothing: PyTorch's prints a traceback where a file is damaged."""
+    logger = logging.getLogger(name)
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 def import_program(
