@@ -76,6 +76,16 @@ TORCH: dict[str, tuple[Callable[[Any], Any], str]] = {
         'node "max_pool2d_with_indices" (max_pool2d_with_indices.default) has its second result '
         "read, the places of the maxima; only the maxima are imported; pool without return_indices",
     ),
+    "moments": (  # of rows of one element they have the shape of the rows
+        lambda x: _aten().native_layer_norm(x[..., :1], [1], None, None, 1e-5)[1],
+        'node "native_layer_norm" (native_layer_norm.default) has its result 1 read, counted from '
+        "0; only the first is imported; compute the other with operators of its own",
+    ),
+    "moments of groups": (
+        lambda x: _aten().native_group_norm(x, None, None, 1, 2, 16, 1, 1e-5)[2],
+        'node "native_group_norm" (native_group_norm.default) has its result 2 read, counted from '
+        "0; only the first is imported; compute the other with operators of its own",
+    ),
     "random": (
         lambda x: x + _aten().randn_like(x),
         'node "randn_like" (randn_like.default) draws random numbers; inference must compute the '

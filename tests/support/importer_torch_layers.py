@@ -133,6 +133,14 @@ def product(batch: int) -> Generator:
     return generate
 
 
+def distances(d: Draw) -> Drawn:
+    """Of few rows, and of so many that PyTorch computes them by a product."""
+    outer, rows, k = tuple(d.size(1, 2) for _ in range(d.size(0, 2))), d.pick(3, 30), d.size()
+    order, mode = d.pick(0.0, 1.0, 2.0, 2.0, 3.0, float("inf")), d.pick(None, 0, 1, 2)
+    feed = [d.floats((*outer, rows, k)), d.floats((*outer, d.size(), k), 5, 9)]  # none is near 0
+    return lambda x, y: aten._cdist_forward(x, y, order, mode), feed
+
+
 def resized(op: Any, *more: Any, corners: bool = False) -> Generator:
     def generate(d: Draw) -> Drawn:
         x = d.floats((1, d.size(1, 2), d.size(2, 5), d.size(2, 5)))

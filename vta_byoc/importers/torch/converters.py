@@ -7,6 +7,7 @@ recorded for the node.
 from __future__ import annotations
 
 from vta_byoc.importers.torch.arguments import Converter
+from vta_byoc.importers.torch.distances import DISTANCES
 from vta_byoc.importers.torch.elementwise import ELEMENTWISE
 from vta_byoc.importers.torch.indexing import INDEXING
 from vta_byoc.importers.torch.movement import MOVEMENT
@@ -14,6 +15,7 @@ from vta_byoc.importers.torch.planes import PLANES
 from vta_byoc.importers.torch.reductions import REDUCTIONS
 
 OVERRIDES: dict[str, Converter] = {
+    **DISTANCES,
     **ELEMENTWISE,
     **INDEXING,
     **MOVEMENT,

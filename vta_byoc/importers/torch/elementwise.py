@@ -108,12 +108,15 @@ def _to_float(op: Callable[[relax.Expr], relax.Expr]) -> Converter:
 
 
 def _clamp(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
-    """clamp(x, low, high): high where low is above it; a fraction makes integers floats."""
+    """clamp(x, low, high): high where low is above it; a fraction makes integers floats.
+
+    The bounds are numbers, or tensors that may be larger than ``x``.
+    """
     low, high = argument(node, 1, "min"), argument(node, 2, "max")
     dtype = node.meta["val"].dtype
     value = cast(importer, importer.env[node.args[0]], dtype)
-    bounds = [bound for bound in (low, high) if bound is not None]
-    if dtype.is_floating_point and len(bounds) == 2 and low <= high:
+    numbers = all(isinstance(bound, int | float) for bound in (low, high))
+    if dtype.is_floating_point and numbers and low <= high:
         return emit(importer, relax.op.clip(value, low, high))
     if low is not None:
         value = emit(importer, relax.op.maximum(value, operand(importer, low, dtype)))
@@ -166,6 +169,7 @@ ELEMENTWISE: dict[str, Converter] = {
     },
     "atan2.default": _binary(relax.op.atan2, to_float=True),
     "bmm.default": _binary(relax.op.matmul),
+    "clamp.Tensor": _clamp,
     "clamp.default": _clamp,
     "div.Scalar": _binary(relax.op.divide, to_float=True),
     "div.Tensor": _binary(relax.op.divide, to_float=True),

@@ -1,7 +1,7 @@
 """PyTorch programs (`torch.export`) to Relax: float, and quantized by pt2e.
 
-TVM's importer does the operators, on PyTorch's default decomposition; here are names after the
-modules of the network, and what is refused.
+TVM's importer does the operators, on PyTorch's decomposition; here are names after the modules of
+the network, and what is refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,12 @@ from vta_byoc.base.boundary import reason_of
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.importers.torch.arguments import Converter
 from vta_byoc.importers.torch.converters import OVERRIDES
-from vta_byoc.importers.torch.operators import REFUSED, SILENT, taken_operators
+from vta_byoc.importers.torch.operators import (
+    REFUSED,
+    SILENT,
+    decomposed_program,
+    taken_operators,
+)
 from vta_byoc.importers.torch.quantization import QUANTIZATION
 from vta_byoc.importers.torch.static import Known
 from vta_byoc.ir.bindings import (
@@ -113,7 +118,7 @@ def import_program(
     """
     _check_inputs(program, shapes)
     with _own_warnings():
-        decomposed = program.run_decompositions()
+        decomposed = decomposed_program(program)
     _check_operators(decomposed.graph)
     importer = _importer(Known(decomposed))
     try:
@@ -190,6 +195,23 @@ def _check_operators(graph: Graph) -> None:
         )
 
 
+def _check_read(node: Node, made: object) -> None:
+    """What an element of several results is read of; TVM gives the first whichever it is.
+
+    Raises:
+        VTAError: only the first result is imported, and this is another one.
+    """
+    source, place = node.args
+    several = isinstance(source.meta.get("val"), tuple | list)
+    imported = made.fields if isinstance(made, relax.Tuple) else [made]
+    is_first = isinstance(getattr(made, "ty", None), relax.TensorType) or len(imported) == 1
+    if several and place and node.users and isinstance(made, relax.Expr) and is_first:
+        raise VTAError(
+            f'node "{source.name}" ({source.target.__name__}) has its result {place} read, counted '
+            "from 0; only the first is imported; compute the other with operators of its own"
+        )
+
+
 def _check_result(node: Node, value: relax.Expr | None, builder: relax.BlockBuilder) -> None:
     """TVM's importer makes the tensors that PyTorch makes.
 
@@ -257,6 +279,8 @@ def _importer(known: Known) -> _NamingImporter:
                     if constant is not None:
                         self.env[node] = constant
                         continue
+                    if node.op == "call_function" and node.target.__name__ == "getitem":
+                        _check_read(node, self.env.get(node.args[0]))
                     yield node
                     _check_result(node, self.env.get(node), self.block_builder)
 

@@ -12,9 +12,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from vta_byoc.importers.torch.converters import OVERRIDES
+from vta_byoc.importers.torch.quantization import QUANTIZATION
 
 if TYPE_CHECKING:
     import torch
+    from torch.export import ExportedProgram
     from torch.export.decomp_utils import CustomDecompTable
 
 RANDOM = "draws random numbers; inference must compute the same every time; export in eval mode"
@@ -35,14 +37,16 @@ REFUSED: Mapping[str, str] = {
     "_sparse_addmm.default": SPARSE,
     **{f"hamming_window.{name}": WINDOW for name in HAMMING},
     "bernoulli.p": RANDOM,
+    **{f"{name}.default": RANDOM for name in ("cauchy", "geometric", "log_normal", "uniform")},
     "cond": DYNAMIC,
     "exponential.default": RANDOM,
     "masked_select.default": DYNAMIC,
     "native_dropout.default": TRAINING,
+    "normal_functional.default": RANDOM,
     "randn.default": RANDOM,
     "randn_like.default": RANDOM,
 }
-"""Operator -> why it is not taken though TVM's importer has a converter for it."""
+"""Operator -> why it is not taken: TVM's importer has a converter for most of them."""
 SILENT = (
     "_assert_async.default",
     "_assert_async.msg",
@@ -99,3 +103,31 @@ def taken_operators() -> frozenset[str]:
 
     known = {*ExportedProgramImporter().convert_map, *OVERRIDES}
     return frozenset(name for name in known - set(REFUSED) if _can_be_left(name))
+
+
+# ---------------------------------------------------------------- written with others
+def decomposed_program(program: ExportedProgram) -> ExportedProgram:
+    """The program without the operators that PyTorch can write with others and nothing here takes.
+
+    PyTorch's default table leaves operators alone for which it has definitions all the same, such
+    as `addmv` and `dist`: what those definitions consist of is taken, or named when it is refused.
+    """
+    from torch._decomp import decomposition_table
+
+    table = _decomposed().copy()
+    found = program.run_decompositions(table)
+    taken = {*taken_operators(), *QUANTIZATION, *SILENT, *REFUSED}
+    while True:
+        targets = {node.target for node in found.graph.nodes if node.op == "call_function"}
+        new = {
+            target: decomposition_table[target]
+            for target in targets & set(decomposition_table)
+            if target.__name__ not in taken and target not in table
+        }
+        if not new:
+            return found
+        table.update(new)
+        try:
+            found = program.run_decompositions(table)
+        except AssertionError:  # a definition that writes into a tensor, which no program may
+            return found
