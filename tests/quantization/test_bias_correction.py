@@ -107,7 +107,7 @@ def test_errors_fall_where_functions_stand_between_layers(scales: str) -> None:
     shape = (1, 8, 6, 6)
     g = Graph(shape)
     x = g.params[0]
-    for number in range(2):
+    for number in range(4):
         x = g.op("nn.conv2d", x, small_weights(g, 8), name=f"conv{number}")
         inside = g.op("clip", g.op("add", x, g.const(3.0)), 0, 6)
         x = g.op("divide", g.op("multiply", x, inside), g.const(6.0), name=f"swish{number}")
