@@ -12,6 +12,7 @@ from small_models import Graph
 from tvm import relax
 
 from vta_byoc.hw.errors import VTAError
+from vta_byoc.quantization.calibration import statistics
 from vta_byoc.quantization.calibration.samples import default_calibration, load_calibration
 from vta_byoc.quantization.calibration.statistics import (
     Statistics,
@@ -102,7 +103,10 @@ def test_statistics_of_a_tensor():
 
 
 @pytest.mark.parametrize("method", ["minmax", "kl"])
-def test_workers_count_the_same(method):
+def test_workers_count_the_same(method, monkeypatch):
+    """Processes start for what has a histogram too; the other parts are tallied one by one here."""
+    if method == "minmax":
+        monkeypatch.setattr(statistics, "run_in_order", lambda work, parts, *_: map(work, parts))
     rng = np.random.default_rng(3)
     samples = [rng.standard_normal((1, 3), "float32") * 4.0**i for i in range(18)]
     samples = [sample.astype("float32") for sample in samples[::-1]]

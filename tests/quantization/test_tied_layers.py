@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -145,10 +146,15 @@ def test_numbers_and_places_of_operands_tell_parts_apart(other: str) -> None:
     assert after["end_0"] != after["end_1"]
 
 
+@functools.cache
+def quantized() -> tvm.IRModule:
+    """The same module for all machines that multiply."""
+    return quantize(recurrent(), calibration=batches(4, 1), scales="mul")
+
+
 @pytest.mark.parametrize("machine", MACHINES)
 def test_one_program_for_all_steps(machine: str) -> None:
-    mod, config = recurrent(), MACHINES[machine]
-    qmod = quantize(mod, calibration=batches(4, 1), scales="mul", config=config)
+    mod, qmod, config = recurrent(), quantized(), MACHINES[machine]
     entries = functions(qmod)
     assert len(entries) == 2 * STEPS
     # the first steps have no state behind them, so what follows of it is no part of a group

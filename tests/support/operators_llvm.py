@@ -26,6 +26,7 @@ from vta_byoc.ir.host_loops import TIR_PIPELINE, without_asserts
 from vta_byoc.ir.machine_code import linked
 from vta_byoc.ir.names import channels_in
 from vta_byoc.ir.observe import Receive
+from vta_byoc.quantization import bias_correction
 from vta_byoc.quantization.calibration import statistics
 from vta_byoc.validation.bit_exact import Reference, values_of
 
@@ -82,8 +83,11 @@ class Operators:
 
     @contextlib.contextmanager
     def calibrating(self) -> Iterator[None]:
-        """`quantize` sees the float module computed so."""
-        with mock.patch.object(statistics, "Observer", functools.partial(_Observer, self)):
+        """`quantize` and bias correction see their modules computed so."""
+        observer = functools.partial(_Observer, self)
+        with contextlib.ExitStack() as stack:
+            for module in (statistics, bias_correction):
+                stack.enter_context(mock.patch.object(module, "Observer", observer))
             yield
 
 

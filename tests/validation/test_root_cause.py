@@ -6,10 +6,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import dialect_numpy
 import numpy as np
 import pytest
 import tvm
@@ -20,12 +21,14 @@ from tvm import relax
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.isa import ISA, AluOp, MemType, Opcode
 from vta_byoc.hw.program.program import Program
+from vta_byoc.hw.sim.target import unoptimized_target
 from vta_byoc.hw.trace.implementations import implementation
 from vta_byoc.hw.verify.rules import layer_of
+from vta_byoc.ir.host_loops import without_asserts
 from vta_byoc.pipeline import Compiled, compile_module
 from vta_byoc.quantization.scales import Rescale
 from vta_byoc.validation import divergence, root_cause
-from vta_byoc.validation.bit_exact import reference_runner
+from vta_byoc.validation.bit_exact import Reference, stored, values_of
 from vta_byoc.validation.divergence import Divergence, compare_with_reference
 from vta_byoc.validation.root_cause import Stage, stages
 
@@ -205,7 +208,7 @@ def spread(
 
 @dataclasses.dataclass
 class Case:
-    """A compiled network whose reference is built once."""
+    """A compiled network."""
 
     mod: tvm.IRModule
     inputs: list[np.ndarray]
@@ -217,26 +220,33 @@ class Case:
         return compare_with_reference(self.mod, wrong, self.inputs, SIM)
 
 
+@functools.cache
+def compiled_case(name: str) -> Case:
+    """The network of a name, compiled once."""
+    net = NETS[name]()
+    mod = net.module(net.result)
+    with without_asserts():
+        compiled = compile_module(mod, VTAConfig(), target=unoptimized_target())
+    return Case(mod, net.inputs(), compiled, compiled.programs["region0"])
+
+
 @pytest.fixture
 def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Case:
-    """The network of a name.  Building a reference takes most of the time: each is built once."""
-    net = NETS[request.param]()
-    mod = net.module(net.result)
-    compiled = compile_module(mod, VTAConfig())
-    known: dict[Any, Any] = {}
+    """The network of a name.  Building a reference takes most of the time: NumPy is one."""
+    found = compiled_case(request.param)
+    known = dialect_numpy.run(found.mod, *found.inputs)
 
-    def once(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any) -> Any:
-            key = (function, str(args[-1]) if isinstance(args[-1], list) else "")
-            if key not in known:
-                known[key] = function(*args)
-            return known[key]
+    def runner(_mod: tvm.IRModule, programs: Mapping[str, Program]) -> Any:
+        names = [name for program in programs.values() for name in stored(program)]
+        tensors = {name: values_of(known, name) for name in names}
+        return lambda _inputs: Reference([known["result"]], tensors)
 
-        return call
+    def values(_mod: tvm.IRModule, _inputs: Any, names: Sequence[str]) -> dict[str, np.ndarray]:
+        return {name: known[name] for name in names}
 
-    monkeypatch.setattr(divergence, "reference_runner", once(reference_runner))
-    monkeypatch.setattr(root_cause, "_reference_values", once(root_cause._reference_values))
-    return Case(mod, net.inputs(), compiled, compiled.programs["region0"])
+    monkeypatch.setattr(divergence, "reference_runner", runner)
+    monkeypatch.setattr(root_cause, "_reference_values", values)
+    return found
 
 
 MOST = 2
