@@ -19,7 +19,7 @@ HUNTS := $(addprefix tests/,end_to_end/test_random_graphs.py end_to_end/test_ran
   end_to_end/test_drawn_transformers.py strategies/test_conv_shapes.py \
   benchmarks/test_fuzz.py hw/sim/test_simulators.py importers/test_relay_chains.py \
   codegen/test_codegen_programs.py hw/reference/test_interleaving.py hw/rtl/test_core_fetch.py \
-  hw/timing/test_timing.py)
+  hw/timing/test_timing.py codegen/test_codegen_operators.py)
 MODEL := build/resnet18.onnx
 CALIBRATION := build/resnet18-calibration.npz
 SAMPLE := build/resnet18-image.npy
