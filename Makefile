@@ -14,11 +14,9 @@ unexport PYTHONDONTWRITEBYTECODE
 MEMORY := MALLOC_TRIM_THRESHOLD_=1073741824 MALLOC_MMAP_THRESHOLD_=1073741824 MALLOC_TOP_PAD_=67108864
 PYTEST := $(THREADS) $(MEMORY) $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # Tests that draw more than in `make test` where VTA_BYOC_DRAWS says so (tests/support/draws.py).
-HUNTS := $(addprefix tests/,end_to_end/test_random_graphs.py end_to_end/test_random_graphs_more.py \
-  end_to_end/test_layers.py end_to_end/test_layers_geometries.py end_to_end/test_region_identity.py \
-  end_to_end/test_drawn_transformers.py strategies/test_conv_shapes.py \
-  benchmarks/test_fuzz.py hw/sim/test_simulators.py importers/test_relay_chains.py \
-  quantization/test_quantized_ops.py quantization/test_exact_rescale.py)
+# Modules of tests that draw more for `make fuzz`: by themselves, or by what draws for them.
+HUNTS = $(shell grep -lrE '^from (draws|layer_outcomes|simulator_cases|test_random_graphs) import' \
+  tests --include='test_*.py' | sort)
 MODEL := build/resnet18.onnx
 CALIBRATION := build/resnet18-calibration.npz
 SAMPLE := build/resnet18-image.npy

@@ -13,7 +13,7 @@ from vta_byoc.hw.sim import interpreter
 from vta_byoc.hw.sim.target import native_target
 from vta_byoc.hw.testing.random_programs import random_stream
 
-PROGRAMS = draws(80, 200)  # for each machine below
+PROGRAMS = draws(48, 200)  # for each machine below
 
 
 def machine(batch: int, block: int, uop: int, inp: int, wgt: int, acc: int) -> VTAConfig:

@@ -155,11 +155,22 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return small_model(tmp_path / "small.onnx")
 
 
-@pytest.fixture
-def log(model: Path, tmp_path: Path) -> Path:
-    path = tmp_path / "log.jsonl"
-    result = cli("tune", model, "-o", path, "--candidates", "1")
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The log that a command writes for the model."""
+    folder = tmp_path_factory.mktemp("tuned")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(commands, "quantize", quantize_once)
+        given = small_model(folder / "small.onnx")
+        result = cli("tune", given, "-o", folder / "log.jsonl", "--candidates", "1")
     assert result.exit_code == 0, result.output
+    return (folder / "log.jsonl").read_bytes()
+
+
+@pytest.fixture
+def log(tuned: bytes, tmp_path: Path) -> Path:
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(tuned)
     return path
 
 

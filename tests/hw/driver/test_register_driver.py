@@ -22,7 +22,7 @@ from vta_byoc.hw.driver.register_map import CHISEL, HLS, RegisterMap
 from vta_byoc.hw.driver.self_test import checked_runner
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.program.program import Program
-from vta_byoc.hw.sim import simulator
+from vta_byoc.hw.sim import simulated_memory, simulator
 from vta_byoc.hw.sim.devices import DRIVERS, open_device
 from vta_byoc.hw.sim.simulated_registers import SimulatedRegisters
 from vta_byoc.hw.testing import register_faults as faults
@@ -57,6 +57,12 @@ def case_of(config: VTAConfig, seed: int) -> Case:
     result = simulator.run(program, inputs)
     head = simulator.pack_inputs(program, inputs)
     return Case(program, head, result.arena, result.counters)
+
+
+@pytest.fixture(autouse=True)
+def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Boards with a DRAM of 16 MiB: one of 256 MiB costs more than any of these programs."""
+    monkeypatch.setattr(simulated_memory, "MOST_BYTES", 1 << 24)
 
 
 @pytest.fixture(scope="module")
@@ -210,20 +216,25 @@ def test_drawn_faults_never_give_a_wrong_result(seed: int, case: Case) -> None:
             continue
 
 
+SMALLER = VTAConfig.from_dict({**PYNQ.to_dict(), "LOG_INP_BUFF_SIZE": 14, "LOG_ACC_BUFF_SIZE": 16})
+SIM = VTAConfig.preset("sim")
+
+
 @pytest.mark.parametrize(
-    "other",
+    ("named", "inside"),
     [
-        {"LOG_INP_BUFF_SIZE": 14, "LOG_ACC_BUFF_SIZE": 16},
-        {"LOG_BATCH": 1, "LOG_ACC_BUFF_SIZE": 18},
-        {"LOG_BLOCK": 5, "LOG_INP_BUFF_SIZE": 16, "LOG_WGT_BUFF_SIZE": 20, "LOG_ACC_BUFF_SIZE": 18},
+        (PYNQ, SMALLER),
+        (SIM, VTAConfig.preset("2x16")),
+        (SIM, VTAConfig.preset("1x32")),
     ],
+    ids=("buffers", "batch", "block"),
 )
 def test_another_machine_in_the_board_fails_the_self_test(
-    other: dict[str, int], monkeypatch: pytest.MonkeyPatch
+    named: VTAConfig, inside: VTAConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """BATCH and BLOCK with the presets, whose interpreters other tests have."""
     monkeypatch.setattr("vta_byoc.hw.driver.self_test.Runner", lambda d: Runner(d, QUICK))
-    inside = VTAConfig.from_dict({**PYNQ.to_dict(), **other})
-    driver = RegisterDriver("board", HLS, PYNQ, SimulatedRegisters(HLS, inside))
+    driver = RegisterDriver("board", HLS, named, SimulatedRegisters(HLS, inside))
     with pytest.raises(DeviceError, match="^board did not pass its self-test: "):
         checked_runner(driver)
 
@@ -232,8 +243,7 @@ def test_a_machine_that_claims_to_multiply_fails_the_self_test(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("vta_byoc.hw.driver.self_test.Runner", lambda d: Runner(d, QUICK))
-    sim = VTAConfig.preset("sim")
-    driver = RegisterDriver("board", HLS, sim, SimulatedRegisters(HLS, PYNQ))
+    driver = RegisterDriver("board", HLS, SIM, SimulatedRegisters(HLS, PYNQ))
     with pytest.raises(
         DeviceError, match="^board did not pass its self-test: board gave no result"
     ):
@@ -259,7 +269,7 @@ def test_programs_of_other_machines_are_refused(case: Case) -> None:
             "device"
         ),
     ):
-        check_machine(open_device("hls-registers", PYNQ), VTAConfig.preset("sim"))
+        check_machine(open_device("hls-registers", PYNQ), SIM)
 
 
 def test_an_arena_that_is_too_small_is_refused(case: Case) -> None:

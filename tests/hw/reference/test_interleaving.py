@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conv_cases import NetBuilder, add_work, conv_case, random_tile, random_work, rescale
+from draws import draws
 from hand_programs import Hand, inputs, product
 
 from vta_byoc.hw.config import Capabilities, VTAConfig
@@ -53,7 +54,7 @@ def changed(index: int, hand: Hand | None = None, **changes: Any) -> Program:
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_order_leaves_the_simulators_bytes(preset: str) -> None:
     config, rng = VTAConfig.preset(preset), np.random.default_rng(0)
-    for seed in range(25):
+    for seed in range(draws(10, 25)):
         program, data = random_safe_program(config, rng, 20)
         want = simulator.run(program, data)
         equal(numpy_model.run_stream(config, program.insns, program.new_arena(data)), _bare(want))

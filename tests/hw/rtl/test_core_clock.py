@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from cli_runs import cli, refused
-from core_extra import needs_core
+from core_extra import needs_core, verilog_once
 from core_machines import SMALL
 
 from vta_byoc.hw.cache import CACHE_VARIABLE
@@ -127,6 +127,7 @@ def test_the_command_writes_the_clock(tmp_path: Path, monkeypatch: pytest.Monkey
 
     machine = tmp_path / "small.json"
     machine.write_text(json.dumps(SMALL.to_dict()), encoding="utf-8")
+    verilog_once(monkeypatch)
     monkeypatch.setattr(clock, "core_clock", told)
     call = ("rtl", "-o", tmp_path / "core", "--config", machine, "--part", "ecp5-85k", "--clock")
     done = cli(*call)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from cli_runs import cli, refused
-from core_extra import needs_core
+from core_extra import needs_core, verilog_once
 from core_machines import SMALL
 
 from vta_byoc.hw.errors import VTAError
@@ -38,8 +38,9 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # ---------------------------------------------------------------- files
 @needs_core
 def test_the_folder_has_verilog_the_registers_and_constraints(
-    machine: Path, tmp_path: Path
+    machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    verilog_once(monkeypatch)
     done = cli("rtl", "-o", tmp_path / "core", "--config", machine, "--json")
     assert done.exit_code == 0, done.output
     names = ["vta_core.v", "vta_axi.v", "vta_core.h", "vta_core.xdc"]
@@ -61,8 +62,9 @@ def test_the_folder_has_verilog_the_registers_and_constraints(
 
 @needs_core
 def test_a_part_of_another_family_has_its_own_constraints_and_single_products(
-    machine: Path, tmp_path: Path
+    machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    verilog_once(monkeypatch)
     folder = tmp_path / "core"
     done = cli("rtl", "-o", folder, "--config", machine, "--part", "lfe5u-85f")
     assert done.exit_code == 0, done.output
@@ -166,6 +168,7 @@ def test_yosys_maps_a_design_to_the_cells_of_a_part() -> None:
 def test_the_command_says_whether_the_core_fits(
     machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    verilog_once(monkeypatch)
     few = Report(PYNQ, (ModuleResources("dot", 221, Resources(dsp=1)),))
     monkeypatch.setattr("vta_byoc.hw.rtl.resources.core_report", lambda *_: few)
     done = cli("rtl", "-o", tmp_path, "--config", machine, "--report")

@@ -13,6 +13,7 @@ pytest.importorskip("amaranth", reason="needs the extra rtl")
 
 from amaranth.sim import Simulator
 from core_machines import SMALL
+from draws import draws
 
 from vta_byoc.hw.isa import INSN_BYTES, ISA, MemType, Opcode, Queue
 from vta_byoc.hw.rtl.fetch import Fetch
@@ -102,7 +103,7 @@ def test_every_instruction_is_handed_on_once_in_order(port: int, burst: int) -> 
     bench = Bench(port, burst, 100 * port + burst)
 
     async def streams(ctx: Any) -> None:
-        for _ in range(14):
+        for _ in range(draws(7, 14)):
             first, count = (int(v) for v in bench.rng.integers((0, 0), (40, 40)))
             wanted = await bench.launch(ctx, first, count)
             for _ in range(3000):
@@ -120,7 +121,7 @@ def test_a_stopped_stream_is_quiet_and_the_next_one_is_whole(port: int) -> None:
     bench = Bench(port, 8, port)
 
     async def streams(ctx: Any) -> None:
-        for _ in range(14):
+        for _ in range(draws(7, 14)):
             await bench.launch(ctx, int(bench.rng.integers(40)), 40)
             for _ in range(int(bench.rng.integers(2, 60))):
                 await bench.cycle(ctx)

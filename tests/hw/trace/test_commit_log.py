@@ -21,9 +21,9 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.isa import ISA, AluOp, Instruction, Opcode, Queue
 from vta_byoc.hw.program.file import save
 from vta_byoc.hw.program.program import Program
+from vta_byoc.hw.reference import numpy_model
 from vta_byoc.hw.reference.interleaving import POLICIES
 from vta_byoc.hw.reference.numpy_model import NumpyModel
-from vta_byoc.hw.sim import simulator
 from vta_byoc.hw.sim.lane_digest import digest_of, mix
 from vta_byoc.hw.testing.random_safe import random_safe_program
 from vta_byoc.hw.trace.commit_log import CommitLog, first_difference, stream_program
@@ -81,7 +81,7 @@ def test_simulator_and_numpy_model_write_the_same_log(name: str, way: int) -> No
         assert wanted.log.executed.all() and not wanted.log.stopped
         found = SimulatorLog(dot).run(program, {})
         assert first_difference(found.log, wanted.log) is None
-        run = simulator.run_stream(config, insns, arena, dot=dot)
+        run = numpy_model.run_stream(config, insns, arena)
         assert found.result.counters == run.counters
         np.testing.assert_array_equal(found.result.arena, run.arena)
         assert all(np.array_equal(found.result.sram[k], run.sram[k]) for k in run.sram)
