@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from decoders import KNOWN, TOKENS, drawn_ids, small, whole
 
+from vta_byoc.decoding.sliding import MASK
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.verify.verifier import verify
 
@@ -18,6 +19,7 @@ def test_every_token_has_the_logits_of_the_whole_sequence() -> None:
         got = np.stack([session.extend([each]) for each in ids])
     assert np.array_equal(got, wanted)
     assert session.runs == {"prefill": 0, "decode": TOKENS}
+    assert {held.layout for held in small().programs.sliding.values()} == {MASK}  # none is rotary
 
 
 @pytest.mark.parametrize("prompt", [1, 15, 16, 17, 31, 32, 33, 47])

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import dataclasses
+import functools
+import io
 import json
-import runpy
 import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from doc_pages import DOCS
@@ -58,21 +62,42 @@ PUBLIC = {f"vta_byoc.{name}" for name in ("extend", "partition", "schedule", "sc
 PUBLIC.add("vta_byoc.hw.sim.devices")
 
 
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Runs an example and returns what it prints; it compares its result with LLVM's itself."""
+@dataclasses.dataclass(frozen=True)
+class Shown:
+    """What an example prints: the JSON of `--json`, and the text without it."""
 
-    def running(name: str, *options: str) -> str:
-        path = str(EXAMPLES / f"{name}.py")
-        monkeypatch.setattr(sys, "argv", [path, *options])
-        with registered(), warnings.catch_warnings():
-            warnings.simplefilter("error", VTAWarning)
-            runpy.run_path(path, run_name="__main__")
-        shown = capsys.readouterr()
-        assert not shown.err
-        return shown.out
+    json: dict[str, Any]
+    text: str
 
-    return running
+
+@functools.cache
+def shown(name: str) -> Shown:
+    """Runs an example, which compares its result with LLVM's itself.
+
+    Its last statement prints, and is all that looks for options: it is run with each.
+    """
+    path = EXAMPLES / f"{name}.py"
+    *steps, last = ast.parse(path.read_text(encoding="utf-8")).body
+    assert "--json" in ast.unparse(last) and "argv" not in ast.unparse(ast.Module(steps, []))
+    names = {"__name__": "__main__", "__file__": str(path)}
+    with registered(), warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()) as err:
+        warnings.simplefilter("error", VTAWarning)
+        printed = printed_by(path, steps, names)
+        assert not printed
+        found = [printed_by(path, [last], names, *options) for options in (["--json"], [])]
+    assert not err.getvalue()
+    return Shown(json.loads(found[0]), found[1])
+
+
+def printed_by(path: Path, statements: list[ast.stmt], names: dict[str, Any], *options: str) -> str:
+    """What statements of an example print as a program that gets options."""
+    code = compile(ast.Module(statements, []), str(path), "exec")
+    with (
+        mock.patch.object(sys, "argv", [str(path), *options]),
+        contextlib.redirect_stdout(io.StringIO()) as out,
+    ):
+        exec(code, names)
+    return out.getvalue()
 
 
 def test_every_example_has_a_row_here() -> None:
@@ -85,19 +110,19 @@ def test_every_example_is_listed() -> None:
 
 
 @pytest.mark.parametrize("name", FACTS)
-def test_facts(name: str, run: Callable[..., str]) -> None:
-    assert FACTS[name](json.loads(run(name, "--json")))
-    assert run(name).count("\n") > 2
+def test_facts(name: str) -> None:
+    assert FACTS[name](shown(name).json)
+    assert shown(name).text.count("\n") > 2
 
 
 @pytest.mark.parametrize("name", COUNTERS)
-def test_counters(name: str, run: Callable[..., str]) -> None:
-    assert json.loads(run(name, "--json"))["counters"] == COUNTERS[name]
+def test_counters(name: str) -> None:
+    assert shown(name).json["counters"] == COUNTERS[name]
 
 
 @pytest.mark.parametrize("name", COUNTERS)
-def test_explained(name: str, run: Callable[..., str]) -> None:
-    text = run(name)
+def test_explained(name: str) -> None:
+    text = shown(name).text
     assert "problem" not in text
     assert "same: the schedule computes what its definition does" in text
     assert "same: VTA computes what the host does" in text

@@ -160,7 +160,7 @@ def test_a_recurrent_program_is_one_region(kind: str) -> None:
     mod = vta.load_model(torch.export.export(Net().eval(), (x,)))
     rng = np.random.default_rng(0)
     samples = [(rng.normal(size=(1, 2, 16)).astype("float32"),) for _ in range(3)]
-    qmod = vta.quantize(mod, calibration=samples, config=config, scales="mul")
+    qmod = vta.quantize(mod, calibration=samples, config=config)
     compiled = compile_module(qmod, config)
     assert len(compiled.programs) == 1
     assert [p.name for p in compiled.placement if p.device == "cpu"] == ["x"]

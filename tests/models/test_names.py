@@ -6,37 +6,19 @@ import hashlib
 from pathlib import Path
 
 import numpy as np
-import onnx
 import onnxruntime
 import pytest
-from onnx import numpy_helper
+from stored_parameters import Stored
 
 import vta_byoc as vta
 from models import names
 from models._bert import classifier
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.pipeline import compile_module
+from vta_byoc.partition import placements
 from vta_byoc.validation.accuracy import runner
 
 RIGHT = 2_005
 """Of the 2,192 names that it was not trained on, under ONNX Runtime."""
-
-
-class Stored:
-    """The parameters of a file by name."""
-
-    def __init__(self, path: Path) -> None:
-        constants = onnx.load(path).graph.initializer
-        self.values = {t.name: numpy_helper.to_array(t) for t in constants}
-
-    def weight(self, name: str, shape: tuple[int, ...], scale: float) -> np.ndarray:
-        assert self.values[name].shape == shape and scale > 0
-        return self.values[name]
-
-    def norm(self, name: str, width: int) -> tuple[np.ndarray, np.ndarray]:
-        found = self.values[f"{name}.weight"], self.values[f"{name}.bias"]
-        assert found[0].shape == found[1].shape == (width,)
-        return found
 
 
 def test_names_are_the_same_with_every_python() -> None:
@@ -85,7 +67,8 @@ def test_the_classifier_is_one_region_with_its_pooler(scales: str) -> None:
     samples = [[known["ids"][i : i + 1], known["mask"][i : i + 1]] for i in range(16)]
     qmod = vta.quantize(vta.load_model(names.TRAINED), calibration=samples, scales=scales)
     config = VTAConfig.preset("sim")
-    placed = {op.name: op.device for op in compile_module(qmod, config).placement}
+    pmod = vta.partition_for_vta(qmod, config=config)
+    placed = {op.name: op.device for op in placements(pmod)}
     assert placed["pooled"] == placed["layer1_mixed"] == "vta"
     machine, reference = runner(qmod, config, "sim"), runner(qmod, config, "reference")
     right = 0
