@@ -17,6 +17,9 @@ PYTEST := $(THREADS) $(MEMORY) $(BIN)/python -m pytest -n $(JOBS) --dist loadfil
 HUNTS := $(addprefix tests/,end_to_end/test_random_graphs.py end_to_end/test_random_graphs_more.py \
   end_to_end/test_layers.py end_to_end/test_layers_geometries.py end_to_end/test_region_identity.py \
   end_to_end/test_drawn_transformers.py strategies/test_conv_shapes.py \
+  $(addprefix strategies/test_,batches.py border_bias.py fused_consumers.py overlapping_pools.py \
+  pool_planes.py strategy_attention.py strategy_conv.py strategy_depthwise.py \
+  strategy_elementwise.py strategy_norm.py strategy_pool.py zero_blocks.py) \
   benchmarks/test_fuzz.py hw/sim/test_simulators.py importers/test_relay_chains.py)
 MODEL := build/resnet18.onnx
 CALIBRATION := build/resnet18-calibration.npz

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from alu_cases import BARE, GEOMETRIES, SIM, clamp, random_elementwise
+from draws import draws
 from fused_cases import SATURATED, case, head
 
 from vta_byoc.hw.errors import VTAError
@@ -60,7 +61,7 @@ def random_consumer(rng: np.random.Generator, shape: Sequence[int], mul: bool) -
 def test_any_producer_and_consumer(kind: str, machine: str) -> None:
     rng, config = np.random.default_rng(HEADS.index(kind) * 17 + 5), GEOMETRIES[machine]
     seen: Counter[str] = Counter()
-    while seen["checked"] < 4:
+    while seen["checked"] < draws(2, 4):
         producer = head(kind, rng)
         consumers: list[FusedConsumer] = []
         for _ in range(int(rng.choice([1, 1, 2, 3]))):
@@ -88,7 +89,7 @@ def test_any_producer_and_consumer(kind: str, machine: str) -> None:
 def test_a_pool_makes_a_smaller_tile(machine: str) -> None:
     rng, config = np.random.default_rng(23), GEOMETRIES[machine]
     checked, too_large, after = 0, 0, 0
-    while checked < 6:
+    while checked < draws(3, 6):
         producer = head("conv2d", rng)
         consumers = []
         if rng.random() < 0.3:
