@@ -108,20 +108,23 @@ def test_any_tile(seed: int, machine: str) -> None:
     case(head("conv2d", rng, work), [FusedConsumer(pool)], config, rng, chosen).check()
 
 
+PUBLISHED = [
+    ((3, 3), (2, 2), (1, 1, 1, 1)),
+    ((3, 3), (2, 2), (0, 0, 0, 0)),
+    ((3, 3), (2, 2), (0, 0, 1, 1)),
+    ((2, 2), (1, 1), (0, 0, 1, 1)),
+    ((2, 2), (2, 2), (1, 1, 1, 1)),
+    ((5, 5), (1, 1), (2, 2, 2, 2)),
+    ((1, 3), (1, 2), (0, 1, 0, 1)),
+    ((4, 2), (3, 1), (0, 0, 2, 0)),
+]
+ROWS = [(1, 3)[(number + turn) % 2] for turn in range(draws(1, 2)) for number in range(8)]
+
+
 @pytest.mark.parametrize(
-    ("kernel", "strides", "pads"),
-    [
-        ((3, 3), (2, 2), (1, 1, 1, 1)),
-        ((3, 3), (2, 2), (0, 0, 0, 0)),
-        ((3, 3), (2, 2), (0, 0, 1, 1)),
-        ((2, 2), (1, 1), (0, 0, 1, 1)),
-        ((2, 2), (2, 2), (1, 1, 1, 1)),
-        ((5, 5), (1, 1), (2, 2, 2, 2)),
-        ((1, 3), (1, 2), (0, 1, 0, 1)),
-        ((4, 2), (3, 1), (0, 0, 2, 0)),
-    ],
+    ("kernel", "strides", "pads", "rows"),
+    [(*PUBLISHED[number % 8], rows) for number, rows in enumerate(ROWS)],
 )
-@pytest.mark.parametrize("rows", [1, 3])
 def test_windows_of_published_networks(
     kernel: tuple[int, int], strides: tuple[int, int], pads: Any, rows: int
 ) -> None:
