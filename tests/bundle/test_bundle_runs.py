@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tvm
 from bundle_runs import drawn_inputs, reference, results_of, run_bundle
+from draws import draws
 from integer_models import IntegerNet
 from tvm import relax
 
@@ -75,7 +76,7 @@ def test_machines(preset: str, example: Path, tmp_path: Path) -> None:
     check(mod, VTAConfig.preset(preset), example, tmp_path, 2, machine)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(draws(4, 8)))
 def test_drawn_networks(seed: int, example: Path, tmp_path: Path) -> None:
     """Odd sizes, strides, groups and paddings on machines of drawn shapes."""
     rng = np.random.default_rng(seed)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tvm
-from decoders import TOKENS, compiled, drawn_ids, model, whole
+from decoders import SMALL, Whole, compiled, drawn_ids, model
 
 from vta_byoc.decoding import halves
 from vta_byoc.hw.verify.verifier import verify
@@ -78,14 +80,15 @@ def test_steps_that_have_nothing_to_do_are_no_reason_to_be_early() -> None:
 
 def test_a_decoder_with_early_scores_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(halves, "VARIANTS", ((True, True),))
-    decoder = compiled(model())
+    tokens = 32
+    decoder = compiled(model(dataclasses.replace(SMALL, tokens=tokens, depth=1)), tokens=tokens)
     program = decoder.programs.step.program
     names = [layer.name for layer in program.layers]
     early = [name for name in names if name.endswith(EARLY)]
     assert early and len(set(names)) == len(names)
     assert all(names.index(name) < names.index(name.removesuffix(EARLY)) for name in early)
     assert not verify(program)
-    ids = drawn_ids(0)[0].tolist()
+    ids = drawn_ids(0, tokens)[0].tolist()
     with decoder.session() as session:
         got = np.stack([session.extend([each]) for each in ids])
-    assert np.array_equal(got, whole().logits(ids)) and len(got) == TOKENS
+    assert np.array_equal(got, Whole(decoder).logits(ids)) and len(got) == tokens
