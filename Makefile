@@ -20,7 +20,8 @@ HUNTS := $(addprefix tests/,end_to_end/test_random_graphs.py end_to_end/test_ran
   $(addprefix strategies/test_,batches.py border_bias.py fused_consumers.py overlapping_pools.py \
   pool_planes.py strategy_attention.py strategy_conv.py strategy_depthwise.py \
   strategy_elementwise.py strategy_norm.py strategy_pool.py zero_blocks.py) \
-  benchmarks/test_fuzz.py hw/sim/test_simulators.py importers/test_relay_chains.py)
+  benchmarks/test_fuzz.py benchmarks/test_mutation.py \
+  bundle/test_bundle_runs.py hw/sim/test_simulators.py importers/test_relay_chains.py)
 MODEL := build/resnet18.onnx
 CALIBRATION := build/resnet18-calibration.npz
 SAMPLE := build/resnet18-image.npy
