@@ -175,8 +175,7 @@ def test_the_example_is_short() -> None:
     assert len(lines) <= 80
 
 
-def test_the_example_brings_gelu_to_vta(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process of its own finds it installed; here it is loaded in the same way."""
+def test_the_example_brings_gelu_to_vta(tmp_path: Path) -> None:
     source, folder = tmp_path / "source", tmp_path / "site"
     shutil.copytree(EXAMPLE, source)  # setuptools leaves build/ behind
     options = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet"]
@@ -187,12 +186,12 @@ def test_the_example_brings_gelu_to_vta(tmp_path: Path, monkeypatch: pytest.Monk
     made, model = net.model(net.conv(act, 16, 16, name="last")), tmp_path / "gelu.onnx"
     made.opset_import[0].version = 20  # the first that has Gelu
     onnx.save(onnx.shape_inference.infer_shapes(made), str(model))
-    assert "bit-exact" in run("run", model, "--check", folder=folder)
-    monkeypatch.syspath_prepend(folder)
-    monkeypatch.setattr(plugins._Loaded, "looked", False)
-    placed = json.loads(cli("place", model, "--json").stdout)["placement"]["ops"]
-    rows = {row["name"]: row for row in placed}
+    rows = {
+        row["name"]: row
+        for row in json.loads(run("place", model, "--json", folder=folder))["placement"]["ops"]
+    }
     assert rows["act"]["device"] == "vta"
     # By itself it is a program that the search found.
     assert "a program of" not in rows["act"]["note"]
-    assert cli("plugins").stdout.endswith(" (instead of the built-in one)\n")
+    assert run("plugins", folder=folder).endswith(" (instead of the built-in one)\n")
+    assert "bit-exact" in run("run", model, "--check", folder=folder)

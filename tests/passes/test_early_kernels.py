@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 import tvm
-from decoders import SMALL, Whole, compiled, drawn_ids, model
+from decoders import TOKENS, compiled, drawn_ids, model, whole
 
 from vta_byoc.decoding import halves
 from vta_byoc.hw.verify.verifier import verify
@@ -80,15 +78,14 @@ def test_steps_that_have_nothing_to_do_are_no_reason_to_be_early() -> None:
 
 def test_a_decoder_with_early_scores_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(halves, "VARIANTS", ((True, True),))
-    tokens = 32
-    decoder = compiled(model(dataclasses.replace(SMALL, tokens=tokens, depth=1)), tokens=tokens)
+    decoder = compiled(model())
     program = decoder.programs.step.program
     names = [layer.name for layer in program.layers]
     early = [name for name in names if name.endswith(EARLY)]
     assert early and len(set(names)) == len(names)
     assert all(names.index(name) < names.index(name.removesuffix(EARLY)) for name in early)
     assert not verify(program)
-    ids = drawn_ids(0, tokens)[0].tolist()
+    ids = drawn_ids(0)[0].tolist()
     with decoder.session() as session:
         got = np.stack([session.extend([each]) for each in ids])
-    assert np.array_equal(got, Whole(decoder).logits(ids)) and len(got) == tokens
+    assert np.array_equal(got, whole().logits(ids)) and len(got) == TOKENS
