@@ -13,8 +13,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # Bytes: a test's memory is kept for the next one instead of going back to the system.
 MEMORY := MALLOC_TRIM_THRESHOLD_=1073741824 MALLOC_MMAP_THRESHOLD_=1073741824 MALLOC_TOP_PAD_=67108864
 PYTEST := $(THREADS) $(MEMORY) $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
-# Tests that draw more than in `make test` where VTA_BYOC_DRAWS says so (tests/support/draws.py).
-# Modules of tests that draw more for `make fuzz`: by themselves, or by what draws for them.
+# Tests that draw more than in `make test` where VTA_BYOC_DRAWS says so (tests/support/draws.py):
+# they ask for it themselves, or take what does.
 HUNTS = $(shell grep -lrE '^from (draws|layer_outcomes|simulator_cases|test_random_graphs) import' \
   tests --include='test_*.py' | sort)
 MODEL := build/resnet18.onnx

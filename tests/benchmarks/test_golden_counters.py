@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from conv_cases import numpy_conv, random_int8, rescale
 from strict_machine import Machine
 
+from benchmarks import golden_counters
 from benchmarks._tutorials import COUNTERS, TUTORIALS, Tutorial
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.counters import COUNTER_NAMES, count_stream
@@ -19,7 +17,6 @@ from vta_byoc.hw.sim import simulator
 from vta_byoc.strategy import pack_activation, pack_weight, unpack_activation
 from vta_byoc.workload.workloads import Conv2dWorkload
 
-ROOT = Path(__file__).resolve().parents[2]
 CONFIG = VTAConfig()
 SCALED = rescale(8, 0, bias=False)
 # what each tutorial computes, as a convolution
@@ -81,10 +78,12 @@ def test_micro_ops_of_convolution_opt() -> None:
     assert COUNTERS["convolution_opt"]["uop_load_nbytes"] == 4 * 2 * (3 * 3 * 14 + 14 + 3)
 
 
-def test_benchmark_json() -> None:
-    command = [sys.executable, str(ROOT / "benchmarks" / "golden_counters.py"), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    report = json.loads(done.stdout)
+def test_benchmark_json(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["golden_counters.py", "--json"])
+    assert golden_counters.main() == 0
+    report = json.loads(capsys.readouterr().out)
     assert report["name"] == "golden_counters"
     assert all(figure["ok"] for figure in report["figures"])
     names = [record["workload"] for record in report["workloads"]]

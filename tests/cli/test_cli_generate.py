@@ -121,11 +121,14 @@ def test_numbers_of_tokens(plain: Path) -> None:
 def test_a_difference_is_shown_and_exits_with_1(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = bit_exact.reference_runner
+    honest, built = bit_exact.reference_runner, dict[int, Any]()
 
-    def lying(*args: Any) -> Any:
+    def lying(qmod: Any, programs: Any) -> Any:
+        if id(qmod) not in built:
+            built[id(qmod)] = honest(qmod, programs)
+
         def run(inputs: Any) -> bit_exact.Reference:
-            reference = honest(*args)(inputs)
+            reference = built[id(qmod)](inputs)
             reference.outputs[0][0, 3, 1] += 1
             return reference
 

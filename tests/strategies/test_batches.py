@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 from alu_cases import cycles_of
+from draws import draws
 
 from benchmarks.timing import LAYER, as_in_networks, conv_program
 from vta_byoc.base.rewrites import without
@@ -61,7 +62,7 @@ def test_tiles_that_are_close_by_estimate_are_timed(
 
 
 @pytest.mark.parametrize("off", [(), ("early_loads", "joined_uops")])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(draws(3, 6)))
 def test_drawn_batches_are_no_slower_an_image(seed: int, off: tuple[str, ...]) -> None:
     rng = np.random.default_rng(seed)
     ci, co = (16 * int(blocks) for blocks in rng.integers(1, 17, 2))

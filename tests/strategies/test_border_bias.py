@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from alu_cases import BARE, GEOMETRIES, clamp
 from conv_cases import numpy_conv, random_int8, random_work
+from draws import draws
 from fused_cases import MOST_VALUES, Case, Head, case
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -73,7 +74,7 @@ def drawn(rng: Rng, kind: str, *, mul: bool) -> Conv2dWorkload:
 
 
 @pytest.mark.parametrize("kind", ["conv2d", "depthwise"])
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=draws(15, 40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32 - 1), machine=st.sampled_from(sorted(MACHINES)))
 def test_any_borders(kind: str, seed: int, machine: str) -> None:
     """Alone, with consumers behind it, and with a pool in the tile."""

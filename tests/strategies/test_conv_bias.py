@@ -133,8 +133,19 @@ def wanted() -> np.ndarray:
     return np.asarray(result)
 
 
-@pytest.mark.parametrize("machine", ["1x16", "4x8", "2x16"])
-@pytest.mark.parametrize("off", [[], *([name] for name in REWRITES)], ids=str)
+MACHINES = ("1x16", "4x8", "2x16")
+OTHERS = [name for name in REWRITES if name != "bias_gemm"]
+OFF = [
+    *((machine, off) for off in ([], ["bias_gemm"]) for machine in MACHINES),
+    *((MACHINES[number % len(MACHINES)], [name]) for number, name in enumerate(OTHERS)),
+]
+"""With and without biases as products on each machine; of the others each on one, in turn.
+
+Without padding that is skipped this network has another program on 4x8 only, which it gets.
+"""
+
+
+@pytest.mark.parametrize(("machine", "off"), OFF, ids=str)
 def test_a_network_is_exact_with_every_rewrite_off(machine: str, off: list[str]) -> None:
     net, config = small_net(), machines()[machine]
     with without(off):

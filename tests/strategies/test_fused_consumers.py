@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from alu_cases import BARE, GEOMETRIES, SIM, clamp, random_elementwise
+from draws import draws
 from fused_cases import SATURATED, case, head
 
 from vta_byoc.hw.errors import VTAError
@@ -88,7 +89,7 @@ def test_any_producer_and_consumer(kind: str, machine: str) -> None:
 def test_a_pool_makes_a_smaller_tile(machine: str) -> None:
     rng, config = np.random.default_rng(23), GEOMETRIES[machine]
     checked, too_large, after = 0, 0, 0
-    while checked < 6:
+    while checked < draws(3, 6):
         producer = head("conv2d", rng)
         consumers = []
         if rng.random() < 0.3:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from alu_cases import BARE, GEOMETRIES, SIM, clamp
 from conv_cases import random_work
+from draws import draws
 from fused_cases import MOST_VALUES, Case, case, head
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -88,7 +89,7 @@ def test_any_windows_behind_any_convolution(seed: int, machine: str) -> None:
     made.check()
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=draws(12, 25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32 - 1), machine=st.sampled_from(["1x16", "4x8", "quarter"]))
 def test_any_tile(seed: int, machine: str) -> None:
     """Tiles that cut rows and columns anywhere, the last of an axis smaller than the others."""
@@ -107,20 +108,23 @@ def test_any_tile(seed: int, machine: str) -> None:
     case(head("conv2d", rng, work), [FusedConsumer(pool)], config, rng, chosen).check()
 
 
+PUBLISHED = [
+    ((3, 3), (2, 2), (1, 1, 1, 1)),
+    ((3, 3), (2, 2), (0, 0, 0, 0)),
+    ((3, 3), (2, 2), (0, 0, 1, 1)),
+    ((2, 2), (1, 1), (0, 0, 1, 1)),
+    ((2, 2), (2, 2), (1, 1, 1, 1)),
+    ((5, 5), (1, 1), (2, 2, 2, 2)),
+    ((1, 3), (1, 2), (0, 1, 0, 1)),
+    ((4, 2), (3, 1), (0, 0, 2, 0)),
+]
+ROWS = [(1, 3)[(number + turn) % 2] for turn in range(draws(1, 2)) for number in range(8)]
+
+
 @pytest.mark.parametrize(
-    ("kernel", "strides", "pads"),
-    [
-        ((3, 3), (2, 2), (1, 1, 1, 1)),
-        ((3, 3), (2, 2), (0, 0, 0, 0)),
-        ((3, 3), (2, 2), (0, 0, 1, 1)),
-        ((2, 2), (1, 1), (0, 0, 1, 1)),
-        ((2, 2), (2, 2), (1, 1, 1, 1)),
-        ((5, 5), (1, 1), (2, 2, 2, 2)),
-        ((1, 3), (1, 2), (0, 1, 0, 1)),
-        ((4, 2), (3, 1), (0, 0, 2, 0)),
-    ],
+    ("kernel", "strides", "pads", "rows"),
+    [(*PUBLISHED[number % 8], rows) for number, rows in enumerate(ROWS)],
 )
-@pytest.mark.parametrize("rows", [1, 3])
 def test_windows_of_published_networks(
     kernel: tuple[int, int], strides: tuple[int, int], pads: Any, rows: int
 ) -> None:

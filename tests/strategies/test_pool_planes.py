@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from alu_cases import BARE, GEOMETRIES, SIM, clamp
 from conv_cases import random_work
+from draws import draws
 from fused_cases import MOST_VALUES, Case, case, head
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -57,7 +58,7 @@ def made_of(
     return case(head("conv2d", rng, work), [FusedConsumer(pool)], config, rng, chosen)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=draws(12, 25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32 - 1), machine=st.sampled_from(sorted(GEOMETRIES)))
 def test_any_windows_behind_any_convolution(seed: int, machine: str) -> None:
     rng, config = np.random.default_rng(seed), GEOMETRIES[machine]
@@ -73,7 +74,7 @@ def test_any_windows_behind_any_convolution(seed: int, machine: str) -> None:
     made.check()
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=draws(12, 25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32 - 1), machine=st.sampled_from(["1x16", "4x8", "quarter"]))
 def test_any_tile(seed: int, machine: str) -> None:
     """Tiles of whole windows, and such that are the whole tensor and have parts of them."""

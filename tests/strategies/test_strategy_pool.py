@@ -25,6 +25,7 @@ from alu_cases import (
     run_llvm,
     run_program,
 )
+from draws import draws
 
 from vta_byoc.cost.objective import NAMED, aiming
 from vta_byoc.hw.config import VTAConfig
@@ -79,14 +80,14 @@ def test_random_windows_without_mul_and_widening_loads() -> None:
 def test_a_factor_for_each_box(name: str) -> None:
     """Positions that see the same taps have theirs; of one digit or two, whatever the tile."""
     config = {**GEOMETRIES, "bare": BARE}[name]
-    for seed in range(8):
+    for seed in range(draws(4, 8)):
         rng = np.random.default_rng([seed, len(name)])
         work = random_pool(rng, "sum")
         count, most = len(boxes(work.window)), int(rng.choice([120, 9000]))
         factors = tuple(rng.integers(1, most, count).tolist())
         epilogue = Epilogue((Step("add", 1 << 9), Step("shr", 12), *clamp()))
         work = dataclasses.replace(work, factors=factors, epilogue=epilogue)
-        check(work, config, seed, llvm=seed < 2)
+        check(work, config, seed, llvm=seed < draws(1, 2))
 
 
 def test_padded_averages_take_little_more_than_others() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -87,27 +88,39 @@ def test_a_stem_is_folded_instead_of_packed_and_once_for_two_layers() -> None:
     assert math.prod(static_shape(folded)) == fold
 
 
-@pytest.mark.parametrize("preset", ["sim", "tophub_4x8"])
-@pytest.mark.parametrize(
-    "net",
-    [flatten_net(), flatten_net(how="permuted"), stem_net()],
-    ids=["flattened", "permuted and flattened", "folded"],
-)
-def test_views_and_folds_give_the_same_result(preset: str, net: IntegerNet) -> None:
+NETS = {
+    "flattened": flatten_net,
+    "permuted and flattened": functools.partial(flatten_net, how="permuted"),
+    "folded": stem_net,
+    "16 channels": functools.partial(residual_net, 16, size=5, batch=3),
+    "33 channels": functools.partial(residual_net, 33, size=5, batch=3),
+    "an island": island_net,
+}
+
+
+@functools.cache
+def plain(name: str) -> tuple[tvm.IRModule, list[np.ndarray], list[np.ndarray]]:
+    """One of the networks, its inputs and what it computes."""
+    net = NETS[name]()
     mod, inputs = net.module(net.result), net.inputs()
-    np.testing.assert_array_equal(
-        call(packed(mod, VTAConfig.preset(preset)), *inputs), call(mod, *inputs)
-    )
+    return mod, inputs, call(mod, *inputs)
+
+
+def check(name: str, preset: str) -> None:
+    mod, inputs, want = plain(name)
+    got = call(packed(mod, VTAConfig.preset(preset)), *inputs)
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("preset", ["sim", "tophub_4x8"])
+@pytest.mark.parametrize("name", list(NETS)[:3])
+def test_views_and_folds_give_the_same_result(preset: str, name: str) -> None:
+    check(name, preset)
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize("channels", [16, 33])
-def test_packed_module_on_llvm_equals_the_plain_one(preset: str, channels: int) -> None:
+@pytest.mark.parametrize("name", list(NETS)[3:])
+def test_packed_module_on_llvm_equals_the_plain_one(preset: str, name: str) -> None:
     """The strategies' computes are the operators' definitions: they run as they are."""
-    for net in (residual_net(channels, size=5, batch=3), island_net()):
-        mod = net.module(net.result)
-        inputs = net.inputs()
-        want = call(mod, *inputs)
-        got = call(packed(mod, VTAConfig.preset(preset)), *inputs)
-        for a, b in zip(got, want, strict=True):
-            np.testing.assert_array_equal(a, b)
+    check(name, preset)
