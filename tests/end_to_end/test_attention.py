@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from attention_cases import attention, checked, devices, quantized, samples
+from region_runs import Found
 from small_models import call
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.ir.quantization_record import float_regions
-from vta_byoc.pipeline import Compiled
 from vta_byoc.reports.run.timing import time_programs
 
 MACHINES = ("sim", "1x32")
 
 
-def rules(compiled: Compiled) -> list[str]:
+def rules(compiled: Found) -> list[str]:
     """By which patterns operators went to VTA."""
     return [op.why.rule for op in compiled.placement if op.device == "vta"]
 

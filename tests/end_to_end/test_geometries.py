@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +22,8 @@ from vta_byoc.quantization.scales import Rescale
 from vta_byoc.strategy import STRATEGIES
 
 MACHINES = machines()
+PLANNED = "1x16"
+"""The machine whose plans are looked at."""
 SHAPE = (3, 40, 9, 7)
 """Batch and channels fill no block of any machine."""
 
@@ -199,11 +202,12 @@ CASES: dict[str, tuple[str, Callable[[], IntegerNet]]] = {
 }
 
 
+@functools.cache
 def run(case: str, machine: str) -> Run:
     """The case on the machine, compared with numpy."""
     net = CASES[case][1]()
     mod, inputs = net.module(net.result), net.inputs()
-    found = run_module(mod, MACHINES[machine], inputs)
+    found = run_module(mod, MACHINES[machine], inputs, planned=machine == PLANNED)
     np.testing.assert_array_equal(found.outputs[0], dialect_numpy.run(mod, *inputs)["result"])
     return found
 
@@ -227,7 +231,7 @@ test_token_moves.py, test_moves_between_layers.py and test_decoding.py."""
 
 def test_the_matrix_has_every_entry_and_every_strategy() -> None:
     assert {entry for entry, _ in CASES.values()} == {entry.name for entry in entries()} - ELSEWHERE
-    used = {plan.strategy for case in CASES for plan in run(case, "1x16").plans.values()}
+    used = {plan.strategy for case in CASES for plan in run(case, PLANNED).plans.values()}
     assert used == set(STRATEGIES) - {"matmul2", "transpose", "norm", "attention", "join"}
 
 
@@ -241,7 +245,7 @@ def test_rows_of_a_dense_layer_fill_the_batch_lanes(machine: str, rows: int) -> 
         net = inputs_of(1, shape)
         weight = net.rng.integers(-127, 128, (64, 32)).astype("int8")
         out = net.matmul(net.params[0], weight, np.zeros(32, "int32"), Rescale(9), "layer0")
-        found = run_module(net.module(out), config, net.inputs())
+        found = run_module(net.module(out), config, net.inputs(), planned=False)
         (program,) = found.programs.values()
         vectors = -(-2 * rows // config.batch)
         assert program.counters()["gemm_counter"] == vectors * (64 // config.block) * (
@@ -288,7 +292,7 @@ def test_beyond_the_buffers_and_the_fields(machine: str, what: str) -> None:
     net = inputs_of(1, shape)
     out = net.conv(net.params[0], channels, kernel, shift=10, name="layer0", **options)
     mod, inputs = net.module(out), net.inputs()
-    found = run_module(mod, MACHINES[machine], inputs)
+    found = run_module(mod, MACHINES[machine], inputs, planned=False)
     assert found.placement["layer0"].device == "vta"
     np.testing.assert_array_equal(found.outputs[0], dialect_numpy.run(mod, *inputs)["result"])
 

@@ -6,7 +6,15 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from attention_cases import Late, attention, checked, devices, quantized, samples
+from attention_cases import (
+    Late,
+    attention,
+    checked_integers,
+    computed,
+    devices,
+    quantized,
+    samples,
+)
 from small_models import call
 from tvm import relax
 
@@ -67,12 +75,13 @@ def test_masks_of_run_time(name: str) -> None:
     """One region, whose operand is the mask; with a constant mask too."""
     causal = np.where(np.tri(TOKENS), 0.0, -np.inf) if name.startswith("padding") else None
     mod = attention(TOKENS, HEADS, WIDTH, mask=causal, late=LATE[name]())
-    compiled = checked(mod, SIM, "mul")
+    integers = quantized(mod, SIM, "mul")
+    compiled = checked_integers(mod, integers, SIM)
     assert len(compiled.programs) == 1
     assert devices(compiled, "relax.nn.softmax") == []
     assert "pattern vta.attention" in [op.why.rule for op in compiled.placement]
     (given, *_) = samples(mod)
-    (exact,), (found,) = call(mod, *given), call(quantized(mod, SIM, "mul"), *given)
+    exact, found = computed(mod, given), computed(integers, given)
     noise = np.square(found - exact).sum() / np.square(exact).sum()
     assert -10 * np.log10(noise) > 32
 

@@ -51,14 +51,19 @@ def test_a_light_model_loads_as_layers_and_moves(name):
 
 
 @pytest.fixture(scope="module")
-def noise() -> list[dict[str, Any]]:
-    return default_calibration(light("squeezenet"), 1)
+def floats() -> tvm.IRModule:
+    return light("squeezenet")
 
 
 @pytest.fixture(scope="module")
-def squeezenet(noise: list[dict[str, Any]]) -> tvm.IRModule:
+def noise(floats: tvm.IRModule) -> list[dict[str, Any]]:
+    return default_calibration(floats, 1)
+
+
+@pytest.fixture(scope="module")
+def squeezenet(floats: tvm.IRModule, noise: list[dict[str, Any]]) -> tvm.IRModule:
     """Quantized; the other models quantize, too, in 10 to 60 s each (benchmarks/networks.py)."""
-    return quantize(light("squeezenet"), calibration=noise)
+    return quantize(floats, calibration=noise)
 
 
 def test_a_light_model_quantizes(squeezenet: tvm.IRModule) -> None:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tvm
 from attention_cases import checked, devices
+from region_runs import Found
 from tvm import relax
 
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.pipeline import Compiled
 
 SIM = VTAConfig.preset("sim")
 
@@ -51,7 +51,7 @@ def _some(part: relax.Expr) -> bool:
     return bool(part.ty.shape[1] > 0)
 
 
-def rules(compiled: Compiled) -> set[str]:
+def rules(compiled: Found) -> set[str]:
     return {op.why.rule for op in compiled.placement if op.device == "vta"}
 
 

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import tvm
-from operators_llvm import OPERATORS
+from operators_llvm import OPERATORS, results
+from region_runs import Found, equal_parts
 from tvm import relax
 
 from vta_byoc import quantize
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.pipeline import Compiled, compile_module
-from vta_byoc.runtime.execute import profile
-from vta_byoc.validation.bit_exact import compare_outputs, compare_stored, stored
 
 
 @dataclass(frozen=True)
@@ -114,20 +112,22 @@ def quantized(mod: tvm.IRModule, config: VTAConfig, scales: str = "pow2") -> tvm
         return quantize(mod, calibration=calibration, config=config, scales=scales)
 
 
-def checked(mod: tvm.IRModule, config: VTAConfig, scales: str = "pow2") -> Compiled:
+def checked(mod: tvm.IRModule, config: VTAConfig, scales: str = "pow2") -> Found:
     """`mod` compiled, every tensor that it stores compared with the reference."""
-    integers = quantized(mod, config, scales)
-    compiled = compile_module(integers, config)
-    names = [name for program in compiled.programs.values() for name in stored(program)]
-    for each in samples(mod):
-        run = profile(compiled.exe, each, arenas=True)
-        wanted = OPERATORS.reference(integers, names, each)
-        checks = compare_outputs(["out"], run.outputs, wanted)
-        checks += compare_stored(run, compiled.programs, wanted)
-        assert [check.name for check in checks if not check.equal] == []
-    return compiled
+    return checked_integers(mod, quantized(mod, config, scales), config)
 
 
-def devices(compiled: Compiled, kind: str) -> list[str]:
+def checked_integers(mod: tvm.IRModule, integers: tvm.IRModule, config: VTAConfig) -> Found:
+    """`checked` of what `mod` was quantized to."""
+    return equal_parts(integers, config, samples(mod))
+
+
+def computed(mod: tvm.IRModule, inputs: Sequence[np.ndarray]) -> np.ndarray:
+    """The result of `mod`."""
+    (found,) = results(mod["main"], OPERATORS.values(mod, inputs))
+    return found
+
+
+def devices(compiled: Found, kind: str) -> list[str]:
     """Where the operators of one kind run."""
     return [op.device for op in compiled.placement if op.op == kind]

@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 import tvm
+from dialect_numpy import run as dialect
 from dialect_numpy import value_of
 from tvm import relax
 from tvm.ir import TupleGetItem
 
+from vta_byoc.base.rewrites import without
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.sim import simulator
@@ -31,7 +33,7 @@ from vta_byoc.partitioning.region import Region, region_functions
 from vta_byoc.passes.demands import Demands
 from vta_byoc.passes.lower_regions import compile_region
 from vta_byoc.pipeline import ON, partition_passes
-from vta_byoc.validation.bit_exact import stored_tensors
+from vta_byoc.validation.bit_exact import same_bits, same_packed, stored_tensors, values_of
 from vta_byoc.workload.im2col import Im2col
 from vta_byoc.workload.layout import TOKENS, TURNED
 from vta_byoc.workload.packing import PLANES, pack_activation, unpack_activation
@@ -100,14 +102,16 @@ def run_module(
     scopes: str = ON,
     demands: Demands | None = None,
     stored: bool = False,
+    simulated: VTAConfig | None = None,
 ) -> Run:
     """Partition, compile and run ``mod``; its plans are right where composites read parameters of
-    ``main``.  Every tensor that a region stores is kept if wanted (``stored``)."""
+    ``main``.  Every tensor that a region stores is kept if wanted (``stored``).  Programs run on
+    ``simulated`` if given, a machine that can more, whose simulator is there already."""
     start = time.process_time()
     run = partitioned(mod, config, planned=planned, scopes=scopes, demands=demands)
     run.seconds = time.process_time() - start
     main = run.module["main"]
-    evaluator = _Evaluator(run, config, stored)
+    evaluator = _Evaluator(run, config, stored, simulated or config)
     env: dict[Any, Any] = dict(zip(main.params, inputs, strict=True))
     for binding in straight_bindings(main):
         env[binding.var] = evaluator.value(binding, env)
@@ -117,12 +121,34 @@ def run_module(
     return run
 
 
+def equal_run(
+    mod: tvm.IRModule,
+    config: VTAConfig,
+    inputs: Sequence[np.ndarray],
+    off: Sequence[str] = (),
+    scopes: str = ON,
+) -> Run:
+    """`run_module` without the rewrites ``off``: every result, and every tensor that a region
+    stores, is the dialect's in numpy."""
+    with without(off):
+        run = run_module(mod, config, inputs, planned=False, scopes=scopes, stored=True)
+    values = dialect(mod, *inputs)
+    wanted = values["result"] if isinstance(values["result"], list) else [values["result"]]
+    pairs = zip(run.outputs, wanted, strict=True)
+    checks = [same_bits("a result", "main", got, want) for got, want in pairs]
+    for name, packed in run.stored.items():
+        checks.append(same_packed(name, "a region", packed, values_of(values, name)))
+    assert run.stored and all(check.equal for check in checks), list(map(str, checks))
+    return run
+
+
 class _Evaluator:
     """Values of the bindings of a partitioned ``main``."""
 
-    def __init__(self, run: Run, config: VTAConfig, stored: bool) -> None:
+    def __init__(self, run: Run, config: VTAConfig, stored: bool, simulated: VTAConfig) -> None:
         self._run = run
         self._config = config
+        self._simulated = simulated
         self._stored = stored
         self._regions = {gv.name_hint: f for gv, f in region_functions(run.module).items()}
 
@@ -152,6 +178,8 @@ class _Evaluator:
         self._run.programs[region.outputs[-1]] = program
         names = zip(region.params, call.args, strict=True)
         inputs = {n: env[a] for n, a in names if not is_constant(a)}
+        if program.config != self._simulated:
+            program = dataclasses.replace(program, config=self._simulated)
         arena = simulator.run(program, inputs).arena
         if self._stored:
             self._run.stored.update(stored_tensors(program, arena))

@@ -5,7 +5,8 @@ As `layer_runs`, but the host's functions are the compiler's own, each built by 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from tvm import relax
 from tvm.ir import TupleGetItem
 
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.sim import simulator
 from vta_byoc.ir.bindings import is_constant, straight_bindings
 from vta_byoc.partition import Placement
@@ -40,12 +42,27 @@ def compared(
     """
     run = partitioned(integers, config, planned=False)
     parts = _Parts(run.module, config)
-    got = parts.results(inputs)
-    wanted = OPERATORS.reference(integers, [name for _, name in parts.stored], inputs)
-    checks = compare_outputs(["out"], got, wanted)
-    for (region, name), packed in parts.stored.items():
-        checks.append(same_packed(name, region, packed, wanted.tensors[name]))
-    return checks, list(run.placement.values())
+    return parts.checks(integers, inputs), list(run.placement.values())
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a module became: programs by region, and where the operators run."""
+
+    programs: dict[str, Program]
+    placement: list[Placement]
+
+
+def equal_parts(
+    integers: tvm.IRModule, config: VTAConfig, samples: Iterable[Sequence[np.ndarray]]
+) -> Found:
+    """Compile as `compared` does; all that it compares is equal for each of ``samples``."""
+    run = partitioned(integers, config, planned=False)
+    parts = _Parts(run.module, config)
+    for inputs in samples:
+        checks = parts.checks(integers, inputs)
+        assert all(check.equal for check in checks), list(map(str, checks))
+    return Found(parts.programs, list(run.placement.values()))
 
 
 class _Parts:
@@ -56,6 +73,17 @@ class _Parts:
         self._regions = region_calls(mod)
         self.stored: dict[tuple[str, str], np.ndarray] = {}
         """Packed, by the region and the name."""
+        self.programs: dict[str, Program] = {}
+        """By the region."""
+
+    def checks(self, integers: tvm.IRModule, inputs: Sequence[np.ndarray]) -> list[TensorCheck]:
+        """The results of ``main`` and what regions store against ``integers`` on LLVM."""
+        got = self.results(inputs)
+        wanted = OPERATORS.reference(integers, [name for _, name in self.stored], inputs)
+        found = compare_outputs(["out"], got, wanted)
+        for (region, name), packed in self.stored.items():
+            found.append(same_packed(name, region, packed, wanted.tensors[name]))
+        return found
 
     def results(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """What ``main`` returns."""
@@ -74,8 +102,11 @@ class _Parts:
 
     def _region(self, called: RegionCall, env: dict[Any, Any]) -> Any:
         region, args = Region.of(called.func), called.call.args
-        known = {i: arg.value.numpy() for i, arg in enumerate(args) if is_constant(arg)}
-        program = compile_region(self._mod, called.func, known, self._config)
+        if called.name not in self.programs:
+            known = {i: arg.value.numpy() for i, arg in enumerate(args) if is_constant(arg)}
+            program = compile_region(self._mod, called.func, known, self._config)
+            self.programs[called.name] = program
+        program = self.programs[called.name]
         names = zip(region.params, args, strict=True)
         inputs = {name: env[arg].numpy() for name, arg in names if not is_constant(arg)}
         arena = simulator.run(program, inputs).arena
