@@ -8,14 +8,15 @@ from pathlib import Path
 import numpy as np
 import onnx
 from decoders import Whole
+from draws import draws
 from stored_parameters import Stored
 
 import vta_byoc as vta
 from models import characters
 from models._decoder import decoder as made
 
-DEPTH, TOKENS = 2, 128
-"""Blocks and places that are computed here, of three and 256."""
+DEPTH, TOKENS = draws(2, 3), draws(128, 256)
+"""Blocks and places that are computed here; the network has three and 256, as `make fuzz` does."""
 WRITTEN = TOKENS - len("You may ") + 1
 
 
