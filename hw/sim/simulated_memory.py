@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable
 
 import numpy as np
@@ -37,7 +38,9 @@ class SimulatedMemory:
         self._config = config
         self._make, self._probe = module, probe
         self._module: tvm.runtime.Module | None = None
-        self._bytes = np.zeros(MOST_BYTES, np.uint8)
+        # Zeros that the system maps where they are written: `np.zeros` may clear all of them.
+        mapped = mmap.mmap(-1, MOST_BYTES, access=mmap.ACCESS_COPY)
+        self._bytes: np.ndarray = np.frombuffer(mapped, np.uint8)
         self._gaps = Gaps(DRAM_ADDRESS, MOST_BYTES)
 
     def allocate(self, nbytes: int, align: int) -> Region:

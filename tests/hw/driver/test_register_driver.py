@@ -22,7 +22,7 @@ from vta_byoc.hw.driver.register_map import CHISEL, HLS, RegisterMap
 from vta_byoc.hw.driver.self_test import checked_runner
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.program.program import Program
-from vta_byoc.hw.sim import simulated_memory, simulator
+from vta_byoc.hw.sim import simulator
 from vta_byoc.hw.sim.devices import DRIVERS, open_device
 from vta_byoc.hw.sim.simulated_registers import SimulatedRegisters
 from vta_byoc.hw.testing import register_faults as faults
@@ -57,12 +57,6 @@ def case_of(config: VTAConfig, seed: int) -> Case:
     result = simulator.run(program, inputs)
     head = simulator.pack_inputs(program, inputs)
     return Case(program, head, result.arena, result.counters)
-
-
-@pytest.fixture(autouse=True)
-def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Boards with a DRAM of 16 MiB: one of 256 MiB costs more than any of these programs."""
-    monkeypatch.setattr(simulated_memory, "MOST_BYTES", 1 << 24)
 
 
 @pytest.fixture(scope="module")
