@@ -3,7 +3,8 @@
 A reference that is built as a whole is legalized, fused and compiled again for every network, which
 takes longer than all else that happens to a small one. Here TVM legalizes an operator with
 variables for its sizes and LLVM compiles that; the next network only calls it. The values are the
-same bits: integers, and floats whose every operation rounds alone.
+same bits for integers and for floats whose every operation rounds alone; sums of products of floats
+may differ in their last bits.
 """
 
 from __future__ import annotations
