@@ -83,6 +83,10 @@ def test_the_nearest_entries_of_a_codebook() -> None:
     assert "relax.matmul" in found and "relax.argmin" in found
 
 
+def test_any_part_of_several_is_read() -> None:
+    operators_where_equal(lambda x: x.split([1, 2, 3])[2] * x.chunk(2)[1], (6, 4))
+
+
 @pytest.mark.parametrize(
     "function, text",
     [

@@ -203,13 +203,16 @@ def _check_read(node: Node, made: object) -> None:
     """
     source, place = node.args
     several = isinstance(source.meta.get("val"), tuple | list)
-    imported = made.fields if isinstance(made, relax.Tuple) else [made]
-    is_first = isinstance(getattr(made, "ty", None), relax.TensorType) or len(imported) == 1
-    if several and place and node.users and isinstance(made, relax.Expr) and is_first:
+    one = isinstance(made, relax.Tuple) and len(made.fields) == 1
+    if several and place and node.users and (one or _is_tensor(made)):
         raise VTAError(
             f'node "{source.name}" ({source.target.__name__}) has its result {place} read, counted '
             "from 0; only the first is imported; compute the other with operators of its own"
         )
+
+
+def _is_tensor(made: object) -> bool:
+    return isinstance(getattr(made, "ty", None), relax.TensorType)
 
 
 def _check_result(node: Node, value: relax.Expr | None, builder: relax.BlockBuilder) -> None:
