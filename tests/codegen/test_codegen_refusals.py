@@ -130,6 +130,16 @@ CASES: dict[str, tuple[str, str]] = {
         ),
         "block load: lane loops cover 9 scalars; an element of local.acc_buffer has 16",
     ),
+    "half an element": (
+        function(
+            f"{X} {Y}",
+            A,
+            nest("load", "dma_copy", "i:4 k:16", "a[i, 0, k] = x[0, 0, i * 8 + k]"),
+            STORE,
+        ),
+        "block load: a loop steps 16 scalars in SRAM and 8 in DRAM; elements hold 16; "
+        "copy whole elements once",
+    ),
     "one element many times": (
         function(
             f"{X} {Y}",

@@ -286,6 +286,7 @@ DENSE = View.dense(SHAPE).strides
             "dense and step over whole elements",
         ),
         (View(0, (72, *DENSE[1:])), "the view of parameter y steps 72 scalars of y"),
+        (View(0, (72, 24, 16, 1)), "the view of parameter y steps 72 scalars of y"),
         (View(0, (0, 0, 0, 2)), "the view of parameter y steps 2 scalars of y"),
         (View(0, (0, 1, 0, 1)), "the view of parameter y steps 1 scalars of y"),
     ],

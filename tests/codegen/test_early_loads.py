@@ -242,6 +242,13 @@ def test_parts_bring_what_the_whole_brings(rows: tuple[int, int]) -> None:
     assert (whole.reads[0][1], whole.reads[0][2]) == (low, high)
 
 
+@pytest.mark.parametrize("cycles", [0, 1])
+def test_a_load_of_no_time_is_one_part(cycles: int) -> None:
+    assert parts(load("wgt", "w", 3, 5, 8, 0, (6, 0)), cycles, 1) == [
+        Part(load("wgt", "w", 3, 5, 8, 0, (6, 0)), 0, 6)
+    ]
+
+
 def test_parts_that_follow_are_one() -> None:
     whole = load("wgt", "w", 0, 0, 4, 0, (6, 7))
     first, second, third = (Part(whole, at, at + 2) for at in (0, 2, 4))
