@@ -83,6 +83,24 @@ def test_the_nearest_entries_of_a_codebook() -> None:
     assert "relax.matmul" in found and "relax.argmin" in found
 
 
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: (x != x).float(), torch.nanmean, torch.nansum, lambda x: x.nanmean(1)],
+    ids=["differs from itself", "mean", "sum", "mean of rows"],
+)
+def test_what_is_no_number_is_found(function: Callable[[Any], Any]) -> None:
+    """PyTorch writes `isnan` as a comparison of a tensor with itself."""
+    given = torch.tensor([[1.0, float("nan"), 3.0], [4.0, 5.0, 7.0]])
+
+    class Function(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any) -> Any:
+            return function(x)
+
+    mod = load_model(torch.export.export(Function(), (given,)))
+    (got,) = call(mod, given.numpy())
+    np.testing.assert_allclose(got, function(given).numpy(), rtol=1e-6)
+
+
 def test_any_part_of_several_is_read() -> None:
     operators_where_equal(lambda x: x.split([1, 2, 3])[2] * x.chunk(2)[1], (6, 4))
 
