@@ -70,6 +70,16 @@ def test_a_kernel_begins_where_the_one_before_does_not_end() -> None:
     assert placed(kernel_of(10, 0, 10, 0), kernel_of(20, 0, 20), kernel_of(8, 0)) == [0, 10, 0]
 
 
+def test_what_a_tile_reads_last_is_part_of_it() -> None:
+    """The operand of its last ALU lies where the last tile before is stored."""
+    far = kernel_of(10, 0)
+    alu = far[-2]
+    alu.reads[1] = ("acc", 24, 25)
+    alu.kernel = Kernel([(0, 24, 0)])
+    assert placed(kernel_of(10, 0, 20), kernel_of(10, 0)) == [0, 0]
+    assert placed(kernel_of(10, 0, 20), far) == [0, 30]
+
+
 def test_what_ends_elsewhere_moves_nothing() -> None:
     assert placed(kernel_of(10, 0, 10), kernel_of(10, 0, 10), kernel_of(10, 0, 10)) == [0, 0, 0]
 
