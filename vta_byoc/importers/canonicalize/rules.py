@@ -73,6 +73,13 @@ def drop_single_concat(rewriter: Rewriter, call: relax.Call) -> relax.Expr | Non
     return parts.fields[0] if isinstance(parts, Tuple) and len(parts.fields) == 1 else None
 
 
+def differs_from_itself(_rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
+    """Floats that differ from themselves are NaN; TVM folds `x != x` to false."""
+    one, two = call.args
+    is_float = str(one.ty.dtype).startswith(("float", "bfloat"))
+    return relax.op.isnan(one) if is_float and one.same_as(two) else None
+
+
 def join_in_parts(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     """A concat of very many tensors is one of concats, which lie less deep in one expression."""
     fields = call.args[0].fields if isinstance(call.args[0], Tuple) else []
@@ -147,6 +154,7 @@ RULES: dict[str, Sequence[Rule]] = {
     "relax.strided_slice": (drop_identity,),
     "relax.astype": (drop_identity,),
     "relax.nn.pad": (drop_identity,),
+    "relax.not_equal": (differs_from_itself,),
     "relax.concat": (drop_single_concat, join_in_parts),
     "relax.nn.relu": (merge_clamps,),
     "relax.nn.relu6": (merge_clamps,),

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 def _binary(op: Callable[..., relax.Expr], *, to_float: bool = False) -> Converter:
     """Both operands in the dtype that PyTorch promotes them to.
 
-    TVM casts a number to the dtype of the tensor beside it, ignores alpha, and takes no value to
-    differ from itself, as NaN does.
+    TVM casts a number to the dtype of the tensor beside it, and ignores alpha.
     """
 
     def convert(node: Node, importer: ExportedProgramImporter) -> relax.Var:
@@ -35,8 +34,6 @@ def _binary(op: Callable[..., relax.Expr], *, to_float: bool = False) -> Convert
         dtype = common_dtype(left, right)
         if to_float and not dtype.is_floating_point:
             dtype = _default_float()
-        if op is relax.op.not_equal and left is right and dtype.is_floating_point:
-            return emit(importer, relax.op.isnan(operand(importer, left, dtype)))
         values = [operand(importer, value, dtype) for value in (left, right)]
         if str(dtype) == "torch.bool" and op in OF_BOOLEANS:
             return emit(importer, OF_BOOLEANS[op](*values))
