@@ -21,12 +21,7 @@ from vta_byoc.base.boundary import reason_of
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.importers.torch.arguments import Converter
 from vta_byoc.importers.torch.converters import OVERRIDES
-from vta_byoc.importers.torch.operators import (
-    REFUSED,
-    SILENT,
-    decomposed_program,
-    taken_operators,
-)
+from vta_byoc.importers.torch.operators import REFUSED, decomposed_program, known_operators
 from vta_byoc.importers.torch.quantization import QUANTIZATION
 from vta_byoc.importers.torch.static import Known
 from vta_byoc.ir.bindings import (
@@ -176,7 +171,7 @@ def _inputs(program: ExportedProgram) -> Iterator[Node]:
 
 
 def _check_operators(graph: Graph) -> None:
-    known = {*taken_operators(), *QUANTIZATION, *SILENT}
+    known = known_operators()
     for node in graph.nodes:
         if node.op != "call_function" or node.target.__name__ in known:
             continue

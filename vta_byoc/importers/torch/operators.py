@@ -105,6 +105,12 @@ def taken_operators() -> frozenset[str]:
     return frozenset(name for name in known - set(REFUSED) if _can_be_left(name))
 
 
+@functools.cache
+def known_operators() -> frozenset[str]:
+    """What a program that is imported may have: `taken_operators`, pt2e's, and assertions."""
+    return frozenset({*taken_operators(), *QUANTIZATION, *SILENT})
+
+
 # ---------------------------------------------------------------- written with others
 def decomposed_program(program: ExportedProgram) -> ExportedProgram:
     """The program without the operators that PyTorch can write with others and nothing here takes.
@@ -116,13 +122,13 @@ def decomposed_program(program: ExportedProgram) -> ExportedProgram:
 
     table = _decomposed().copy()
     found = program.run_decompositions(table)
-    taken = {*taken_operators(), *QUANTIZATION, *SILENT, *REFUSED}
+    left = known_operators() | set(REFUSED)
     while True:
         targets = {node.target for node in found.graph.nodes if node.op == "call_function"}
         new = {
             target: decomposition_table[target]
             for target in targets & set(decomposition_table)
-            if target.__name__ not in taken and target not in table
+            if target.__name__ not in left and target not in table
         }
         if not new:
             return found
