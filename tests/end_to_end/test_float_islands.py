@@ -21,6 +21,8 @@ from vta_byoc.runtime.execute import profile
 from vta_byoc.validation.bit_exact import compare_outputs, compare_stored, reference_runner
 
 C, SIZE = 4, 6
+PYNQ = vta.VTAConfig.preset("pynq")
+"""Without MUL functions stay float, and no program is searched for them."""
 Make: TypeAlias = Callable[[Net, str], str]
 
 
@@ -138,8 +140,8 @@ def differences(model: onnx.ModelProto, names: list[str], path: Path) -> list[st
     """What `--check` finds."""
     onnx.save(model, str(path))
     inputs = {"x": np.random.default_rng(0).standard_normal((1, C, SIZE, SIZE)).astype(np.float32)}
-    qmod = vta.quantize(vta.load_model(path), calibration=[inputs])
-    compiled = compile_module(qmod)
+    qmod = vta.quantize(vta.load_model(path), calibration=[inputs], config=PYNQ)
+    compiled = compile_module(qmod, PYNQ)
     run = profile(compiled.exe, inputs, arenas=True)
     wanted = reference_runner(qmod, compiled.programs)(inputs)
     checks = compare_outputs(names, run.outputs, wanted)

@@ -7,6 +7,7 @@ import random
 import pytest
 import tvm
 from integer_models import IntegerNet, equal_program
+from layer_runs import equal_run
 from tvm import relax
 
 from vta_byoc.hw.config import VTAConfig
@@ -31,7 +32,8 @@ def compiled(mod: tvm.IRModule, config: VTAConfig = SIM, off: tuple[str, ...] = 
 def checked(
     net: IntegerNet, mod: tvm.IRModule, config: VTAConfig = SIM, off: tuple[str, ...] = ()
 ) -> Program:
-    return equal_program(compiled(mod, config, off), net, mod)
+    (program,) = equal_run(mod, config, net.inputs(), off).programs.values()
+    return program
 
 
 def names(program: Program) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vta_byoc.cost.search import Array, Mask
+from vta_byoc.cost.search import Array, Mask, integer
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.isa import PAD_LIMIT
 from vta_byoc.workload.alu import is_shift
@@ -69,8 +69,8 @@ def with_alike_epilogue(work: Conv2dWorkload, config: VTAConfig) -> Conv2dWorklo
 def kernel_size(loops: Sequence[Array]) -> Array:
     """Micro-ops of a kernel where the two largest of ``loops`` become hardware loops."""
     total: Array = np.float64(1)
-    first: Array = np.int64(1)
-    second: Array = np.int64(1)
+    first: Array = integer(1)
+    second: Array = integer(1)
     for loop in loops:
         total = total * loop
         second = np.maximum(second, np.minimum(first, loop))
@@ -112,9 +112,9 @@ def copy_count(runs: Sequence[Run], store: bool = False) -> Array:
     short gaps with zeros); further loops are instructions of their own (``workload/dma.py``).
     """
     count: Array = np.float64(1)
-    row: Array = np.int64(1)
+    row: Array = integer(1)
     level: np.ndarray = np.asarray(OPEN)
-    past: tuple[Array, Array] = (np.int64(-1), np.int64(-1))
+    past: tuple[Array, Array] = (integer(-1), integer(-1))
     closed: Mask = np.False_
     room = 0 if store else PAD_LIMIT
     for run in runs:

@@ -26,6 +26,7 @@ from vta_byoc.cost.usage import (
     Staged,
     depths,
     estimate,
+    integer,
     needs,
 )
 from vta_byoc.hw.config import VTAConfig
@@ -46,6 +47,7 @@ __all__ = [
     "ceil_div",
     "cheapest",
     "cost_of",
+    "integer",
     "keeps_weights",
     "sizes",
 ]

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import numpy as np
 
@@ -21,8 +21,10 @@ from vta_byoc.hw.timing.work import BURST_START, WRITE_BURST, WRITE_START
 from vta_byoc.hw.timing_parameters import Timing
 from vta_byoc.workload.memory import ACC, SRAM_SCOPES, WGT, depth_of
 
-Array: TypeAlias = int | float | np.int64 | np.ndarray
-"""A number, or an array that broadcasts over the axes of a space."""
+Array: TypeAlias = float | np.ndarray
+"""A number, or an array that broadcasts over the axes of a space.  An integer of NumPy's is one too
+(:func:`integer`): named here, each operation of two of these would be looked up for every pair of
+types, and the type checker would take twice as long for the whole package."""
 Mask: TypeAlias = bool | np.bool_ | np.ndarray
 """The same of truth values."""
 
@@ -36,6 +38,11 @@ PREFETCH_STEPS = 2
 WRITE_BEAT_CYCLES = 1.5
 """Cycles of a beat of a written burst of profile "chisel": two beats in three cycles
 (docs/timing.md, The profile chisel)."""
+
+
+def integer(value: int) -> Array:
+    """The integer ``value`` as NumPy has it."""
+    return cast(Array, np.int64(value))
 
 
 @dataclass(frozen=True)

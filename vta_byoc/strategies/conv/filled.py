@@ -17,7 +17,7 @@ import numpy as np
 from tvm.ir import Expr
 
 from vta_byoc.base.rewrites import is_on
-from vta_byoc.cost.search import Array
+from vta_byoc.cost.search import Array, integer
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.conv.grouping import fewest_joined
 from vta_byoc.strategies.te.kernel import Grouping
@@ -105,9 +105,9 @@ class Pieces:
 
 def pieces_of(filled: Sequence[Rectangle], rows: Array, cols: Array) -> Pieces:
     """The rectangles in tiles of ``rows`` output blocks and ``cols`` input blocks."""
-    count: Array = np.int64(0)
-    height: Array = np.int64(0)
-    width: Array = np.int64(0)
+    count: Array = integer(0)
+    height: Array = integer(0)
+    width: Array = integer(0)
     for first, end, first_in, end_in in filled:
         down = (end - 1) // np.asarray(rows) - first // np.asarray(rows) + 1
         across = (end_in - 1) // np.asarray(cols) - first_in // np.asarray(cols) + 1

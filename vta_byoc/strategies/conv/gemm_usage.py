@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from vta_byoc.cost.search import Array, Choice, ceil_div
+from vta_byoc.cost.search import Array, Choice, ceil_div, integer
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.isa import INSN_BYTES
@@ -87,7 +87,7 @@ def chosen_left_out(
     sorted_by: tuple[int, int] | None = None,
 ) -> LeftOut:
     """Which products with zero a tile leaves out: what its estimate counts on."""
-    tile = {name: np.int64(size) for name, size in choice.tile.items()}
+    tile = {name: integer(size) for name, size in choice.tile.items()}
     variant = ConvVariant.parse(choice.variant)
     usage = GemmUsage(work, grouping, config, variant, tile, pool, sorted_by)
     return usage.choices[int(usage.left_out())]
@@ -172,7 +172,7 @@ class GemmUsage:
     def left_out(self) -> Array:
         """The number in `choices` of what each tile leaves out: where that costs least."""
         if len(self.choices) == 1:
-            return np.int64(0)
+            return integer(0)
         return self.once("left out", self._cheapest_to_leave_out)
 
     def _cheapest_to_leave_out(self) -> Array:
@@ -320,8 +320,8 @@ def _picked(numbers: Array, values: Sequence[Array]) -> Array:
 
 def _two_largest(loops: Sequence[Array]) -> tuple[Array, Array]:
     """The two largest of ``loops``, elementwise."""
-    first: Array = np.int64(1)
-    second: Array = np.int64(1)
+    first: Array = integer(1)
+    second: Array = integer(1)
     for loop in loops:
         second = np.maximum(second, np.minimum(first, loop))
         first = np.maximum(first, loop)

@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-import numpy as np
-
 from vta_byoc.cost.dma import CopyAxis, tile_copies, transfers
-from vta_byoc.cost.search import Array, ceil_div
+from vta_byoc.cost.search import Array, ceil_div, integer
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.fused.consumer import FusedConsumer, operand_kinds
 from vta_byoc.workload.packing import blocks
@@ -124,7 +122,7 @@ class Moved:
     # ---------------------------------------------------------------- costs, by tile sizes
     def tile_size(self, tile: Mapping[str, Array]) -> Array:
         """Vectors of a tile."""
-        size: Array = np.int64(1)
+        size: Array = integer(1)
         for axis in self.axes:
             size = size * tile[axis]
         return size
@@ -132,7 +130,7 @@ class Moved:
     def _repeats(self, tile: Mapping[str, Array]) -> Array:
         """How often each vector is loaded, as loops around its own are over other axes."""
         around = self.order[: self.order.index(self.loop) + 1] if self.loop else ()
-        found: Array = np.int64(1)
+        found: Array = integer(1)
         for axis in around:
             if axis not in self.axes:
                 found = found * ceil_div(self.sizes[axis], tile[axis])

@@ -18,7 +18,16 @@ from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
 from vta_byoc.cost.dma import Run, copy_count, kernel_size, tile_copies
-from vta_byoc.cost.search import Array, Choice, ResourceUsage, Space, Staged, ceil_div, sizes
+from vta_byoc.cost.search import (
+    Array,
+    Choice,
+    ResourceUsage,
+    Space,
+    Staged,
+    ceil_div,
+    integer,
+    sizes,
+)
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
@@ -222,12 +231,12 @@ def _staged(
     if extents == box.size:
         dmas = repeats * tile_copies(
             [extents[d] for d in moving] or [1],
-            [cut[d] for d in moving] or [np.int64(1)],
+            [cut[d] for d in moving] or [integer(1)],
             strides=[source.steps[d] for d in moving] or [1],
         )
         return Staged(INP, size, tiles, nbytes * repeats, dmas)
     runs: list[Run] = []
-    pitch: Array = np.int64(1)
+    pitch: Array = integer(1)
     for d in moving[::-1]:
         runs.append(Run(cut[d], source.steps[d], pitch, extents[d] != box.size[d]))
         pitch = pitch * cut[d]
