@@ -12,6 +12,7 @@ import tvm
 from integer_models import IntegerNet, island_net, residual_net
 from small_models import call
 from tvm import relax
+from without_torch import WITHOUT_TORCH
 
 import vta_byoc as vta
 from vta_byoc.hw.config import VTAConfig
@@ -187,7 +188,7 @@ def test_exported_library_runs_in_a_fresh_process(tmp_path: Path) -> None:
     library, data, out = (str(tmp_path / n) for n in ("net.so", "in.npz", "out.npy"))
     exe.export_library(library)
     np.savez(data, **{f"x{i}": x for i, x in enumerate(inputs)})
-    command = [sys.executable, "-c", LOADER, library, data, out]
+    command = [sys.executable, "-c", WITHOUT_TORCH + LOADER, library, data, out]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     np.testing.assert_array_equal(np.load(out), call(mod, *inputs)[0])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from without_torch import WITHOUT_TORCH
+
 FOR_REPORTS = {"click", "jinja2", "plotly", "rich", "PIL"}
 CODE = """
 import sys
@@ -21,7 +23,10 @@ print(*sorted(module for module in sys.modules if module.startswith("vta_byoc.")
 
 def test_loading_quantizing_compiling_and_running_need_no_report() -> None:
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", CODE], capture_output=True, text=True, check=True
+        [sys.executable, "-W", "ignore", "-c", WITHOUT_TORCH + CODE],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     foreign, own = (line.split() for line in done.stdout.splitlines()[-2:])
     assert FOR_REPORTS & set(foreign) == set()

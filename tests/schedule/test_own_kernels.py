@@ -13,6 +13,7 @@ import tvm
 from own_schedules import Layer, Recipe, right
 from script_nests import A, X, Y, function, load, nest, parse, store
 from tvm import relax, s_tir, te, tirx
+from without_torch import WITHOUT_TORCH
 
 import vta_byoc.schedule as vs
 from vta_byoc import extend
@@ -213,7 +214,8 @@ def elsewhere(library: Path, inputs: Arrays) -> tuple[np.ndarray, str]:
     package has been imported as well."""
     given, result = (library.with_name(n) for n in ("x.npz", "y.npy"))
     np.savez(given, *inputs)
-    command = [sys.executable, "-c", _LOAD_AND_RUN, str(library), str(given), str(result), *HEAVY]
+    program = WITHOUT_TORCH + _LOAD_AND_RUN
+    command = [sys.executable, "-c", program, str(library), str(given), str(result), *HEAVY]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return np.load(result), done.stdout.strip()
 

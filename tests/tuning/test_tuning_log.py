@@ -19,6 +19,7 @@ import tvm
 from cli_runs import cli, quantize_once, refused, small_model
 from schedule_cases import SIM, digests
 from small_models import Net
+from without_torch import WITHOUT_TORCH
 
 from vta_byoc import load_model, quantize
 from vta_byoc.base.rewrites import without
@@ -217,7 +218,10 @@ def test_another_process_compiles_with_it(model: Path, log: Path) -> None:
         "print(*(e.schedule.text for e in s.entries), sep='\\n')"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, str(log)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", WITHOUT_TORCH + code, str(log)],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout.splitlines() == [entry.schedule.text for entry in read_log(log)]
     result = cli("run", model, "--schedules", log, "--check")

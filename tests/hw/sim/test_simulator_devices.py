@@ -14,6 +14,7 @@ from core_extra import with_core_marked
 from core_machines import machine_of
 from simulator_cases import MACHINES, SIM
 from tvm import relax
+from without_torch import WITHOUT_TORCH
 
 from vta_byoc.hw.config import Capabilities, VTAConfig
 from vta_byoc.hw.errors import VTAError
@@ -218,7 +219,8 @@ def test_exported_executable_runs_in_a_fresh_process(tmp_path: Path) -> None:
     library, given, result = (tmp_path / n for n in ("lib.so", "x.npy", "y.npy"))
     executable.export_library(str(library))
     np.save(given, head)
-    command = [sys.executable, "-c", _LOAD_AND_RUN, str(library), str(given), str(result)]
+    program = WITHOUT_TORCH + _LOAD_AND_RUN
+    command = [sys.executable, "-c", program, str(library), str(given), str(result)]
     subprocess.run(command, check=True)
     np.testing.assert_array_equal(np.load(result), wanted)
 
