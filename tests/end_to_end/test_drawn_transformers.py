@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from covering import Trait, covering, pairs
 from drawn_transformers import (
     ACTIVATIONS,
     MACHINES,
@@ -18,18 +19,55 @@ from drawn_transformers import (
     try_block,
     try_parts,
 )
-from draws import draws, least
+from draws import draws
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.result import RunResult
 from vta_byoc.hw.sim import simulator
 
-MANY = 200
-DRAWN = draws(60, MANY)
-BLOCKS = [drawn_small(seed) for seed in range(DRAWN)]
-"""`make fuzz` draws MANY of these, and larger ones."""
-WHOLE = BLOCKS[: 7 * len(MASKS) : 7]
+MANY = 400
+LENGTHS, LONG = range(1, 27), 40
+"""Tokens of which each number must be there, and so many or more."""
+
+
+def against(block: Block, size: int) -> int:
+    """-1, 0 or 1: whether a size is less than the machine's block, equal or more."""
+    return int(np.sign(size - VTAConfig.preset(block.machine).block))
+
+
+def traits(block: Block) -> Iterator[Trait]:
+    """Every two of a block's properties, its activation on its machine, and its length."""
+    yield from pairs(
+        {
+            "mask": block.mask,
+            "norm": block.norm,
+            "machine": (block.machine, block.scales),
+            "heads": (block.heads, block.shared),
+            "first": block.first,
+            "biased": block.biased,
+            "rotary": block.rotary,
+            "memory": bool(block.memory),
+            "tokens": against(block, block.tokens),
+            "size": against(block, block.size),
+        }
+    )
+    yield block.activation
+    yield block.activation == "relu", block.machine, block.scales
+    yield block.tokens if block.tokens in LENGTHS else block.tokens >= LONG
+
+
+def dear(block: Block) -> float:
+    """What a block takes: for other activations than ReLU a function is searched for."""
+    return 1.0 if block.activation == "relu" else 3.0
+
+
+DRAWN = [drawn_small(seed) for seed in range(MANY)]
+BLOCKS = draws(covering(DRAWN, traits, dear), DRAWN)
+"""`make fuzz` takes all that are drawn, and larger ones."""
+WHOLE = covering(
+    BLOCKS, lambda b: [("mask", b.mask), ("norm", b.norm), ("machine", b.machine, b.scales)]
+)
 """All masks, norms, scales and machines are among these few."""
 
 
@@ -60,32 +98,21 @@ def test_a_difference_names_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
         return result
 
     monkeypatch.setattr(simulator, "run", damaged)
-    with pytest.raises(AssertionError, match=r"Block\(seed=1, .*region0 \w+: \d+ of \d+ values"):
-        try_parts(BLOCKS[1])
+    named = rf"Block\(seed={BLOCKS[0].seed}, "
+    with pytest.raises(AssertionError, match=rf"{named}.*region0 \w+: \d+ of \d+ values"):
+        try_parts(BLOCKS[0])
 
 
 def test_every_kind_is_among_the_blocks() -> None:
-    """Masks, norms, scales and machines take turns; the rest is drawn and must have been."""
-    assert len({block.seed for block in BLOCKS}) == DRAWN
-    for blocks in (BLOCKS, WHOLE):
-        assert {block.mask for block in blocks} == set(MASKS)
-        assert {block.norm for block in blocks} == set(NORMS)
-        assert {(b.machine, b.scales) for b in blocks} == set(itertools.product(MACHINES, SCALES))
-    pairs = Counter((block.mask, block.norm) for block in BLOCKS)
-    assert set(pairs) == set(itertools.product(MASKS, NORMS))
-    assert min(pairs.values()) >= least(10, DRAWN, MANY)
-    heads = Counter((block.heads, block.shared) for block in BLOCKS)
-    assert set(heads) == {(1, 1), (2, 1), (2, 2), (3, 3), (4, 2)}
-    assert min(heads.values()) >= least(20, DRAWN, MANY)
-    activations = Counter(block.activation for block in BLOCKS)
-    assert set(activations) == set(ACTIVATIONS)
-    assert min(activations.values()) >= least(6, DRAWN, MANY)
-    lengths = {block.tokens for block in BLOCKS}
-    assert len(set(range(1, 27)) - lengths) <= draws(3, 0) and max(lengths) >= 40
-    against = {(b.machine, np.sign(b.tokens - VTAConfig.preset(b.machine).block)) for b in BLOCKS}
-    assert against == set(itertools.product(MACHINES, (-1, 0, 1)))  # less, as many and more
-    others = {(b.machine, b.scales) for b in BLOCKS if b.activation != "relu"}
-    assert len(others) == len(MACHINES) * len(SCALES)
-    assert len({(block.first, block.biased) for block in BLOCKS}) == 4
-    assert len({(block.rotary, bool(block.memory)) for block in BLOCKS}) == 4
-    assert len({(block.mask, bool(block.memory)) for block in BLOCKS}) == 2 * len(MASKS)
+    """Whatever the drawn ones have two of, some of these have, and they are few."""
+    of_all, of_these = ({t for block in some for t in traits(block)} for some in (DRAWN, BLOCKS))
+    assert of_all == of_these and len(DRAWN) == MANY and len(BLOCKS) <= draws(50, MANY)
+    assert set(LENGTHS) <= of_these and max(block.tokens for block in BLOCKS) >= LONG
+    pairs_of = {(block.mask, block.norm) for block in BLOCKS}
+    assert pairs_of == set(itertools.product(MASKS, NORMS))
+    assert {b.heads // b.shared for b in BLOCKS} == {1, 2} and len({b.heads for b in BLOCKS}) == 4
+    assert {block.activation for block in BLOCKS} == set(ACTIVATIONS)
+    lengths = {(block.machine, against(block, block.tokens)) for block in BLOCKS}
+    assert lengths == set(itertools.product(MACHINES, (-1, 0, 1)))
+    assert {block.mask for block in WHOLE} == set(MASKS) and len(WHOLE) <= 2 * len(MASKS)
+    assert {(b.machine, b.scales) for b in WHOLE} == set(itertools.product(MACHINES, SCALES))

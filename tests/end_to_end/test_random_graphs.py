@@ -1,22 +1,26 @@
 """Half of the random ONNX networks on five machines, from import to the simulator, bit for bit.
 
 Some of them again with DRAM scopes only, without memory scopes, and with random legal demands.
-`test_random_graphs_more.py` runs the other half, at the same time; `make fuzz` runs three times as
-many (draws.py) and hunts on.
+`test_random_graphs_more.py` runs the other half, at the same time; `make fuzz` runs all that these
+are chosen from (network_seeds.py) and hunts on.
 """
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+
 import pytest
 from draws import draws, least
 from network_demands import AGAINST_COST, INJECTED, TAKEN_OUT
-from network_hunt import DEMANDED, MACHINES, PUBLIC, Tally, machine_of, try_network, way_of
-from network_runs import demanded, public
+from network_hunt import MACHINES, Tally, machine_of, try_network, way_of
+from network_runs import demanded, public, short, short_and_dram, short_and_off
+from network_seeds import CHOSEN, DRAWN
 
 from vta_byoc.partitioning.table import entries
 
-NETWORKS = draws(200, 600)
-HALF = NETWORKS // 2
+NETWORKS = draws(CHOSEN, tuple(range(DRAWN)))
+HALF = len(NETWORKS) // 2
 MANY = 250
 """Networks that must show the numbers below; fewer must show as much less."""
 CHUNK = 10
@@ -38,43 +42,46 @@ ELSEWHERE = (
 """Entries that are drawn in test_products.py, test_norms.py, test_attention.py and
 test_token_moves.py, on machines that take them; one that is a choice by cost, whose cases are in
 test_geometries.py; and the cache of a decoder, in test_decoding.py."""
-SEEDS = range(HALF)
+SEEDS = NETWORKS[:HALF]
 TALLY = Tally()
 
 
-def check_tally(tally: Tally) -> None:
-    """What one half has to show; prints its histograms."""
-    if tally.networks < HALF:
+def chunks(seeds: Sequence[int]) -> list[Sequence[int]]:
+    """The networks of each test."""
+    return [seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)]
+
+
+def check_tally(tally: Tally, networks: int) -> None:
+    """What one half of so many networks has to show; prints its histograms."""
+    if tally.networks < networks:
         pytest.skip("not all networks ran in this process")
     print(tally)
     assert tally.share >= LEAST_SHARE
     name, hits = min(
         ((n, h) for n, h in tally.hits.items() if n not in ELSEWHERE), key=lambda found: found[1]
     )
-    assert hits >= least(LEAST_HITS, HALF, MANY), f"{name}: {tally.hits}"
+    assert hits >= least(LEAST_HITS, networks, MANY), f"{name}: {tally.hits}"
     assert set(tally.hits) == {entry.name for entry in entries()}
-    assert tally.sharing >= least(LEAST_SHARING, HALF, MANY)
+    assert tally.sharing >= least(LEAST_SHARING, networks, MANY)
     for kind, count in (tally.tiles.consumers | tally.tiles.chains).items():
-        assert count >= least(LEAST_TILES, HALF, MANY), f"{kind}: {tally.tiles}"
+        assert count >= least(LEAST_TILES, networks, MANY), f"{kind}: {tally.tiles}"
     for what, count in LEAST_DEMANDS.items():
-        assert tally.demands[what] >= least(count, HALF, MANY), f"{what}: {tally.demands}"
+        assert tally.demands[what] >= least(count, networks, MANY), f"{what}: {tally.demands}"
 
 
-@pytest.mark.parametrize("first", SEEDS[::CHUNK])
-def test_networks_equal_the_reference(first: int) -> None:
-    for seed in range(first, first + CHUNK):
+@pytest.mark.parametrize("seeds", chunks(SEEDS), ids=lambda seeds: str(seeds[0]))
+def test_networks_equal_the_reference(seeds: Sequence[int]) -> None:
+    for seed in seeds:
         try_network(seed, TALLY)
 
 
 def test_the_table_was_used() -> None:
-    check_tally(TALLY)
+    check_tally(TALLY, len(SEEDS))
     assert TALLY.demands[AGAINST_COST]
 
 
 def test_ways_and_machines() -> None:
-    public_on = [machine_of(seed) for seed in range(NETWORKS) if way_of(seed) is public]
-    assert len(public_on) == NETWORKS // PUBLIC
-    assert set(public_on) == set(MACHINES) and len(MACHINES) >= 4
-    demanded_on = [machine_of(seed) for seed in range(NETWORKS) if way_of(seed) is demanded]
-    assert len(demanded_on) == NETWORKS // len(MACHINES) // DEMANDED * len(MACHINES)
-    assert set(demanded_on) == set(MACHINES)
+    """Networks go each way on every machine."""
+    ways = {(way_of(seed), machine_of(seed)) for seed in NETWORKS}
+    all_ways = (public, demanded, short, short_and_dram, short_and_off)
+    assert ways == set(itertools.product(all_ways, MACHINES)) and len(MACHINES) >= 4

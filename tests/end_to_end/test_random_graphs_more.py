@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from network_hunt import Tally, try_network
-from test_random_graphs import CHUNK, HALF, NETWORKS, check_tally
+from test_random_graphs import HALF, NETWORKS, check_tally, chunks
 
-SEEDS = range(HALF, NETWORKS)
+SEEDS = NETWORKS[HALF:]
 TALLY = Tally()
 
 
-@pytest.mark.parametrize("first", SEEDS[::CHUNK])
-def test_networks_equal_the_reference(first: int) -> None:
-    for seed in range(first, first + CHUNK):
+@pytest.mark.parametrize("seeds", chunks(SEEDS), ids=lambda seeds: str(seeds[0]))
+def test_networks_equal_the_reference(seeds: Sequence[int]) -> None:
+    for seed in seeds:
         try_network(seed, TALLY)
 
 
 def test_the_table_was_used() -> None:
-    check_tally(TALLY)
+    check_tally(TALLY, len(SEEDS))
