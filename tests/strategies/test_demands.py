@@ -20,7 +20,7 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.isa import PAD_LIMIT
 from vta_byoc.hw.timing.engine import simulate
 from vta_byoc.strategies.attention.attention import ATTENTION
-from vta_byoc.strategies.base import LayerSchedule, LayerWork
+from vta_byoc.strategies.base import KernelFunction, LayerSchedule, LayerWork
 from vta_byoc.strategies.conv.conv2d import CONV2D
 from vta_byoc.strategies.conv.conv2d_transpose import CONV2D_TRANSPOSE
 from vta_byoc.strategies.conv.depthwise import DEPTHWISE
@@ -31,6 +31,8 @@ from vta_byoc.strategies.pooling.pool import POOL
 from vta_byoc.strategies.te.kernel import Kernel
 from vta_byoc.workload.workloads import (
     CHANNEL,
+    FULL,
+    MAP,
     Conv2dWorkload,
     ConvTransposeWorkload,
     ElementwiseWorkload,
@@ -126,14 +128,29 @@ def test_a_max_pool(stride: int, taps: tuple[int, int], variant: str) -> None:
     assert steps == pytest.approx(found["gemm_starts"] + found["alu_starts"], rel=0.06)
 
 
-def test_a_max_pool_declares_what_it_writes() -> None:
+def check_declared(made: KernelFunction) -> None:
     """No tile of its PrimFunc is longer than what the nests write: no slot is too large."""
-    work = PoolWorkload("max", 1, 32, 8, 8, (3, 3), (1, 1), low=-128)
-    kernel = Kernel(Choice(tile_of(2, 3, 3, 3, 3), "rows first", (1, 1, 1)))
-    (made,) = POOL.functions(LayerSchedule(work, kernels=(kernel,)), SIM)
     declared = {str(each.name): list(each.shape) for each in made.func.body.block.alloc_buffers}
     written = tile_shapes(lower(made.func), VarTable())
     assert declared == {str(buffer.name): shape for buffer, shape in written.items()}
+
+
+def test_a_max_pool_declares_what_it_writes() -> None:
+    work = PoolWorkload("max", 1, 32, 8, 8, (3, 3), (1, 1), low=-128)
+    kernel = Kernel(Choice(tile_of(2, 3, 3, 3, 3), "rows first", (1, 1, 1)))
+    check_declared(*POOL.functions(LayerSchedule(work, kernels=(kernel,)), SIM))
+
+
+@pytest.mark.parametrize(
+    "masks, hiding", [(0, (1, 0, 12)), (1, (2, 0, 12)), (0, (2, 1, 12)), (2, (1, 1, 12))]
+)
+def test_an_attention_declares_what_it_writes(masks: int, hiding: tuple[int, ...]) -> None:
+    """A row of a mask that all queries have in common is staged once."""
+    work = work_of(SIM, 2, 48, 48, 2, 2, masks=masks, hiding=hiding)
+    tiles = ({"t": 3, "n": 3}, {"t": 3, "g": 1}, {"t": 3})
+    kernels = tuple(Kernel(Choice(tile, "tiles", (1, 1, 1))) for tile in tiles)
+    for made in ATTENTION.functions(LayerSchedule(work, kernels=kernels), SIM):
+        check_declared(made)
 
 
 @pytest.mark.parametrize("tile", [tile_of(2, 4, 4, 3, 3), tile_of(1, 4, 4, 3, 3)])
@@ -172,6 +189,19 @@ def test_a_pool_in_a_tile(off: list[str], copied: int) -> None:
         assert counts["gemm"] == 12 * 12 * 2 * 3 + copied * 6 * 6 * 2
     wanted, counts = found[1]
     assert counts["kernels"] <= wanted["kernels"] <= counts["kernels"] + 1
+
+
+@pytest.mark.parametrize(
+    "kind, also", [(CHANNEL, ("acc", "acc_loads")), (MAP, ()), (FULL, ("acc_loads",))]
+)
+def test_operands_of_a_pool_in_a_tile(kind: str, also: tuple[str, ...]) -> None:
+    """They are those of the smaller tile that the pool leaves; one by channel may stay."""
+    steps = Epilogue((Step("mul", kind), Step("shr", 6), *clamp()))
+    work = Conv2dWorkload(1, 32, 32, 12, 12, (1, 1), epilogue=CLAMPED)
+    pool = PoolWorkload("sum", 1, 32, 12, 12, (2, 2), (2, 2), epilogue=steps)
+    layer = LayerWork(work, (FusedConsumer(pool),))
+    ((wanted, found),) = with_tiles(CONV2D, layer, SIM, [(conv_tile(oh=4, ow=6), "weights held")])
+    check_same(wanted, found, but=(*ROUGH, *also))
 
 
 @pytest.mark.parametrize("stride", [1, 2])

@@ -163,6 +163,21 @@ def test_only_weights_of_loaded_operands_are_loaded(fused: int) -> None:
     assert made.program.counters()["wgt_load_nbytes"] == 2 * SIM.wgt_elem_bytes
 
 
+@pytest.mark.parametrize("reads", [(0,), (0, 0), (0, 1), (1, 0)])
+@pytest.mark.parametrize("steps", [(), (Step("max", 0),)])
+def test_a_value_is_copied_where_both_sides_read_it(
+    reads: tuple[int, ...], steps: tuple[Step, ...]
+) -> None:
+    """An operator of one operand changes it where it is; so does a sum with another operand."""
+    sides = tuple(Prologue(number, steps if k else ()) for k, number in enumerate(reads))
+    op = "add" if len(reads) > 1 else None
+    work = ElementwiseWorkload(1, 16, 4, 4, sides, op, Epilogue((Step("shr", 1), *clamp())))
+    for fused in set(reads):
+        plan = fused_plan(FusedConsumer(work, fused), SIM)
+        assert plan.copied == (reads == (0, 0))
+        assert bool(plan.loaded) == (set(reads) == {0, 1})
+
+
 def test_leaky_relu_reads_the_tile_twice() -> None:
     rng = np.random.default_rng(1)
     sides = (Prologue(0, (Step("shl", 3),)), Prologue(0, ()))

@@ -68,6 +68,23 @@ def test_a_tenth_takes_one_digit() -> None:
     assert slope_of(results) == Slope(factor=51, offset=204, shift=9)
 
 
+@pytest.mark.parametrize("factor", [-128, -2, -1, 1, 2, 127])
+def test_slopes_of_whole_numbers_take_no_shift(factor: int) -> None:
+    """Two products and their sum."""
+    for rise in (1, 3, 127):
+        wanted = np.maximum(INT8_VALUES * rise, 0) + INT8_VALUES * factor
+        found = bend_of(tuple(wanted.tolist()))
+        assert found is not None and (found.factor, found.last_steps) == (factor, ())
+        assert bent(found) == wanted.tolist()
+
+
+def test_a_factor_of_zero_is_no_product() -> None:
+    """What is flat below zero is rounded off another slope."""
+    found = bend_of(tuple(np.maximum(INT8_VALUES, 0).tolist()))
+    assert found is not None and found.factor != 0
+    assert bent(found) == np.maximum(INT8_VALUES, 0).tolist()
+
+
 def test_the_gemm_core_sums_both_slopes_up() -> None:
     """Reset, product, maximum, shift, product, sum, shift: 7 cycles a vector, 11 step by step."""
     work = leaky(*TENTH)

@@ -46,6 +46,15 @@ def test_boxes_cover_what_sees_the_input(seed: int) -> None:
         assert 1 <= shortest <= max(1, out)
 
 
+@pytest.mark.parametrize("out", [1, 2, 5])
+@pytest.mark.parametrize("planes", [1, 2])
+def test_windows_beside_the_input_have_no_boxes(out: int, planes: int) -> None:
+    """Nothing is computed, whatever the tiles; one output is what a share is taken of."""
+    for outs, before in itertools.product(range(1, out + 1), (-4, out + 2)):
+        window = Window(out, 4, 3, 1, 1, before)
+        assert boxes_of(window, outs, 3, planes) == (0, 0, 1, 0, 1)
+
+
 def test_a_tile_of_a_whole_plane_has_three_boxes_an_axis() -> None:
     rows, _ = windows(WORK, gather=False)
     assert boxes_of(rows, 7, 3) == (19, 3, 1, 3, 6)
