@@ -252,6 +252,34 @@ def test_scalar_parameter() -> None:
         builder.layer("n", parse(text), ["x", "x", "y"])
 
 
+# ---------------------------------------------------------------- conditions of several loops
+@pytest.mark.parametrize(("kind", "most"), [("store", 1), ("reset", 2), ("alu", 2), ("gemm", 3)])
+def test_how_many_loops_a_condition_bounds(kind: str, most: int) -> None:
+    """Rows and columns and a tap of a product; what is copied is one box."""
+    at, loops = "h * 8 + r * 4 + i * 2 + j", "h:2 r:2 i:2 j:2"
+    mac = f'a[{at}, o] = a[{at}, o] + T.Cast("int32", d[{at}, k]) * T.Cast("int32", w[0, o, k])'
+    nests = {
+        "load": ("dma_copy", f"{loops} k:16", f"d[{at}, k] = x[{at}, k]"),
+        "weights": ("dma_copy", "o:16 k:16", "w[0, o, k] = f[0, o, k]"),
+        "clear": ("gemm", f"{loops} k:16", f"a[{at}, k] = 0"),
+        "reset": ("gemm", f"{loops} k:16", f"a[{at}, k] = 0"),
+        "gemm": ("gemm", f"{loops} o:16 k:16R", mac),
+        "alu": ("alu", f"{loops} k:16", f"a[{at}, k] = a[{at}, k] + 1"),
+        "store": ("dma_copy", f"{loops} k:16", f'y[{at}, k] = T.Cast("int8", a[{at}, k])'),
+    }
+
+    def bounded(count: int) -> str:
+        where = {kind: " + ".join(f"{var}_" for var in "hrij"[-count:]) + f" < {count}"}
+        return function(
+            "x:int8:16,16 f:int8:1,16,16 y:int8:16,16",
+            "d:inp:16,16 w:wgt:1,16,16 a:acc:16,16",
+            *(nest(name, *each, where.get(name, "")) for name, each in nests.items()),
+        )
+
+    assert len(program(bounded(most)).insns)
+    assert_refused(bounded(most + 1), f"bounds {most + 1} loops at once; padding and tails are")
+
+
 # ---------------------------------------------------------------- transfers and tokens
 def test_store_with_padding() -> None:
     with pytest.raises(CodegenError, match="a store cannot pad; store only what is inside"):

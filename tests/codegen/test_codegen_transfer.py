@@ -18,6 +18,7 @@ from vta_byoc.codegen.transfer import (
     Piece,
     plan_transfer,
 )
+from vta_byoc.hw.isa import ISA, MemType, Opcode
 
 
 @pytest.mark.parametrize("fill", [False, True])
@@ -196,3 +197,27 @@ def test_gaps_never_reach_the_next_buffer() -> None:
         ),
     )
     np.testing.assert_array_equal(run(text, x), np.maximum(x, x[0, 0]))
+
+
+@pytest.mark.parametrize("behind", [0, 1, 2])
+def test_gaps_behind_the_last_row_are_filled_where_the_tile_has_them(behind: int) -> None:
+    """Rows of two and gaps of two: one LOAD of three rows takes twelve places."""
+    x = np.random.default_rng(0).integers(-128, 128, (3, 2, 16), dtype=np.int32)
+    more = nest("more", "dma_copy", f"j:{behind} k:16", "a[10 + j, k] = x[0, j, k]")
+    text = function(
+        "x:int32:3,2,16 y:int8:3,2,16",
+        "a:acc:12,16",
+        nest("load", "dma_copy", "i:3 j:2 k:16", "a[i * 4 + j, k] = x[i, j, k]"),
+        *([more] if behind else []),
+        nest("store", "dma_copy", "i:3 j:2 k:16", 'y[i, j, k] = T.Cast("int8", a[i * 4 + j, k])'),
+    )
+    np.testing.assert_array_equal(run(text, x), x)
+    built = program(text)
+    isa = ISA.of(built.config)
+    insns = [isa.decode(*words) for words in built.insns.tolist()]
+    sizes = [
+        insn["y_size"] * (insn["x_pad_0"] + insn["x_size"] + insn["x_pad_1"])
+        for insn in insns
+        if insn.opcode == Opcode.LOAD and insn["mem_type"] == MemType.ACC
+    ]
+    assert sizes == ([12, 2] if behind == 2 else [2, 2, 2, *[1] * behind])

@@ -88,6 +88,13 @@ def test_weights_wait_for_their_place() -> None:
     assert place_of(stream, "w") > [insn.opcode for insn in stream].index(Opcode.GEMM)
 
 
+def test_what_needs_no_load_begins_before_the_first_one() -> None:
+    """A reset waits for nothing: both start at once, and the order is the program's."""
+    reset = dataclasses.replace(gemm((0, 4), (0, 16), 0, 0, 100), reads=[])
+    stream = early_loads([reset, *two_layers(64)], CONFIG)
+    assert computed_before(stream, "v") == 1
+
+
 def test_an_order_without_results_stays() -> None:
     """Nothing waits for a STORE: the inputs of both layers are the program's."""
     given = two_layers(64, source="y")

@@ -66,7 +66,7 @@ def _change(run: Execution, step: AluStep, dims: Sequence[LoopDim]) -> Change:
 
 def _refuse_repeat(nest: TensorizableNest, step: AluStep, dims: Sequence[LoopDim]) -> None:
     """An intermediate value must be changed once an element."""
-    if any(d.extent > 1 and d.strides[0] == 0 for d in dims):
+    if any(d.strides[0] == 0 for d in dims):
         raise CodegenError(
             f"block {nest.name} applies {step.op.name} to {step.dst.buffer.name} more than once "
             "per element (a loop does not move it); put the varying operand first or stage a copy"
