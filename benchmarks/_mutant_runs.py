@@ -25,6 +25,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from benchmarks._mutant_places import FACADES, ROOMS, Mutant
+from vta_byoc.hw.cache import CACHE_VARIABLE
 
 ROOT = Path(__file__).resolve().parents[1]
 SLACK_SECONDS = 60
@@ -40,6 +41,8 @@ BUILT_ONCE = {"rtl": ("test_core_device.py", "test_core_lockstep.py", "test_step
 to that one, and a wrong one may be noticed by any."""
 BUILD_SECONDS = 60
 """What any of these takes that is the first to run."""
+CHOICES = "*.tiles"
+"""Files of what searches have chosen, named by the sources on disk, of which a mutant is none."""
 Found = tuple[int, dict[str, float], str]
 """What a run of tests says: pytest's exit code, the seconds of each test, the first failure.
 
@@ -196,7 +199,12 @@ class _Forks:
 def _changed_run(
     path: str, changed: str, items: list[Any], limits: Mapping[str, int], answer: Connection
 ) -> None:
-    """In a fork: give the module's functions their changed code and run tests until one fails."""
+    """In a fork: give the module's functions their changed code and run tests until one fails.
+
+    It searches by itself: what the unchanged module, or the mutant before, has chosen is forgotten.
+    """
+    for chosen in Path(os.environ[CACHE_VARIABLE]).glob(CHOICES):
+        chosen.unlink()
     for function, code in changed_functions(path, changed):
         function.__code__ = code
     recorder = _Recorder(limits)
