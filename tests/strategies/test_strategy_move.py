@@ -24,7 +24,7 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.strategies.base import LayerSchedule, LayerWork
 from vta_byoc.strategies.movement import regions as moves
 from vta_byoc.strategies.movement.concat import CONCAT
-from vta_byoc.strategies.movement.gather import alike, gathered_by
+from vta_byoc.strategies.movement.gather import ZERO, alike, gathered_by
 from vta_byoc.strategies.movement.move import MOVE, Move
 from vta_byoc.strategies.movement.regions import ShownAxis
 from vta_byoc.strategy import estimated_by
@@ -301,6 +301,15 @@ def test_any_copy_of_elements(case: str, name: str) -> None:
     work = gathered_by(shapes, function(*indices_of(*shapes)), config)
     assert len(work.boxes) <= most
     check(work, config, data, function(*data), llvm=case == "one below the other")
+
+
+@pytest.mark.parametrize("name", ["1x16", "2x16"])
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (1, 1, 2, 1), (2, 20, 3, 2)])
+def test_zeros_around_any_number_of_elements(shape: tuple[int, ...], name: str) -> None:
+    config, (data,), (indices,) = GEOMETRIES[name], tensors(shape), indices_of(shape)
+    widths = ((0, 0), (1, 2), (0, 0), (2, 1))
+    work = gathered_by([shape], np.pad(indices, widths, constant_values=ZERO), config)
+    check(work, config, [data], np.pad(data, widths))
 
 
 def test_a_view_of_the_plane_copies_nothing() -> None:

@@ -75,7 +75,8 @@ def _gathered(in_shapes: tuple[Shape, ...], given: _Indices, config: VTAConfig) 
             )
         # what the first image is copied from, among operands of one image
         indices, shapes = _image(in_shapes, indices, 0), [(1, *s[1:]) for s in in_shapes]
-    places = np.where(indices == ZERO, ZERO, _places(shapes, config)[indices])
+    places, there = np.full(indices.shape, ZERO), indices != ZERO
+    places[there] = _places(shapes, config)[indices[there]]
     lanes = np.full((whole, blocks(c, config.block) * config.block, h, w), -1, np.int64)
     lanes[:, :c] = places.reshape(whole, c, h, w)
     rows = lanes.reshape(whole, -1, config.block, h, w).transpose(0, 1, 3, 4, 2)
