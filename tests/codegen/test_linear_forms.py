@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tvm import tirx
 
-from vta_byoc.codegen.linear import CodegenError, Linear, VarTable
+from vta_byoc.codegen.linear import Bound, Clip, CodegenError, Linear, VarTable
 
 ROW, COL = (tirx.Var(name, "int32") for name in ("row", "col"))
 FOUR = tirx.IntImm("int32", 4)
@@ -29,3 +29,15 @@ def test_what_is_not_affine_is_named(expr: tirx.PrimExpr) -> None:
     table.bind(COL, 5)
     with pytest.raises(CodegenError, match=r"^index .* is not affine in its loops; the DMA and"):
         table.linear(expr)
+
+
+@pytest.mark.parametrize("extents", [(1, 5), (5, 1), (1, 1)])
+def test_a_loop_of_one_turn_is_not_bounded(extents: tuple[int, int]) -> None:
+    """What a condition says of a row and a column is one box where there is one row."""
+    loops = list(enumerate(extents))
+    for const in range(-1, 4):
+        bound = Bound(Linear(const, ((0, -1), (1, -1))), "inside")
+        kept = max(0, min(const + 1, max(extents)))
+        wanted = tuple((0, kept if extent > 1 else 1) for extent in extents)
+        found = Clip([bound], loops).domains({})
+        assert found == ([wanted] if kept else [])
