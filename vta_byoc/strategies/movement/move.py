@@ -34,7 +34,7 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.strategies.base import KernelFunction, LayerSchedule, LayerWork, Strategy
 from vta_byoc.strategies.te.kernel import KernelSpace
 from vta_byoc.strategies.te.tile_grid import Grid
-from vta_byoc.strategies.te.tir_builder import Expr, Load, Nests, NestTensor
+from vta_byoc.strategies.te.tir_builder import Expr, Load, Nests, NestTensor, sequence
 from vta_byoc.workload.copy_region import CopyRegion, Ints, Source, merged
 from vta_byoc.workload.memory import ACC, INP, WGT
 from vta_byoc.workload.packing import packed_shape
@@ -137,8 +137,7 @@ def _definition(work: MoveWorkload, config: VTAConfig) -> tirx.PrimFunc:
                 tirx.all(*conditions), tirx.BufferStore(out, value, list(target)), None
             )
             stmts.append(_nest([*loops, (r, k)], add))
-    body = stmts[0] if len(stmts) == 1 else tirx.SeqStmt(stmts)
-    root = SBlockRealize([], True, SBlock([], [], [], "root", body))
+    root = SBlockRealize([], True, SBlock([], [], [], "root", sequence(stmts)))
     func = tirx.PrimFunc([*data, lanes, out], root)
     return func.with_attrs({"global_symbol": "main", "tirx.noalias": True})
 

@@ -132,8 +132,7 @@ class _Tiles:
             nest("", whole, lambda c: [])
             return
         last = self.sizes["c"] - 1
-        if self.sizes["c"] > 1:
-            nest("", whole, lambda c: [self.grid.at("c", c) < last])
+        nest("", whole, lambda c: [self.grid.at("c", c) < last])
         nest("_tail", tail, lambda c: [self.grid.at("c", c) >= last])
 
 

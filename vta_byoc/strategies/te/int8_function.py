@@ -121,12 +121,12 @@ def bend_of(results: tuple[int, ...]) -> Bend | None:
     wanted, found = np.array(results), []
     below, above = INT8_VALUES <= 0, INT8_VALUES >= 0
     for shift in range(MOST_SHIFT + 1):
-        slow = _offsets(wanted, below, FACTORS, shift)
-        for at in np.flatnonzero((slow[0] <= slow[1]) & (FACTORS != 0)):
+        least, most = _offsets(wanted, below, FACTORS, shift)
+        for at in np.flatnonzero((least <= most) & (FACTORS != 0)):
             factor = int(FACTORS[at])
             for raised in range(RAISES):
                 fast = _offsets(wanted, above, (FACTORS << raised) + factor, shift)
-                low, high = np.maximum(fast[0], slow[0][at]), np.minimum(fast[1], slow[1][at])
+                low, high = np.maximum(fast[0], least[at]), np.minimum(fast[1], most[at])
                 for rise in FACTORS[(low <= high) & (FACTORS > 0)].tolist():
                     place = rise - int(FACTORS[0])
                     offset = _nearest(int(low[place]), int(high[place]))

@@ -222,4 +222,4 @@ def serial_for(
 
 def sequence(stmts: Sequence[tirx.Stmt]) -> tirx.Stmt:
     """One statement for several in order."""
-    return stmts[0] if len(stmts) == 1 else tirx.SeqStmt(list(stmts))
+    return tirx.stmt_seq(*stmts)
