@@ -15,11 +15,18 @@ from vta_byoc.cost.objective import NAMED, aiming
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.strategies.base import LayerWork, Strategy
 from vta_byoc.strategies.conv.conv2d import CONV2D
+from vta_byoc.strategies.conv.conv2d_transpose import CONV2D_TRANSPOSE
 from vta_byoc.strategies.elementwise.elementwise import ELEMENTWISE
 from vta_byoc.strategies.pooling.pool import POOL
 from vta_byoc.strategies.te.timed import cycles_alone
 from vta_byoc.strategy import STRATEGIES
-from vta_byoc.workload.workloads import Conv2dWorkload, ElementwiseWorkload, PoolWorkload, Prologue
+from vta_byoc.workload.workloads import (
+    Conv2dWorkload,
+    ConvTransposeWorkload,
+    ElementwiseWorkload,
+    PoolWorkload,
+    Prologue,
+)
 
 CONFIG = VTAConfig.preset("pynq")
 SHAPES = (
@@ -73,6 +80,15 @@ def test_drawn_batches_are_no_slower_an_image(seed: int, off: tuple[str, ...]) -
         for images in (2, 4):
             together = layer_cycles(dataclasses.replace(one, batch=images))
             assert together <= images * alone, (ci, co, size, kernel, images)
+
+
+def test_kernels_that_write_parts_of_a_result_are_timed() -> None:
+    """What they store reaches from the first phase to the end of the last one."""
+    work = ConvTransposeWorkload(1, 16, 32, 5, 6, (3, 3), (2, 2), epilogue=LAYER)
+    chosen = CONV2D_TRANSPOSE.choose(LayerWork(work), CONFIG)
+    kernels = [(each.func, each.args) for each in CONV2D_TRANSPOSE.functions(chosen, CONFIG)]
+    each = [cycles_alone([kernel], CONFIG) for kernel in kernels]
+    assert max(each) < cycles_alone(kernels, CONFIG) < sum(each)
 
 
 def layer_cycles(work: Conv2dWorkload) -> int:

@@ -26,6 +26,8 @@ from vta_byoc.strategies.conv.conv2d_transpose import CONV2D_TRANSPOSE
 from vta_byoc.strategies.conv.depthwise import DEPTHWISE
 from vta_byoc.strategies.elementwise.elementwise import ELEMENTWISE
 from vta_byoc.strategies.fused.consumer import FusedConsumer
+from vta_byoc.strategies.movement import regions as moves
+from vta_byoc.strategies.movement.move import MOVE
 from vta_byoc.strategies.norms.norm import NORM
 from vta_byoc.strategies.pooling.pool import POOL
 from vta_byoc.strategies.te.kernel import Kernel
@@ -37,6 +39,7 @@ from vta_byoc.workload.workloads import (
     ConvTransposeWorkload,
     ElementwiseWorkload,
     Epilogue,
+    MoveWorkload,
     NormWorkload,
     PoolWorkload,
     Prologue,
@@ -236,6 +239,32 @@ def test_an_operand_that_is_repeated(repeated: tuple[int, int, int, int]) -> Non
     work = ElementwiseWorkload(*shapes[0], sides, "add", CLAMPED, shapes=shapes)
     tile = [({"n": 1, "c": 1, "p": 72}, "tiles")]
     check_same(*with_tiles(ELEMENTWISE, LayerWork(work), SIM, tile)[0], but=ROUGH)
+
+
+# ---------------------------------------------------------------- copies
+PLANE = (1, 32, 9, 8)
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        moves.pad(PLANE, (1, 2, 1, 0), SIM),
+        moves.concat([PLANE, (1, 16, 9, 8)], SIM),
+        moves.upsample(PLANE, (2, 2), SIM),
+        moves.strided_slice(PLANE, (0, 1, 0), (32, 9, 8), (1, 2, 2), SIM),
+    ],
+    ids=["padded", "joined", "enlarged", "cut"],
+)
+def test_a_copy_of_boxes(work: MoveWorkload) -> None:
+    """Whole ones, and such that are cut along the axis that moves most."""
+    spaces = [space.candidates[0][1].axes for space in MOVE.spaces(LayerWork(work), SIM)]
+    for cut in (1, 2):
+        tiles = []
+        for axes in spaces:
+            whole, first = {axis: sizes[-1] for axis, sizes in axes.items()}, axes["d0"]
+            tiles.append(({**whole, "d0": first[len(first) // cut - 1]}, "tiles"))
+        for wanted, found in with_tiles(MOVE, LayerWork(work), SIM, tiles):
+            check_same(wanted, found, but=ROUGH)
 
 
 # ---------------------------------------------------------------- convolutions

@@ -11,9 +11,9 @@ from typing import Any
 
 
 def values(room: str) -> Iterator[Any]:
-    """Every dataclass that the modules of package `room` define."""
-    package = importlib.import_module(room)
-    names = [m.name for m in pkgutil.walk_packages(package.__path__, f"{room}.")]
+    """Every dataclass that the modules of package `room`, or the one module `room`, define."""
+    inside = getattr(importlib.import_module(room), "__path__", [])
+    names = [m.name for m in pkgutil.walk_packages(inside, f"{room}.")]
     for name in [room, *names]:
         for value in vars(importlib.import_module(name)).values():
             own = inspect.isclass(value) and value.__module__ == name
