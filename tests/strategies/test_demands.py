@@ -111,6 +111,18 @@ def test_the_values_of_an_attention(together: int) -> None:
         assert wanted[name] == pytest.approx(found[name], rel=0.05)
 
 
+@pytest.mark.parametrize("chunk", [1, 4])
+def test_the_values_of_a_causal_attention(chunk: int) -> None:
+    """Of the shares those that a block of queries may see are read, whatever the tiles."""
+    work = work_of(SIM, 3, 64, 64, 2, 2, masks=1, causal=(1, 0))
+    tiles = [({"t": chunk, "n": 4}, "tiles"), ({"t": chunk, "g": 1}, "tiles"), ({"t": 1}, "tiles")]
+    _, (wanted, found), _ = with_tiles(ATTENTION, LayerWork(work), SIM, tiles)
+    about = ("gemm", "gemm_starts", "alu", "alu_starts")
+    check_same(wanted, found, but=(*ROUGH, *about, "wgt_loads"))
+    for name in about:
+        assert wanted[name] == pytest.approx(found[name], rel=0.07)
+
+
 # ---------------------------------------------------------------- pools
 def tile_of(c: int, h: int, w: int, kh: int, kw: int) -> dict[str, int]:
     return {"n": 1, "c": c, "h": h, "w": w, "kh": kh, "kw": kw}

@@ -73,6 +73,18 @@ def test_a_factor_of_one_digit_is_a_weight(factor: int) -> None:
     assert not any(term.steps for term in plan.terms)
 
 
+@pytest.mark.parametrize("op", ["max", "min", "mul"])
+@pytest.mark.parametrize("repeated", [0, 1])
+def test_what_is_repeated_has_accumulators_of_its_own(op: str, repeated: int) -> None:
+    """They are as few as its vectors, whichever side it is."""
+    shapes = [(1, 32, 4, 4), (1, 32, 4, 4)]
+    shapes[repeated] = (1, 32, 1, 1)
+    sides = (Prologue(0), Prologue(1))
+    plan = plan_of(ElementwiseWorkload(1, 32, 4, 4, sides, op, shapes=tuple(shapes)), SIM)
+    assert plan.other is not None
+    assert (plan.head.operand, plan.other.operand) == (1 - repeated, repeated)
+
+
 @pytest.mark.parametrize("vectors, apart", [(3, True), (4, False), (5, False)])
 def test_equal_destinations_are_as_far_apart_as_the_machine_needs(
     vectors: int, apart: bool
