@@ -71,6 +71,15 @@ def test_bounds_of_windows_are_those_of_all_positions(seed: int) -> None:
         assert window.extent(outs, some) == max(part) - min(part) + 1
 
 
+def test_steps_of_a_reduction_have_as_many_taps_each() -> None:
+    """Four sizes are tried at the most, from a single tap to all of them."""
+    for taps in range(1, 130):
+        found = Window(1, 1, taps, 1, 1, 0).chunks()
+        divisors = [size for size in range(1, taps + 1) if taps % size == 0]
+        assert found == sorted(set(found) & set(divisors))
+        assert (found[0], found[-1], len(found)) == (1, taps, min(4, len(divisors)))
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_what_tiles_of_windows_read(seed: int) -> None:
     """Positions inside and beyond the input, and tiles that have any of these."""
