@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import Counter
 
 import numpy as np
@@ -32,7 +33,8 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.program.program import Program
 from vta_byoc.strategies.pooling.pool import POOL
-from vta_byoc.strategies.pooling.tile_space import MaxPool
+from vta_byoc.strategies.pooling.sum import _nests
+from vta_byoc.strategies.pooling.tile_space import MaxPool, sliding_of
 from vta_byoc.workload.borders import boxes
 from vta_byoc.workload.workloads import CHANNEL, FULL, MAP, Epilogue, PoolWorkload, Step
 
@@ -100,6 +102,24 @@ def test_padded_averages_take_little_more_than_others() -> None:
     assert len(boxes(work.window)) == len(factors)
     assert cycles_of(check(apart, BARE)) < 1.1 * cycles_of(check(work, BARE))
     assert estimated(POOL, apart, BARE) < 1.1 * estimated(POOL, work, BARE)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("padding", [(1, 1, 1, 1), (2, 0, 1, 2), (0, 0, 0, 0)])
+def test_a_tile_has_a_nest_for_each_box_that_it_has_a_part_of(
+    padding: tuple[int, int, int, int], stride: int
+) -> None:
+    work = PoolWorkload("sum", 1, 48, 9, 8, (3, 3), (stride, stride), padding)
+    parts = boxes(work.window)
+    work, (rows, cols) = dataclasses.replace(work, factors=(5,) * len(parts)), work.out_shape[2:]
+    for h, w in itertools.product(range(1, rows + 1), range(1, cols + 1)):
+        firsts = itertools.product(range(0, rows, h), range(0, cols, w))
+        meeting = sum(
+            max(top, y) < min(bottom, y + h) and max(left, x) < min(right, x + w)
+            for (y, x), ((top, bottom), (left, right)) in itertools.product(firsts, parts)
+        )
+        tile = {"n": np.array([1]), "c": np.array([2]), "h": np.array([h]), "w": np.array([w])}
+        assert _nests(work, sliding_of(work, SIM), tile) == 2 * meeting
 
 
 # ---------------------------------------------------------------- borders
