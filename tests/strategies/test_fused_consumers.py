@@ -15,7 +15,13 @@ from fused_cases import SATURATED, case, head
 
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.chains import OTHER, SELF
-from vta_byoc.strategies.fused.consumer import FusedConsumer, fused_plan, keeps_int8, operand_kinds
+from vta_byoc.strategies.fused.consumer import (
+    FusedConsumer,
+    fused_plan,
+    keeps_int8,
+    operand_kinds,
+    pooled_by,
+)
 from vta_byoc.strategy import STRATEGIES, Computation
 from vta_byoc.workload.workloads import (
     CHANNEL,
@@ -110,6 +116,16 @@ def test_a_pool_makes_a_smaller_tile(machine: str) -> None:
         made.check()
         checked, after = checked + 1, after + (consumers[-1].window == (1, 1))
     assert too_large <= 4 and after >= 1
+
+
+def test_pools_behind_each_other_take_the_product_of_their_windows() -> None:
+    """And the windows of an elementwise operator are none."""
+    first = PoolWorkload("max", 1, 16, 24, 24, (2, 3), (2, 3))
+    second = PoolWorkload("max", 1, 16, 12, 8, (3, 1), (3, 1))
+    between = ElementwiseWorkload(1, 16, 12, 8, (Prologue(0),))
+    fused = [FusedConsumer(work) for work in (first, between, second)]
+    found = [pooled_by(fused[:count]) for count in range(4)]
+    assert found == [(1, 1), (2, 3), (2, 3), (6, 3)]
 
 
 @pytest.mark.parametrize(

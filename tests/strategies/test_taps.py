@@ -114,6 +114,13 @@ def test_boxes_in_planes_are_those_of_code_generation(seed: int) -> None:
     assert len(found) <= planes * boxes and boxes <= planes * len(found)
 
 
+@pytest.mark.parametrize("planes", [1, 2, 3])
+def test_planes_that_see_the_input_alone_are_one_box(planes: int) -> None:
+    """Of each tile; its outputs are those of all planes."""
+    window = Window(12, 40, 3, 2, 1, 0)
+    assert boxes_of(window, 6, 3, planes) == (12 * 3, 2, 1, 1, 6)
+
+
 def _clip(window: Window, first: int, count: int, outs: int, planes: int) -> Clip:
     """Of the loops over planes, outputs of a plane and taps: inside of the input and the tile."""
     plane, output, tap = range(3)
