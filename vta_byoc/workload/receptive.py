@@ -30,12 +30,14 @@ def blind_taps(
 ) -> tuple[int, int]:
     """How many first and last taps see padding alone from every output; one is always left.
 
-    A tap goes with a dilation of padding, so there are no more than that holds.
+    A tap goes with a dilation of padding, so there are no more than that holds; negative padding
+    holds none.
     """
     seen = [outputs_inside(count, size, step, t * dilation - pads[0]) for t in range(taps)]
     blind = [low == high for low, high in seen]
-    first = min(next((t for t in range(taps) if not blind[t]), 0), pads[0] // dilation)
-    last = min(next((t for t in range(taps) if not blind[-1 - t]), 0), pads[1] // dilation)
+    most = [max(pad, 0) // dilation for pad in pads]
+    first = min(next((t for t in range(taps) if not blind[t]), 0), most[0])
+    last = min(next((t for t in range(taps) if not blind[-1 - t]), 0), most[1])
     return first, last
 
 
