@@ -16,7 +16,9 @@ NUMBERS = (3, 40, 5, 6, 7, 8, 9)
 def attention(
     queries: int, keys: int, hiding: tuple[int, ...] = (), causal: tuple[int, ...] = ()
 ) -> AttentionWorkload:
-    return AttentionWorkload(3, queries, keys, 8, 12, NUMBERS, 1, BLOCK, hiding=hiding, causal=causal)
+    return AttentionWorkload(
+        3, queries, keys, 8, 12, NUMBERS, 1, BLOCK, hiding=hiding, causal=causal
+    )
 
 
 def blocks_of(size: int) -> int:

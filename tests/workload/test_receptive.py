@@ -23,7 +23,8 @@ AXES = [  # (size, kernel, stride, dilation, padding before, behind)
 
 def convolutions() -> Iterator[Conv2dWorkload]:
     """Convolutions whose rows and columns differ: each axis meets some others."""
-    for rows, columns in zip(AXES, np.random.default_rng(0).permutation(AXES).tolist(), strict=True):
+    others = np.random.default_rng(0).permutation(AXES).tolist()
+    for rows, columns in zip(AXES, others, strict=True):
         size, kernel, stride, dilation, before, behind = zip(rows, columns, strict=True)
         yield Conv2dWorkload(1, 4, 4, *size, kernel, stride, before + behind, dilation)
 

@@ -1,4 +1,4 @@
-"""Tensors whose tokens are columns: where elements lie, the host's functions, reading them again."""
+"""Tensors whose tokens are columns: where elements lie, and the host's functions."""
 
 from __future__ import annotations
 
