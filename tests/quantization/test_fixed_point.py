@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from vta_byoc.quantization.linear import Operand, Precision, linear
+from vta_byoc.quantization.linear import LinearCombination, Operand, Precision, linear
 from vta_byoc.quantization.requantize import FixedPoint, requantizer
 from vta_byoc.quantization.scales import INT32_HIGH
 
@@ -134,6 +135,39 @@ def test_linear_needs_no_multiplication_for_powers_of_two():
     assert [int(f) for f in found.factors] == [1, 4] and found.shift == 1
 
 
+def combined(found: LinearCombination, values: np.ndarray) -> np.ndarray:
+    """What a combination makes of operands."""
+    sides = zip(found.factors, found.moved, values, strict=True)
+    total = sum(factor * value + moved for factor, moved, value in sides) + found.offset
+    shifted = total >> found.shift if found.shift >= 0 else total << -found.shift
+    return np.clip(shifted, found.low, found.high)
+
+
+def test_sums_of_powers_of_two_are_exact() -> None:
+    """Whatever they have in common, zero points and constants included."""
+    values = np.random.default_rng(5).integers(-128, 128, (2, 200))
+    values[:, :2] = [[-128, 127]]
+    powers, zeros, shifts = (0.25, 1.0, 4.0, 8.0), (0, -7, 16), set()
+    for ratios in itertools.product(powers, powers):
+        for of, zero, constant in itertools.product(zeros, (0, 4), (0.0, -12.0, 2.25)):
+            operands = [Operand(np.array(ratios[0]), of), Operand(np.array(ratios[1]), 8)]
+            found = linear(operands, constant, zero)
+            real = ratios[0] * (values[0] - of) + ratios[1] * (values[1] - 8) + constant
+            want = np.clip(np.floor(real + 0.5) + zero, -128, 127)
+            np.testing.assert_array_equal(combined(found, values), want)
+            shifts.add(found.shift)
+    assert min(shifts) == -3 and max(shifts) == 2
+
+
+@pytest.mark.parametrize("bits", [0, 1, 5])
+def test_a_constant_beside_shifts_has_so_many_fraction_bits(bits: int) -> None:
+    """More only where the shifts need them."""
+    precise = Precision(offset_bits=bits)
+    for shift in range(8):
+        (term, other) = (Operand(np.array(ratio)) for ratio in (2.0**-shift, 1.0))
+        assert linear([term, other], 1 / 3, precision=precise).shift == max(bits, shift)
+
+
 @pytest.mark.parametrize("shift", range(1, 9))
 def test_factors_above_one_that_are_powers_of_two_are_a_left_shift(shift):
     rescale = requantizer(np.array(2.0**shift), np.array(1 << 20))
@@ -188,6 +222,22 @@ def test_reduced_factors_give_the_same_results():
         assert short.bound <= found.bound
         smaller += short.shift < found.shift
     assert smaller > 100
+
+
+def test_a_reduced_combination_is_the_same_for_every_operand() -> None:
+    """No bit is left out that counts, down to no shift at all."""
+    values, reached = np.arange(-128, 128)[None, :], set()
+    for factor, moved, constant, shift in itertools.product(
+        (1, 2, 12, 32), (0, 4), (0, 3, -16), range(5)
+    ):
+        offset = np.array(constant + (1 << shift >> 1))
+        found = LinearCombination(
+            (np.array(factor),), (np.array(moved),), offset, shift, -128, 127, 1 << 14
+        )
+        short = found.reduced()
+        np.testing.assert_array_equal(combined(short, values), combined(found, values))
+        reached.add((shift, short.shift))
+    assert {(4, 2), (2, 0), (1, 0), (3, 3)} <= reached
 
 
 def test_a_factor_that_is_rounded_to_one_bit_more_is_halved() -> None:

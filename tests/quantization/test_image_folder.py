@@ -140,6 +140,7 @@ def test_batches_and_limit(tmp_path: Path) -> None:
         picture(tmp_path / f"{i}.png", np.full((8, 8, 3), i))
     pairs = load_image_folder(tmp_path, model(2, 3, 8, 8), std=(1 / 255,))
     assert [[round(float(x[0, 0, 0])) for x in a] for a in arrays(pairs)] == [[0, 1], [2, 3]]
+    assert len(load_image_folder(tmp_path, COLOR, limit=1)) == 1
     assert len(load_image_folder(tmp_path, COLOR, limit=3)) == 3
     assert len(load_image_folder(tmp_path, COLOR, limit=30)) == 5
 

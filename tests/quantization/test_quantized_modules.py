@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -149,3 +150,6 @@ def test_which_values_may_change() -> None:
     """Calibration and the rewriting collect what they find; everything else is a value."""
     found = {name for name in changeable("vta_byoc.quantization") if not name.startswith("_")}
     assert found == {"Affine", "FusedOperators", "Record", "Value"}
+    room = vars(importlib.import_module("vta_byoc.quantize"))
+    own = [value for value in room.values() if dataclasses.is_dataclass(value)]
+    assert own and all(value.__dataclass_params__.frozen for value in own)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 
 import dialect_numpy
@@ -16,6 +17,8 @@ from tvm import relax
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.bindings import op_name, straight_bindings
 from vta_byoc.ir.records import text_of
+from vta_byoc.quantization.qdq import quantize_scale
+from vta_byoc.quantization.scales import Scale
 from vta_byoc.quantize import QUANTIZATION, quantize
 
 GRAPHS, ON_VTA = draws(10, 24), 5
@@ -58,6 +61,20 @@ def test_scales_of_channels_are_recorded():
     tensors = json.loads(text_of(quantize(mod).get_attr(QUANTIZATION)))["tensors"]
     weight = tensors["layer__weight"]
     assert len(weight["scales"]) > 1 and max(weight["scales"]) == weight["scale"]
+
+
+def test_one_step_and_one_zero_point_are_a_scale_of_int8_values() -> None:
+    """Channels that have their own are none; a zero point of uint8 is 128 less."""
+    x = relax.Var("x", relax.TensorType((2, 3), "float32"))
+    for dtype, middle in (("int8", 0), ("uint8", 128)):
+        values = relax.Var("values", relax.TensorType((2, 3), dtype))
+        for steps, zeros in itertools.product(([0.5], [0.5] * 3), ([5], [5] * 3)):
+            given = relax.const(np.float32(steps)), relax.const(np.asarray(zeros, dtype))
+            want = Scale(0.5, 5 - middle) if len(steps) == len(zeros) == 1 else None
+            there = relax.op.quantize(x, *given, axis=1, out_dtype=dtype)
+            back = relax.BlockBuilder().normalize(relax.op.dequantize(values, *given, axis=1))
+            assert quantize_scale(there) == quantize_scale(back) == want
+    assert quantize_scale(relax.op.abs(x)) is None
 
 
 def test_stated_scales_as_powers_of_two():
