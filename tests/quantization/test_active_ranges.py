@@ -171,6 +171,8 @@ def test_ends_that_are_flat_for_less_than_a_thirtysecond_stay() -> None:
     values = [0.0] * 60 + [1.0] * 941
     assert active_ranges._flat(np.array(values), 0.25) == 59
     assert active_ranges._flat(np.array(values), 1.0) == 1000
+    places = [active_ranges._flat(1.0 * (np.arange(33) >= flat), 0.25) for flat in (1, 2, 3)]
+    assert places == [0, 1, 2], "a 32nd counts"
     drift = np.arange(1001) / 1000
     assert active_ranges._flat(drift, 0.25) == 250, "none is further from the end than a quarter"
 

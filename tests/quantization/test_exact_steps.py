@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from vta_byoc.quantization.exact_point import ExactPoint, thresholds
-from vta_byoc.quantization.exact_search import _lies_apart, _lies_on_lines, _room, exact_point
+from vta_byoc.quantization.exact_search import (
+    _Form,
+    _lies_apart,
+    _lies_on_lines,
+    _room,
+    exact_point,
+)
 from vta_byoc.quantization.exact_sum import VALUES, exact_sum
 from vta_byoc.quantization.runtime_arithmetic import ARITHMETICS, Rounding, quantized_factor
 from vta_byoc.quantization.scales import INT32_HIGH, Scale
@@ -75,6 +81,21 @@ def test_where_no_result_is_reached_nothing_needs_to_be_added() -> None:
     point = ExactPoint(ONE * 0, None, ONE * 3, ONE * 0, None, None, 0, 0, 15, 0)
     least, most = _room(point, wanted)
     assert least == 0 and most == (1 << 14) - 3 * 1000 - 1
+
+
+@pytest.mark.parametrize(("zero", "ratio"), ((0, 0.1), (0, 1e-3), (-128, 1e-3), (127, 1e-3)))
+def test_a_clamp_is_of_all_channels_where_both_ends_are_immediates(zero: int, ratio: float) -> None:
+    """Else each channel has its own; what is cut off saturates anyway."""
+    ratios, bound = np.array([ratio, 2 * ratio]), np.array([1 << 20] * 2)
+    rounding = Rounding(lambda sums: np.rint(sums * ratios).astype(np.int64) + zero, ratios)
+    wanted = thresholds(rounding, bound, -128, 127)
+    clamp = _Form(wanted, ratios, zero, np.zeros(2, np.int64), True, False).clamp
+    assert clamp is not None
+    for end, own, whole in zip(clamp, wanted.ends, (min, max), strict=True):
+        assert end.tolist() == ([whole(own)] * 2 if ratio == 0.1 else own.tolist())
+    sums = np.linspace(-bound, bound, 999).astype(np.int64)
+    for result in (rounding(sums), rounding(np.clip(sums, *clamp))):
+        np.testing.assert_array_equal(result.clip(-128, 127), rounding(sums).clip(-128, 127))
 
 
 # ---------------------------------------------------------------- what is not tried
