@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis.extra import numpy as hnp
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.quantization.calibration.range_estimators import (
     BINS,
+    METHODS,
     Calibrator,
     Histogram,
     kl_threshold,
@@ -217,6 +219,21 @@ def test_unknown_options() -> None:
         method="entropy",
     )
     refused('scales "float" is not known; "pow2", "mul" are; choose one of them', scales="float")
+
+
+@pytest.mark.parametrize("found", [math.nan, -0.5, 0.0, 1e-30, 4.0, 4.5])
+def test_a_method_of_others_is_checked(found: float) -> None:
+    """Its threshold is above 0, and the largest magnitude at most."""
+    histogram = histogram_of(np.array([4.0], "float32"))
+    METHODS.add("odd", lambda *_given: found, "a test")
+    try:
+        if 0 < found <= 4:
+            assert Calibrator("odd").threshold(histogram, 4.0) == found
+            return
+        with pytest.raises(VTAError, match=f'"odd" of a test gives the threshold {found}; it is'):
+            Calibrator("odd").threshold(histogram, 4.0)
+    finally:
+        METHODS.remove("odd")
 
 
 @pytest.mark.parametrize("percentile", [0.0, -1.0, 100.1, float("nan")])

@@ -109,6 +109,14 @@ def test_only_tflites_negative_sums_lie_apart() -> None:
     assert apart == {"tflite": True, "onnxruntime": False}
 
 
+def test_one_side_without_thresholds_lies_nowhere() -> None:
+    """A relu's results are never below its zero point; nothing is divided by their number."""
+    rounding = ARITHMETICS["tflite"].layer(0.5, np.array([0.5]), Scale(1.0, -128), is_dense=False)
+    wanted = thresholds(rounding, np.array([4000]), -128, 127)
+    with np.errstate(all="raise"):
+        assert not _lies_apart(wanted, rounding.ratio, -128)
+
+
 def test_thresholds_lie_on_a_line_beside_the_stated_ratio() -> None:
     """A slope a part of 2**23 away is tried: over 2**27 sums the stated one is 16 off."""
     slope, bound = 2.0**-20, np.array([1 << 27])

@@ -8,10 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_models import Graph
 from tvm import relax
 
 from vta_byoc.quantization.ops.elementwise import leaky_slopes
-from vta_byoc.quantization.ops.unary import Group, _price, _slope
+from vta_byoc.quantization.fused_ops import FusedOperators
+from vta_byoc.quantization.ops.unary import COARSER, Group, _coarser, _price, _slope
+from vta_byoc.quantization.policy import AnyScales
+from vta_byoc.quantization.quantizer import Quantizer
 from vta_byoc.quantization.scales import Scale
 from vta_byoc.unary.program import VALUES, Program
 from vta_byoc.unary.search import Found
@@ -81,3 +85,19 @@ def test_slopes_are_of_single_precision_data(dtype: str, slopes: list[float] | N
     alpha = relax.const(np.array([0.5, 0.25], "float32"))
     given = leaky_slopes(relax.op.nn.prelu(data, alpha, 1))
     assert (None if given is None else given.ravel().tolist()) == slopes
+
+
+@pytest.mark.parametrize("tolerance", [0, 1])
+@pytest.mark.parametrize("multiplies", [False, True])
+@pytest.mark.parametrize("stated", [None, Scale(0.5)])
+def test_coarser_scales_are_tried_where_they_may_help(
+    tolerance: int, multiplies: bool, stated: Scale | None
+) -> None:
+    """Not where results are to be exact, nothing is multiplied, or the model says the scale."""
+    g = Graph((1, 4))
+    result = g.op("exp", g.params[0])
+    policy = AnyScales(tolerance=tolerance, multiplies=multiplies)
+    q = Quantizer(g.module(result), {result: 12.7}, policy)
+    found = _coarser(q, FusedOperators(result, scale=stated), 0.1)
+    expected = [0.1 * factor for factor in COARSER] if tolerance and multiplies else []
+    assert [scale.step for scale in found] == pytest.approx([] if stated else expected)

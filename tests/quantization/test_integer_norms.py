@@ -14,7 +14,7 @@ from vta_byoc.ir.norms import PEAK, Norm, elements, normalized, statistics
 from vta_byoc.ir.quantization_record import float_regions
 from vta_byoc.ir.reference import build_reference
 from vta_byoc.quantization.ops.norms import epsilon_of, norm_of
-from vta_byoc.quantization.scales import Scale, Unscalable
+from vta_byoc.quantization.scales import INT32_HIGH, Scale, Unscalable
 from vta_byoc.quantize import quantize
 
 CHANNELS = (1, 2, 16, 100, 192, 768, 3000, 16384)
@@ -92,6 +92,21 @@ def test_immediates_fit() -> None:
             ]
             numbers = [each.right for each in steps if not isinstance(each.right, str)]
             assert max(abs(number) for number in numbers) <= IMMEDIATE_HIGH
+
+
+@pytest.mark.parametrize("bias", [0.0, 900.0])
+def test_factors_have_all_bits_that_fit_one_shift(bias: float) -> None:
+    """Of 15 bits, or more for small factors: a longer one leaves immediates or int32."""
+    shifts = set()
+    for size in np.geomspace(1e-4, 2e3, 60):
+        weight, level = size * np.array([1.0, 0.7]), np.array([bias, 0.0])
+        norm = norm_of(2, True, 0, weight, level, Scale(STEP), (-128, 127), "norm")
+        factor, offset = np.abs(norm.factor).max(), np.abs(norm.offset).max()
+        assert factor <= IMMEDIATE_HIGH and factor * PEAK + offset <= INT32_HIGH
+        longer = 2 * factor + 1 > IMMEDIATE_HIGH or 2 * (factor * PEAK + offset) > INT32_HIGH
+        assert longer or norm.shift == 15 or (norm.shift > 15 and factor >= 192)
+        shifts.add(norm.shift)
+    assert min(shifts) < 15 < max(shifts)
 
 
 # ---------------------------------------------------------------- the quantizer's rule
