@@ -11,8 +11,8 @@ import pytest
 from small_models import Graph
 from tvm import relax
 
-from vta_byoc.quantization.ops.elementwise import leaky_slopes
 from vta_byoc.quantization.fused_ops import FusedOperators
+from vta_byoc.quantization.ops.elementwise import leaky_slopes
 from vta_byoc.quantization.ops.unary import COARSER, Group, _coarser, _price, _slope
 from vta_byoc.quantization.policy import AnyScales
 from vta_byoc.quantization.quantizer import Quantizer

@@ -83,7 +83,9 @@ def test_layers_compute_the_resizing(
     np.testing.assert_allclose(got, rows @ x @ columns.T, atol=2e-6)
 
 
-@pytest.mark.parametrize("old, new", (((1, 1), (3, 4)), ((1, 1), (2, 2)), ((1, 2), (3, 2)), ((2, 1), (2, 4))))
+@pytest.mark.parametrize(
+    "old, new", (((1, 1), (3, 4)), ((1, 1), (2, 2)), ((1, 2), (3, 2)), ((2, 1), (2, 4)))
+)
 def test_single_rows_and_columns_are_repeated(old: tuple[int, int], new: tuple[int, int]) -> None:
     mod, x = module(resize("half_pixel", *new), (1, 2, *old)), values((1, 2, *old))
     found = resizes_as_layers(mod)

@@ -107,6 +107,19 @@ def test_a_given_schedule_is_taken_and_the_others_stay() -> None:
         assert changed[name] - cycles[name] == 500
 
 
+def test_a_layer_of_which_some_channels_are_read_takes_the_schedule_of_its_name() -> None:
+    """What is computed is one range of its channels, which has a name of its own."""
+    net = IntegerNet(x=(1, 16, 6, 6))
+    whole = net.conv(net.params[0], 40, 1, name="whole")
+    some = net.op("strided_slice", whole, [1], [4], [24], name="some")
+    marked = mark(SIM)(net.module(net.conv(some, 16, 1, name="last")))
+    (name, known), _ = schedules_in(graph_pack(SIM)(marked)).items()
+    assert name.startswith("whole__")
+    given = Schedules(pins={"whole": slower(known)})
+    found = schedules_in(graph_pack(SIM, schedules=given)(marked))
+    assert found[name].kernels == slower(known).kernels
+
+
 def slower(schedule: Schedule) -> Schedule:
     """In tiles of one row, by estimate 500 cycles slower."""
     (kernel,) = schedule.changed(oh=1).kernels
