@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from fractions import Fraction
 
 import numpy as np
@@ -16,11 +17,12 @@ from vta_byoc.quantization.ops.layer_factor import (
     Scaled,
     ShiftSum,
     Source,
+    as_int32,
     as_shifts,
     in_weights,
     shift_sum,
 )
-from vta_byoc.quantization.scales import INT32_HIGH, Scale
+from vta_byoc.quantization.scales import INT32_HIGH, WEIGHT_HIGH, Scale
 
 KEPT_STEPS = {"right_shift": np.right_shift, "left_shift": np.left_shift, "add": np.add}
 
@@ -152,3 +154,53 @@ def test_errors_and_sums_stay_within_their_bounds(form):
         slack = max(1.0, found.error + 0.5)
         assert (got[want >= 128 + slack] >= 127).all() and (got[want < -129 - slack] <= -128).all()
     assert taken >= 100
+
+
+def dense(weights: np.ndarray, bias: np.ndarray, zero: int = 0) -> Source:
+    """A dense layer [inputs, channels] whose results floats read."""
+    shape = (1, weights.shape[1])
+    anchor, scale = ANCHORS["relax.matmul"], Scale(1.0, zero)
+    return Source(anchor, Call, shape, weights, bias, scale, saturates=False)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("form", [DIGITS, APPROXIMATE])
+def test_weights_have_as_many_fraction_bits_as_their_digits_hold(form: str) -> None:
+    """By not quite half a unit, which rounding takes, they may be larger; without bits is none."""
+    most = MOST_OF_TWO if form == DIGITS else WEIGHT_HIGH
+    for reach, power in itertools.product((1, 1 + 0.4 / most, 1 - 0.1 / most, 0.7), range(-2, 9)):
+        weights = np.array([[1.0], [-0.3]]) * reach * most * 2.0**-power
+        fits = [bits for bits in range(-9, 12) if weights.max() * 2.0**bits <= most + 0.49]
+        found = in_weights(dense(weights, np.zeros(1)), form)
+        assert (found is None) == (max(fits) < 0)
+        if found is not None:
+            assert found.rescale.shift == max(fits)
+            np.testing.assert_array_equal(found.weight, np.rint(weights * 2.0 ** max(fits)))
+            assert np.abs(found.weight).max() <= most
+
+
+@pytest.mark.parametrize("size", [1e-6, 0.3, 1.0, 700.0])
+def test_results_for_floats_have_weights_of_all_bits(size: float) -> None:
+    """Of two digits, whatever their size, and sums that are those of the real weights."""
+    rng = np.random.default_rng(2)
+    layer = dense(size * rng.uniform(-1, 1, (40, 5)), size * rng.normal(0, 300, 5), 7)
+    made = as_int32(layer)
+    assert made is not None
+    found, unit = made
+    assert np.abs(found.weight).max() == MOST_OF_TWO
+    data = rng.integers(-128, 128, (100, 40))
+    got = unit * (data @ found.weight + found.bias)
+    want = (data - 7) @ layer.real + layer.bias
+    assert np.abs(got - want).max() <= unit * (135 * 40 / 2 + 1)
+
+
+def test_results_for_floats_lose_bits_beside_a_bias_that_int32_does_not_hold() -> None:
+    """The largest bias is held with all bits; with one more half of the weights' are lost."""
+    weights = np.array([[1.0]])
+    none = as_int32(dense(weights, np.zeros(1)))
+    assert none is not None
+    room = INT32_HIGH - none[0].rescale.bound
+    for bias, lost in ((room, 0), (-room, 0), (room + 1, 1), (2 * room, 1), (8 * room, 3)):
+        made = as_int32(dense(weights, np.array([bias / MOST_OF_TWO])))
+        assert made is not None and made[0].rescale.bound <= INT32_HIGH
+        assert made[1] == 2**lost / MOST_OF_TWO
+    assert as_int32(dense(weights, np.array([1000.0 * room]))) is None
