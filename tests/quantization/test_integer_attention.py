@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 
 import dialect_numpy
@@ -16,6 +17,7 @@ from tvm import relax
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.isa import IMMEDIATE_HIGH, IMMEDIATE_LOW
 from vta_byoc.ir.attention import (
+    INVERSE_BITS,
     LEAST_SHARE,
     MOST_SHARE,
     RATE,
@@ -154,6 +156,17 @@ def test_values_far_coarser_than_results_are_refused() -> None:
     with pytest.raises(Unscalable, match=None) as caught:
         numbers_of(64, 1e-3, ratio=2.0**24)
     assert "times as coarse as its results" in caught.value.refusal.text
+
+
+@pytest.mark.parametrize("keys", [1, 64, 300, 4000])
+def test_the_rate_is_the_nearest_of_15_bits(keys: int) -> None:
+    """For results from far finer to far coarser than the values."""
+    bits = max(INVERSE_BITS, (MOST_SHARE * keys).bit_length())
+    for ratio in np.geomspace(2.0**-5.9, 2.0**21.9, 200).tolist():
+        numbers = numbers_of(keys, 1e-3, ratio)
+        raised = numbers.behind + numbers.before + numbers.down + 1 - bits
+        assert abs(math.ldexp(ratio, raised) - numbers.multiplier) <= 0.5
+        assert 1 << 14 <= numbers.multiplier <= IMMEDIATE_HIGH
 
 
 # ---------------------------------------------------------------- the quantizer's rule

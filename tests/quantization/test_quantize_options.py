@@ -15,10 +15,12 @@ from quantized_graphs import QuantizedGraph
 from small_models import Graph
 from tvm import relax
 
+from vta_byoc.hw.config import Capabilities, VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.bindings import op_name, source_name, straight_bindings
+from vta_byoc.ir.quantization_record import CAME_INTEGER
 from vta_byoc.ir.records import text_of
-from vta_byoc.quantize import QUANTIZATION, quantize
+from vta_byoc.quantize import EMPTY_RECORD, QUANTIZATION, quantize, quantized_alike
 
 MACHINES = list(machines().values())
 FORMS = [
@@ -178,6 +180,44 @@ def test_samples_that_can_be_read_once():
             "calibration is a list_iterator, which can be read once; equalize and bias_correction "
             "read it again; give a list"
         )
+
+
+def test_options_of_functions_are_checked() -> None:
+    """Before anything is calibrated."""
+    mod, samples, _ = network(0)
+    for name, value in (
+        ("function_tolerance", -1),
+        ("function_worth", -0.5),
+        ("function_worth", float("inf")),
+    ):
+        with pytest.raises(VTAError, match=f"^{name} is {value:g} "):
+            quantize(mod, calibration=samples, **{name: value})
+
+
+def test_integers_of_a_modules_own_are_kept() -> None:
+    """With an empty record; no option of quantization applies to them."""
+    g = Graph((1, 4))
+    mod = g.module(g.op("nn.relu", g.params[0])).with_attr(CAME_INTEGER, "relay.quantize")
+    found = quantize(mod)
+    tvm.ir.assert_structural_equal(found["main"], mod["main"])
+    assert json.loads(text_of(found.get_attr(QUANTIZATION))) == json.loads(EMPTY_RECORD)
+    for option in ({"scales": "mul"}, {"equalize": True}, {"keep_float": ["a"]}):
+        with pytest.raises(VTAError, match=next(iter(option))):
+            quantize(mod, **option)
+
+
+def test_which_machines_a_module_is_quantized_alike_for() -> None:
+    """Only MUL counts for float modules, unless a softmax may fit one machine and not another."""
+    sim, other = VTAConfig(), VTAConfig.preset("tophub_4x8")
+    without = VTAConfig(capabilities=Capabilities(mul=False))
+    for op, alike in (("nn.relu", True), ("nn.softmax", False)):
+        g = Graph((2, 4))
+        mod = g.module(g.op(op, g.params[0]))
+        assert (quantized_alike(mod, sim) == quantized_alike(mod, other)) == alike
+        assert quantized_alike(mod, sim) != quantized_alike(mod, without)
+    g = QuantizedGraph((1, 4), seed=0)
+    mod = g.module(g.quantized(g.op("nn.relu", g.inputs[0]), 1.0))
+    assert quantized_alike(mod, sim) != quantized_alike(mod, other)
 
 
 def test_weights_that_came_quantized_are_not_changed():
