@@ -8,6 +8,7 @@ import json
 import math
 import warnings
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import dialect_numpy
@@ -28,9 +29,11 @@ from vta_byoc.ir.quantization_record import float_regions, functions
 from vta_byoc.ir.records import text_of
 from vta_byoc.quantization import active_ranges, rewriter
 from vta_byoc.quantization.bias_correction import correct_biases
+from vta_byoc.quantization.fused_ops import FusedOperators
 from vta_byoc.quantization.ops import unary
 from vta_byoc.quantization.policy import AnyScales
 from vta_byoc.quantization.quantizer import Quantizer
+from vta_byoc.quantization.scales import Scale
 from vta_byoc.quantize import QUANTIZATION, quantize
 from vta_byoc.reports.quantization.report import quantization_report
 from vta_byoc.unary.program import Program
@@ -175,6 +178,18 @@ def test_ends_that_are_flat_for_less_than_a_thirtysecond_stay() -> None:
     assert places == [0, 1, 2], "a 32nd counts"
     drift = np.arange(1001) / 1000
     assert active_ranges._flat(drift, 0.25) == 250, "none is further from the end than a quarter"
+
+
+@pytest.mark.parametrize(("step", "flat"), [(4.0, True), (5.0, True), (3.9, False)])
+def test_a_part_of_no_length_is_flat_all_over(
+    step: float, flat: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line of two tolerances: the flat parts at both ends meet in one point."""
+    x = relax.Var("x", relax.TensorType((1,), "float32"))
+    line: Any = SimpleNamespace(of=lambda values: values, last=x)
+    monkeypatch.setattr(active_ranges, "follow", lambda *_: FusedOperators(x, scale=Scale(step)))
+    low, high = active_ranges._active(None, line, (0.0, 2.0))  # type: ignore[arg-type]
+    assert ((low, high) == (0.0, 2.0)) == flat and low < high
 
 
 def ranges_of(mod: tvm.IRModule, low: float, high: float) -> Mapping[str, tuple[float, float]]:
