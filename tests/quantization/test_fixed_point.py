@@ -8,9 +8,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from vta_byoc.hw.errors import VTAError
 from vta_byoc.quantization.linear import LinearCombination, Operand, Precision, linear
 from vta_byoc.quantization.requantize import FixedPoint, requantizer
-from vta_byoc.quantization.scales import INT32_HIGH
+from vta_byoc.quantization.scales import INT32_HIGH, AccumulatorBound
 
 LAYERS = 10_000
 STEPS = {
@@ -96,6 +97,15 @@ def test_what_rounding_took_from_a_bias_is_added_behind_the_multiplication():
         assert error.max() <= 1
         different, total = different + int((error > 0).sum()), total + error.size
     assert different <= 0.004 * total  # 0.03 without
+
+
+@pytest.mark.parametrize("shift", [-7, -1, 0, 3])
+def test_bounds_are_proven_behind_a_left_shift(shift: int) -> None:
+    most = INT32_HIGH >> max(-shift, 0)
+    assert AccumulatorBound("conv", most, shift, "").checked().bound == most
+    largest = (most + 1) * 2 ** max(-shift, 0)
+    with pytest.raises(VTAError, match=f'^layer "conv" can accumulate {largest}; .*; a remedy$'):
+        AccumulatorBound("conv", most + 1, shift, "a remedy").checked()
 
 
 @pytest.mark.parametrize("shift", range(0, 20))

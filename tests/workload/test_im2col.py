@@ -85,6 +85,7 @@ def test_the_host_writes_what_the_definition_says(work: Conv2dWorkload, preset: 
         want = pack_activation(folded_image(x, fold), config)
         np.testing.assert_array_equal(out.numpy(), want, err_msg=fold.text)
         assert fold.nbytes(config) == want.nbytes
+        assert Im2col.of(func) == fold and type(Im2col.of(func).constants) is int
 
 
 @pytest.mark.parametrize(

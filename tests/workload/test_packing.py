@@ -21,6 +21,7 @@ from vta_byoc.workload.packing import (
     packed_shape,
     unpack_activation,
 )
+from vta_byoc.workload.packing import unpacked as from_planes
 from vta_byoc.workload.workloads import CHANNEL, FULL, MAP
 
 PRESETS = ("sim", "tophub_4x8", "2x16", "1x32")
@@ -70,6 +71,7 @@ def test_int32_is_put_together_from_byte_planes(preset: str) -> None:
     packed = np.stack(planes)
     assert packed.shape == packed_shape(shape, config, "int32")
     np.testing.assert_array_equal(unpacked(packed, shape, "int32"), x)
+    np.testing.assert_array_equal(from_planes(packed, shape), x)
     np.testing.assert_array_equal(run(unpack_compute(shape, config, "int32"), packed, x), x)
 
 

@@ -11,6 +11,7 @@ import pytest
 from room_values import by_identity, changeable
 
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.hw.isa import LOADABLE, MEMORY_TYPES, MemType
 from vta_byoc.ir.chains import KEPT
 from vta_byoc.workload.copy_region import CopyRegion, Source, merged, read_box
 from vta_byoc.workload.im2col import Im2col, folded, folds, host_cycles
@@ -23,10 +24,12 @@ from vta_byoc.workload.memory import (
     INP,
     SRAM_SCOPES,
     WGT,
+    dram_scopes,
     element_scalars,
     in_dram,
 )
 from vta_byoc.workload.packing import blocks, pack_activation
+from vta_byoc.workload.products import ProductWorkload, TransposeWorkload
 from vta_byoc.workload.texts import from_json, to_json
 from vta_byoc.workload.workloads import (
     CHANNEL,
@@ -38,6 +41,7 @@ from vta_byoc.workload.workloads import (
     ElementwiseWorkload,
     Epilogue,
     MoveWorkload,
+    NormWorkload,
     PoolWorkload,
     Prologue,
     Step,
@@ -126,6 +130,36 @@ def test_sizes_of_other_operators() -> None:
     assert isinstance(move, MoveWorkload)
     assert move.epilogue == Epilogue() and move.lanes == ((1, 0, -1),)
     assert dataclasses.replace(move, boxes=()).lanes == ((),)
+
+
+def test_sizes_of_products() -> None:
+    """The second operand has a column for each output channel of a group; turned it is alone."""
+    data, columns = (1, 32, 1, 48), (1, 32, 1, 16)
+    for kind, want in ((ProductWorkload, (data, columns)), (TransposeWorkload, (columns,))):
+        work = kind(1, 32, 32, 1, 48, (1, 1), groups=2)
+        assert work.in_shapes == want and work.out_shape == (1, 32, 1, 48)
+        assert work.weight_by_input and not CONV.weight_by_input
+
+
+def test_ranges_of_operands() -> None:
+    """All of int8 where none are known."""
+    work = WORKLOADS[2]
+    assert isinstance(work, ElementwiseWorkload)
+    assert [work.range_of(operand) for operand in (0, 1)] == [(-128, 127)] * 2
+    known = dataclasses.replace(work, ranges=((0, 5), (-3, 4)))
+    assert [known.range_of(operand) for operand in (0, 1)] == [(0, 5), (-3, 4)]
+    assert from_json(ElementwiseWorkload, to_json(known)) == known
+
+
+@pytest.mark.parametrize(("factor", "offset"), [(None, None), (3, None), (None, 0), (3, 0)])
+def test_numbers_and_tensors_of_a_normalization(factor: int | None, offset: int | None) -> None:
+    """What is one number for all channels is none of the tensors; 0 is a number."""
+    work = NormWorkload(1, 32, 1, 16, 20, True, 5, factor, offset, 9, -128, 127)
+    given = {"factor": factor, "offset": offset}
+    assert work.numbers == {name: value for name, value in given.items() if value is not None}
+    assert work.tensors == (CHANNEL,) * (2 - len(work.numbers))
+    assert work.in_shapes == (work.out_shape,) == ((1, 32, 1, 16),)
+    assert from_json(NormWorkload, to_json(work)) == work
 
 
 def test_what_is_not_said() -> None:
@@ -254,6 +288,12 @@ def test_memories() -> None:
     assert [element_scalars(config, s) for s in SRAM_SCOPES] == [32, 64, 32]
     scopes = ("global", DRAM_INP, DRAM_WGT, DRAM_ACC, *SRAM_SCOPES, "globalist")
     assert [in_dram(s) for s in scopes] == [True] * 4 + [False] * 4
+    loaded = dram_scopes()
+    assert list(loaded) and all(in_dram(scope) for scope in loaded)
+    memories = [mem for found in loaded.values() for mem in found]
+    assert memories == [mem for scope in loaded for mem in MemType if mem in loaded[scope]]
+    assert set(memories) == {mem for mem in LOADABLE if MEMORY_TYPES[mem].scope}
+    assert all(MEMORY_TYPES[mem].scope == scope for scope in loaded for mem in loaded[scope])
 
 
 def test_blocks() -> None:
