@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
+
 import numpy as np
 import pytest
 
@@ -34,6 +37,37 @@ ONE = np.array([1])
 def test_tflites_factors_end_where_its_shifts_do(real: float, factor: int, exponent: int) -> None:
     """What 31 bits to the right lose is 0 without a shift; the largest has all its bits set."""
     assert [int(x) for x in quantized_factor(np.array(real))] == [factor, exponent]
+
+
+@pytest.mark.parametrize("name", ARITHMETICS)
+def test_bounds_of_clamps_are_the_nearest_values_of_int8(name: str) -> None:
+    """Halves away from zero in TFLite, to even in ONNX Runtime; infinities are the ends."""
+    halves = {"tflite": (-3, 1, 3), "onnxruntime": (-2, 0, 2)}[name]
+    for step, zero in ((0.5, 0), (0.25, -100), (2.0, 101)):
+        limit = functools.partial(ARITHMETICS[name].limit, scale=Scale(step, zero))
+        assert (limit(-np.inf), limit(np.inf)) == (-128, 127)
+        found = [limit(step * half) - zero for half in (-2.5, 0.5, 2.5)]
+        assert tuple(found) == halves
+        assert [limit(step * whole) for whole in (-3, 0, 3.2)] == [zero - 3, zero, zero + 3]
+        assert (limit(-1e9), limit(1e9)) == (-128, 127)
+
+
+def test_means_of_onnxruntime_divide_by_the_count() -> None:
+    """As one float32 factor; sums are multiplied by it and rounded to even."""
+    rounding = ARITHMETICS["onnxruntime"].mean(Scale(0.5), Scale(0.25, -3), 16)
+    assert rounding.ratio == [2 / 16]
+    sums = np.array([-100, -12, -4, 0, 4, 12, 20, 100])
+    np.testing.assert_array_equal(rounding(sums), [-15, -5, -3, -3, -3, -1, -1, 9])
+
+
+def test_dense_layers_of_tflite_have_a_factor_of_a_float32_product() -> None:
+    """Where they have one scale; those of channels, and convolutions, multiply in float64."""
+    data, step = 0.1, np.float64(np.float32(0.3))
+    arithmetic, target = ARITHMETICS["tflite"], Scale(1.0)
+    for weights, is_dense in itertools.product((np.array(step), np.array([step])), (False, True)):
+        exact = arithmetic.layer(data, weights, target, is_dense=is_dense).ratio
+        real = float(np.float32(data) * np.float32(step)) if is_dense and not weights.ndim else None
+        assert exact == pytest.approx([real or data * step], rel=2.0**-31, abs=0)
 
 
 def test_a_sum_of_operands_at_different_steps_is_found() -> None:

@@ -12,13 +12,15 @@ import pytest
 from draws import draws
 from layer_runs import machines, run_module
 from quantized_graphs import BUILDS, QuantizedGraph, graph
+from small_models import Graph, call
 from tvm import relax
 
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.bindings import op_name, straight_bindings
 from vta_byoc.ir.records import text_of
-from vta_byoc.quantization.qdq import quantize_scale
+from vta_byoc.quantization.qdq import as_float, quantize_scale
 from vta_byoc.quantization.scales import Scale
+from vta_byoc.quantization.tensor_pairs import Twin, _source
 from vta_byoc.quantize import QUANTIZATION, quantize
 
 GRAPHS, ON_VTA = draws(10, 24), 5
@@ -75,6 +77,39 @@ def test_one_step_and_one_zero_point_are_a_scale_of_int8_values() -> None:
             back = relax.BlockBuilder().normalize(relax.op.dequantize(values, *given, axis=1))
             assert quantize_scale(there) == quantize_scale(back) == want
     assert quantize_scale(relax.op.abs(x)) is None
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_activations_without_their_quantization_are_clipped(dtype: str) -> None:
+    """At what int8 reaches, which is their range; what the model's results are quantized to stays
+    as it is."""
+    step, zero = np.float32(0.25), np.asarray(130 if dtype == "uint8" else 2, dtype)
+    given = relax.const(step), relax.const(zero)
+    g = Graph((2, 40))
+    there = g.op("quantize", g.params[0], *given, axis=0, out_dtype=dtype)
+    back = g.op("dequantize", there, *given, axis=0, name="back")
+    mod = g.module(g.op("negative", back, name="last"))
+    found, ranges = as_float(mod)
+    assert {var.name: most for var, most in ranges.items()} == {"x0": 32.5, "quantize": 32.5}
+    x = np.linspace(-50, 50, 80, dtype="float32").reshape(2, 40)
+    (got,) = call(found, x)
+    np.testing.assert_array_equal(got, -x.clip(-32.5, 31.25))
+    kept, _ = as_float(g.module(there))
+    assert op_name(straight_bindings(kept["main"])[0].value) == "relax.quantize"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "uint8"])
+def test_what_stands_for_a_tensor_of_the_source(dtype: str) -> None:
+    """Floats for themselves; integers at the scale that a quantize states, as they are stored."""
+    var = relax.Var("x", relax.TensorType((2, 3), dtype))
+    if dtype == "float32":
+        assert _source(var, None) == Twin(var)
+        return
+    data = relax.Var("data", relax.TensorType((2, 3), "float32"))
+    given = relax.const(np.float32(0.5)), relax.const(np.asarray(7, dtype))
+    stated = relax.op.quantize(data, *given, axis=0, out_dtype=dtype)
+    assert _source(var, stated) == Twin(var, 0.5, 7)
+    assert _source(var, None) is None and _source(var, relax.op.abs(data)) is None
 
 
 def test_stated_scales_as_powers_of_two():

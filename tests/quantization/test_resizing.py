@@ -83,6 +83,17 @@ def test_layers_compute_the_resizing(
     np.testing.assert_allclose(got, rows @ x @ columns.T, atol=2e-6)
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_single_row_is_the_first_or_the_middle(mode: str) -> None:
+    """PyTorch's half pixels give the first, as aligned corners and asymmetric ones do."""
+    for old in (1, 2, 3, 4):
+        row = np.eye(old)[0]
+        if mode == "half_pixel":
+            row = np.eye(old)[[(old - 1) // 2, old // 2]].mean(axis=0)
+        np.testing.assert_array_equal(resize_matrix(mode, old, 1), row[None])
+    assert resize_matrix("tf_crop_and_resize", 4, 1) is None
+
+
 @pytest.mark.parametrize(
     "old, new", (((1, 1), (3, 4)), ((1, 1), (2, 2)), ((1, 2), (3, 2)), ((2, 1), (2, 4)))
 )
