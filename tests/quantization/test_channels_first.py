@@ -91,6 +91,30 @@ def test_a_network_computes_the_same_with_channels_first() -> None:
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
+def test_tensors_of_lower_rank_are_broadcast_from_the_last_axis() -> None:
+    """Whether they are numbers, channels or rows, and on either side of an operator."""
+    net, rng = Last(), np.random.default_rng(3)
+    shapes = ((1, 4, 5, 3), (6,), (5, 1), (4, 5, 6), ())
+    params = [relax.Var(f"x{i}", relax.TensorType(s, "float32")) for i, s in enumerate(shapes)]
+    with net.builder.function("main", params):
+        with net.builder.dataflow():
+            y = net.conv2d(params[0], "conv", 3, 3, 3, 6)
+            for number, param in enumerate(params[1:]):
+                sides = (y, param) if number % 2 else (param, y)
+                y = net.emit(RX.subtract(*sides), f"sum{number}")
+            out = net.builder.emit_output(RX.nn.relu(y), "result")
+        net.builder.emit_func_output(out)
+    mod = net.builder.get()
+    made = channels_first(mod)
+    given = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+    got, want = (
+        run_vm(relax.VirtualMachine(build_reference(m), tvm.cpu()), given) for m in (made, mod)
+    )
+    np.testing.assert_allclose(got[0], want[0], rtol=1e-4, atol=1e-4)
+    kinds = Counter(op_name(b.value) for b in straight_bindings(made["main"]))
+    assert (kinds["relax.reshape"], kinds["relax.permute_dims"]) == (3, 5)
+
+
 def test_quantize_brings_channels_last_to_vta() -> None:
     qmod = vta.quantize(network(), calibration=[tuple(inputs())])
     placed = {op.name: op.device for op in placements(vta.partition_for_vta(qmod))}
