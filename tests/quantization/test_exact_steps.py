@@ -84,6 +84,16 @@ def test_a_sum_of_operands_at_different_steps_is_found() -> None:
     np.testing.assert_array_equal(got, both(VALUES[:, None], VALUES[None, :]))
 
 
+@pytest.mark.parametrize(("end", "side"), [(127, 0), (-128, 1)])
+def test_a_sum_counts_for_all_values_of_its_operands(end: int, side: int) -> None:
+    """Where the least or the largest of one alone gives something else there is no such sum."""
+
+    def both(*values: np.ndarray) -> np.ndarray:
+        return ((values[0] + values[1] + 1) >> 1) + 9 * (values[side] == end)
+
+    assert exact_sum(both, (0.5, 0.5), -128, 127) is None
+
+
 # ---------------------------------------------------------------- steps
 @pytest.mark.parametrize(("shift", "count"), ((0, 1), (5, 2), (7, 2), (8, 3)))
 def test_a_shift_by_nothing_is_no_step(shift: int, count: int) -> None:

@@ -10,6 +10,7 @@ import pytest
 import tvm
 from integer_models import IntegerNet, flatten_net, island_net, residual_net, stem_net
 from small_models import call
+from tvm import relax
 
 from vta_byoc.graph_pack import graph_pack, pack_counts
 from vta_byoc.hw.config import VTAConfig
@@ -86,6 +87,42 @@ def test_a_stem_is_folded_instead_of_packed_and_once_for_two_layers() -> None:
     assert records["first"].cycles > 0
     folded = next(b.var for b in straight_bindings(mod["main"]) if "folded" in str(b.var.name))
     assert math.prod(static_shape(folded)) == fold
+
+
+def moved_net(half: int) -> IntegerNet:
+    """Two layers joined and shuffled; half goes through another, and both are joined again."""
+    net = IntegerNet(x=(1, 16, 4, 5))
+    sides = [net.conv(net.params[0], half, 1, name=name) for name in ("left", "right")]
+    x = shuffled(net, net.op("concat", sides, axis=1, name="joined"), "first")
+    kept, taken = (
+        net.op("strided_slice", x, [1], [at], [at + half], name=f"from{at}") for at in (0, half)
+    )
+    inner = net.conv(taken, half, 1, name="inner")
+    x = shuffled(net, net.op("concat", [kept, inner], axis=1, name="again"), "second")
+    net.result = net.conv(x, 16, 1, name="last")
+    return net
+
+
+def shuffled(net: IntegerNet, x: relax.Var, name: str) -> relax.Var:
+    """The two halves of the channels, in turns."""
+    n, c, h, w = static_shape(x)
+    apart = net.op("reshape", x, (n, 2, c // 2, h, w), name=f"{name}_apart")
+    turned = net.op("permute_dims", apart, [0, 2, 1, 3, 4], name=f"{name}_turned")
+    return net.op("reshape", turned, (n, c, h, w), name=name)
+
+
+def test_channels_are_not_moved_but_stored_where_they_are_read() -> None:
+    """Filters are computed in ranges, of which no channel fills a block of its own."""
+    net = moved_net(20)
+    mod = net.module(net.result)
+    found = packed(mod, VTAConfig())
+    assert pack_counts(found) == {"vta_pack": 1, "vta_unpack": 1, "vta_fold": 0}
+    names = [str(b.var.name) for b in straight_bindings(found["main"])]
+    ranges = [f"{side}__channels_{part}" for side in ("left", "right") for part in ("0_9", "10_19")]
+    assert [name for name in names if "channels" in name] == ranges
+    assert not {"joined", "first", "from0", "again", "second"} & set(names)
+    for got, want in zip(call(found, *net.inputs()), call(mod, *net.inputs()), strict=True):
+        np.testing.assert_array_equal(got, want)
 
 
 NETS = {
