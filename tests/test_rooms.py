@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -113,6 +114,7 @@ class Import(NamedTuple):
         return f"{self.importer}:{self.line} imports {self.imported}"
 
 
+@functools.cache
 def modules() -> dict[str, str]:
     """Module -> source, of everything that is installed."""
     found = {}
@@ -124,9 +126,6 @@ def modules() -> dict[str, str]:
     return found
 
 
-MODULES = modules()
-
-
 def imports(importer: str, source: str) -> Iterator[Import]:
     """What a module imports: in functions and for type checkers too. A relative import is ""."""
     for node in ast.walk(ast.parse(source)):
@@ -136,10 +135,13 @@ def imports(importer: str, source: str) -> Iterator[Import]:
             module = "" if node.level else node.module or ""
             for alias in node.names:
                 name = f"{module}.{alias.name}"
-                yield Import(importer, node.lineno, name if name in MODULES else module)
+                yield Import(importer, node.lineno, name if name in modules() else module)
 
 
-ALL = [found for name, source in MODULES.items() for found in imports(name, source)]
+@functools.cache
+def all_imports() -> list[Import]:
+    """Of every module."""
+    return [found for name, source in modules().items() for found in imports(name, source)]
 
 
 def room(module: str) -> str:
@@ -156,12 +158,12 @@ def room_of_machine(module: str) -> str:
 def arrows(found: list[Import]) -> dict[tuple[str, str], list[Import]]:
     """(importing room, imported room) of the compiler -> the imports between them."""
     ours = [i for i in found if i.imported.split(".")[0] == "vta_byoc"]
-    return between(ours, {name: room(name) for name in MODULES})
+    return between(ours, {name: room(name) for name in modules()})
 
 
 def arrows_of_machine(found: list[Import]) -> dict[tuple[str, str], list[Import]]:
     """The same inside of `hw/`."""
-    names = [name for name in MODULES if room(name) == "hw"]
+    names = [name for name in modules() if room(name) == "hw"]
     ours = [i for i in found if i.importer in names and i.imported in names]
     return between(ours, {name: room_of_machine(name) for name in names})
 
@@ -173,7 +175,7 @@ def room_of_strategies(module: str) -> str:
 
 def arrows_of_strategies(found: list[Import]) -> dict[tuple[str, str], list[Import]]:
     """The same inside of `strategies/`."""
-    names = [name for name in MODULES if name.startswith("vta_byoc.strategies.")]
+    names = [name for name in modules() if name.startswith("vta_byoc.strategies.")]
     ours = [i for i in found if i.importer in names and i.imported in names]
     return between(ours, {name: room_of_strategies(name) for name in names})
 
@@ -191,30 +193,28 @@ def stated(table: Mapping[str, str]) -> set[tuple[str, str]]:
     return {(name, seen) for name, text in table.items() for seen in text.split()}
 
 
+Arrows = Callable[[list[Import]], dict[tuple[str, str], list[Import]]]
 TABLES = pytest.mark.parametrize(
-    ("table", "found"),
+    ("table", "arrows_in"),
     [
-        (COMPILER, arrows(ALL)),
-        (MACHINE, arrows_of_machine(ALL)),
-        (STRATEGIES, arrows_of_strategies(ALL)),
+        (COMPILER, arrows),
+        (MACHINE, arrows_of_machine),
+        (STRATEGIES, arrows_of_strategies),
     ],
     ids=["compiler", "machine", "strategies"],
 )
 
 
 @TABLES
-def test_rooms_import_what_the_table_says(
-    table: dict[str, str], found: dict[tuple[str, str], list[Import]]
-) -> None:
+def test_rooms_import_what_the_table_says(table: dict[str, str], arrows_in: Arrows) -> None:
+    found = arrows_in(all_imports())
     wrong = [str(each) for ends in found.keys() - stated(table) for each in found[ends]]
     assert not wrong, "\n".join(sorted(wrong))
 
 
 @TABLES
-def test_the_table_says_no_more_than_there_is(
-    table: dict[str, str], found: dict[tuple[str, str], list[Import]]
-) -> None:
-    assert stated(table) - found.keys() == set()
+def test_the_table_says_no_more_than_there_is(table: dict[str, str], arrows_in: Arrows) -> None:
+    assert stated(table) - arrows_in(all_imports()).keys() == set()
 
 
 @pytest.mark.parametrize(
@@ -229,18 +229,18 @@ def test_rooms_see_lower_rooms_only(table: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("name", sorted(COMPILER))
 def test_modules_of_a_room_import_no_cycle(name: str) -> None:
-    inside = {module for module in MODULES if room(module) == name}
+    inside = {module for module in modules() if room(module) == name}
     seen: dict[str, set[str]] = {module: set() for module in inside}
-    for each in ALL:
+    for each in all_imports():
         if each.importer in inside and each.imported in inside:
             seen[each.importer].add(each.imported)
     graphlib.TopologicalSorter(seen).prepare()  # raises with the cycle
 
 
 def test_every_module_stands_in_a_room_of_the_table() -> None:
-    assert {room(name) for name in MODULES} == set(COMPILER)
-    assert {room_of_machine(n) for n in MODULES if room(n) == "hw"} == set(MACHINE)
-    inside = [name for name in MODULES if name.startswith("vta_byoc.strategies.")]
+    assert {room(name) for name in modules()} == set(COMPILER)
+    assert {room_of_machine(n) for n in modules() if room(n) == "hw"} == set(MACHINE)
+    inside = [name for name in modules() if name.startswith("vta_byoc.strategies.")]
     assert {room_of_strategies(name) for name in inside} == set(STRATEGIES)
 
 
@@ -249,9 +249,9 @@ def test_few_files_lie_beside_the_folders() -> None:
 
 
 def test_imports_are_absolute_and_stay_in_the_product() -> None:
-    wrong = [each for each in ALL if each.imported.split(".")[0] in ("", *OTHERS)]
+    wrong = [each for each in all_imports() if each.imported.split(".")[0] in ("", *OTHERS)]
     support = {path.stem for path in (ROOT / "tests" / "support").glob("*.py")}
-    wrong += [each for each in ALL if each.imported in support]
+    wrong += [each for each in all_imports() if each.imported in support]
     assert not wrong, "\n".join(map(str, wrong))
 
 

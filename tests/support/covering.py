@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
@@ -23,16 +22,22 @@ def covering(
     missing, by its cost, is taken next; of equal ones the first.
     """
     has = [frozenset(traits(case)) for case in cases]
-    there = Counter(itertools.chain.from_iterable(has))
-    missing = Counter({trait: min(times(trait), count) for trait, count in there.items()})
-    worth = [1 / cost(case) for case in cases]
-    left, taken = set(range(len(cases))), set[int]()
-    while missing.total():
-        gains = {i: worth[i] * sum(missing[trait] > 0 for trait in has[i]) for i in left}
-        best = min(gains, key=lambda i: (-gains[i], i))
-        taken.add(best)
+    holders: dict[Trait, list[int]] = {}
+    for number, some in enumerate(has):
+        for trait in some:
+            holders.setdefault(trait, []).append(number)
+    missing = {trait: min(times(trait), len(those)) for trait, those in holders.items()}
+    gains, costs = list(map(len, has)), list(map(cost, cases))
+    left = set(range(len(cases)))
+    while any(missing.values()):
+        best = min(left, key=lambda i: (-gains[i] / costs[i], i))
         left.remove(best)
-        missing.subtract(trait for trait in has[best] if missing[trait])
+        for trait in has[best]:
+            if missing[trait] == 1:
+                for number in holders[trait]:
+                    gains[number] -= 1
+            missing[trait] = max(0, missing[trait] - 1)
+    taken = set(range(len(cases))) - left
     return [cases[i] for i in sorted(taken)]
 
 
