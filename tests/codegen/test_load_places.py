@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from tvm import tirx
 
+from vta_byoc.codegen.sram import SramMap
 from vta_byoc.codegen.stream import DRAM, Insn
 from vta_byoc.codegen.uop_loads import UOPS, with_uop_loads
 from vta_byoc.codegen.uops import BEST, Kernel, UopBuffer
 from vta_byoc.codegen.weight_places import place_weights
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.isa import MemType, Opcode, Queue
+from vta_byoc.workload.memory import WGT
 
 CONFIG = dataclasses.replace(VTAConfig(), log_uop_buff_size=5)
 """Eight micro-ops fit."""
@@ -149,3 +152,22 @@ def test_kernels_without_weights_stay() -> None:
     work.kernel = Kernel([(0, 1, 0)])
     place_weights([kernel_of("a", 30), [work], kernel_of("b", 30)], 100)
     assert work.kernel == ((0, 1, 0),) and work.reads == [("acc", 0, 4)]
+
+
+@pytest.mark.parametrize("others", [(), (1,), (7,), (3, 6)])
+def test_weights_ahead_have_the_room_that_other_tiles_leave(others: tuple[int, ...]) -> None:
+    """The largest tile has its slots beside two of every other one, and never less than two."""
+    sizes = [CONFIG.wgt_depth // 64 * size for size in (8, *others)]
+    shapes = {
+        tirx.decl_buffer((size, 16, 16), "int8", f"w{number}", scope=WGT): (size, 16, 16)
+        for number, size in enumerate(sizes)
+    }
+    largest, *rest = shapes
+    for room in (CONFIG.wgt_depth // 2, CONFIG.wgt_depth):
+        sram, places = SramMap(CONFIG, shapes, {}, room), set()
+        for other in rest * 3:
+            sram.new_instance(other, None)
+        for _ in range(20):
+            sram.new_instance(largest, None)
+            places.add(sram[largest].base)
+        assert len(places) == max(2, (room - 2 * sum(sizes[1:])) // sizes[0])

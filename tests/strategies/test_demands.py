@@ -11,9 +11,6 @@ from demand_counts import Counts, asked, check_same, kernel_program, with_tiles
 from test_strategy_attention import work_of
 
 from vta_byoc.base.rewrites import without
-from vta_byoc.codegen.linear import VarTable
-from vta_byoc.codegen.sram import tile_shapes
-from vta_byoc.codegen.walk import lower
 from vta_byoc.cost.search import Choice, cost_of
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
@@ -21,7 +18,7 @@ from vta_byoc.hw.isa import PAD_LIMIT
 from vta_byoc.hw.timing.engine import simulate
 from vta_byoc.ir.chains import KEPT
 from vta_byoc.strategies.attention.attention import ATTENTION
-from vta_byoc.strategies.base import KernelFunction, LayerSchedule, LayerWork
+from vta_byoc.strategies.base import LayerSchedule, LayerWork
 from vta_byoc.strategies.conv.conv2d import CONV2D
 from vta_byoc.strategies.conv.conv2d_transpose import CONV2D_TRANSPOSE
 from vta_byoc.strategies.conv.depthwise import DEPTHWISE
@@ -144,29 +141,16 @@ def test_a_max_pool(stride: int, taps: tuple[int, int], variant: str) -> None:
     assert steps == pytest.approx(found["gemm_starts"] + found["alu_starts"], rel=0.06)
 
 
-def check_declared(made: KernelFunction) -> None:
-    """No tile of its PrimFunc is longer than what the nests write: no slot is too large."""
-    declared = {str(each.name): list(each.shape) for each in made.func.body.block.alloc_buffers}
-    written = tile_shapes(lower(made.func), VarTable())
-    assert declared == {str(buffer.name): shape for buffer, shape in written.items()}
-
-
-def test_a_max_pool_declares_what_it_writes() -> None:
-    work = PoolWorkload("max", 1, 32, 8, 8, (3, 3), (1, 1), low=-128)
-    kernel = Kernel(Choice(tile_of(2, 3, 3, 3, 3), "rows first", (1, 1, 1)))
-    check_declared(*POOL.functions(LayerSchedule(work, kernels=(kernel,)), SIM))
-
-
-@pytest.mark.parametrize(
-    "masks, hiding", [(0, (1, 0, 12)), (1, (2, 0, 12)), (0, (2, 1, 12)), (2, (1, 1, 12))]
-)
-def test_an_attention_declares_what_it_writes(masks: int, hiding: tuple[int, ...]) -> None:
-    """A row of a mask that all queries have in common is staged once."""
-    work = work_of(SIM, 2, 48, 48, 2, 2, masks=masks, hiding=hiding)
-    tiles = ({"t": 3, "n": 3}, {"t": 3, "g": 1}, {"t": 3})
-    kernels = tuple(Kernel(Choice(tile, "tiles", (1, 1, 1))) for tile in tiles)
-    for made in ATTENTION.functions(LayerSchedule(work, kernels=kernels), SIM):
-        check_declared(made)
+def test_steps_behind_a_maximum() -> None:
+    """Their instructions are those of every tile."""
+    work = PoolWorkload("max", 1, 32, 13, 13, (3, 3), (2, 2), low=-128)
+    tile, counts = tile_of(2, 3, 3, 3, 3), []
+    for steps in ((), (Step("add", 3), Step("shr", 1), Step("max", 0))):
+        each = LayerWork(dataclasses.replace(work, epilogue=Epilogue(steps)))
+        counts += with_tiles(POOL, each, SIM, [(tile, "rows first")])
+    (wanted, found), (more, rest) = counts
+    for name in ("alu", "alu_starts"):
+        assert more[name] - wanted[name] == rest[name] - found[name] > 0
 
 
 @pytest.mark.parametrize("tile", [tile_of(2, 4, 4, 3, 3), tile_of(1, 4, 4, 3, 3)])

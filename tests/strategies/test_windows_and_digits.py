@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -32,6 +33,21 @@ def test_positions(
 ) -> None:
     """Read, zeros before, all: by hand."""
     assert positions(window, outs, taps) == expected
+
+
+@pytest.mark.parametrize("gathered", [False, True])
+@pytest.mark.parametrize("step, before", [*itertools.product((1, 2, 3), (0, 1, 2, 5))])
+def test_positions_of_all_tiles(step: int, before: int, gathered: bool) -> None:
+    """One by one; a single tap may leave out what the stride skips."""
+    for taps, outs, size in itertools.product((1,) if gathered else (1, 3), range(1, 6), (2, 7)):
+        window = Window(5, size, taps, step, 1, before, gathered)
+        found = np.zeros(3, int)
+        for first, count in window.tiles(outs):
+            low, each = first * step - before, step if gathered else 1
+            staged = [low + k * each for k in range(int(window.extent(count, taps)))]
+            inside = sum(0 <= place < size for place in staged)
+            found += inside, sum(place < 0 for place in staged), len(staged)
+        assert positions(window, outs, taps) == tuple(found)
 
 
 def test_sums_are_multiplied_by_int8_digits() -> None:
