@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable
 
@@ -37,7 +38,7 @@ from vta_byoc.ir.attention import (
 from vta_byoc.ir.bindings import op_name, straight_bindings
 from vta_byoc.ir.programs import run
 from vta_byoc.ir.quantization_record import float_regions
-from vta_byoc.quantization.ops.exponential import attention_of, exponential_of
+from vta_byoc.quantization.ops.exponential import _fitted, attention_of, exponential_of
 from vta_byoc.quantization.scales import INT32_HIGH, Scale, Unscalable
 
 SIM = VTAConfig.preset("sim")
@@ -77,16 +78,30 @@ def test_no_step_leaves_int32(keys: int, unit: float) -> None:
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_shares_are_the_exponential(unit: float) -> None:
-    """Of every distance from the largest score, to about a part in 256; of it all that int8 has."""
+    """Of every distance from the largest score, to about a part in 256."""
     numbers = numbers_of(64, unit)
     distance = np.arange(numbers.width + 2)
     given = {"score": -distance, "room": np.array([numbers.width])}
     shares = run(share_steps(numbers), given)[SHARE] + 128
-    assert LEAST_SHARE <= MOST_SHARE - 1 <= shares[0] <= MOST_SHARE
+    assert LEAST_SHARE <= shares[0] <= MOST_SHARE
     assert (np.diff(shares) <= 0).all()
     assert shares[-1] <= 1
     wanted = shares[0] * np.exp(-distance * unit * 2.0**numbers.shift)
     assert np.abs(shares - wanted).max() < 2.6
+
+
+def test_the_largest_share_is_all_that_int8_has() -> None:
+    """Whatever is shifted behind the squares, but for what their floors take."""
+    reached = set()
+    for others in itertools.product((14, 15), (13, 14, 15), (8, 11, 15)):
+        found = _fitted(700.0, 0, others)
+        if found is None:
+            continue
+        share = found.level + (found.width**2 >> found.first)
+        for shift in others:
+            share = share * share >> shift
+        reached.add(share)
+    assert reached and reached <= {MOST_SHARE - 1, MOST_SHARE}
 
 
 def test_immediates_fit() -> None:
