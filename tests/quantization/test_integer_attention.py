@@ -182,6 +182,8 @@ def test_the_rate_is_the_nearest_of_15_bits(keys: int) -> None:
         raised = numbers.behind + numbers.before + numbers.down + 1 - bits
         assert abs(math.ldexp(ratio, raised) - numbers.multiplier) <= 0.5
         assert 1 << 14 <= numbers.multiplier <= IMMEDIATE_HIGH
+    whole = numbers_of(keys, 1e-3, IMMEDIATE_HIGH / 2**15)
+    assert whole.multiplier == IMMEDIATE_HIGH, "the largest that an immediate holds"
 
 
 # ---------------------------------------------------------------- the quantizer's rule

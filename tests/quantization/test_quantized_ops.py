@@ -18,7 +18,7 @@ from tvm import relax
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.bindings import op_name, straight_bindings
 from vta_byoc.ir.records import text_of
-from vta_byoc.quantization.qdq import as_float, quantize_scale
+from vta_byoc.quantization.qdq import ConstantScale, as_float, quantize_scale
 from vta_byoc.quantization.scales import Scale
 from vta_byoc.quantization.tensor_pairs import Twin, _source
 from vta_byoc.quantize import QUANTIZATION, quantize
@@ -77,6 +77,14 @@ def test_one_step_and_one_zero_point_are_a_scale_of_int8_values() -> None:
             back = relax.BlockBuilder().normalize(relax.op.dequantize(values, *given, axis=1))
             assert quantize_scale(there) == quantize_scale(back) == want
     assert quantize_scale(relax.op.abs(x)) is None
+
+
+def test_which_integers_int8_holds() -> None:
+    """All of its own 256, and none beside them."""
+    for least, most in ((-128, 127), (-129, 127), (-128, 128), (0, 0)):
+        scale = ConstantScale(np.array([least, 0, most]), np.array(0.5), None)
+        assert scale.is_int8 == (least >= -128 and most <= 127)
+        np.testing.assert_array_equal(scale.real, [least / 2, 0, most / 2])
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
