@@ -81,7 +81,7 @@ def scale_exponent(amax: float, name: str) -> int:
     """The smallest e with 127 * 2**e >= amax, at least -60; -7 if amax is 0.
 
     Raises:
-        Unscalable: amax is infinite or NaN, or needs an exponent above 60.
+        Unscalable: amax is infinite or NaN, or needs an exponent above 100.
     """
     if amax == 0:
         return SILENT_EXPONENT
