@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from without_torch import WITHOUT_TORCH
 
 import vta_byoc
 from vta_byoc.base import pins
@@ -76,7 +77,7 @@ print(isinstance(relax.get_pipeline("vta"), transform.Pass))
 AUTOLOAD = REGISTERED + LOADED_TWICE + A_PASS
 """What has to be seen first comes first: each process takes two seconds to import TVM."""
 SNIPPETS = (*(first + IS_THE_FUNCTION for first in FIRST), AUTOLOAD)
-EACH_FORKED = """
+EACH_FORKED = WITHOUT_TORCH + """
 import json, os, sys, tvm_ffi
 assert not {"tvm", "vta_byoc"} & set(sys.modules)
 for code in json.loads(sys.argv[1]):
