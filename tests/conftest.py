@@ -2,38 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import gc
-import math
 import os
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-import tvm
-from tvm import relax
 
-from vta_byoc.codegen import ProgramBuilder
 from vta_byoc.hw.cache import CACHE_VARIABLE
-from vta_byoc.hw.program.program import Program
-from vta_byoc.hw.sim import kept_code
-from vta_byoc.hw.sim.target import exact_target, native_target, unoptimized_target
-from vta_byoc.hw.verify.verifier import verify
-from vta_byoc.ir.float_modules import float_operators
-from vta_byoc.ir.host_loops import TIR_PIPELINE, without_asserts
-from vta_byoc.ir.optimization import PLAIN
-from vta_byoc.ir.stage import checked_forms
-from vta_byoc.passes import kept_programs
-from vta_byoc.passes.lower_regions import unchecked_program
-from vta_byoc.strategies.te import kept_choices
-from vta_byoc.strategies.te.timed import cycles_alone
 
 GOLDEN = Path(__file__).parent / "golden"
 KEPT = Path(__file__).resolve().parents[1] / "build" / "test-cache"
-MOST_MACHINES = 512
-"""Machines for which choices and interpreters are kept: the tests have more than users."""
 LONG = (
     "test_random_graphs",
     "test_random_graphs_more",
@@ -152,13 +131,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if collection_path.suffix == ".py" and stem not in UNIT else None
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Interpreters are built, and tiles and programs of functions searched for, once for all runs.
 
     Entries are named by the sources that they were made by: what a change may touch is made anew.
     """
     os.environ.setdefault(CACHE_VARIABLE, str(KEPT))
-    kept_choices.MOST_FILES = kept_code.MOST_ENTRIES = MOST_MACHINES
+    if config.getoption("dist", "no") == "no":  # tests run here, not in processes of this one
+        config.pluginmanager.import_plugin("compiling")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -192,79 +172,3 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_text(encoding="utf-8")
 
     return compare
-
-
-@pytest.fixture(autouse=True)
-def compiled_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No program of one test is kept for another, which may change what compiles it."""
-    monkeypatch.setattr(kept_programs, "WORTH_SECONDS", math.inf)
-
-
-@pytest.fixture(autouse=True, scope="session")
-def checked() -> Iterator[None]:
-    """Every stage that a test runs gives a module of the form that it says."""
-    with checked_forms():
-        yield
-
-
-@pytest.fixture(autouse=True)
-def verified(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every program that a test builds passes the static verifier.
-
-    `compile_region` asks it itself (test_arena.py) of the better of what `unchecked_program` wrote,
-    and a second time would find nothing else. What a search only times, `cycles_alone`, is verified
-    when it is chosen and compiled.
-    """
-    if request.node.get_closest_marker("unverified"):
-        return
-    finish = ProgramBuilder.finish
-
-    def verified_finish(builder: ProgramBuilder) -> Program:
-        program = finish(builder)
-        if sys._getframe(1).f_code in (unchecked_program.__code__, cycles_alone.__code__):
-            return program
-        violations = verify(program)
-        assert not violations, "\n".join(map(str, violations))
-        return program
-
-    monkeypatch.setattr(ProgramBuilder, "finish", verified_finish)
-
-
-@functools.cache
-def host_targets() -> tuple[str, tvm.target.Target]:
-    """What executables are built for here, as text; the same with LLVM's optimizations off."""
-    return str(exact_target(native_target())), exact_target(unoptimized_target())
-
-
-@pytest.fixture(autouse=True)
-def quick_hosts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Executables are built without LLVM's optimizations and asserts where no bit depends on these.
-
-    They take half of the time of a small build.  Modules with other float operators than those of
-    PLAIN, and those of LONG, whole networks, are built as users build them.
-    """
-    if request.path.stem in LONG:
-        return
-    build, (slow, quick) = relax.build, host_targets()
-
-    def built(mod: tvm.IRModule, target: Any = None, *args: Any, **options: Any) -> Any:
-        ours = options.get("tir_pipeline") is TIR_PIPELINE and "relax_pipeline" in options
-        whole = any(var.name_hint == "main" for var in mod.get_global_vars())  # no part of a model
-        watched = tvm.transform.PassContext.current().instruments  # of a test, by this very context
-        plain = whole and all(op in PLAIN for op in float_operators(mod))
-        if watched or not ours or not plain or str(target) != slow:
-            return build(mod, target, *args, **options)
-        with without_asserts():
-            return build(mod, quick, *args, **options)
-
-    monkeypatch.setattr(relax, "build", built)
-
-
-@pytest.fixture
-def quantized_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands take the quantized form of a model that an earlier one made."""
-    from cli_runs import quantize_once
-
-    from vta_byoc.cli import commands
-
-    monkeypatch.setattr(commands, "quantize", quantize_once)
