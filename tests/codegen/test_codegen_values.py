@@ -465,3 +465,13 @@ def test_stores_beside_a_copy() -> None:
         write = [("dram.a", low, high)]
         assert residency.needs(Insn(Opcode.STORE, STORE, {}, writes=write))
         assert residency.needs(load) == ends
+
+
+def test_a_store_of_rows_ends_what_lies_between_them() -> None:
+    """Rows of bytes 16 to 31 and 96 to 111: whoever holds an element from the first to the last."""
+    rows = [("dram.a", 16, 32), ("dram.a", 96, 112)]
+    for first, ends in ((0, False), (1, True), (3, True), (6, True), (7, False)):
+        residency, load = Residency(CONFIG), dma("a", first, 4, 1, 1, 1, (0, 0, 0, 0))
+        assert residency.needs(load)
+        assert residency.needs(Insn(Opcode.STORE, STORE, {}, writes=rows))
+        assert residency.needs(load) == ends

@@ -145,6 +145,9 @@ def test_kernels_with_weights_in_common_stay_together() -> None:
     """The second has the first's weights in SRAM; moved apart they would be loaded again."""
     first, second, third = placed(30, 30, 40, tensors="aab")
     assert first == second and not set(range(first, first + 30)) & set(range(third, third + 40))
+    first, second, third = placed(30, 40, 30, tensors="abb")
+    assert second == third and overlap([first, second], (30, 40)) == [0]
+    assert overlap(placed(30, 30, 30, tensors="aba"), (30, 30, 30)) == [0, 0]
 
 
 def test_kernels_without_weights_stay() -> None:
