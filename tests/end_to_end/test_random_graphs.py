@@ -41,7 +41,7 @@ ELSEWHERE = (
 """Entries that are drawn in test_products.py, test_norms.py, test_attention.py and
 test_token_moves.py, on machines that take them; one that is a choice by cost, whose cases are in
 test_geometries.py; and the cache of a decoder, in test_decoding.py."""
-SEEDS = NETWORKS[::2]
+SEEDS = NETWORKS[: len(NETWORKS) // 2]
 TALLY = Tally()
 
 
