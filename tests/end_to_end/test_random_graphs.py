@@ -23,7 +23,7 @@ NETWORKS = draws(CHOSEN, tuple(range(DRAWN)))
 MANY = 250
 """Networks that must show the numbers below; fewer must show as much less."""
 CHUNK = 10
-LEAST_HITS = 9
+LEAST_HITS = 7
 """Of every entry of the partition table, by MANY; a shuffle of single channels is none."""
 LEAST_SHARE = draws(90, 95)
 """Percent of the networks with work for VTA; those that are chosen are small."""
