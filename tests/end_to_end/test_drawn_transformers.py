@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -19,7 +20,7 @@ from drawn_transformers import (
     try_block,
     try_parts,
 )
-from draws import draws
+from draws import draws, least
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.program.program import Program
@@ -27,6 +28,8 @@ from vta_byoc.hw.result import RunResult
 from vta_byoc.hw.sim import simulator
 
 MANY = 400
+OF = 200
+"""Blocks of which so many have a mask with a norm, some heads or an activation as is said below."""
 LENGTHS, LONG = range(1, 27), 40
 """Tokens of which each number must be there, and so many or more."""
 
@@ -62,8 +65,9 @@ def dear(block: Block) -> float:
     return 1.0 if block.activation == "relu" else 3.0
 
 
+TWICE = {(("mask", mask), ("norm", norm)) for mask, norm in itertools.product(MASKS, NORMS)}
 DRAWN = [drawn_small(seed) for seed in range(MANY)]
-BLOCKS = draws(covering(DRAWN, traits, dear), DRAWN)
+BLOCKS = draws(covering(DRAWN, traits, dear, lambda trait: 1 + (trait in TWICE)), DRAWN)
 """`make fuzz` takes all that are drawn, and larger ones."""
 WHOLE = covering(
     BLOCKS, lambda b: [("mask", b.mask), ("norm", b.norm), ("machine", b.machine, b.scales)]
@@ -107,12 +111,27 @@ def test_every_kind_is_among_the_blocks() -> None:
     """Whatever the drawn ones have two of, some of these have, and they are few."""
     of_all, of_these = ({t for block in some for t in traits(block)} for some in (DRAWN, BLOCKS))
     assert of_all == of_these and len(DRAWN) == MANY and len(BLOCKS) <= draws(50, MANY)
-    assert set(LENGTHS) <= of_these and max(block.tokens for block in BLOCKS) >= LONG
-    pairs_of = {(block.mask, block.norm) for block in BLOCKS}
-    assert pairs_of == set(itertools.product(MASKS, NORMS))
-    assert {b.heads // b.shared for b in BLOCKS} == {1, 2} and len({b.heads for b in BLOCKS}) == 4
-    assert {block.activation for block in BLOCKS} == set(ACTIVATIONS)
-    lengths = {(block.machine, against(block, block.tokens)) for block in BLOCKS}
-    assert lengths == set(itertools.product(MACHINES, (-1, 0, 1)))
-    assert {block.mask for block in WHOLE} == set(MASKS) and len(WHOLE) <= 2 * len(MASKS)
-    assert {(b.machine, b.scales) for b in WHOLE} == set(itertools.product(MACHINES, SCALES))
+    assert len({block.seed for block in BLOCKS}) == len(BLOCKS)
+    for blocks in (BLOCKS, WHOLE):
+        assert {block.mask for block in blocks} == set(MASKS)
+        assert {block.norm for block in blocks} == set(NORMS)
+        assert {(b.machine, b.scales) for b in blocks} == set(itertools.product(MACHINES, SCALES))
+    assert len(WHOLE) <= len(MASKS)
+    pairs_of = Counter((block.mask, block.norm) for block in BLOCKS)
+    assert set(pairs_of) == set(itertools.product(MASKS, NORMS))
+    assert min(pairs_of.values()) >= least(10, len(BLOCKS), OF)
+    heads = Counter((block.heads, block.shared) for block in BLOCKS)
+    assert set(heads) == {(1, 1), (2, 1), (2, 2), (3, 3), (4, 2)}
+    assert min(heads.values()) >= least(20, len(BLOCKS), OF)
+    activations = Counter(block.activation for block in BLOCKS)
+    assert set(activations) == set(ACTIVATIONS)
+    assert min(activations.values()) >= least(6, len(BLOCKS), OF)
+    lengths = {block.tokens for block in BLOCKS}
+    assert set(LENGTHS) <= lengths and max(lengths) >= LONG
+    sizes = {(block.machine, against(block, block.tokens)) for block in BLOCKS}
+    assert sizes == set(itertools.product(MACHINES, (-1, 0, 1)))  # less, as many and more
+    others = {(b.machine, b.scales) for b in BLOCKS if b.activation != "relu"}
+    assert len(others) == len(MACHINES) * len(SCALES)
+    assert len({(block.first, block.biased) for block in BLOCKS}) == 4
+    assert len({(block.rotary, bool(block.memory)) for block in BLOCKS}) == 4
+    assert len({(block.mask, bool(block.memory)) for block in BLOCKS}) == 2 * len(MASKS)

@@ -65,14 +65,19 @@ def test_one_axis_has_no_tokens() -> None:
         assert canonical((5,), layout) is None
 
 
+def with_places(shape: tuple[int, ...], name: str) -> tuple[np.ndarray, np.ndarray]:
+    """A random tensor, and its elements where the layout has them; elsewhere are zeros."""
+    x = np.random.default_rng(0).integers(-128, 128, shape).astype("int8")
+    places = token_places(numbered(shape), LAYOUTS[name])
+    return x, np.where(places < 0, 0, x.reshape(-1)[places]).astype("int8")
+
+
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_packed_tensor_is_read_in_layouts_of_tokens(name: str) -> None:
     """Tensors of other sizes are not read from it, nor does a batch of lanes hold tokens."""
     shape = (2, 17, 21)
-    x = np.random.default_rng(0).integers(-128, 128, shape).astype("int8")
-    places = token_places(numbered(shape), LAYOUTS[name])
-    packed = np.where(places < 0, 0, x.reshape(-1)[places]).astype("int8")
-    packed = packed.reshape(1, -1, 1, places.shape[2], 1, K)
+    x, packed = with_places(shape, name)
+    packed = packed.reshape(1, -1, 1, packed.shape[2], 1, K)
     found = list(read_packed(packed, shape))
     assert len(found) == 2, "17 and 21 take as many blocks"
     assert any(np.array_equal(each, x) for each in found)
@@ -93,9 +98,7 @@ def run(func: tvm.tirx.PrimFunc, source: np.ndarray, out: np.ndarray) -> np.ndar
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_the_host_packs_tokens(name: str) -> None:
     shape = (2, 5, 19)
-    x = np.random.default_rng(1).integers(-128, 128, shape).astype("int8")
-    places = token_places(numbered(shape), LAYOUTS[name])
-    want = np.where(places < 0, 0, x.reshape(-1)[places]).astype("int8")
+    x, want = with_places(shape, name)
     view = canonical(shape, LAYOUTS[name])
     assert view is not None
     packed = want.reshape(packed_shape(view, CONFIG))
