@@ -69,13 +69,20 @@ def with_alike_epilogue(work: Conv2dWorkload, config: VTAConfig) -> Conv2dWorklo
 def kernel_size(loops: Sequence[Array]) -> Array:
     """Micro-ops of a kernel where the two largest of ``loops`` become hardware loops."""
     total: Array = np.float64(1)
+    for loop in loops:
+        total = total * loop
+    first, second = two_largest(loops)
+    return total / (first * second)
+
+
+def two_largest(loops: Sequence[Array]) -> tuple[Array, Array]:
+    """The two largest of ``loops``, elementwise; 1 where there are fewer."""
     first: Array = integer(1)
     second: Array = integer(1)
     for loop in loops:
-        total = total * loop
         second = np.maximum(second, np.minimum(first, loop))
         first = np.maximum(first, loop)
-    return total / (first * second)
+    return first, second
 
 
 def halves(count: int) -> list[tuple[int, int]]:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from vta_byoc.cost.dma import two_largest
 from vta_byoc.cost.search import Array, Choice, ceil_div, integer
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
@@ -255,8 +256,8 @@ class GemmUsage:
         distance = self.config.capabilities.dst_distance
         pixels = self.digits * math.prod(tile[name] for name in DESTINATIONS)
         reduction = tile["ci"] * tile["kh"] * tile["kw"]
-        spatial = _two_largest([self.digits, *self.loops(tile)])
-        reduced = _two_largest([tile[name] for name in ("ci", "kh", "kw")])
+        spatial = two_largest([self.digits, *self.loops(tile)])
+        reduced = two_largest([tile[name] for name in ("ci", "kh", "kw")])
         # two loops run in hardware; what is left must keep equal destinations apart
         one = (reduction == reduced[0]) | (pixels >= distance * spatial[0])
         two = (reduction == 1) | (pixels >= distance * spatial[0] * spatial[1])
@@ -302,7 +303,7 @@ class GemmUsage:
 
     def _shapes_by_axis(self) -> dict[str, Array]:
         totals = (self.images, self.groups, self.co, *self.out_size)
-        largest = _two_largest([self.tile[name] for name in DESTINATIONS])[0]
+        largest = two_largest([self.tile[name] for name in DESTINATIONS])[0]
         # a partial loop in hardware changes no kernel
         return {
             name: np.where((total % self.out_tile[name] != 0) & (self.tile[name] < largest), 2, 1)
@@ -316,13 +317,3 @@ def _picked(numbers: Array, values: Sequence[Array]) -> Array:
     if same:
         return values[0]
     return np.choose(np.asarray(numbers), [np.asarray(value) for value in values])
-
-
-def _two_largest(loops: Sequence[Array]) -> tuple[Array, Array]:
-    """The two largest of ``loops``, elementwise."""
-    first: Array = integer(1)
-    second: Array = integer(1)
-    for loop in loops:
-        second = np.maximum(second, np.minimum(first, loop))
-        first = np.maximum(first, loop)
-    return first, second
