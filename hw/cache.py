@@ -82,11 +82,14 @@ def _digest_of_source(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def write_entry(path: Path, data: bytes, most: int) -> None:
+def write_entry(path: Path, data: bytes, most: int) -> bool:
     """Write an entry of a usable folder as a whole, so that no reader sees a part of it.
 
     Of the entries with its suffix the `most` that were used last are kept. A folder that cannot be
     written is told of; nothing of the entry is left then.
+
+    Returns:
+        Whether it is written.
     """
     try:
         with tempfile.TemporaryDirectory(dir=path.parent, prefix="new-") as room:
@@ -96,6 +99,8 @@ def write_entry(path: Path, data: bytes, most: int) -> None:
         _keep(path.parent.glob(f"*{path.suffix}"), most)
     except OSError as err:
         tell_unusable(path.parent, str(err.strerror or err))
+        return False
+    return True
 
 
 def _keep(entries: Iterable[Path], most: int) -> None:

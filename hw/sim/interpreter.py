@@ -27,7 +27,7 @@ from vta_byoc.hw.faults import COUNTER_SLOTS, STATUS_SLOT
 from vta_byoc.hw.isa import ISA, SRAMS, AluOp, MemType, Opcode
 from vta_byoc.hw.sim.dot import DOTS
 from vta_byoc.hw.sim.instructions import vta_run
-from vta_byoc.hw.sim.kept_code import kept
+from vta_byoc.hw.sim.kept_code import kept, kept_library
 from vta_byoc.hw.sim.sram import Machine
 from vta_byoc.hw.sim.target import as_target, device_code, features, runs_here
 
@@ -114,7 +114,9 @@ def _compile(config: VTAConfig, target: Target, dot: str, probe: bool) -> tvm.ru
         module = tvm.IRModule({name: function})
         return device_code(module, target)
 
-    return kept(code_facts(config, target, dot, probe=probe), build)
+    # A probe is called here; the other becomes a part of executables, which are exported.
+    keep = kept_library if probe and runs_here(target) else kept
+    return keep(code_facts(config, target, dot, probe=probe), build)
 
 
 def code_facts(

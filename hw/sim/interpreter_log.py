@@ -25,7 +25,7 @@ from vta_byoc.hw.sim.interpreter import (
     vnni_lanes,
 )
 from vta_byoc.hw.sim.interpreter import build_interpreter as _build_interpreter
-from vta_byoc.hw.sim.kept_code import kept
+from vta_byoc.hw.sim.kept_code import kept_library
 from vta_byoc.hw.sim.sram import Machine
 from vta_byoc.hw.sim.target import as_target, device_code, runs_here
 
@@ -42,7 +42,7 @@ def _build(config: VTAConfig, target_json: str, dot: str) -> tvm.runtime.Module:
         module = tvm.IRModule({SYMBOL: function})
         return device_code(module, target)
 
-    return kept(code_facts(config, target, dot, log=True), build)
+    return kept_library(code_facts(config, target, dot, log=True), build)
 
 
 @functools.cache

@@ -1,9 +1,10 @@
 """Compiled interpreters kept on disk, so that only the first process of a machine builds one.
 
-An entry is a module of LLVM IR in a folder of the user's, named by a digest of all that it was made
-from: the sources of the machine, the versions of TVM and LLVM, the configuration, the target. Its
-first line holds the digest of the rest. What is damaged, truncated or of another name is built
-again and written anew; a folder that others may write is not used, since its entries are executed.
+An entry is a module of LLVM IR, or a library for what this machine alone runs, in a folder of the
+user's. It is named by a digest of all that it was made from: the sources of the machine, the
+versions of TVM and LLVM, the configuration, the target. Its first line, or the last bytes of a
+library, hold the digest of the rest. What is damaged, truncated or of another name is built again
+and written anew; a folder that others may write is not used, since its entries are executed.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ import tvm
 from tvm.target import codegen
 
 from vta_byoc.hw.cache import cache_folder, digest_of_sources, read_entry, usable, write_entry
+from vta_byoc.hw.sim.machine_code import library_of, linker
 
 MOST_ENTRIES = 64
 """Entries that are kept, about half a MiB each; the ones that were used longest ago make room."""
 _HEAD = b"; sha256 "
+_DIGEST_BYTES = hashlib.sha256().digest_size
 _LOG = logging.getLogger("vta_byoc")
 
 
@@ -46,6 +49,31 @@ def kept(
     module = build()
     _write(path, module)
     return module
+
+
+def kept_library(
+    facts: Mapping[str, object], build: Callable[[], tvm.runtime.Module]
+) -> tvm.runtime.Module:
+    """What :func:`kept` gives, as a loaded library that no JIT compiles and that is not exported.
+
+    Where nothing links, or the folder's file system executes nothing, it is that module itself.
+    """
+    folder = usable(cache_folder())
+    if folder is None or linker() is None:
+        return kept(facts, build)
+    path = folder / f"{_digest_of(facts)}.so"
+    if not _is_whole(path):
+        module = build()
+        library = library_of(module)
+        if library is None:
+            return module
+        if not write_entry(path, library + hashlib.sha256(library).digest(), MOST_ENTRIES):
+            return module
+    try:
+        return tvm.runtime.load_module(str(path))
+    except (RuntimeError, ValueError) as err:  # not executed from there; gone by now
+        _LOG.info("%s", err)
+        return kept(facts, build)
 
 
 # ---------------------------------------------------------------- what an entry is of
@@ -75,6 +103,17 @@ def _read(path: Path) -> tvm.runtime.Module | None:
         _LOG.info("%s is damaged; the interpreter is built again", path)
         return None
     return tvm.runtime.load_module(str(path))
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether there is a library in ``path`` whose digest is that of its bytes."""
+    data = read_entry(path)
+    if data is None:
+        return False
+    whole = hashlib.sha256(data[:-_DIGEST_BYTES]).digest() == data[-_DIGEST_BYTES:]
+    if not whole:
+        _LOG.info("%s is damaged; the interpreter is built again", path)
+    return whole
 
 
 def _write(path: Path, module: tvm.runtime.Module) -> None:

@@ -13,9 +13,10 @@ import tvm
 from small_models import PLAIN, Graph
 from tvm import relax, te, tirx
 
+from vta_byoc.hw.sim import machine_code
+from vta_byoc.hw.sim.machine_code import with_machine_code
 from vta_byoc.hw.sim.target import unoptimized_target
-from vta_byoc.ir import machine_code
-from vta_byoc.ir.machine_code import KIND, linked, with_machine_code
+from vta_byoc.ir.machine_code import KIND, linked
 from vta_byoc.strategies.te.definition import elementwise
 
 needs_linker = pytest.mark.skipif(
@@ -76,7 +77,7 @@ def test_the_c_library_is_linked_where_functions_call_it(monkeypatch: pytest.Mon
 
 def test_without_a_linker_the_jit_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     executable, x = built()
-    monkeypatch.setattr(machine_code, "_linker", lambda: None)
+    monkeypatch.setattr(machine_code, "linker", lambda: None)
     assert kinds(linked(executable)) == [KIND]
     assert np.isfinite(run(executable, x)).all()
 
@@ -89,7 +90,7 @@ def test_what_does_not_link_is_left_to_the_jit(
     broken = tmp_path / "ld"
     broken.write_text("#!/bin/sh\nexit 1\n")
     broken.chmod(0o755)
-    monkeypatch.setattr(machine_code, "_linker", lambda: str(broken))
+    monkeypatch.setattr(machine_code, "linker", lambda: str(broken))
     assert kinds(linked(executable)) == [KIND]
     assert np.isfinite(run(executable, x)).all()
 
@@ -101,7 +102,7 @@ def test_a_full_disk_leaves_it_to_the_jit(monkeypatch: pytest.MonkeyPatch, tmp_p
     limited = tmp_path / "ld"
     limited.write_text(f'#!/bin/sh\nulimit -f 1\nexec {shutil.which("ld")} "$@"\n')
     limited.chmod(0o755)
-    monkeypatch.setattr(machine_code, "_linker", lambda: str(limited))
+    monkeypatch.setattr(machine_code, "linker", lambda: str(limited))
     monkeypatch.setattr(machine_code.tempfile, "tempdir", str(tmp_path))
     assert kinds(linked(executable)) == [KIND]
     assert [path.name for path in tmp_path.iterdir()] == ["ld"]

@@ -34,8 +34,8 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.isa import ISA, Opcode
 from vta_byoc.hw.program.program import Program
 from vta_byoc.hw.sim import simulator
+from vta_byoc.hw.sim.machine_code import with_machine_code
 from vta_byoc.hw.timing.engine import simulate
-from vta_byoc.ir.machine_code import with_machine_code
 from vta_byoc.strategies.base import LayerWork
 from vta_byoc.strategies.conv.conv2d_transpose import axis_phases, phases_of
 from vta_byoc.strategies.conv.filled import filled_of

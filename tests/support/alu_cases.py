@@ -14,10 +14,10 @@ from vta_byoc.codegen import ProgramBuilder
 from vta_byoc.cost.search import Choice
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.program.program import Program
+from vta_byoc.hw.sim.machine_code import with_machine_code
 from vta_byoc.hw.sim.simulator import run
 from vta_byoc.hw.timing.engine import simulate
 from vta_byoc.ir.chains import OTHER
-from vta_byoc.ir.machine_code import with_machine_code
 from vta_byoc.strategies.base import LayerWork, Strategy
 from vta_byoc.workload.borders import boxes
 from vta_byoc.workload.packing import pack_activation, packed_shape, unpack_activation

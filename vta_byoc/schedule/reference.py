@@ -6,8 +6,8 @@ import numpy as np
 import tvm
 from tvm import s_tir, tirx
 
+from vta_byoc.hw.sim.machine_code import with_machine_code
 from vta_byoc.hw.sim.target import unoptimized_target
-from vta_byoc.ir.machine_code import with_machine_code
 from vta_byoc.schedule.nests import ScheduleError, function_of, last_line, shape_of
 
 _SPAN = {"int8": (-128, 128), "int32": (-(1 << 15), 1 << 15)}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,11 +19,14 @@ from tvm.script import tirx as T
 from vta_byoc.hw.cache import CACHE_VARIABLE, cache_folder, tell_unusable
 from vta_byoc.hw.config import Capabilities, VTAConfig
 from vta_byoc.hw.errors import VTAWarning
-from vta_byoc.hw.sim import interpreter, kept_code
-from vta_byoc.hw.sim.kept_code import kept
+from vta_byoc.hw.sim import interpreter, kept_code, machine_code
+from vta_byoc.hw.sim.kept_code import kept, kept_library
 from vta_byoc.hw.sim.target import unoptimized_target
 
 FACTS: dict[str, object] = {"machine": "a", "dot": "portable"}
+needs_linker = pytest.mark.skipif(
+    sys.platform != "linux" or shutil.which("ld") is None, reason="there is no linker"
+)
 
 
 class Builder:
@@ -194,15 +199,103 @@ def test_where_entries_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 
 def test_a_kept_interpreter_computes_and_exports(folder: Path, tmp_path: Path) -> None:
     config, target = VTAConfig(), str(unoptimized_target())
-    interpreter._build.__wrapped__(config, target, "portable", True)
-    (entry,) = folder.iterdir()
-    before = entry.stat().st_ino
-    again = interpreter._build.__wrapped__(config, target, "portable", True)
+    interpreter._build.__wrapped__(config, target, "portable", False)
+    before = entry_of(folder).stat().st_ino
+    again = interpreter._build.__wrapped__(config, target, "portable", False)
     assert entry_of(folder).stat().st_ino == before
-    assert interpreter.multiplies(config, again, probe=True)
+    assert interpreter.multiplies(config, again)
     again.export_library(str(tmp_path / "interpreter.so"))
     loaded = tvm.runtime.load_module(str(tmp_path / "interpreter.so"))
-    assert interpreter.multiplies(config, loaded, probe=True)
+    assert interpreter.multiplies(config, loaded)
+
+
+@needs_linker
+def test_a_library_is_built_once_and_right_again(folder: Path) -> None:
+    build = Builder()
+    found = [kept_library(FACTS, build) for _ in range(3)]
+    assert [answer_of(module) for module in found] == [7, 7, 7]
+    assert {module.kind for module in found} == {"library"}
+    assert build.times == 1 and entry_of(folder).suffix == ".so"
+
+
+@needs_linker
+@pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "headless", "noise"])
+def test_damaged_libraries_are_built_again(folder: Path, damage: str) -> None:
+    facts = {**FACTS, "damage": damage}  # a loader knows a library by its path
+    kept_library(facts, Builder())
+    entry = entry_of(folder)
+    text = entry.read_bytes()
+    at = len(text) // 2
+    entry.unlink()  # what is loaded is not to be written
+    entry.write_bytes(
+        {
+            "empty": b"",
+            "cut": text[:at],
+            "flipped": text[:at] + bytes([text[at] ^ 1]) + text[at + 1 :],
+            "headless": text[64:],
+            "noise": np.random.default_rng(0).bytes(4096),
+        }[damage]
+    )
+    build = Builder()
+    assert answer_of(kept_library(facts, build)) == 7
+    assert build.times == 1 and entry.read_bytes() == text
+
+
+@needs_linker
+def test_a_damaged_library_is_not_loaded_where_nothing_can_be_written(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept_library(FACTS, Builder(1))
+    entry = entry_of(folder)
+    text = entry.read_bytes()
+    entry.unlink()
+    entry.write_bytes(text[:-1])
+    monkeypatch.setattr(kept_code, "write_entry", lambda *_: False)
+    assert answer_of(kept_library(FACTS, Builder(2))) == 2
+    assert entry.read_bytes() == text[:-1]
+
+
+@needs_linker
+def test_where_libraries_are_not_loaded_there_is_the_module(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a folder of a file system that executes nothing."""
+    load = tvm.runtime.load_module
+
+    def refused(path: str) -> tvm.runtime.Module:
+        if path.endswith(".so"):
+            raise RuntimeError(f"Failed to load dynamic shared library {path}")
+        return load(path)
+
+    monkeypatch.setattr(tvm.runtime, "load_module", refused)
+    build = Builder()
+    assert [answer_of(kept_library(FACTS, build)) for _ in range(3)] == [7, 7, 7]
+    assert build.times == 2  # for the library, and for the module
+    assert {path.suffix for path in folder.iterdir()} == {".so", ".ll"}
+
+
+def test_without_a_linker_the_module_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_code, "linker", lambda: None)
+    build = Builder()
+    assert [answer_of(kept_library(FACTS, build)) for _ in range(2)] == [7, 7]
+    assert build.times == 1 and entry_of(folder).suffix == ".ll"
+
+
+@needs_linker
+def test_what_does_not_link_is_not_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_code, "linker", lambda: "/bin/false")
+    assert answer_of(kept_library(FACTS, Builder())) == 7
+    assert not list(folder.iterdir())
+
+
+@needs_linker
+def test_probes_are_libraries_and_parts_of_executables_are_not(folder: Path) -> None:
+    config, target = VTAConfig(), unoptimized_target()
+    kinds = {
+        probe: interpreter._compile(config, target, "portable", probe).kind
+        for probe in (True, False)
+    }
+    assert kinds == {True: "library", False: "llvm"}
 
 
 def test_machines_that_behave_differently_have_code_of_their_own() -> None:
