@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from hypothesis import settings
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -39,3 +41,8 @@ def test_mypy(tmp_path: Path) -> None:
     cache = ("--cache-dir", str(ROOT / ".mypy_cache"))
     sources = as_installed(tmp_path / "src")
     check("mypy", *config, *cache, "-p", "vta_byoc", cwd=sources, MYPYPATH=".")
+
+
+def test_no_drawn_case_has_a_deadline() -> None:
+    """A busy machine fails no test."""
+    assert settings().deadline is None

@@ -36,7 +36,7 @@ def refuse(op: str) -> network_hunt.Way:
     return way
 
 
-@settings(derandomize=True, database=None, deadline=None, max_examples=50)
+@settings(derandomize=True, database=None, max_examples=50)
 @given(networks())
 def test_networks_have_two_to_twelve_operators(network: Network) -> None:
     assert 2 <= len(network.kinds) <= 12

@@ -81,7 +81,7 @@ def moved(array: np.ndarray, moves: Sequence[tuple[str, tuple[int, ...]]]) -> np
     return array
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(chains())
 def test_a_chain_is_at_most_three_moves(drawn: tuple[tuple[int, ...], list]) -> None:
     shape, moves = drawn
@@ -112,7 +112,7 @@ def test_heads_of_one_image() -> None:
 
 
 # ---------------------------------------------------------------- slices of layers
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.data())
 def test_drawn_slices_of_a_layer(data: st.DataObject) -> None:
     """A range of one axis of columns, behind reshapes and permutations, with and without a bias."""
@@ -253,7 +253,7 @@ def test_a_mask_of_run_time_meets_the_scores_of_one_head(heads: int, kind: str) 
         assert "reshape" in core[: core.index(hide)]
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     st.integers(1, 2),
     st.integers(1, 3),

@@ -218,7 +218,6 @@ def onnx_macs(model: onnx.ModelProto) -> int:
 @settings(
     max_examples=12,
     derandomize=True,
-    deadline=None,
     phases=(Phase.generate,),
     suppress_health_check=list(HealthCheck),
 )

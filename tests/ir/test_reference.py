@@ -53,7 +53,7 @@ def convolutions(draw: st.DrawFn) -> tuple[tvm.IRModule, np.ndarray]:
     return g.module(g.op("nn.relu", x)), g.rng.standard_normal(shape).astype("float32")
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(convolutions())
 def test_any_convolution(case):
     mod, x = case

@@ -15,7 +15,7 @@ import dialect_numpy
 import numpy as np
 import pytest
 import tvm
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from layer_runs import machines, run_module
 from operators_llvm import OPERATORS, results
@@ -199,7 +199,6 @@ def ranges_of(mod: tvm.IRModule, low: float, high: float) -> Mapping[str, tuple[
     return {str(v.name): span for v, span in active_ranges.active_ranges(q).items()}
 
 
-@settings(deadline=None)
 @given(st.floats(-40, 40), st.floats(0.1, 60), st.sampled_from(sorted(FUNCTIONS)))
 def test_what_lies_beyond_reads_as_the_same(middle: float, width: float, name: str) -> None:
     """Results at operands cut to the active range are within a quarter of a step."""

@@ -23,7 +23,7 @@ from vta_byoc.quantization.calibration.range_estimators import (
     squared_error,
 )
 
-QUICK = settings(max_examples=25, deadline=None)
+QUICK = settings(max_examples=25)
 VALUES = hnp.arrays(
     "float32",
     st.integers(1, 60),

@@ -103,7 +103,7 @@ def test_a_layers_results_are_the_runtimes_for_every_sum(name: str, relu: bool) 
     assert exact >= least(10, LAYERS, MANY)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(source=scales, target=scales, name=st.sampled_from(BOTH))
 def test_a_change_of_scale_is_the_runtimes_for_all_256_values(
     source: Scale, target: Scale, name: str
@@ -116,7 +116,7 @@ def test_a_change_of_scale_is_the_runtimes_for_all_256_values(
         np.testing.assert_array_equal(stepped(point, VALUES - source.zero, 0, -128, 127), wanted)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(first=scales, second=scales, target=scales, name=st.sampled_from(BOTH))
 def test_a_sum_of_two_tensors_is_the_runtimes_for_all_pairs(
     first: Scale, second: Scale, target: Scale, name: str
@@ -171,7 +171,7 @@ def test_steps_that_are_wrong_for_one_sum_are_not_proven() -> None:
         assert not proven(spoiled, wanted).any()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     value=st.integers(-(2**31), 2**31 - 1),
     real=st.floats(2.0**-20, 0.999, exclude_min=True),
@@ -188,7 +188,7 @@ def test_tflites_product_rounds_twice(value: int, real: float) -> None:
     assert got == wanted
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(value=st.integers(-(2**24), 2**24), real=st.floats(2.0**-20, 0.999))
 def test_a_dense_layers_product_rounds_once(value: int, real: float) -> None:
     factor, exponent = quantized_factor(np.array(real))

@@ -54,7 +54,7 @@ def exact(found: ShiftSum, index: int) -> Fraction:
     return total / 2**shift if shift >= 0 else total * 2**-shift
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     st.lists(st.floats(2.0**-20, 2.0**5), min_size=1, max_size=6),
     st.sampled_from([2.0**-4, 2.0**-9, 2.0**-14]),

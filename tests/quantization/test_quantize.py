@@ -464,7 +464,7 @@ def graphs(draw: st.DrawFn) -> Graph:
     return g
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(graphs())
 def test_random_graphs(g):
     check_numerics(g.module(*g.outputs), 0.15)

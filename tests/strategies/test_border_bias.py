@@ -74,7 +74,7 @@ def drawn(rng: Rng, kind: str, *, mul: bool) -> Conv2dWorkload:
 
 
 @pytest.mark.parametrize("kind", ["conv2d", "depthwise"])
-@settings(max_examples=draws(15, 40), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=draws(15, 40), suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32 - 1), machine=st.sampled_from(sorted(MACHINES)))
 def test_any_borders(kind: str, seed: int, machine: str) -> None:
     """Alone, with consumers behind it, and with a pool in the tile."""

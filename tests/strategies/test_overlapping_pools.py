@@ -72,7 +72,7 @@ def random_tile(made: Case, config: VTAConfig, rng: np.random.Generator) -> Choi
     return None
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32 - 1), machine=st.sampled_from(sorted(GEOMETRIES)))
 def test_any_windows_behind_any_convolution(seed: int, machine: str) -> None:
     rng, config = np.random.default_rng(seed), GEOMETRIES[machine]
@@ -89,7 +89,7 @@ def test_any_windows_behind_any_convolution(seed: int, machine: str) -> None:
     made.check()
 
 
-@settings(max_examples=draws(12, 25), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=draws(12, 25), suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32 - 1), machine=st.sampled_from(["1x16", "4x8", "quarter"]))
 def test_any_tile(seed: int, machine: str) -> None:
     """Tiles that cut rows and columns anywhere, the last of an axis smaller than the others."""

@@ -58,7 +58,7 @@ def made_of(
     return case(head("conv2d", rng, work), [FusedConsumer(pool)], config, rng, chosen)
 
 
-@settings(max_examples=draws(12, 25), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=draws(12, 25), suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32 - 1), machine=st.sampled_from(sorted(GEOMETRIES)))
 def test_any_windows_behind_any_convolution(seed: int, machine: str) -> None:
     rng, config = np.random.default_rng(seed), GEOMETRIES[machine]
@@ -74,7 +74,7 @@ def test_any_windows_behind_any_convolution(seed: int, machine: str) -> None:
     made.check()
 
 
-@settings(max_examples=draws(12, 25), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=draws(12, 25), suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32 - 1), machine=st.sampled_from(["1x16", "4x8", "quarter"]))
 def test_any_tile(seed: int, machine: str) -> None:
     """Tiles of whole windows, and such that are the whole tensor and have parts of them."""
@@ -181,7 +181,7 @@ def test_where_accumulators_keep_their_order() -> None:
     ), SIM).check()  # fmt: skip
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_boxes_of_bounds_about_three_loops(seed: int) -> None:
     """The boxes of a clip are all places where its bounds hold, each once."""

@@ -92,7 +92,7 @@ def test_starts_of_instructions_may_cost_more_than_padding() -> None:
     assert chosen_left_out(work, grouping, SIM, tile).padding != (True, True)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_boxes_in_planes_are_those_of_code_generation(seed: int) -> None:
     """The very products that a clip of the nest leaves, tile by tile, in about as many boxes.

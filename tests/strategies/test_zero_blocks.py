@@ -37,7 +37,7 @@ def covered(size: tuple[int, int], filled: tuple[tuple[int, int, int, int], ...]
     return count
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_rectangles_have_every_place_once(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -1,7 +1,8 @@
 """What holds for every test that compiles: a plugin, loaded where tests run.
 
 The process that hands tests out to others imports no TVM, which would take it three seconds before
-any test begins.
+any test begins.  Nor does any test fail because a machine is slow: no case that is drawn has a
+deadline.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 import tvm
+from hypothesis import HealthCheck, settings
 from tvm import relax
 
 from vta_byoc.codegen import ProgramBuilder
@@ -29,6 +31,11 @@ from vta_byoc.passes import kept_programs
 from vta_byoc.passes.lower_regions import unchecked_program
 from vta_byoc.strategies.te import kept_choices
 from vta_byoc.strategies.te.timed import cycles_alone
+
+settings.register_profile(
+    "however slow", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("however slow")
 
 MOST_MACHINES = 512
 """Machines for which choices and interpreters are kept: the tests have more than users."""

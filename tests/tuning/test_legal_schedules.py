@@ -15,7 +15,7 @@ MACHINES = ("sim", "2x16", "1x32")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=15, deadline=None, derandomize=True, database=None)
+@settings(max_examples=15, derandomize=True, database=None)
 @given(seed=st.integers(0, 10**9), machine=st.sampled_from(MACHINES))
 def test_a_legal_schedule_is_exact(kind: str, seed: int, machine: str) -> None:
     config = VTAConfig.preset(machine)

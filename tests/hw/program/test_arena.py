@@ -61,7 +61,7 @@ def demand(found: list[Tenant]) -> int:
     return max(sum(t.nbytes for t in found if t.alive.meets(Lifetime(i, i))) for i in steps)
 
 
-@settings(deadline=None, max_examples=300, derandomize=True, database=None)
+@settings(max_examples=300, derandomize=True, database=None)
 @given(tenants())
 def test_tensors_alive_together_lie_apart(found: list[Tenant]) -> None:
     plan = plan_arena(found)
