@@ -85,8 +85,8 @@ def _digest_of_source(path: Path) -> str:
 def write_entry(path: Path, data: bytes, most: int) -> bool:
     """Write an entry of a usable folder as a whole, so that no reader sees a part of it.
 
-    Of the entries with its suffix the `most` that were used last are kept. A folder that cannot be
-    written is told of; nothing of the entry is left then.
+    Of the entries with its suffixes the `most` that were used last are kept. A folder that cannot
+    be written is told of; nothing of the entry is left then.
 
     Returns:
         Whether it is written.
@@ -96,7 +96,7 @@ def write_entry(path: Path, data: bytes, most: int) -> bool:
             part = Path(room) / path.name
             part.write_bytes(data)
             part.replace(path)
-        _keep(path.parent.glob(f"*{path.suffix}"), most)
+        _keep(path.parent.glob("*" + "".join(path.suffixes)), most)
     except OSError as err:
         tell_unusable(path.parent, str(err.strerror or err))
         return False

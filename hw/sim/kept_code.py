@@ -25,6 +25,8 @@ from vta_byoc.hw.sim.machine_code import library_of, linker
 
 MOST_ENTRIES = 64
 """Entries that are kept, about half a MiB each; the ones that were used longest ago make room."""
+LIBRARY = ".sim.so"
+"""Of a library's name: the cores that Verilator built lie beside it and are counted apart."""
 _HEAD = b"; sha256 "
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _LOG = logging.getLogger("vta_byoc")
@@ -61,7 +63,7 @@ def kept_library(
     folder = usable(cache_folder())
     if folder is None or linker() is None:
         return kept(facts, build)
-    path = folder / f"{_digest_of(facts)}.so"
+    path = folder / f"{_digest_of(facts)}{LIBRARY}"
     if not _is_whole(path):
         module = build()
         library = library_of(module)

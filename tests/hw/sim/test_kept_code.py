@@ -219,6 +219,22 @@ def test_a_library_is_built_once_and_right_again(folder: Path) -> None:
 
 
 @needs_linker
+def test_other_libraries_of_the_folder_are_left(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of cores, which are counted apart."""
+    monkeypatch.setattr(kept_code, "MOST_ENTRIES", 2)
+    folder.mkdir(parents=True, mode=0o700)
+    core = folder / "core.rtl.so"
+    core.write_bytes(b"core")
+    os.utime(core, (1000, 1000))
+    for number in range(3):
+        assert answer_of(kept_library({"number": number}, Builder(number))) == number
+    assert core.read_bytes() == b"core"
+    assert len(list(folder.glob(f"*{kept_code.LIBRARY}"))) == 2
+
+
+@needs_linker
 @pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "headless", "noise"])
 def test_damaged_libraries_are_built_again(folder: Path, damage: str) -> None:
     facts = {**FACTS, "damage": damage}  # a loader knows a library by its path
