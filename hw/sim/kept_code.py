@@ -20,7 +20,16 @@ from pathlib import Path
 import tvm
 from tvm.target import codegen
 
-from vta_byoc.hw.cache import cache_folder, digest_of_sources, read_entry, usable, write_entry
+from vta_byoc.hw.cache import (
+    cache_folder,
+    digest_of_sources,
+    intact,
+    is_whole_library,
+    read_entry,
+    usable,
+    write_entry,
+    write_library,
+)
 from vta_byoc.hw.sim.machine_code import library_of, linker
 
 MOST_ENTRIES = 64
@@ -28,7 +37,6 @@ MOST_ENTRIES = 64
 LIBRARY = ".sim.so"
 """Of a library's name: the cores that Verilator built lie beside it and are counted apart."""
 _HEAD = b"; sha256 "
-_DIGEST_BYTES = hashlib.sha256().digest_size
 _LOG = logging.getLogger("vta_byoc")
 
 
@@ -64,12 +72,12 @@ def kept_library(
     if folder is None or linker() is None:
         return kept(facts, build)
     path = folder / f"{_digest_of(facts)}{LIBRARY}"
-    if not _is_whole(path):
+    if not is_whole_library(path):
         module = build()
         library = library_of(module)
         if library is None:
             return module
-        if not write_entry(path, library + hashlib.sha256(library).digest(), MOST_ENTRIES):
+        if not write_library(path, library, MOST_ENTRIES):
             return module
     try:
         return tvm.runtime.load_module(str(path))
@@ -101,21 +109,8 @@ def _read(path: Path) -> tvm.runtime.Module | None:
     if data is None:
         return None
     head, _, text = data.partition(b"\n")
-    if head != _HEAD + hashlib.sha256(text).hexdigest().encode():
-        _LOG.info("%s is damaged; the interpreter is built again", path)
-        return None
-    return tvm.runtime.load_module(str(path))
-
-
-def _is_whole(path: Path) -> bool:
-    """Whether there is a library in ``path`` whose digest is that of its bytes."""
-    data = read_entry(path)
-    if data is None:
-        return False
-    whole = hashlib.sha256(data[:-_DIGEST_BYTES]).digest() == data[-_DIGEST_BYTES:]
-    if not whole:
-        _LOG.info("%s is damaged; the interpreter is built again", path)
-    return whole
+    whole = intact(path, head == _HEAD + hashlib.sha256(text).hexdigest().encode())
+    return tvm.runtime.load_module(str(path)) if whole else None
 
 
 def _write(path: Path, module: tvm.runtime.Module) -> None:

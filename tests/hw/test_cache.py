@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from vta_byoc.hw.cache import CACHE_VARIABLE, read_entry, write_entry
+from vta_byoc.hw.cache import (
+    CACHE_VARIABLE,
+    is_whole_library,
+    read_entry,
+    write_entry,
+    write_library,
+)
 
 MOST = 2
 
@@ -41,3 +47,15 @@ def test_entries_that_another_process_removes(
         warnings.simplefilter("error")
         write_entry(tmp_path / "d.kind", b"d", 1)
     assert read_entry(tmp_path / "d.kind") == b"d"
+
+
+@pytest.mark.parametrize("data", [b"", b"library", b"librarY"])
+def test_a_library_of_other_bytes_is_none(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "some.so"
+    assert not is_whole_library(path)
+    assert write_library(path, b"library", MOST) and is_whole_library(path)
+    digest = path.read_bytes().removeprefix(b"library")
+    path.write_bytes(data + digest)
+    assert is_whole_library(path) == (data == b"library")
+    path.write_bytes(data)
+    assert not is_whole_library(path)

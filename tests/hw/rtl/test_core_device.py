@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from core_machines import PLAIN, SMALL
 
 from vta_byoc.hw.cache import CACHE_VARIABLE
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.errors import VTAError, VTAWarning
 from vta_byoc.hw.isa import ISA, MemType, Opcode
 from vta_byoc.hw.rtl import build
 from vta_byoc.hw.rtl.simulation import MemoryModel, run_core
@@ -176,12 +177,51 @@ def test_a_full_folder_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     )
 
 
+class Built:
+    """In the place of `build._build`: a small library, and how often it was asked for."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def __call__(self, _config: VTAConfig, _waves: bool, room: Path) -> Path:
+        self.times += 1
+        source, library = room / "seven.cpp", room / "core.so"
+        source.write_text('extern "C" int seven() { return 7; }')
+        subprocess.run(
+            [build.need_tools(), "-shared", "-fPIC", str(source), "-o", str(library)], check=True
+        )
+        return library
+
+
 @needs_core
-def test_a_damaged_library_is_no_library(tmp_path: Path) -> None:
-    built, kept = tmp_path / "core.so", tmp_path / "kept.rtl.so"
-    built.write_bytes(b"library")
-    build._keep(built, kept)
-    assert build._whole(kept)
-    kept.write_bytes(b"librarY")
-    assert not build._whole(kept)
-    assert not build._whole(tmp_path / "absent.rtl.so")
+def test_a_library_is_built_once_and_when_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = Built()
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(build, "_build", built)
+    library_of = build._library.__wrapped__  # as a process that has none
+    assert [library_of(SMALL, False).seven() for _ in range(2)] == [7, 7]
+    assert built.times == 1
+    (kept,) = tmp_path.iterdir()
+    assert kept.name.endswith(".rtl.so")
+    text = kept.read_bytes()
+    kept.unlink()  # the loader has mapped it
+    kept.write_bytes(text[:-1] + bytes([text[-1] ^ 1]))
+    assert library_of(SMALL, False).seven() == 7
+    assert built.times == 2 and kept.read_bytes() == text
+
+
+@needs_core
+def test_a_library_that_cannot_be_kept_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_path: Path, _data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(build, "_build", Built())
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.warns(VTAWarning, match="No space left on device"):
+        assert build._library.__wrapped__(SMALL, False).seven() == 7
+    assert not list(tmp_path.iterdir())

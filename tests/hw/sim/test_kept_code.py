@@ -266,7 +266,7 @@ def test_a_damaged_library_is_not_loaded_where_nothing_can_be_written(
     text = entry.read_bytes()
     entry.unlink()
     entry.write_bytes(text[:-1])
-    monkeypatch.setattr(kept_code, "write_entry", lambda *_: False)
+    monkeypatch.setattr(kept_code, "write_library", lambda *_: False)
     assert answer_of(kept_library(FACTS, Builder(2))) == 2
     assert entry.read_bytes() == text[:-1]
 
