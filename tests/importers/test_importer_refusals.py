@@ -72,9 +72,10 @@ TORCH: dict[str, tuple[Callable[[Any], Any], str]] = {
         "their number of elements; leave it out and multiply the result",
     ),
     "places of maxima": (
-        lambda x: _aten().max_pool2d_with_indices(x, [2, 2])[1],
-        'node "max_pool2d_with_indices" (max_pool2d_with_indices.default) has its second result '
-        "read, the places of the maxima; only the maxima are imported; pool without return_indices",
+        lambda x: _aten().adaptive_max_pool2d(x, [2, 2])[1],
+        'node "adaptive_max_pool2d" (adaptive_max_pool2d.default) has its second result read, the '
+        "places of the maxima; only the maxima of adaptive pools are imported; pool without "
+        "return_indices",
     ),
     "moments": (  # of rows of one element they have the shape of the rows
         lambda x: _aten().native_layer_norm(x[..., :1], [1], None, None, 1e-5)[1],

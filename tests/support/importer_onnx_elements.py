@@ -164,3 +164,28 @@ def optional(n: Onnx) -> None:
 def integer_product(n: Onnx) -> None:
     x, w = n.floats((3, 4)), n.const(n.integers((4, 2), -9, 9), "int16")
     n.test(n.input(x, TensorProto.INT16), w, domain="com.microsoft")
+
+
+def lp_norm(n: Onnx) -> None:
+    shape = n.shape(1)
+    x = n.floats(shape)
+    x[:1] *= n.size(0, 1)
+    n.test(n.input(x), axis=n.pick(None, n.axis(len(shape))), p=n.pick(None, 1, 2))
+
+
+def dft(n: Onnx) -> None:
+    n.opset = n.pick(17, 20)
+    is_inverse, is_onesided = n.flag(), n.flag()
+    parts = n.size(1, 2) if not is_onesided else 1 + is_inverse
+    rank = n.size(3, 4) if n.opset == 20 else 3
+    shape = (*(n.size(1, 4) for _ in range(rank - 2)), n.size(3, 7), parts)
+    attrs = {"inverse": n.pick(None, 0) if not is_inverse else 1, "onesided": int(is_onesided)}
+    axis = n.size(0, rank - 2) if n.opset == 20 and n.flag() else None
+    of = shape[rank - 2 if axis is None else axis]
+    length = n.size(3, 8)
+    if is_inverse and is_onesided:
+        length = 2 * of - n.size(1, 2)  # ONNX Runtime 1.32 is wrong for other lengths
+    sizes = [n.const(length, "int64")] if of == 1 or n.flag() else []
+    if axis is not None:
+        sizes = [*(sizes or [""]), n.const(n.pick(axis, axis - rank), "int64")]
+    n.test(n.tensor(shape), *sizes, **attrs)

@@ -56,8 +56,11 @@ def average_pool(n: Onnx) -> None:
 def max_pool(n: Onnx) -> None:
     rank = n.size(1, 3)
     kernel, attrs = _window(n, rank)
-    ceil = n.pick(None, 0, 1)
-    n.test(_plane(n, rank, 2), kernel_shape=kernel, ceil_mode=ceil, **attrs)
+    attrs["ceil_mode"] = n.pick(None, 0, 1)
+    outputs = n.size(1, 2)
+    if outputs == 2:
+        attrs["storage_order"] = n.pick(None, 0, 1) if rank < 3 else None
+    n.test(_plane(n, rank, 2), outputs=outputs, kernel_shape=kernel, **attrs)
 
 
 def lp_pool(n: Onnx) -> None:

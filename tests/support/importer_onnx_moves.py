@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -243,6 +244,48 @@ def cum_sum(n: Onnx) -> None:
     shape = n.shape(1)
     axis = n.const(n.axis(len(shape)), "int32")
     n.test(n.tensor(shape), axis, exclusive=n.pick(None, 0, 1), reverse=n.pick(None, 0, 1))
+
+
+def cum_prod(n: Onnx) -> None:
+    n.opset = 26
+    shape, dtype = n.shape(1), n.pick(FLOATS, INT32, INT64)
+    axis = n.const(n.axis(len(shape)), "int32")
+    x = n.input(n.floats(shape), dtype)
+    n.test(x, axis, exclusive=n.pick(None, 0, 1), reverse=n.pick(None, 0, 1))
+
+
+def reverse_sequence(n: Onnx) -> None:
+    shape = n.shape(2)
+    time, batch = n.pick((0, 1), (1, 0))
+    lengths = n.pick([shape[time]] * shape[batch], n.integers((shape[batch],), 1, shape[time]))
+    attrs = {} if (time, batch) == (0, 1) and n.flag() else {"time_axis": time, "batch_axis": batch}
+    dtype = n.pick(FLOATS, INT32)
+    x = n.input(n.floats(shape), dtype)
+    if n.flag():
+        n.test(x, n.const(lengths, "int64"), **attrs)
+    else:
+        n.test(x, n.input(np.asarray(lengths, "float32"), INT64), **attrs)
+
+
+def col2im(n: Onnx) -> None:
+    n.opset, rank = 18, n.size(1, 2)
+    block, strides = ([n.size(1, 3) for _ in range(rank)] for _ in range(2))
+    # ONNX Runtime 1.32 reads the wrong columns of a row with dilation.
+    dilations = [n.size(1, 3) for _ in range(rank)] if rank > 1 else [1]
+    begin, end = ([n.size(0, 1) for _ in range(rank)] for _ in range(2))
+    counts, beyond = [n.size(1, 3) for _ in range(rank)], [n.size(0, 2) for _ in range(rank)]
+    image = [
+        max(1, (counts[a] - 1) * strides[a] + dilations[a] * (block[a] - 1) + 1
+            - begin[a] - end[a] + min(beyond[a], strides[a] - 1))
+        for a in range(rank)
+    ]  # fmt: skip
+    places = [
+        (image[a] + begin[a] + end[a] - dilations[a] * (block[a] - 1) - 1) // strides[a] + 1
+        for a in range(rank)
+    ]
+    columns = n.tensor((n.size(1, 2), n.size(1, 3) * math.prod(block), math.prod(places)))
+    sizes = n.const(image, "int64"), n.const(block, "int64")
+    n.test(columns, *sizes, strides=strides, dilations=dilations, pads=[*begin, *end])
 
 
 def trilu(n: Onnx) -> None:

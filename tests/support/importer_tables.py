@@ -13,9 +13,10 @@ from importer_runs import Outcome, outcomes
 
 
 def _onnx() -> frozenset[str]:
+    from vta_byoc.importers.onnx.absent import ABSENT
     from vta_byoc.importers.onnx.checks import float_operators
 
-    return float_operators()
+    return float_operators() | ABSENT.keys()
 
 
 def _tflite() -> frozenset[str]:

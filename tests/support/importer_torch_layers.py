@@ -53,7 +53,8 @@ def maximal(rank: int) -> Generator:
     def generate(d: Draw) -> Drawn:
         op = getattr(aten, f"max_pool{rank}d_with_indices")
         args = (*_window(d, rank), [d.size(1, 2) for _ in range(rank)], d.flag())
-        return lambda x: op(x, *args)[0], [_plane(d, rank, 8, 11)]
+        taken = d.pick(slice(1), slice(1, 2), slice(2))  # the maxima, their places, or both
+        return lambda x: op(x, *args)[taken], [_plane(d, rank, 8, 11)]
 
     return generate
 

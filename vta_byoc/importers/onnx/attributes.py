@@ -24,7 +24,6 @@ TAKEN: Mapping[tuple[str, str], tuple[int | str, ...]] = {
     ("Resize", "coordinate_transformation_mode"): COORDINATES,
     ("Resize", "keep_aspect_ratio_policy"): ("stretch",),
     ("RoiAlign", "mode"): ("avg",),
-    ("SpaceToDepth", "mode"): ("DCR",),
 }
 """(operator, attribute) -> the values that are computed as ONNX says."""
 REFUSED: Mapping[str, str] = {

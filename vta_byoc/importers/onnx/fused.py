@@ -14,6 +14,7 @@ from onnx import helper
 from tvm import relax
 
 from vta_byoc.importers.onnx import attention
+from vta_byoc.importers.onnx.absent import ABSENT
 from vta_byoc.importers.onnx.node import NodeAttributes, all_nodes
 from vta_byoc.importers.onnx.spectra import stft
 from vta_byoc.ir.bindings import static_shape
@@ -158,6 +159,7 @@ FUSED: Mapping[tuple[str, str], Fused] = {
     ("", "RMSNormalization"): _rms_norm,
     ("", "RotaryEmbedding"): attention.rotary,
     ("", "STFT"): stft,
+    **{("", op_type): written for op_type, written in ABSENT.items()},
     (RUNTIME, "Attention"): attention.fused,
     (RUNTIME, "EmbedLayerNormalization"): _embed_layer_norm,
     (RUNTIME, "FusedMatMul"): _fused_matmul,

@@ -26,6 +26,7 @@ from vta_byoc.importers.onnx.node import opset_of
 from vta_byoc.importers.onnx.precision import as_float32
 from vta_byoc.importers.onnx.qoperator import expand
 from vta_byoc.importers.onnx.sizes import check_sizes
+from vta_byoc.importers.onnx.spectra import state_axes
 from vta_byoc.importers.onnx.unread import drop_results
 from vta_byoc.importers.onnx.versions import usable
 from vta_byoc.ir.bindings import UniqueNames
@@ -62,6 +63,7 @@ def load(
     values = fix_inputs(model, fixed or {}, shapes)
     opset = opset_of(model)
     claim_runtime_nodes(model, opset)
+    state_axes(model, opset)
     check_operators(model)
     asked = {name: shape for name, shape in shapes.items() if name not in values}
     bound = input_shapes(model.graph, asked)

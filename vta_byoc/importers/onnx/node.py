@@ -24,9 +24,11 @@ class Attributes(TypedDict, total=False):
     auto_pad: bytes
     axes: Sequence[int]
     axis: int
+    batch_axis: int
     batch_dims: int
     beta: float
     block_size: int
+    blocksize: int
     ceil_mode: int
     clip: float
     coordinate_transformation_mode: bytes
@@ -41,9 +43,11 @@ class Attributes(TypedDict, total=False):
     ends: Sequence[int]
     epsilon: float
     exclude_outside: int
+    exclusive: int
     group: int
     input_forget: int
     interleaved: int
+    inverse: int
     is_causal: int
     k: int
     kernel_shape: Sequence[int]
@@ -63,9 +67,11 @@ class Attributes(TypedDict, total=False):
     output_dtype: int
     output_padding: Sequence[int]
     output_shape: Sequence[int]
+    p: int
     pads: Sequence[int]
     q_num_heads: int
     qkv_hidden_sizes: Sequence[int]
+    reverse: int
     right_window_size: int
     rotary_embedding_dim: int
     rotary_interleaved: int
@@ -75,7 +81,9 @@ class Attributes(TypedDict, total=False):
     spatial_scale: float
     start: int
     starts: Sequence[int]
+    storage_order: int
     strides: Sequence[int]
+    time_axis: int
     to: int
     transA: int
     transB: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -11,6 +11,7 @@ from tvm import relax
 
 from vta_byoc.importers.onnx.exact import EXACT
 from vta_byoc.importers.onnx.node import Converter, NodeAttributes, values_of
+from vta_byoc.importers.onnx.pooling import explicit_pads, max_pool, pool
 from vta_byoc.importers.onnx.qdq import convert_dequantize, convert_quantize
 from vta_byoc.importers.onnx.resizing import resize, upsample
 from vta_byoc.ir.bindings import is_constant, static_shape
@@ -46,41 +47,13 @@ def _dropout(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr | No
 def _conv(inputs: list[relax.Expr], attrs: NodeAttributes) -> None:
     """TVM would pad in an opaque function before the layer, and ignores kernel_shape."""
     _check_kernel(inputs[1], attrs)
-    _explicit_pads(inputs[0], static_shape(inputs[1])[2:], attrs)
-
-
-def _pool(inputs: list[relax.Expr], attrs: NodeAttributes) -> None:
-    """TVM rounds the size of SAME_LOWER down, and forgets the dilation of averages."""
-    mode = attrs.get("auto_pad", b"NOTSET").decode()
-    if mode.startswith("SAME") and max(attrs.get("dilations", (1,))) > 1:
-        raise ValueError(f"auto_pad {mode} of a dilated window is not the same in every runtime")
-    if mode != "NOTSET":
-        attrs["ceil_mode"] = 0  # the sizes that auto_pad gives are not rounded again
-    _explicit_pads(inputs[0], attrs["kernel_shape"], attrs)
+    explicit_pads(inputs[0], static_shape(inputs[1])[2:], attrs)
 
 
 def _check_kernel(weight: relax.Expr, attrs: NodeAttributes) -> None:
     shape, wanted = static_shape(weight)[2:], tuple(attrs.get("kernel_shape", ()))
     if wanted and wanted != shape:
         raise ValueError(f"kernel_shape is {wanted} and the weights are {shape}")
-
-
-def _explicit_pads(data: relax.Expr, kernel: Sequence[int], attrs: NodeAttributes) -> None:
-    """Turn auto_pad into pads."""
-    mode = attrs.get("auto_pad", b"NOTSET").decode()
-    if not mode.startswith("SAME"):
-        return
-    spatial = static_shape(data)[2:]
-    before, after = [], []
-    for axis, size in enumerate(spatial):
-        stride = attrs.get("strides", [1] * len(spatial))[axis]
-        extent = (kernel[axis] - 1) * attrs.get("dilations", [1] * len(spatial))[axis] + 1
-        total = max((-(-size // stride) - 1) * stride + extent - size, 0)
-        small, large = total // 2, total - total // 2
-        before.append(large if mode == "SAME_LOWER" else small)
-        after.append(small if mode == "SAME_LOWER" else large)
-    attrs["pads"] = tuple(before + after)
-    del attrs["auto_pad"]
 
 
 def _gemm(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr | None:
@@ -214,23 +187,36 @@ def _topk(inputs: list[relax.Expr], attrs: NodeAttributes) -> None:
         attrs["k"] = int(count.reshape(-1)[0])
 
 
+def _space_to_depth(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr | None:
+    """Mode CRD, channels outside of the blocks' elements, which TVM does not know."""
+    if attrs.get("mode", b"DCR") != b"CRD":
+        return None
+    size, (batch, channels, height, width) = int(attrs["blocksize"]), static_shape(inputs[0])
+    rows, columns = height // size, width // size
+    blocks = relax.op.reshape(inputs[0], (batch, channels, rows, size, columns, size))
+    blocks = relax.op.permute_dims(blocks, [0, 1, 3, 5, 2, 4])
+    return relax.op.reshape(blocks, (batch, channels * size * size, rows, columns))
+
+
 OVERRIDES: dict[str, Converter] = {
     **EXACT,
-    "AveragePool": _pool,
+    "AveragePool": pool,
     "Clip": _clip,
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
     "DequantizeLinear": convert_dequantize,
     "Dropout": _dropout,
     "Gemm": _gemm,
+    "LpPool": pool,
     "Max": _folded(relax.op.maximum),
-    "MaxPool": _pool,
+    "MaxPool": max_pool,
     "Mean": _mean,
     "Min": _folded(relax.op.minimum),
     "Pad": _pad,
     "QuantizeLinear": convert_quantize,
     "Resize": resize,
     "Slice": _slice,
+    "SpaceToDepth": _space_to_depth,
     "Sum": _folded(relax.op.add),
     "TopK": _topk,
     "Upsample": upsample,

@@ -1,11 +1,15 @@
-"""ONNX's STFT as a convolution: its filters are waves of the frequencies, times the window."""
+"""ONNX's spectra as layers: STFT is a convolution with waves of the frequencies, DFT a product."""
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
+import onnx
+from onnx import helper
 from tvm import relax
 
-from vta_byoc.importers.onnx.node import NodeAttributes
+from vta_byoc.importers.onnx.node import NodeAttributes, all_nodes, attributes_of
 from vta_byoc.importers.waves import waves
 from vta_byoc.ir.bindings import is_constant, static_shape
 
@@ -59,6 +63,86 @@ def _filters(frame: int, weights: np.ndarray | None, is_onesided: bool) -> np.nd
     if weights is not None:
         filters = filters * weights
     return np.ascontiguousarray(filters[:, None], "float32")
+
+
+# ---------------------------------------------------------------- the whole signal
+def state_axes(model: onnx.ModelProto, opset: int) -> None:
+    """Write down the axis of every DFT that states none: another one is meant below opset 20."""
+    if opset >= AXIS_OPERAND:
+        return
+    for node in all_nodes(model.graph):
+        if (node.op_type, node.domain) == ("DFT", "") and "axis" not in attributes_of(node):
+            node.attribute.append(helper.make_attribute("axis", 1))
+
+
+AXIS_OPERAND = 20
+"""The opset from which the axis of DFT is an operand, and the last one where none is given."""
+
+
+def dft(builder: relax.BlockBuilder, inputs: Inputs, attrs: NodeAttributes) -> relax.Expr:
+    """The discrete Fourier transform along one axis, as a product with a matrix of waves.
+
+    Args:
+        builder: emits what the node needs.
+        inputs: signal (..., 1) of real or (..., 2) of complex numbers; length, that of the signal
+            when None: it is cut or continued with zeros; axis, as an operand from opset 20 on.
+        attrs: `axis` before; `inverse`; `onesided`: frequencies up to half of the length, those of
+            a real signal, which is the result with `inverse`.
+
+    Raises:
+        ValueError: an axis or a length that is computed, `onesided` of a complex signal.
+    """
+    signal, length, place = (inputs[at] for at in range(3))
+    shape = static_shape(signal)
+    stated = attrs.get("axis", -2) if place is None else int(_known(place, "axis").reshape(-1)[0])
+    rank, axis = len(shape), stated % len(shape)
+    is_inverse, is_onesided = bool(attrs.get("inverse", 0)), bool(attrs.get("onesided", 0))
+    is_real = is_inverse and is_onesided
+    if is_onesided and not is_inverse and shape[-1] != 1:
+        raise ValueError("onesided is 1 and its signal is complex; a real one, (..., 1), is taken")
+    size = 2 * (shape[axis] - 1) if is_real else shape[axis]
+    if length is not None:
+        size = int(_known(length, "length").reshape(-1)[0])
+    if is_real:
+        matrix = _real_waves(shape[axis], size)
+    else:
+        matrix = _complex_waves(shape[axis], size, is_onesided, is_inverse)
+    matrix = matrix[: shape[-1]]
+    others = [at for at in range(rank - 1) if at != axis]
+    order = [*others, rank - 1, axis]
+    rows = [shape[at] for at in others]
+    parts, count = matrix.shape[2:]
+    columns = shape[-1] * shape[axis]
+    product = relax.op.matmul(
+        relax.op.reshape(relax.op.permute_dims(signal, order), (math.prod(rows), columns)),
+        relax.const(np.ascontiguousarray(matrix.reshape(columns, parts * count), "float32")),
+    )
+    return relax.op.permute_dims(
+        relax.op.reshape(product, (*rows, parts, count)), np.argsort(order).tolist()
+    )
+
+
+def _complex_waves(given: int, size: int, is_onesided: bool, is_inverse: bool) -> np.ndarray:
+    """(2, given, 2, frequencies): what each part of a sample adds to the parts of a frequency."""
+    cosines, sines = waves(size, size // 2 + 1 if is_onesided else size)
+    if is_inverse:
+        cosines, sines = cosines / size, -sines / size
+    matrix = np.zeros((2, given, 2, cosines.shape[1]))
+    used = min(given, size)
+    matrix[0, :used, 0] = matrix[1, :used, 1] = cosines[:used]
+    matrix[0, :used, 1], matrix[1, :used, 0] = -sines[:used], sines[:used]
+    return matrix
+
+
+def _real_waves(given: int, size: int) -> np.ndarray:
+    """(2, given, 1, size): what a frequency up to half of the size adds to each real sample."""
+    used = min(given, size // 2 + 1)
+    cosines, sines = waves(size, used)
+    twice = np.full(used, 2.0)  # the frequency on the other side is its conjugate
+    twice[[k for k in (0, size // 2) if 2 * k in (0, size) and k < used]] = 1
+    matrix = np.zeros((2, given, 1, size))
+    matrix[0, :used, 0], matrix[1, :used, 0] = (cosines * twice).T / size, -(sines * twice).T / size
+    return matrix
 
 
 def _known(value: relax.Expr, what: str) -> np.ndarray:

@@ -29,7 +29,7 @@ HARMLESS: Mapping[str, frozenset[str]] = {
         "GroupNormalization": "stash_type",
         "LSTM": "hidden_size",
         "LayerNormalization": "stash_type",
-        "MaxPool": "storage_order",  # of the places, which are refused
+        "MaxPool": "storage_order",  # of the places, where these are results
         "RMSNormalization": "stash_type",
         "RNN": "hidden_size",
         "Range": "stash_type",

@@ -10,12 +10,14 @@ from tvm import relax
 
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.importers import resizing
+from vta_byoc.importers.maxima import Windows, places
 from vta_byoc.importers.resizing import Axis
 from vta_byoc.importers.torch.arguments import (
     Converter,
     argument,
     emit,
 )
+from vta_byoc.ir.bindings import static_shape
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -127,18 +129,30 @@ def _average(rank: int) -> Converter:
 
 
 def _maximal(rank: int) -> Converter:
-    """max_pool with its indices, which are not computed; no stride is that of the window."""
+    """max_pool with the places of the maxima, where these are read; no stride is the window's."""
 
     def convert(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
-        _check_places_unread(node)
         pool = getattr(importer, f"_max_pool{rank}d_impl")
         x, kernel = importer.env[node.args[0]], node.args[1]
         padding, dilation = argument(node, 3, "padding", 0), argument(node, 4, "dilation", 1)
         stride = argument(node, 2, "stride") or kernel
         ceil = argument(node, 5, "ceil_mode", False)
-        return relax.Tuple([emit(importer, pool(x, kernel, stride, padding, dilation, ceil))])
+        results = [emit(importer, pool(x, kernel, stride, padding, dilation, ceil))]
+        if _are_places_read(node):
+            sizes = static_shape(x)[-rank:]
+            steps, apart, pads = (_per_axis(given, rank) for given in (stride, dilation, padding))
+            both = [(width, width) for width in pads]
+            windows = Windows.of(sizes, _per_axis(kernel, rank), steps, apart, both, ceil)
+            results.append(emit(importer, places(x, windows)))
+        return relax.Tuple(results)
 
     return convert
+
+
+def _per_axis(given: int | Sequence[int], rank: int) -> list[int]:
+    """A value of each axis; one value is that of all."""
+    values = [given] if isinstance(given, int) else list(given)
+    return values * rank if len(values) == 1 else values
 
 
 def _adaptive_maximal(rank: int) -> Converter:
@@ -162,11 +176,16 @@ def _adaptive_maximal(rank: int) -> Converter:
     return convert
 
 
+def _are_places_read(node: Node) -> bool:
+    return any(user.args[1] == 1 and user.users for user in node.users)
+
+
 def _check_places_unread(node: Node) -> None:
-    if any(user.args[1] == 1 and user.users for user in node.users):
+    if _are_places_read(node):
         raise VTAError(
             f'node "{node.name}" ({node.target.__name__}) has its second result read, the '
-            "places of the maxima; only the maxima are imported; pool without return_indices"
+            "places of the maxima; only the maxima of adaptive pools are imported; pool without "
+            "return_indices"
         )
 
 
