@@ -52,7 +52,7 @@ def _reverse_sequence(
     """The first elements of each sequence in the opposite order, as many as its length says."""
     x, lengths = inputs[:2]
     shape = static_shape(x)
-    time, batch = (int(attrs.get(key, n)) for key, n in (("time_axis", 0), ("batch_axis", 1)))
+    time, batch = int(attrs.get("time_axis", 0)), int(attrs.get("batch_axis", 1))
     steps, known = shape[time], values_of(lengths)
     if known is not None:
         if not 0 <= known.min() <= known.max() <= steps:
