@@ -10,7 +10,7 @@ from onnx import helper
 from tvm import relax
 
 from vta_byoc.importers.onnx.node import NodeAttributes, all_nodes, attributes_of
-from vta_byoc.importers.waves import waves
+from vta_byoc.importers.waves import complex_waves, real_waves, waves
 from vta_byoc.ir.bindings import is_constant, static_shape
 
 Inputs = list[relax.Expr]
@@ -104,9 +104,9 @@ def dft(builder: relax.BlockBuilder, inputs: Inputs, attrs: NodeAttributes) -> r
     if length is not None:
         size = int(_known(length, "length").reshape(-1)[0])
     if is_real:
-        matrix = _real_waves(shape[axis], size)
+        matrix = real_waves(shape[axis], size)
     else:
-        matrix = _complex_waves(shape[axis], size, is_onesided, is_inverse)
+        matrix = complex_waves(shape[axis], size, is_onesided, is_inverse)
     matrix = matrix[: shape[-1]]
     others = [at for at in range(rank - 1) if at != axis]
     order = [*others, rank - 1, axis]
@@ -120,29 +120,6 @@ def dft(builder: relax.BlockBuilder, inputs: Inputs, attrs: NodeAttributes) -> r
     return relax.op.permute_dims(
         relax.op.reshape(product, (*rows, parts, count)), np.argsort(order).tolist()
     )
-
-
-def _complex_waves(given: int, size: int, is_onesided: bool, is_inverse: bool) -> np.ndarray:
-    """(2, given, 2, frequencies): what each part of a sample adds to the parts of a frequency."""
-    cosines, sines = waves(size, size // 2 + 1 if is_onesided else size)
-    if is_inverse:
-        cosines, sines = cosines / size, -sines / size
-    matrix = np.zeros((2, given, 2, cosines.shape[1]))
-    used = min(given, size)
-    matrix[0, :used, 0] = matrix[1, :used, 1] = cosines[:used]
-    matrix[0, :used, 1], matrix[1, :used, 0] = -sines[:used], sines[:used]
-    return matrix
-
-
-def _real_waves(given: int, size: int) -> np.ndarray:
-    """(2, given, 1, size): what a frequency up to half of the size adds to each real sample."""
-    used = min(given, size // 2 + 1)
-    cosines, sines = waves(size, used)
-    twice = np.full(used, 2.0)  # the frequency on the other side is its conjugate
-    twice[[k for k in (0, size // 2) if 2 * k in (0, size) and k < used]] = 1
-    matrix = np.zeros((2, given, 1, size))
-    matrix[0, :used, 0], matrix[1, :used, 0] = (cosines * twice).T / size, -(sines * twice).T / size
-    return matrix
 
 
 def _known(value: relax.Expr, what: str) -> np.ndarray:

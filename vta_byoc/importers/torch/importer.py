@@ -20,6 +20,14 @@ from tvm.ir import Call
 from vta_byoc.base.boundary import reason_of
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.importers.torch.arguments import Converter
+from vta_byoc.importers.torch.complex_numbers import (
+    OF_COMPLEX_ALONE,
+    check_complex,
+    complex_value,
+    is_complex,
+    split_weights,
+    works_on_complex,
+)
 from vta_byoc.importers.torch.converters import OVERRIDES
 from vta_byoc.importers.torch.operators import REFUSED, decomposed_program, known_operators
 from vta_byoc.importers.torch.quantization import QUANTIZATION
@@ -114,6 +122,7 @@ def import_program(
     _check_inputs(program, shapes)
     with _own_warnings():
         decomposed = decomposed_program(program)
+    split_weights(decomposed)
     _check_operators(decomposed.graph)
     importer = _importer(Known(decomposed))
     try:
@@ -122,7 +131,7 @@ def import_program(
             keep_params_as_input=False,
             unwrap_unit_return_tuple=True,
             no_bind_return_tuple=False,
-            custom_convert_map={**OVERRIDES, **QUANTIZATION},
+            custom_convert_map={**OF_COMPLEX_ALONE, **OVERRIDES, **QUANTIZATION},
         )
     except VTAError:
         raise
@@ -173,7 +182,9 @@ def _inputs(program: ExportedProgram) -> Iterator[Node]:
 def _check_operators(graph: Graph) -> None:
     known = known_operators()
     for node in graph.nodes:
-        if node.op != "call_function" or node.target.__name__ in known:
+        check_complex(node)
+        is_call = node.op == "call_function" and not works_on_complex(node)
+        if not is_call or node.target.__name__ in known:
             continue
         name = node.target.__name__
         if name in REFUSED:
@@ -217,7 +228,7 @@ def _check_result(node: Node, value: relax.Expr | None, builder: relax.BlockBuil
         VTAError: another shape or dtype, so other values too.
     """
     wanted = node.meta.get("val")
-    if node.op != "call_function" or not hasattr(wanted, "dtype"):
+    if node.op != "call_function" or not hasattr(wanted, "dtype") or is_complex(node):
         return
     ours = getattr(builder.normalize(value) if isinstance(value, Call) else value, "ty", None)
     theirs = (str(wanted.dtype).removeprefix("torch."), tuple(wanted.shape))
@@ -279,7 +290,10 @@ def _importer(known: Known) -> _NamingImporter:
                         continue
                     if node.op == "call_function" and node.target.__name__ == "getitem":
                         _check_read(node, self.env.get(node.args[0]))
-                    yield node
+                    if works_on_complex(node):
+                        self.env[node] = complex_value(node, self)
+                    else:
+                        yield node
                     _check_result(node, self.env.get(node), self.block_builder)
 
             result = super()._translate_fx_graph(module, watched(), *rest)

@@ -53,7 +53,7 @@ class Known:
             return None
         result = self._computed(node)
         self._values[node] = result
-        return constant_of(result.detach().cpu().numpy())
+        return constant_of(as_real(result).detach().cpu().numpy())
 
     def _is_known(self, node: Node) -> bool:
         name = node.target.__name__
@@ -71,6 +71,13 @@ class Known:
         args, kwargs = map_arg(node.args, given), map_arg(node.kwargs, given)
         with torch.no_grad():
             return node.target(*args, **kwargs)
+
+
+def as_real(value: torch.Tensor) -> torch.Tensor:
+    """The two parts of complex numbers as a last axis; other numbers as they are."""
+    import torch
+
+    return torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
 
 
 def _nbytes(meta: torch.Tensor | None) -> float:

@@ -1,0 +1,320 @@
+"""Complex numbers of PyTorch programs: what is done with spectra, and rotations of pairs.
+
+A complex tensor of shape s is a float tensor (*s, 2) here, as `torch.view_as_real` shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from tvm import relax
+
+from vta_byoc.hw.errors import VTAError
+from vta_byoc.importers.torch.arguments import Converter, argument, emit
+from vta_byoc.importers.torch.spectra import SPECTRA, rank_of
+from vta_byoc.importers.torch.static import as_real
+from vta_byoc.ir.bindings import static_shape
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+    from torch.fx import Node
+    from torch.fx.node import Argument
+    from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
+
+
+def is_complex(value: object) -> bool:
+    """Whether an argument of a node is a complex tensor."""
+    meta = getattr(value, "meta", {}).get("val")
+    return meta is not None and hasattr(meta, "is_complex") and bool(meta.is_complex())
+
+
+def works_on_complex(node: Node) -> bool:
+    """Whether a call takes complex numbers or makes some."""
+    return node.op == "call_function" and any(map(is_complex, (node, *node.all_input_nodes)))
+
+
+def complex_value(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
+    """What a call gives that works on complex numbers.
+
+    Raises:
+        VTAError: an operator that is not taken for these.
+    """
+    return COMPLEX[node.target.__name__](node, importer)
+
+
+def check_complex(node: Node) -> None:
+    """Refuse what is not done with complex numbers here.
+
+    Raises:
+        VTAError: the operator, or that complex numbers are a result of the model.
+    """
+    if node.op == "output" and any(map(is_complex, node.all_input_nodes)):
+        raise VTAError(
+            f'result "{next(filter(is_complex, node.all_input_nodes)).name}" is complex; tensors '
+            "of real numbers are compiled; return torch.view_as_real of it"
+        )
+    if works_on_complex(node) and node.target.__name__ not in COMPLEX:
+        raise VTAError(
+            f'node "{node.name}" ({node.target.__name__}) works on complex numbers; with these '
+            f"{', '.join(sorted(COMPLEX))} are compiled; write it with real and imaginary parts"
+        )
+
+
+def split_weights(program: ExportedProgram) -> None:
+    """Keep the parts of complex weights, and join them where the program reads a weight.
+
+    The program is changed, tensors that it may share with another are not.
+    """
+    import torch
+
+    signature = program.graph_signature
+    named = {
+        **signature.inputs_to_parameters,
+        **signature.inputs_to_buffers,
+        **signature.inputs_to_lifted_tensor_constants,
+    }
+    weights = [n for n in program.graph.nodes if n.op == "placeholder" and is_complex(n)]
+    if not weights:
+        return
+    kept = [dict(program.state_dict), dict(program.constants)]
+    for node in weights:
+        for values in kept:
+            if named[node.name] in values:
+                values[named[node.name]] = as_real(values[named[node.name]].detach())
+        readers = list(node.users)
+        with program.graph.inserting_after(node):
+            joined = program.graph.call_function(torch.ops.aten.view_as_complex.default, (node,))
+        joined.meta = dict(node.meta)
+        for reader in readers:
+            reader.replace_input_with(node, joined)
+        node.meta["val"] = torch.view_as_real(node.meta["val"])
+    program._state_dict, program._constants = kept
+
+
+# ---------------------------------------------------------------- parts
+def _same(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
+    return importer.env[node.args[0]]
+
+
+def _part(importer: ExportedProgramImporter, value: relax.Expr, number: int) -> relax.Expr:
+    """The real parts, 0, or the imaginary ones, 1."""
+    last = len(static_shape(value)) - 1
+    part = emit(importer, relax.op.strided_slice(value, [last], [number], [number + 1]))
+    return emit(importer, relax.op.squeeze(part, [last]))
+
+
+def _joined(
+    importer: ExportedProgramImporter, real: relax.Expr, imaginary: relax.Expr
+) -> relax.Expr:
+    last = len(static_shape(real))
+    both = [emit(importer, relax.op.expand_dims(part, last)) for part in (real, imaginary)]
+    return emit(importer, relax.op.concat(both, last))
+
+
+def _made(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
+    """complex(real, imaginary)."""
+    shape = tuple(node.meta["val"].shape)
+    real, imaginary = (
+        emit(importer, relax.op.broadcast_to(importer.env[part], shape)) for part in node.args
+    )
+    return _joined(importer, real, imaginary)
+
+
+def _copied(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
+    """_to_copy of real numbers, whose imaginary parts are zero, or of complex ones."""
+    source = node.args[0]
+    value = importer.env[source]
+    if is_complex(source):
+        return value if is_complex(node) else _part(importer, value, 0)
+    if str(value.ty.dtype) != "float32":
+        value = emit(importer, relax.op.astype(value, "float32"))
+    return _joined(importer, value, relax.op.zeros_like(value))
+
+
+def _magnitude(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
+    value = importer.env[node.args[0]]
+    squares = emit(importer, relax.op.multiply(value, value))
+    return emit(importer, relax.op.sqrt(emit(importer, relax.op.sum(squares, -1))))
+
+
+def _angle(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
+    value = importer.env[node.args[0]]
+    real, imaginary = (_part(importer, value, number) for number in (0, 1))
+    return emit(importer, relax.op.atan2(imaginary, real))
+
+
+def _conjugate(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
+    signs = relax.const(np.array([1, -1], "float32"))
+    return emit(importer, relax.op.multiply(importer.env[node.args[0]], signs))
+
+
+# ---------------------------------------------------------------- movement
+def _moved(move: Callable[[Node, relax.Expr], relax.Expr]) -> Converter:
+    """A move of elements, which leaves the two parts of each together."""
+
+    def convert(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
+        return emit(importer, move(node, importer.env[node.args[0]]))
+
+    return convert
+
+
+def _viewed(node: Node, value: relax.Expr) -> relax.Expr:
+    return relax.op.reshape(value, (*node.meta["val"].shape, 2))
+
+
+def _permuted(node: Node, value: relax.Expr) -> relax.Expr:
+    rank = rank_of(node)
+    return relax.op.permute_dims(value, [*(dim % rank for dim in node.args[1]), rank])
+
+
+def _expanded(node: Node, value: relax.Expr) -> relax.Expr:
+    return relax.op.broadcast_to(value, (*node.meta["val"].shape, 2))
+
+
+def _sliced(node: Node, value: relax.Expr) -> relax.Expr:
+    """slice(x, dim, start, end, step)."""
+    shape = static_shape(value)
+    dim = int(argument(node, 1, "dim", 0)) % (len(shape) - 1)
+    limits = slice(
+        argument(node, 2, "start"), argument(node, 3, "end"), argument(node, 4, "step", 1)
+    )
+    start, end, step = limits.indices(shape[dim])
+    return relax.op.strided_slice(value, [dim], [start], [end], [step])
+
+
+def _selected(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
+    """select(x, dim, index)."""
+    value = importer.env[node.args[0]]
+    shape = static_shape(value)
+    dim = node.args[1] % (len(shape) - 1)
+    at = node.args[2] % shape[dim]
+    piece = emit(importer, relax.op.strided_slice(value, [dim], [at], [at + 1]))
+    return emit(importer, relax.op.squeeze(piece, [dim]))
+
+
+def _chosen(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
+    """index_select(x, dim, indices)."""
+    value, dim, index = importer.env[node.args[0]], node.args[1] % rank_of(node), node.args[2]
+    return emit(importer, relax.op.take(value, importer.env[index], dim))
+
+
+# ---------------------------------------------------------------- arithmetic
+def _operands(node: Node, importer: ExportedProgramImporter) -> tuple[list[relax.Expr], list[bool]]:
+    """Both operands with as many axes as the result and an axis of parts; which are complex."""
+    rank = rank_of(node)
+    given = list(node.args[:2])
+    kinds = [is_complex(value) or isinstance(value, complex) for value in given]
+    return [_with_parts(importer, value, rank) for value in given], kinds
+
+
+def _with_parts(importer: ExportedProgramImporter, value: Argument, rank: int) -> relax.Expr:
+    """(..., 2) of complex numbers, (..., 1) of real ones."""
+    if not hasattr(value, "op"):
+        if isinstance(value, complex):
+            return relax.const(np.array([value.real, value.imag], "float32"))
+        return relax.const(np.float32(value))
+    found = importer.env[value]
+    shape = static_shape(found)
+    parts = (2,) if is_complex(value) else (1,)
+    own = shape[:-1] if is_complex(value) else shape
+    if str(found.ty.dtype) != "float32":
+        found = emit(importer, relax.op.astype(found, "float32"))
+    padded = (*[1] * (rank - len(own)), *own, *parts)
+    return found if padded == shape else emit(importer, relax.op.reshape(found, padded))
+
+
+def _added(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Converter:
+    """A sum or a difference of complex numbers, without a factor."""
+
+    def convert(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
+        (left, right), kinds = _operands(node, importer)
+        if not all(kinds) or argument(node, 2, "alpha", 1) != 1:
+            raise _form(node, "a number or a real tensor is added, or a factor is given")
+        return emit(importer, op(left, right))
+
+    return convert
+
+
+def _multiplied(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
+    """A product: of a complex and a real number it is that of each part."""
+    (left, right), kinds = _operands(node, importer)
+    if not all(kinds):
+        return emit(importer, relax.op.multiply(left, right))
+    a, b = (_part(importer, left, number) for number in (0, 1))
+    c, d = (_part(importer, right, number) for number in (0, 1))
+    return _of_parts(importer, relax.op.multiply, (a, b), (c, d))
+
+
+def _of_parts(
+    importer: ExportedProgramImporter,
+    op: Callable[[relax.Expr, relax.Expr], relax.Expr],
+    left: tuple[relax.Expr, relax.Expr],
+    right: tuple[relax.Expr, relax.Expr],
+) -> relax.Expr:
+    """A complex product by those of real and imaginary parts."""
+    products = [[emit(importer, op(x, y)) for y in right] for x in left]
+    real = emit(importer, relax.op.subtract(products[0][0], products[1][1]))
+    return _joined(importer, real, emit(importer, relax.op.add(products[0][1], products[1][0])))
+
+
+def _divided(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
+    """A complex number by a real one."""
+    (left, right), kinds = _operands(node, importer)
+    if kinds != [True, False]:
+        raise _form(node, "it divides by a complex number")
+    return emit(importer, relax.op.divide(left, right))
+
+
+def _product(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
+    """A product of matrices, both of them complex."""
+    if not all(map(is_complex, node.args[:2])):
+        raise _form(node, "one matrix is real")
+    left, right = (importer.env[value] for value in node.args[:2])
+    a, b = (_part(importer, left, number) for number in (0, 1))
+    c, d = (_part(importer, right, number) for number in (0, 1))
+    return _of_parts(importer, relax.op.matmul, (a, b), (c, d))
+
+
+def _form(node: Node, what: str) -> VTAError:
+    return VTAError(
+        f'node "{node.name}" ({node.target.__name__}) works on complex numbers, and {what}; that '
+        "is not compiled; write it with real and imaginary parts"
+    )
+
+
+COMPLEX: Mapping[str, Converter] = {
+    "_conj.default": _conjugate,
+    "_conj_physical.default": _conjugate,
+    **SPECTRA,
+    "_to_copy.default": _copied,
+    "abs.default": _magnitude,
+    "add.Tensor": _added(relax.op.add),
+    "alias.default": _same,
+    "angle.default": _angle,
+    "bmm.default": _product,
+    "clone.default": _same,
+    "complex.default": _made,
+    "div.Tensor": _divided,
+    "expand.default": _moved(_expanded),
+    "index_select.default": _chosen,
+    "mm.default": _product,
+    "mul.Tensor": _multiplied,
+    "permute.default": _moved(_permuted),
+    "select.int": _selected,
+    "slice.Tensor": _moved(_sliced),
+    "squeeze.dims": _moved(_viewed),
+    "sub.Tensor": _added(relax.op.subtract),
+    "unsqueeze.default": _moved(_viewed),
+    "view.default": _moved(_viewed),
+    "view_as_complex.default": _same,
+    "view_as_real.default": _same,
+}
+"""Operator -> its converter where a complex number is an operand or the result."""
+OF_COMPLEX_ALONE = {
+    name: COMPLEX[name]
+    for name in COMPLEX
+    if name.startswith(("_conj", "_fft", "angle", "complex", "view_as"))
+}
+"""Those that TVM's importer does not know at all."""
