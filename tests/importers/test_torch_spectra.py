@@ -61,6 +61,15 @@ def _filtered(x: Any) -> Any:
     return fft.irfft2(torch.einsum("bixy,io->boxy", fft.rfft2(x), weights), s=(8, 6))
 
 
+def _written_into(x: Any) -> Any:
+    """The low frequencies of a spectrum of zeros."""
+    spectrum = fft.rfft2(x)
+    whole = torch.zeros_like(spectrum)
+    whole[:, :, :3, :2] = spectrum[:, :, :3, :2] * 2
+    whole[:, :, -2:, :2] = spectrum[:, :, -2:, :2].flip(1)
+    return fft.irfft2(whole, s=(8, 6))
+
+
 FUNCTIONS: dict[str, tuple[Function, tuple[int, ...]]] = {
     "magnitudes": (lambda x: frames(x).abs(), (2, 256)),
     "power": (lambda x: torch.view_as_real(frames(x)).pow(2).sum(-1), (2, 256)),
@@ -82,6 +91,17 @@ FUNCTIONS: dict[str, tuple[Function, tuple[int, ...]]] = {
     "one frequency": (lambda x: fft.rfft(x)[:, -2].unsqueeze(1).abs(), (2, 12)),
     "by a number": (lambda x: (fft.rfft(x) * (0.5 - 2j)).imag, (2, 12)),
     "of an axis in front": (lambda x: fft.rfft(x, dim=1).abs(), (2, 9, 3)),
+    "written into": (_written_into, (1, 2, 8, 6)),
+    "padded": (
+        lambda x: fft.irfft2(torch.nn.functional.pad(fft.rfft2(x)[..., :3, :3], (0, 1, 2, 3))),
+        (1, 2, 8, 6),
+    ),
+    "joined": (lambda x: torch.cat([fft.fft(x), -fft.fft(x)], -1).imag, (2, 5)),
+    "stacked": (lambda x: torch.stack([fft.fft(x), fft.fft(x).conj()], 1).angle(), (2, 5)),
+    "totals": (lambda x: (fft.fft(x).sum(1, keepdim=True) + fft.fft(x).mean(0)).abs(), (2, 5)),
+    "all of it": (lambda x: fft.fft(x).sum().real, (2, 5)),
+    "of numbers": (lambda x: (fft.fft(x) - torch.full((5,), 1 - 2j)).imag, (2, 5)),
+    "backwards": (lambda x: fft.fft2(x).flip((0, 1)).real, (4, 5)),
     "rotary": (Rotary(), (1, 5, 2, 8)),
 }
 
@@ -126,6 +146,17 @@ REFUSED: dict[str, tuple[Function, str]] = {
         lambda x: (1 / fft.rfft(x)).abs(),
         'node "reciprocal" (reciprocal.default) works on complex numbers; with these {listed} '
         "are compiled; write it with real and imaginary parts",
+    ),
+    "a part of real numbers": (
+        lambda x: torch.cat([fft.rfft(x), x[:, :3]], 1).abs(),
+        'node "cat" (cat.default) works on complex numbers, and some of its tensors are real; that '
+        "is not compiled; write it with real and imaginary parts",
+    ),
+    "padding": (
+        lambda x: torch.nn.functional.pad(fft.rfft(x), (1, -1)).abs(),
+        'node "constant_pad_nd" (constant_pad_nd.default) works on complex numbers, and it cuts, '
+        "or pads with another number than 0; that is not compiled; write it with real and "
+        "imaginary parts",
     ),
     "a divisor": (
         lambda x: (fft.rfft(x) / fft.rfft(x + 1)).abs(),

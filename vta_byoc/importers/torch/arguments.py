@@ -47,3 +47,9 @@ def common_dtype(*values: Argument) -> torch.dtype:
     import torch
 
     return torch.result_type(*(v.meta["val"] if hasattr(v, "op") else v for v in values))
+
+
+def is_complex(value: object) -> bool:
+    """Whether an argument of a node is a complex tensor."""
+    meta = getattr(value, "meta", {}).get("val")
+    return meta is not None and hasattr(meta, "is_complex") and bool(meta.is_complex())

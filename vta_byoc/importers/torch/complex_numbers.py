@@ -12,7 +12,8 @@ import numpy as np
 from tvm import relax
 
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.importers.torch.arguments import Converter, argument, emit
+from vta_byoc.importers.torch.arguments import Converter, argument, emit, is_complex
+from vta_byoc.importers.torch.complex_moves import MOVES, not_compiled
 from vta_byoc.importers.torch.spectra import SPECTRA, rank_of
 from vta_byoc.importers.torch.static import as_real
 from vta_byoc.ir.bindings import static_shape
@@ -22,12 +23,6 @@ if TYPE_CHECKING:
     from torch.fx import Node
     from torch.fx.node import Argument
     from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
-
-
-def is_complex(value: object) -> bool:
-    """Whether an argument of a node is a complex tensor."""
-    meta = getattr(value, "meta", {}).get("val")
-    return meta is not None and hasattr(meta, "is_complex") and bool(meta.is_complex())
 
 
 def works_on_complex(node: Node) -> bool:
@@ -133,6 +128,21 @@ def _copied(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
     return _joined(importer, value, relax.op.zeros_like(value))
 
 
+def _filled(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
+    """full(shape, number), or full_like(x, number)."""
+    number = complex(node.args[1])
+    values = np.empty((*node.meta["val"].shape, 2), "float32")
+    values[:] = number.real, number.imag
+    return relax.const(values)
+
+
+def _written(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
+    """copy(x, other): the elements of `other`, broadcast to the shape of `x`."""
+    source, value = node.args[1], importer.env[node.args[1]]
+    pairs = value if is_complex(source) else _joined(importer, value, relax.op.zeros_like(value))
+    return emit(importer, relax.op.broadcast_to(pairs, (*node.meta["val"].shape, 2)))
+
+
 def _magnitude(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
     value = importer.env[node.args[0]]
     squares = emit(importer, relax.op.multiply(value, value))
@@ -148,56 +158,6 @@ def _angle(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
 def _conjugate(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
     signs = relax.const(np.array([1, -1], "float32"))
     return emit(importer, relax.op.multiply(importer.env[node.args[0]], signs))
-
-
-# ---------------------------------------------------------------- movement
-def _moved(move: Callable[[Node, relax.Expr], relax.Expr]) -> Converter:
-    """A move of elements, which leaves the two parts of each together."""
-
-    def convert(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
-        return emit(importer, move(node, importer.env[node.args[0]]))
-
-    return convert
-
-
-def _viewed(node: Node, value: relax.Expr) -> relax.Expr:
-    return relax.op.reshape(value, (*node.meta["val"].shape, 2))
-
-
-def _permuted(node: Node, value: relax.Expr) -> relax.Expr:
-    rank = rank_of(node)
-    return relax.op.permute_dims(value, [*(dim % rank for dim in node.args[1]), rank])
-
-
-def _expanded(node: Node, value: relax.Expr) -> relax.Expr:
-    return relax.op.broadcast_to(value, (*node.meta["val"].shape, 2))
-
-
-def _sliced(node: Node, value: relax.Expr) -> relax.Expr:
-    """slice(x, dim, start, end, step)."""
-    shape = static_shape(value)
-    dim = int(argument(node, 1, "dim", 0)) % (len(shape) - 1)
-    limits = slice(
-        argument(node, 2, "start"), argument(node, 3, "end"), argument(node, 4, "step", 1)
-    )
-    start, end, step = limits.indices(shape[dim])
-    return relax.op.strided_slice(value, [dim], [start], [end], [step])
-
-
-def _selected(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
-    """select(x, dim, index)."""
-    value = importer.env[node.args[0]]
-    shape = static_shape(value)
-    dim = node.args[1] % (len(shape) - 1)
-    at = node.args[2] % shape[dim]
-    piece = emit(importer, relax.op.strided_slice(value, [dim], [at], [at + 1]))
-    return emit(importer, relax.op.squeeze(piece, [dim]))
-
-
-def _chosen(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
-    """index_select(x, dim, indices)."""
-    value, dim, index = importer.env[node.args[0]], node.args[1] % rank_of(node), node.args[2]
-    return emit(importer, relax.op.take(value, importer.env[index], dim))
 
 
 # ---------------------------------------------------------------- arithmetic
@@ -231,8 +191,23 @@ def _added(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Converter:
     def convert(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
         (left, right), kinds = _operands(node, importer)
         if not all(kinds) or argument(node, 2, "alpha", 1) != 1:
-            raise _form(node, "a number or a real tensor is added, or a factor is given")
+            raise not_compiled(node, "a number or a real tensor is added, or a factor is given")
         return emit(importer, op(left, right))
+
+    return convert
+
+
+def _negated(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
+    return emit(importer, relax.op.negative(importer.env[node.args[0]]))
+
+
+def _reduced(op: Callable[..., relax.Expr]) -> Converter:
+    """The sum or the mean (x, dims, kept) of each part."""
+
+    def convert(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
+        value, rank = importer.env[node.args[0]], rank_of(node.args[0])
+        dims = [dim % rank for dim in argument(node, 1, "dim") or range(rank)]
+        return emit(importer, op(value, dims, bool(argument(node, 2, "keepdim", False))))
 
     return convert
 
@@ -263,30 +238,24 @@ def _divided(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
     """A complex number by a real one."""
     (left, right), kinds = _operands(node, importer)
     if kinds != [True, False]:
-        raise _form(node, "it divides by a complex number")
+        raise not_compiled(node, "it divides by a complex number")
     return emit(importer, relax.op.divide(left, right))
 
 
 def _product(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
     """A product of matrices, both of them complex."""
     if not all(map(is_complex, node.args[:2])):
-        raise _form(node, "one matrix is real")
+        raise not_compiled(node, "one matrix is real")
     left, right = (importer.env[value] for value in node.args[:2])
     a, b = (_part(importer, left, number) for number in (0, 1))
     c, d = (_part(importer, right, number) for number in (0, 1))
     return _of_parts(importer, relax.op.matmul, (a, b), (c, d))
 
 
-def _form(node: Node, what: str) -> VTAError:
-    return VTAError(
-        f'node "{node.name}" ({node.target.__name__}) works on complex numbers, and {what}; that '
-        "is not compiled; write it with real and imaginary parts"
-    )
-
-
 COMPLEX: Mapping[str, Converter] = {
     "_conj.default": _conjugate,
     "_conj_physical.default": _conjugate,
+    **MOVES,
     **SPECTRA,
     "_to_copy.default": _copied,
     "abs.default": _magnitude,
@@ -296,18 +265,16 @@ COMPLEX: Mapping[str, Converter] = {
     "bmm.default": _product,
     "clone.default": _same,
     "complex.default": _made,
+    "copy.default": _written,
     "div.Tensor": _divided,
-    "expand.default": _moved(_expanded),
-    "index_select.default": _chosen,
+    "full.default": _filled,
+    "full_like.default": _filled,
+    "mean.dim": _reduced(relax.op.mean),
     "mm.default": _product,
     "mul.Tensor": _multiplied,
-    "permute.default": _moved(_permuted),
-    "select.int": _selected,
-    "slice.Tensor": _moved(_sliced),
-    "squeeze.dims": _moved(_viewed),
+    "neg.default": _negated,
     "sub.Tensor": _added(relax.op.subtract),
-    "unsqueeze.default": _moved(_viewed),
-    "view.default": _moved(_viewed),
+    "sum.dim_IntList": _reduced(relax.op.sum),
     "view_as_complex.default": _same,
     "view_as_real.default": _same,
 }

@@ -19,12 +19,11 @@ from tvm.ir import Call
 
 from vta_byoc.base.boundary import reason_of
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.importers.torch.arguments import Converter
+from vta_byoc.importers.torch.arguments import Converter, is_complex
 from vta_byoc.importers.torch.complex_numbers import (
     OF_COMPLEX_ALONE,
     check_complex,
     complex_value,
-    is_complex,
     split_weights,
     works_on_complex,
 )
