@@ -118,6 +118,34 @@ def test_equals_pytorch(name: str) -> None:
     assert {key: value.dtype for key, value in program.state_dict.items()} == before
 
 
+def drawn(rng: np.random.Generator) -> Function:
+    """A transform of some axes of a tensor of three, as real numbers."""
+    kind = str(rng.choice(["fftn", "ifftn", "rfftn", "ihfft", "irfftn", "hfft"]))
+    norm = str(rng.choice(["forward", "backward", "ortho"]))
+    axes = [int(axis) for axis in rng.permutation(3)[: rng.integers(1, 4)]]
+    sizes = [int(size) for size in rng.integers(2, 7, len(axes))]
+    if kind.endswith("hfft"):
+        where: dict[str, Any] = {"dim": axes[0], "n": sizes[0] if rng.random() < 0.5 else None}
+    else:
+        where = {"dim": axes, "s": sizes if rng.random() < 0.5 else None}
+
+    def function(x: Any) -> Any:
+        made = getattr(fft, kind)(x, norm=norm, **where)
+        return torch.view_as_real(made.resolve_conj()) if made.is_complex() else made
+
+    return function
+
+
+def test_drawn_transforms() -> None:
+    rng = np.random.default_rng(0)
+    functions = [drawn(rng) for _ in range(32)]
+    program, (given,) = exported(lambda x: tuple(f(x) for f in functions), (3, 4, 5))
+    for got, function in zip(call(load_model(program), given.numpy()), functions, strict=True):
+        wanted = function(given).numpy()
+        assert got.shape == wanted.shape
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+
+
 def test_a_spectrum_is_a_layer_of_vta_and_equals_the_reference() -> None:
     """A network that listens: its first layer is the transform of each frame."""
     layer = torch.nn.Conv1d(9, 8, 3)

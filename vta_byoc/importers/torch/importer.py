@@ -19,7 +19,7 @@ from tvm.ir import Call
 
 from vta_byoc.base.boundary import reason_of
 from vta_byoc.hw.errors import VTAError
-from vta_byoc.importers.torch.arguments import Converter, is_complex
+from vta_byoc.importers.torch.arguments import Converter
 from vta_byoc.importers.torch.complex_numbers import (
     OF_COMPLEX_ALONE,
     check_complex,
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Graph, GraphModule, Node
 
+COMPLEX_DTYPE = "complex64"
+"""That of tensors which are pairs of float32 here (`complex_numbers`)."""
 INSTALL = 'pip install "vta-byoc[torch]"'
 COMPOSED = ("MultiheadAttention", "torch.nn.modules.transformer", "torch.nn.modules.rnn")
 """Modules of PyTorch that hold several layers: their operators keep names of their own."""
@@ -227,10 +229,12 @@ def _check_result(node: Node, value: relax.Expr | None, builder: relax.BlockBuil
         VTAError: another shape or dtype, so other values too.
     """
     wanted = node.meta.get("val")
-    if node.op != "call_function" or not hasattr(wanted, "dtype") or is_complex(node):
+    if node.op != "call_function" or not hasattr(wanted, "dtype"):
         return
     ours = getattr(builder.normalize(value) if isinstance(value, Call) else value, "ty", None)
     theirs = (str(wanted.dtype).removeprefix("torch."), tuple(wanted.shape))
+    if theirs[0] == COMPLEX_DTYPE:
+        theirs = ("float32", (*theirs[1], 2))
     if not isinstance(ours, relax.TensorType) or _dtype_and_shape(ours) != theirs:
         raise VTAError(
             f'node "{node.name}" ({node.target.__name__}) makes {theirs[0]} of the shape '
