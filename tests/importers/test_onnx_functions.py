@@ -119,12 +119,6 @@ REFUSED = {
         'node "y" (Dropout) cannot be imported: its operand training_mode may be true; only '
         "inference is imported; ",
     ),
-    "columns first": (
-        "net (float[1,4,4,4] x) => (float[1,16,2,2] y) "
-        '{ y = SpaceToDepth<blocksize = 2, mode = "CRD">(x) }',
-        28,
-        'node "y" (SpaceToDepth) has mode = CRD; only DCR is imported as ONNX defines it; ',
-    ),
     "past keys alone": (
         "net (float[1,1,2,4] x, float[1,1,3,4] p) => (float[1,1,2,4] y) "
         "{ y = Attention(x, x, x, , p) }",

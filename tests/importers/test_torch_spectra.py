@@ -102,6 +102,10 @@ FUNCTIONS: dict[str, tuple[Function, tuple[int, ...]]] = {
     "all of it": (lambda x: fft.fft(x).sum().real, (2, 5)),
     "of numbers": (lambda x: (fft.fft(x) - torch.full((5,), 1 - 2j)).imag, (2, 5)),
     "backwards": (lambda x: fft.fft2(x).flip((0, 1)).real, (4, 5)),
+    "from angles": (
+        lambda x: fft.irfft(torch.polar(fft.rfft(x).abs(), fft.rfft(x).angle() / 2)),
+        (2, 8),
+    ),
     "rotary": (Rotary(), (1, 5, 2, 8)),
 }
 

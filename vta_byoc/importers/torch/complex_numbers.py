@@ -117,6 +117,16 @@ def _made(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
     return _joined(importer, real, imaginary)
 
 
+def _polar(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
+    """polar(magnitude, angle)."""
+    magnitude, angle = (importer.env[part] for part in node.args)
+    real, imaginary = (
+        emit(importer, relax.op.multiply(magnitude, emit(importer, wave(angle))))
+        for wave in (relax.op.cos, relax.op.sin)
+    )
+    return _joined(importer, real, imaginary)
+
+
 def _copied(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
     """_to_copy of real numbers, whose imaginary parts are zero, or of complex ones."""
     source = node.args[0]
@@ -273,6 +283,7 @@ COMPLEX: Mapping[str, Converter] = {
     "mm.default": _product,
     "mul.Tensor": _multiplied,
     "neg.default": _negated,
+    "polar.default": _polar,
     "sub.Tensor": _added(relax.op.subtract),
     "sum.dim_IntList": _reduced(relax.op.sum),
     "view_as_complex.default": _same,
@@ -282,6 +293,6 @@ COMPLEX: Mapping[str, Converter] = {
 OF_COMPLEX_ALONE = {
     name: COMPLEX[name]
     for name in COMPLEX
-    if name.startswith(("_conj", "_fft", "angle", "complex", "view_as"))
+    if name.startswith(("_conj", "_fft", "angle", "complex", "polar", "view_as"))
 }
 """Those that TVM's importer does not know at all."""

@@ -47,6 +47,8 @@ REFUSED: Mapping[str, str] = {
     "randn_like.default": RANDOM,
 }
 """Operator -> why it is not taken: TVM's importer has a converter for most of them."""
+WRITES = "complex.default"
+"""Taken by `complex_numbers`: PyTorch's definition writes into a tensor, which no program may."""
 SILENT = (
     "_assert_async.default",
     "_assert_async.msg",
@@ -122,7 +124,7 @@ def decomposed_program(program: ExportedProgram) -> ExportedProgram:
 
     table = _decomposed().copy()
     found = program.run_decompositions(table)
-    left = known_operators() | set(REFUSED)
+    left = known_operators() | set(REFUSED) | {WRITES}
     while True:
         targets = {node.target for node in found.graph.nodes if node.op == "call_function"}
         new = {
