@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from tvm import relax
 
-from vta_byoc.importers.onnx.node import NodeAttributes, values_of
+from vta_byoc.importers.onnx.node import NodeAttributes, known_values, values_of
 from vta_byoc.importers.onnx.spectra import dft
 from vta_byoc.ir.bindings import constant_of, static_shape
 
@@ -37,7 +37,7 @@ def _lp_normalization(
 
 def _cum_prod(builder: relax.BlockBuilder, inputs: Inputs, attrs: NodeAttributes) -> relax.Expr:
     """The product of all elements up to each one along an axis, or from it on (`reverse`)."""
-    axis = int(_known(inputs[1], "axis")[0]) % len(static_shape(inputs[0]))
+    axis = int(known_values(inputs[1], "axis").reshape(-1)[0]) % len(static_shape(inputs[0]))
     is_backwards = bool(attrs.get("reverse", 0))
     x = relax.op.flip(inputs[0], axis) if is_backwards else inputs[0]
     dtype, exclusive = str(inputs[0].ty.dtype), bool(attrs.get("exclusive", 0))
@@ -87,8 +87,8 @@ def _col2im(builder: relax.BlockBuilder, inputs: Inputs, attrs: NodeAttributes) 
 
     Its weights are 0 and 1; each channel is a group of its own.
     """
-    image = _known(inputs[1], "image_shape").tolist()
-    block = _known(inputs[2], "block_shape").tolist()
+    image = known_values(inputs[1], "image_shape").reshape(-1).tolist()
+    block = known_values(inputs[2], "block_shape").reshape(-1).tolist()
     rank = len(image)
     if rank not in IMAGE_AXES:
         raise ValueError(f"its image has {rank} axes; 1 or 2 are taken")
@@ -129,13 +129,6 @@ def _col2im(builder: relax.BlockBuilder, inputs: Inputs, attrs: NodeAttributes) 
 def _plane(sizes: Sequence[int], missing: int) -> list[int]:
     """A value for each of two axes; a row is a plane of height one."""
     return [missing] * (2 - len(sizes)) + list(sizes)
-
-
-def _known(value: relax.Expr, what: str) -> np.ndarray:
-    found = values_of(value)
-    if found is None:
-        raise ValueError(f"its {what} is computed while the model runs; it must be a constant")
-    return found.reshape(-1)
 
 
 ABSENT: Mapping[str, Written] = {

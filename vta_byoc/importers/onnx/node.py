@@ -116,6 +116,18 @@ def values_of(expr: relax.Expr | None) -> np.ndarray | None:
     return expr.value.numpy() if expr is not None and is_constant(expr) else None
 
 
+def known_values(expr: relax.Expr, what: str) -> np.ndarray:
+    """The elements of an operand that must be a constant.
+
+    Raises:
+        ValueError: it is computed while the model runs; `what` names it.
+    """
+    found = values_of(expr)
+    if found is None:
+        raise ValueError(f"its {what} is computed while the model runs; it must be a constant")
+    return found
+
+
 def attributes_of(node: onnx.NodeProto) -> Attributes:
     """Those that the node states."""
     found = {each.name: helper.get_attribute_value(each) for each in node.attribute}

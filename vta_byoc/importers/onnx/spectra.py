@@ -9,9 +9,9 @@ import onnx
 from onnx import helper
 from tvm import relax
 
-from vta_byoc.importers.onnx.node import NodeAttributes, all_nodes, attributes_of
+from vta_byoc.importers.onnx.node import NodeAttributes, all_nodes, attributes_of, known_values
 from vta_byoc.importers.waves import complex_waves, real_waves, waves
-from vta_byoc.ir.bindings import is_constant, static_shape
+from vta_byoc.ir.bindings import static_shape
 
 Inputs = list[relax.Expr]
 
@@ -33,11 +33,11 @@ def stft(builder: relax.BlockBuilder, inputs: Inputs, attrs: NodeAttributes) -> 
     shape = static_shape(signal)
     if len(shape) not in (2, 3) or shape[2:] not in ((), (1,)):
         raise ValueError(f"its signal has the shape {shape}; (batch, length, 1) is taken")
-    weights = None if window is None else _known(window, "window").astype("float64")
+    weights = None if window is None else known_values(window, "window").astype("float64")
     frame = _frame(weights, length)
     filters = _filters(frame, weights, bool(attrs.get("onesided", 1)))
     rows = builder.emit(relax.op.reshape(signal, (shape[0], 1, shape[1])))
-    stride = int(_known(step, "frame step").reshape(-1)[0])
+    stride = int(known_values(step, "frame step").reshape(-1)[0])
     parts = builder.emit(relax.op.nn.conv1d(rows, relax.const(filters), strides=stride))
     _, count, frames = static_shape(parts)
     pairs = builder.emit(relax.op.reshape(parts, (shape[0], 2, count // 2, frames)))
@@ -49,7 +49,7 @@ def _frame(weights: np.ndarray | None, length: relax.Expr | None) -> int:
         if weights is None:
             raise ValueError("it has neither a window nor a frame length")
         return len(weights)
-    stated = int(_known(length, "frame length").reshape(-1)[0])
+    stated = int(known_values(length, "frame length").reshape(-1)[0])
     if weights is not None and stated != len(weights):
         raise ValueError(f"its window has {len(weights)} values and a frame {stated}")
     return stated
@@ -94,7 +94,9 @@ def dft(builder: relax.BlockBuilder, inputs: Inputs, attrs: NodeAttributes) -> r
     """
     signal, length, place = (inputs[at] for at in range(3))
     shape = static_shape(signal)
-    stated = attrs.get("axis", -2) if place is None else int(_known(place, "axis").reshape(-1)[0])
+    stated = (
+        attrs.get("axis", -2) if place is None else int(known_values(place, "axis").reshape(-1)[0])
+    )
     rank, axis = len(shape), stated % len(shape)
     is_inverse, is_onesided = bool(attrs.get("inverse", 0)), bool(attrs.get("onesided", 0))
     is_real = is_inverse and is_onesided
@@ -102,7 +104,7 @@ def dft(builder: relax.BlockBuilder, inputs: Inputs, attrs: NodeAttributes) -> r
         raise ValueError("onesided is 1 and its signal is complex; a real one, (..., 1), is taken")
     size = 2 * (shape[axis] - 1) if is_real else shape[axis]
     if length is not None:
-        size = int(_known(length, "length").reshape(-1)[0])
+        size = int(known_values(length, "length").reshape(-1)[0])
     if is_real:
         matrix = real_waves(shape[axis], size)
     else:
@@ -120,9 +122,3 @@ def dft(builder: relax.BlockBuilder, inputs: Inputs, attrs: NodeAttributes) -> r
     return relax.op.permute_dims(
         relax.op.reshape(product, (*rows, parts, count)), np.argsort(order).tolist()
     )
-
-
-def _known(value: relax.Expr, what: str) -> np.ndarray:
-    if not is_constant(value):
-        raise ValueError(f"its {what} is computed while the model runs; it must be a constant")
-    return np.asarray(value.value.numpy())

@@ -227,19 +227,18 @@ def _multiplied(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
     (left, right), kinds = _operands(node, importer)
     if not all(kinds):
         return emit(importer, relax.op.multiply(left, right))
-    a, b = (_part(importer, left, number) for number in (0, 1))
-    c, d = (_part(importer, right, number) for number in (0, 1))
-    return _of_parts(importer, relax.op.multiply, (a, b), (c, d))
+    return _of_parts(importer, relax.op.multiply, left, right)
 
 
 def _of_parts(
     importer: ExportedProgramImporter,
     op: Callable[[relax.Expr, relax.Expr], relax.Expr],
-    left: tuple[relax.Expr, relax.Expr],
-    right: tuple[relax.Expr, relax.Expr],
+    left: relax.Expr,
+    right: relax.Expr,
 ) -> relax.Expr:
     """A complex product by those of real and imaginary parts."""
-    products = [[emit(importer, op(x, y)) for y in right] for x in left]
+    ours, theirs = ([_part(importer, each, n) for n in (0, 1)] for each in (left, right))
+    products = [[emit(importer, op(x, y)) for y in theirs] for x in ours]
     real = emit(importer, relax.op.subtract(products[0][0], products[1][1]))
     return _joined(importer, real, emit(importer, relax.op.add(products[0][1], products[1][0])))
 
@@ -257,9 +256,7 @@ def _product(node: Node, importer: ExportedProgramImporter) -> relax.Expr:
     if not all(map(is_complex, node.args[:2])):
         raise not_compiled(node, "one matrix is real")
     left, right = (importer.env[value] for value in node.args[:2])
-    a, b = (_part(importer, left, number) for number in (0, 1))
-    c, d = (_part(importer, right, number) for number in (0, 1))
-    return _of_parts(importer, relax.op.matmul, (a, b), (c, d))
+    return _of_parts(importer, relax.op.matmul, left, right)
 
 
 COMPLEX: Mapping[str, Converter] = {
