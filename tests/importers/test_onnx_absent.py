@@ -22,6 +22,7 @@ from vta_byoc.hw.errors import VTAError
 from vta_byoc.hw.trace.implementations import implementation
 from vta_byoc.importers.load import load_model
 from vta_byoc.partition import placements
+from vta_byoc.partitioning.placement import Placement
 from vta_byoc.pipeline import compile_module
 from vta_byoc.validation.divergence import compare_with_reference
 
@@ -111,13 +112,25 @@ def test_a_network_equals_its_runtime_and_the_reference(name: str, tmp_path: Pat
     assert -10 * np.log10(error) >= least
 
 
-def test_a_spectrum_is_a_layer_of_vta(tmp_path: Path) -> None:
+def placed(name: str, tmp_path: Path) -> dict[str, Placement]:
+    build, opset, _least = NETWORKS[name]
     net = Net(x=[1, 4, 8, 8])
-    mod = load_model(saved(net, _spectrum(net), 20, tmp_path / "net.onnx"))
+    mod = load_model(saved(net, build(net), opset, tmp_path / "net.onnx"))
     samples = [[np.random.default_rng(0).standard_normal((1, 4, 8, 8)).astype("float32")]]
     pmod = vta.partition_for_vta(vta.quantize(mod, calibration=samples, config=SIM), config=SIM)
-    on_vta = {each.name for each in placements(pmod) if each.device == "vta" and each.macs}
+    return {each.name: each for each in placements(pmod)}
+
+
+def test_a_spectrum_is_a_layer_of_vta(tmp_path: Path) -> None:
+    found = placed("spectrum", tmp_path)
+    on_vta = {name for name, each in found.items() if each.device == "vta" and each.macs}
     assert on_vta >= {"spectrum", "signal"}
+
+
+def test_of_a_pool_whose_places_the_cpu_computes_the_maxima_are_reported(tmp_path: Path) -> None:
+    pool = placed("places", tmp_path)["pool"]
+    assert pool.device == "cpu" and pool.on_vta.alu_ops
+    assert "; VTA computes its nn.max_pool2d; " in pool.reason
 
 
 def _dilated(n: Net) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import tvm
 from tvm import relax
@@ -99,7 +99,12 @@ class Placer:
             if self._runs_on_vta(layer):
                 return Placement(name, kind, VTA, Taken(within=layer), 0)
         kind = kind_of(outside or bindings, works)
-        return Placement(name, kind, CPU, self._refusal(name, kind), 0)
+        refusal = self._refusal(name, kind)
+        if groups:
+            parts = f"VTA computes its {_kinds(group.anchor for group in groups)}"
+            limit = "; ".join(filter(None, (refusal.limit, parts)))
+            refusal = dataclasses.replace(refusal, limit=limit)
+        return Placement(name, kind, CPU, refusal, 0)
 
     def _least(self, group: Group) -> list[Cycles]:
         """The least cycles of a group's layers, in the way its operators can go that has fewer."""
@@ -174,8 +179,7 @@ class Placer:
 
     def _taken(self, name: str, group: Group, left: Sequence[Binding]) -> Taken:
         idle = _idle_share(group.work, self._config)
-        kinds = dict.fromkeys(op_name(b.value).removeprefix("relax.") for b in left)
-        rest = f"the CPU computes its {', '.join(kinds)}" if kinds else ""
+        rest = f"the CPU computes its {_kinds(op_name(b.value) for b in left)}" if left else ""
         refused = self._passed_over.get(name)
         why = f"not by a plug-in's pattern: {refused.text}" if refused else ""
         return Taken(group.entry.name, remarks=tuple(filter(None, (idle, rest, why))))
@@ -194,6 +198,11 @@ class Placer:
 def _macs(group: Group, works: Mapping[relax.Var, OperatorWork]) -> int:
     """What ``group`` has of the multiply-accumulates in ``works``."""
     return sum(works.get(b.var, NOTHING).macs for b in group.bindings)
+
+
+def _kinds(names: Iterable[str]) -> str:
+    """Kinds of operators in words, each once."""
+    return ", ".join(dict.fromkeys(name.removeprefix("relax.") for name in names))
 
 
 def _idle_share(work: object, config: VTAConfig) -> str:
