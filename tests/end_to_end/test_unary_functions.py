@@ -49,12 +49,39 @@ def elu(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
     return relax.op.add(scaled, b.emit(relax.op.nn.relu(x)))
 
 
+def softplus_by_choice(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    """As PyTorch decomposes it."""
+    raised = b.emit(relax.op.add(b.emit(relax.op.exp(x)), number(1.0)))
+    is_large = b.emit(relax.op.greater(x, number(20.0)))
+    return relax.op.where(is_large, x, b.emit(relax.op.log(raised)))
+
+
+def soft_shrink(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    is_large = b.emit(relax.op.greater(b.emit(relax.op.abs(x)), number(0.5)))
+    cut = b.emit(relax.op.multiply(b.emit(relax.op.sign(x)), number(0.5)))
+    return relax.op.where(is_large, b.emit(relax.op.subtract(x, cut)), number(0.0))
+
+
+def gate_by_truth(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    is_large = b.emit(relax.op.greater(x, number(0.25)))
+    is_open = b.emit(relax.op.logical_and(is_large, b.emit(relax.op.isfinite(x))))
+    return relax.op.multiply(x, b.emit(relax.op.astype(is_open, "float32")))
+
+
+def squared_relu(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+    return relax.op.power(b.emit(relax.op.nn.relu(x)), number(2.0))
+
+
 FUNCTIONS: dict[str, Write] = {
     "hard_swish": hard_swish,
     "silu": silu,
     "sigmoid": lambda b, x: relax.op.sigmoid(x),
     "gelu_by_erf": gelu_by_erf,
     "elu": elu,
+    "softplus_by_choice": softplus_by_choice,
+    "soft_shrink": soft_shrink,
+    "gate_by_truth": gate_by_truth,
+    "squared_relu": squared_relu,
 }
 
 
@@ -183,3 +210,40 @@ def test_a_value_that_others_read_ends_the_group() -> None:
 
     qmod = quantize(network(shared), calibration=samples(), config=SIM, scales="mul")
     assert len(functions(qmod)) == 1
+
+
+def test_what_leaves_every_value_as_it_is() -> None:
+    def known(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        return relax.op.where(b.emit(relax.op.isnan(x)), number(0.0), x)
+
+    qmod = quantize(network(known), calibration=samples(), config=SIM, scales="mul")
+    (entry,) = functions(qmod).values()
+    assert entry["error"] == 0 and entry["program"] == "x, min 127"
+    assert regions_of(qmod, SIM) == 1
+
+
+def test_without_a_program_the_operand_is_not_rounded() -> None:
+    def steps(_: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        return relax.op.floor(x)
+
+    qmod = quantize(network(steps), calibration=samples(), config=SIM, scales="mul")
+    assert not functions(qmod)
+    floats = {
+        str(b.value.args[0].name)
+        for b in qmod["main"].body.blocks[0].bindings
+        if getattr(getattr(b.value, "op", None), "name", "") == "relax.quantize"
+    }
+    (refusal,) = float_regions(qmod).values()
+    assert refusal.text.startswith("stays float: no program of the ALU was found for it")
+    assert len(floats) == 2 and "x" in floats, floats
+
+
+def test_a_truth_value_that_others_read_is_in_no_group() -> None:
+    def shared(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        is_large = b.emit(relax.op.greater(x, number(0.5)))
+        chosen = b.emit(relax.op.where(is_large, x, number(0.0)))
+        other = b.emit(relax.op.nn.max_pool2d(x, (3, 3), padding=(1, 1)))
+        return relax.op.add(chosen, b.emit(relax.op.where(is_large, other, number(1.0))))
+
+    qmod = quantize(network(shared), calibration=samples(), config=SIM, scales="mul")
+    assert not functions(qmod)

@@ -77,6 +77,11 @@ OPERATORS: Registry[IntegerOp] = Registry("integer operator")
 """Operator -> how it becomes integer; complete once `ops.table` is imported."""
 
 
+GROUP_ENDS: list[Callable[[Quantizer, relax.VarBinding], relax.Var | None]] = []
+"""Each tells of an operator without a conversion in which result the group ends with which it
+becomes integer; None where there is no such group."""
+
+
 def integer_op(
     *names: str,
     asks: Convert = asks_if_wanted,
@@ -258,8 +263,15 @@ class Quantizer:
         """Whether `user` will read its data as int8, now that nobody asked for its result yet."""
         if not isinstance(user.value, Call):
             return self.wants_int8(user.var)
-        entry = self.entry(user)
-        return entry is not None and entry.asks(self, user)
+        if op_name(user.value) in OPERATORS:
+            entry = self.entry(user)
+            return entry is not None and entry.asks(self, user)
+        end = self._group_end(user)
+        return end is not None and self.wants_int8(end)
+
+    def _group_end(self, user: relax.VarBinding) -> relax.Var | None:
+        """The result of the group with which an operator without a conversion becomes integer."""
+        return next((end for of in GROUP_ENDS if (end := of(self, user)) is not None), None)
 
     def readers(self, var: relax.Var) -> frozenset[str]:
         """What reads `var`, directly or through copies: "result", "float", "integer"."""
@@ -280,6 +292,9 @@ class Quantizer:
             return self.readers(user.var)
         if known is not None and known.if_read and self.leaves_as_float(user.var):
             return frozenset({"float"})
+        if known is None:
+            end = self._group_end(user)
+            return frozenset({"float" if end is None or self.leaves_as_float(end) else "integer"})
         return frozenset({"float" if self.entry(user) is None else "integer"})
 
     def leaves_as_float(self, var: relax.Var) -> bool:

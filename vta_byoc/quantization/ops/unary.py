@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +24,8 @@ from vta_byoc.ir.bindings import (
 )
 from vta_byoc.quantization.fused_ops import FusedOperators, follow
 from vta_byoc.quantization.groups import moves_as_int8
-from vta_byoc.quantization.quantizer import OPERATORS, Quantizer, integer_op
+from vta_byoc.quantization.ops.curves import ACTIVATIONS, CURVES, evaluate, is_evaluated
+from vta_byoc.quantization.quantizer import GROUP_ENDS, OPERATORS, Quantizer, integer_op
 from vta_byoc.quantization.scales import (
     INT8_HIGH,
     INT8_LOW,
@@ -32,39 +33,11 @@ from vta_byoc.quantization.scales import (
     Scale,
     Unscalable,
 )
-from vta_byoc.unary.functions import ERF, FUNCTIONS, table_of
-from vta_byoc.unary.program import VALUES
+from vta_byoc.unary.functions import table_of
+from vta_byoc.unary.program import VALUES, Program
 from vta_byoc.unary.search import NEAR, Found, found_for
 from vta_byoc.unary.target import counted
 
-Evaluate = Callable[..., np.ndarray]
-CURVES: Mapping[str, Evaluate] = {
-    "relax.sigmoid": FUNCTIONS["sigmoid"],
-    "relax.tanh": np.tanh,
-    "relax.exp": np.exp,
-    "relax.erf": ERF,
-    "relax.nn.silu": FUNCTIONS["silu"],
-    "relax.nn.gelu": FUNCTIONS["gelu"],
-    "relax.nn.gelu_tanh": FUNCTIONS["gelu_tanh"],
-    "relax.nn.softplus": FUNCTIONS["softplus"],
-}
-"""Operators that nothing else here makes integer."""
-SIMPLE: Mapping[str, Evaluate] = {
-    "relax.add": np.add,
-    "relax.subtract": np.subtract,
-    "relax.multiply": np.multiply,
-    "relax.divide": np.divide,
-    "relax.maximum": np.maximum,
-    "relax.minimum": np.minimum,
-    "relax.power": np.power,
-    "relax.negative": np.negative,
-    "relax.abs": np.abs,
-    "relax.square": np.square,
-    "relax.log": np.log,
-    "relax.nn.relu": lambda x: np.maximum(x, 0.0),
-    "relax.nn.relu6": FUNCTIONS["relu6"],
-}
-"""Operators that belong to a group beside a curve or a product of two values of it."""
 MOST_OPERATORS = 24
 COARSER = (1.125, 1.25)
 """Where no program is near enough, results are tried in steps so much coarser: up to a third of a
@@ -76,6 +49,8 @@ FLATTEST = 4.0
 gained."""
 SAME_SLOPE = 1e-3
 """Two slopes of which one is larger by no more than this part are those of a line."""
+UNCHANGED = Program(after=(("min", INT8_HIGH),))
+"""What stands for a function that gives every int8 value back: a program has one step at least."""
 SILENT = 1e-300
 """The least noise that a price tells from none."""
 TOO_FAR = "no program of the ALU was found for it within so many steps of its exact results"
@@ -103,16 +78,8 @@ class Group:
             args = [
                 known[a] if isinstance(a, relax.Var) else _number(a) for a in _operands(binding)
             ]
-            known[binding.var] = np.broadcast_to(_evaluate(binding.value, args), values.shape)
+            known[binding.var] = np.broadcast_to(evaluate(binding.value, args), values.shape)
         return known[self.last]
-
-
-def _evaluate(call: relax.Call, args: list[np.ndarray]) -> np.ndarray:
-    if op_name(call) == "relax.clip":
-        return np.clip(args[0], float(call.args[1].value), float(call.args[2].value))
-    if op_name(call) == "relax.nn.leakyrelu":
-        return np.where(args[0] > 0, args[0], args[0] * float(call.attrs.alpha))
-    return (CURVES.get(op_name(call)) or SIMPLE[op_name(call)])(*args)
 
 
 def _operands(binding: relax.VarBinding) -> list[relax.Expr]:
@@ -127,10 +94,9 @@ def _number(constant: relax.Expr) -> np.ndarray:
 def _belongs(binding: relax.VarBinding, known: set[relax.Var], shape: tuple[int, ...]) -> bool:
     """Whether an operator reads nothing but numbers and what is known, element by element."""
     name = op_name(binding.value)
-    taken = name in CURVES or name in SIMPLE or name in ("relax.clip", "relax.nn.leakyrelu")
     if name in OPERATORS and not OPERATORS.is_built_in(name):
         return False  # a plug-in has a rule of its own for it
-    if not taken or not is_float32(binding.var) or known_shape(binding.var.ty) != shape:
+    if not is_evaluated(binding) or known_shape(binding.var.ty) != shape:
         return False
     operands = _operands(binding)
     numbers = [a for a in operands if not isinstance(a, relax.Var)]
@@ -167,6 +133,27 @@ def group_with(
     return next((group for group in groups if user in group.bindings), None)
 
 
+def _end_of_group(q: Quantizer, user: relax.VarBinding) -> relax.Var | None:
+    """The result of the function of one operand that `user` belongs to.
+
+    None where only floats read it, or no program stands for it: its operand then stays as exact as
+    floats are.
+    """
+    tensors = [a for a in _operands(user) if isinstance(a, relax.Var)]
+    found = (group_with(q, user, data) for data in tensors)
+    group = next((group for group in found if group is not None), None)
+    if group is None or q.leaves_as_float(group.last):
+        return None
+    try:
+        made = _made(q, group, q.chosen_scale(group.data), follow(q, group.last))
+    except Unscalable:
+        return None
+    return None if made is None else group.last
+
+
+GROUP_ENDS.append(_end_of_group)
+
+
 def _groups(q: Quantizer, binding: relax.VarBinding) -> Iterator[Group]:
     """All groups that begin with `binding`, the largest first."""
     if not isinstance(binding.value, relax.Call):
@@ -181,7 +168,7 @@ def _groups(q: Quantizer, binding: relax.VarBinding) -> Iterator[Group]:
     ):
         return
     found = _closure(q, binding, data, shape)
-    for last in reversed(found):
+    for last in (binding for binding in reversed(found) if is_float32(binding.var)):
         group = _up_to(q, found, last, data)
         if group is not None and group.bindings[0] == binding:
             yield group
@@ -225,21 +212,17 @@ def _up_to(
 
 
 def _is_curve(group: Group) -> bool:
-    """Whether it holds a curve, or a product of two of its values."""
+    """Whether it holds a curve, or a product or quotient of two of its values."""
 
     def bends(binding: relax.VarBinding) -> bool:
         reads = [a for a in _operands(binding) if isinstance(a, relax.Var)]
         name = op_name(binding.value)
-        return name in CURVES or (name == "relax.multiply" and len(reads) == 2)
+        return name in CURVES or (name in ("relax.multiply", "relax.divide") and len(reads) == 2)
 
     return any(bends(binding) for binding in group.bindings)
 
 
-@integer_op(
-    *(name for name in CURVES if name not in ("relax.exp", "relax.erf")),
-    if_read=True,
-    zero=lambda q, binding: True,
-)
+@integer_op(*ACTIVATIONS, if_read=True, zero=lambda q, binding: True)
 def convert_curve(q: Quantizer, binding: relax.VarBinding) -> bool:
     """A curve that begins a group was converted with it; any other stays float."""
     return False
@@ -361,14 +344,15 @@ def convert_group(q: Quantizer, binding: relax.VarBinding) -> bool:
         reason = TOO_FAR if q.policy.multiplies else NEEDS_MUL
         raise Unscalable(name, f"{reason} (tolerance {q.policy.tolerance})")
     found, target = made
-    out = q.write.program(q.int8(value), found.program, name)
+    program = found.program if found.program.steps else UNCHANGED
+    out = q.write.program(q.int8(value), program, name)
     absorbed = (*(b.var for b in group.bindings[1:]), *end.absorbed)
-    proof = AccumulatorBound(name, found.program.bound, 0, "use other scales").checked()
+    proof = AccumulatorBound(name, program.bound, 0, "use other scales").checked()
     q.close_group(binding.var, absorbed, out, target, proof)
     q.record.functions[out.name] = {
         "error": found.error,
         "exact": found.exact,
-        "cycles": found.program.cycles(),
-        "program": str(found.program),
+        "cycles": program.cycles(),
+        "program": str(program),
     }
     return True
