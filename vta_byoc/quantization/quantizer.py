@@ -79,7 +79,7 @@ OPERATORS: Registry[IntegerOp] = Registry("integer operator")
 
 GROUP_ENDS: list[Callable[[Quantizer, relax.VarBinding], relax.Var | None]] = []
 """Each tells of an operator without a conversion in which result the group ends with which it
-becomes integer; None where there is no such group."""
+becomes integer; None where there is no such group, or only floats read that."""
 
 
 def integer_op(
@@ -293,8 +293,7 @@ class Quantizer:
         if known is not None and known.if_read and self.leaves_as_float(user.var):
             return frozenset({"float"})
         if known is None:
-            end = self._group_end(user)
-            return frozenset({"float" if end is None or self.leaves_as_float(end) else "integer"})
+            return frozenset({"float" if self._group_end(user) is None else "integer"})
         return frozenset({"float" if self.entry(user) is None else "integer"})
 
     def leaves_as_float(self, var: relax.Var) -> bool:

@@ -44,10 +44,15 @@ def _dropout(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr | No
     return relax.Tuple([inputs[0], relax.op.ones_like(inputs[0], "bool")])
 
 
+LEAST_OF_LAYERS = -2
+"""Elements behind the last window of a layer with `auto_pad`, negative: up to two are left out at
+the end by all; of more, ONNX Runtime leaves some out at the front."""
+
+
 def _conv(inputs: list[relax.Expr], attrs: NodeAttributes) -> None:
     """TVM would pad in an opaque function before the layer, and ignores kernel_shape."""
     _check_kernel(inputs[1], attrs)
-    explicit_pads(inputs[0], static_shape(inputs[1])[2:], attrs)
+    explicit_pads(inputs[0], static_shape(inputs[1])[2:], attrs, LEAST_OF_LAYERS)
 
 
 def _check_kernel(weight: relax.Expr, attrs: NodeAttributes) -> None:

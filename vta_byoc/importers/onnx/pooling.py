@@ -27,13 +27,7 @@ def pool(inputs: list[relax.Expr], attrs: NodeAttributes) -> None:
         raise ValueError(f"auto_pad {mode} of a dilated window is not the same in every runtime")
     if mode.startswith("SAME"):
         attrs["ceil_mode"] = 0  # the sizes that it gives are not rounded again
-        least = min(_needed(inputs[0], attrs["kernel_shape"], attrs))
-        if least < LEAST_NEEDED:
-            raise ValueError(
-                f"auto_pad {mode} of windows shorter than their strides leaves {-least} elements "
-                "out, other ones in every runtime"
-            )
-    explicit_pads(inputs[0], attrs["kernel_shape"], attrs)
+    explicit_pads(inputs[0], attrs["kernel_shape"], attrs, LEAST_NEEDED)
 
 
 def max_pool(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr | None:
@@ -69,13 +63,25 @@ def _numbers(sizes: Sequence[int], attrs: NodeAttributes) -> np.ndarray:
     return np.ascontiguousarray(numbers.reshape(sizes[::-1]).T).reshape(-1)
 
 
-def explicit_pads(data: relax.Expr, kernel: Sequence[int], attrs: NodeAttributes) -> None:
-    """Turn auto_pad into pads."""
+def explicit_pads(
+    data: relax.Expr, kernel: Sequence[int], attrs: NodeAttributes, least: int
+) -> None:
+    """Turn auto_pad into pads.
+
+    Raises:
+        ValueError: windows shorter than their strides reach less than `least` beyond an axis.
+    """
     mode = attrs.get("auto_pad", b"NOTSET").decode()
     if not mode.startswith("SAME"):
         return
+    needs = _needed(data, kernel, attrs)
+    if min(needs) < least:
+        raise ValueError(
+            f"auto_pad {mode} of windows shorter than their strides leaves {-min(needs)} elements "
+            "out, other ones in every runtime"
+        )
     before, after = [], []
-    for needed in _needed(data, kernel, attrs):
+    for needed in needs:
         total = max(needed, 0)
         small, large = total // 2, total - total // 2
         before.append(large if mode == "SAME_LOWER" else small)

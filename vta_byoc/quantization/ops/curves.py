@@ -64,8 +64,8 @@ SIMPLE: Mapping[str, Evaluate] = {
     "relax.nn.relu": lambda x: np.maximum(x, 0.0),
     "relax.nn.relu6": FUNCTIONS["relu6"],
 }
-"""Operators that become integer by themselves, and belong to a group beside a curve or a product
-of two values of it."""
+"""Operators that become integer by themselves, and belong to a group beside a curve, or a product
+or quotient of two values of it."""
 
 
 def is_evaluated(binding: relax.VarBinding) -> bool:
