@@ -47,7 +47,7 @@ from vta_byoc.partitioning.token_forms import token_copy, with_tokens
 from vta_byoc.strategies.te.kernel import SCHEDULE_ATTR, Chosen
 from vta_byoc.strategy import STRATEGIES, Computation
 from vta_byoc.tuning.schedules import Schedules, chosen_for
-from vta_byoc.workload.layout import NCHW, ROWS, fits_tokens, is_tokens, tokens
+from vta_byoc.workload.layout import NCHW, ROWS, canonical, fits_tokens, is_tokens, tokens
 from vta_byoc.workload.packing import packed_shape
 from vta_byoc.workload.texts import to_json
 from vta_byoc.workload.workloads import Conv2dWorkload, ElementwiseWorkload, Shape
@@ -298,20 +298,26 @@ class _Packer(PackedForms):
     # ---------------------------------------------------------------- copies of tokens
     def _as_packed(self, var: relax.Var, layout: str, shape: Shape | None = None) -> relax.Var:
         """``var`` packed in ``layout``; VTA copies what it holds with other tokens as columns."""
-        if is_tokens(layout) and self._keep and not self._has(var, layout):
-            self._copy_tokens(var, layout)
+        usual = canonical(static_shape(var), layout)
+        if self._keep and layout != ROWS and shape in (None, usual) and not self._has(var, layout):
+            self._copy_moved(var, layout)
         return super()._as_packed(var, layout, shape)
 
-    def _moved_from(self, var: relax.Var) -> PackedForm | None:
-        """The packed form, tokens as columns, on VTA, of what ``var`` is moved from."""
+    def _moved_from(self, var: relax.Var, layout: str) -> PackedForm | None:
+        """The packed form, on VTA, of what ``var`` is moved from; tokens as columns, before or now.
+
+        Between two layouts of images the movement would be an operator of its own.
+        """
         if var not in self._reshaped:
             return None
-        forms = (p for p in self._forms(self._origin(var)) if is_tokens(p.layout))
-        return next((p for p in forms if p.dtype == "int8" and not p.by_host), None)
+        origin = self._origin(var)
+        forms = (p for p in self._forms(origin) if is_tokens(p.layout) or is_tokens(layout))
+        usual = (p for p in forms if p.shape == canonical(static_shape(origin), p.layout))
+        return next((p for p in usual if p.dtype == "int8" and not p.by_host), None)
 
-    def _copy_tokens(self, var: relax.Var, layout: str) -> None:
+    def _copy_moved(self, var: relax.Var, layout: str) -> None:
         """Let VTA write ``var`` in ``layout`` where it holds what ``var`` is moved from."""
-        form, origin = self._moved_from(var), self._origin(var)
+        form, origin = self._moved_from(var, layout), self._origin(var)
         if form is None or any(copied.same_as(var) for copied, _ in self._copied):
             return  # a region stores a tensor of the model once
         moves = self._moves(var)
@@ -377,8 +383,11 @@ class _Packer(PackedForms):
         Of operands that the host packs it is the layout in which its result is read.
         """
         layout = tokens(self._config.block)
-        held = any(self._has(x, layout) or self._moved_from(x) is not None for x in operands)
-        free = var in self._read_as_tokens and not any(self._forms(x) for x in operands)
+        moved = [form for x in operands if (form := self._moved_from(x, layout)) is not None]
+        wanted = var in self._read_as_tokens
+        held = any(self._has(x, layout) for x in operands)
+        held = held or any(is_tokens(form.layout) or wanted for form in moved)
+        free = wanted and not any(self._forms(x) for x in operands)
         if not held and not (free and fits_tokens(static_shape(operands[0]), self._config)):
             return match
         return with_tokens(match, static_shape(operands[0]), self._config) or match

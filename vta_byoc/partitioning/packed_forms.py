@@ -78,10 +78,8 @@ class PackedForms:
         return substituted(expr, {var: self._as_plain(var) for var in vars_in(expr)})
 
     def _is_reshape_of_packed(self, value: relax.Expr) -> bool:
-        name = op_name(value)
-        if name == PERMUTE:
-            return any(is_tokens(p.layout) for p in self._forms(value.args[0]))
-        return name in RESHAPES and bool(self._forms(value.args[0]))
+        is_move = op_name(value) in (*RESHAPES, PERMUTE)
+        return is_move and (value.args[0] in self._reshaped or bool(self._forms(value.args[0])))
 
     def _forms(self, var: relax.Expr) -> list[PackedForm]:
         """Packed forms of ``var`` that exist, in any layout."""

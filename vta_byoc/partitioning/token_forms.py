@@ -52,7 +52,7 @@ def token_copy(
     layout: str,
     config: VTAConfig,
 ) -> MoveWorkload:
-    """The copy from one tensor whose tokens are columns to what moves make of it.
+    """The copy from one packed tensor to what moves make of it, where one has tokens as columns.
 
     A copy that leaves all vectors where they are, as heads that are joined in groups may, is none.
 
@@ -69,12 +69,17 @@ def token_copy(
     elements = np.arange(math.prod(shape)).reshape(tuple(shape))
     moved = _moved(elements, moves)
     before, after = canonical(shape, packed), canonical(moved.shape, layout)
-    assert before is not None and after is not None, "both are layouts of tokens"
+    assert before is not None and after is not None, "both are layouts of such tensors"
     place = np.full(elements.size + 1, -1)  # the last is of lanes that do not exist
-    channels = by_channel(token_places(elements, packed))
+    channels = _in_channels(elements, packed)
     place[channels[channels >= 0]] = np.flatnonzero(channels >= 0)
-    found = place[by_channel(token_places(moved, layout))]
+    found = place[_in_channels(moved, layout)]
     return gathered_by([before], found.reshape(after), config)
+
+
+def _in_channels(elements: np.ndarray, layout: str) -> np.ndarray:
+    """``elements`` in the order of the (N, C, H, W) that a layout sees, -1 where there is none."""
+    return by_channel(token_places(elements, layout)) if is_tokens(layout) else elements.reshape(-1)
 
 
 def _moved(elements: np.ndarray, moves: Sequence[relax.Call]) -> np.ndarray:

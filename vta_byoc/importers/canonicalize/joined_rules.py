@@ -58,10 +58,12 @@ def joined_layers(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
 
 
 def _part(rewriter: Rewriter, value: relax.Expr) -> MovedLayer | None:
-    """A moved layer, or the negative of one."""
+    """A moved product with a matrix, or the negative of one."""
     negative = rewriter.producer_of(value, NEGATIVE)
     found = moved_layer(rewriter, value if negative is None else negative.args[0])
-    if negative is None or found is None:
+    if found is None or not found.is_matrix:
+        return None
+    if negative is None:
         return found
     bias = None if found.bias is None else -found.bias
     return dataclasses.replace(found, weight=-found.weight, bias=bias)

@@ -29,6 +29,7 @@ from vta_byoc.importers.canonicalize.norm_rules import NORM_RULES
 from vta_byoc.importers.canonicalize.plane_rules import PLANE_RULES
 from vta_byoc.importers.canonicalize.qdq_rules import QDQ_RULES, fold_floats, merge_repeated
 from vta_byoc.importers.canonicalize.row_rules import ROW_RULES
+from vta_byoc.importers.canonicalize.share_rules import SHARE_RULES
 from vta_byoc.importers.canonicalize.slice_rules import SLICE_RULES
 from vta_byoc.importers.canonicalize.slope_rules import SLOPE_RULES
 from vta_byoc.importers.canonicalize.softmax_rules import SOFTMAX_RULES
@@ -192,6 +193,6 @@ def _rules(name: str) -> tuple[Rule, ...]:
     tables = (
         *(QDQ_RULES, RULES, CHAIN_RULES, VIEW_RULES, PLANE_RULES),
         *(AXIS_RULES, MOVE_RULES, SLICE_RULES, NORM_RULES, CHANNEL_RULES),
-        *(GROUP_RULES, JOINED_RULES, SOFTMAX_RULES, SLOPE_RULES, ROW_RULES, CLAMP_RULES),
+        *(GROUP_RULES, JOINED_RULES, SOFTMAX_RULES, SHARE_RULES, SLOPE_RULES, ROW_RULES, CLAMP_RULES),
     )
     return (fold_constant, *(rule for table in tables for rule in table.get(name, ())))

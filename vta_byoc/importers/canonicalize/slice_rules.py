@@ -6,7 +6,9 @@ product alone has a result, and a scale, of its own, and nothing is copied.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,35 +19,51 @@ from tvm.ir import Tuple
 from vta_byoc.importers.canonicalize.calls import shape_of
 from vta_byoc.importers.canonicalize.view_rules import chain_of_views, moved, view_of
 from vta_byoc.importers.canonicalize.views import RESHAPE, View
-from vta_byoc.ir.bindings import SEPARATOR, is_constant, is_float32, source_name
+from vta_byoc.ir.bindings import SEPARATOR, is_constant, is_float32, op_name, source_name
 from vta_byoc.ir.rewriter import Rewriter, Rule
 
-FLIP = "relax.flip"
+MATMUL, CONV, FLIP = "relax.matmul", "relax.nn.conv2d", "relax.flip"
 JOINED = ("relax.concat", FLIP)
 """What slices of one place are brought in front of."""
 
 
 @dataclass(frozen=True)
 class MovedLayer:
-    """A product with a constant matrix, its bias, and the moves behind them.
+    """A product with a constant matrix or a convolution, its bias, and the moves behind them.
 
     Attributes:
         layer: the variable of the product.
-        data: its first operand.
-        weight: float32 (inputs, columns).
+        call: the product.
+        weight: float32; (inputs, columns) of a matrix, (columns, inputs, rows, columns of a kernel).
         bias: float32 (columns,): what is added to its columns, if anything.
-        view: what becomes of the result, (..., columns).
+        view: what becomes of the result, (..., columns) or (images, columns, rows, columns).
     """
 
     layer: relax.Var
-    data: relax.Expr
+    call: relax.Call
     weight: np.ndarray
     bias: np.ndarray | None
     view: View
 
+    @property
+    def data(self) -> relax.Expr:
+        """The first operand of the product."""
+        return self.call.args[0]
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether it is a product with a matrix."""
+        return self.weight.ndim == 2
+
+    @property
+    def axis(self) -> int:
+        """The axis of the result that columns of the weight are."""
+        return len(self.view.source) - 1 if self.is_matrix else 1
+
     def of_columns(self, rewriter: Rewriter, columns: np.ndarray, view: View) -> relax.Expr:
         """The layer of some columns, behind the moves of `view`; once for all that ask for it."""
-        weight = np.ascontiguousarray(self.weight[:, columns])
+        part = self.weight[:, columns] if self.is_matrix else self.weight[columns]
+        weight = np.ascontiguousarray(part)
         bias = None if self.bias is None else self.bias[columns]
         arrays = [each.tobytes() for each in (weight, bias) if each is not None]
         key = (self.layer, *(hashlib.sha256(each).digest() for each in arrays))
@@ -56,8 +74,10 @@ class MovedLayer:
     def _layer(
         self, rewriter: Rewriter, weight: np.ndarray, bias: np.ndarray | None, name: str
     ) -> relax.Expr:
-        value = rewriter.as_variable(relax.op.matmul(self.data, relax.const(weight)), name)
+        call = relax.Call(self.call.op, [self.data, relax.const(weight)], self.call.attrs)
+        value = rewriter.as_variable(call, name)
         if bias is not None:
+            bias = bias if self.is_matrix else bias.reshape(1, -1, 1, 1)
             sum_ = relax.op.add(value, relax.const(bias))
             value = rewriter.as_variable(sum_, f"{name}{SEPARATOR}bias")
         return value
@@ -70,28 +90,39 @@ def moved_layer(rewriter: Rewriter, value: relax.Expr) -> MovedLayer | None:
     total = rewriter.producer_of(source, "relax.add")
     if total is not None and is_constant(total.args[1]):
         bias, layer = total.args[1].value.numpy(), total.args[0]
-    call = rewriter.producer_of(layer, "relax.matmul")
+    call = rewriter.producer_of(layer, MATMUL, CONV)
     if view is None or call is None or shape_of(call) != shape_of(source):
         return None
     if not is_constant(call.args[1]) or not is_float32(call.args[1]):
         return None
-    weight = call.args[1].value.numpy()
-    if weight.ndim != 2:
+    found = MovedLayer(layer, call, call.args[1].value.numpy(), None, view)
+    if op_name(call) == CONV and not (_is_plain(call) and chain and not rewriter.is_shared(source)):
         return None
-    if bias is not None:
-        if bias.size != weight.shape[1] or bias.shape[-1:] != (bias.size,):
-            return None
-        bias = bias.reshape(-1)
-    return MovedLayer(layer, call.args[0], weight, bias, view)
+    if bias is None or found.weight.ndim not in (2, 4):
+        return found if found.weight.ndim in (2, 4) else None
+    rank, columns = len(view.source), view.source[found.axis]
+    whole = (1,) * (rank - bias.ndim) + bias.shape
+    if bias.size != columns or whole[found.axis] != columns:
+        return None
+    return dataclasses.replace(found, bias=bias.reshape(-1))
+
+
+def _is_plain(conv: relax.Call) -> bool:
+    """Whether a convolution has one group, and its channels second."""
+    layouts = (str(conv.attrs.data_layout), str(conv.attrs.kernel_layout))
+    return layouts == ("NCHW", "OIHW") and int(conv.attrs.groups) == 1
 
 
 def slice_of_layer(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
-    """slice(move(x · W + b)) is move(x · W' + b') where it takes whole columns of W."""
+    """slice(move(x · W + b)) is move(x · W' + b') where it takes whole columns of W.
+
+    So is that of a convolution whose channels have been parted; channels in a row are copied.
+    """
     part = one_range(call)
     found = None if part is None else moved_layer(rewriter, call.args[0])
     if part is None or found is None:
         return None
-    narrow = _narrowed(found.view, *part)
+    narrow = _narrowed(found, *part)
     return None if narrow is None else found.of_columns(rewriter, *narrow)
 
 
@@ -174,19 +205,19 @@ def one_range(call: relax.Call) -> tuple[int, int, int] | None:
     return (axis, first, last) if first < last and step in ([], [1]) else None
 
 
-def _narrowed(view: View, axis: int, first: int, last: int) -> tuple[np.ndarray, View] | None:
+def _narrowed(
+    layer: MovedLayer, axis: int, first: int, last: int
+) -> tuple[np.ndarray, View] | None:
     """The columns of the layer that the slice takes, and the moves of these alone.
 
     None where the slice takes rows, or a part of the columns that is no range of one digit.
     """
-    total = view.source[-1]
-    if len(view.axes[axis]) != 1:
+    view = layer.view
+    if view.source_axis(axis) != layer.axis:
         return None
     (digit,) = view.axes[axis]
-    if digit.stride * digit.size > total or total % (digit.stride * digit.size):
-        return None
-    places = np.arange(total)
-    values = places // digit.stride % digit.size
+    places = np.arange(view.source[layer.axis])
+    values = places * math.prod(view.source[layer.axis + 1 :]) // digit.stride % digit.size
     columns = places[(first <= values) & (values < last)]
     narrow = view.resized(axis, last - first)
     return None if narrow is None else (columns, narrow)

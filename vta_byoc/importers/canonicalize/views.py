@@ -65,11 +65,13 @@ class View:
         return View(self.source, tuple(shape), tuple(axes))
 
     def resized(self, axis: int, size: int) -> View | None:
-        """The same moves of a source whose last axis has `size` places along the digit of `axis`.
+        """The same moves of a source that has `size` places along the digit of `axis`.
 
-        None where the axis has not one digit, or another digit counts inside and outside of it.
+        None where the axis has not one digit, that is no digit of one axis of the source, or another
+        digit counts inside and outside of it.
         """
-        if len(self.axes[axis]) != 1:
+        own = self.source_axis(axis)
+        if own is None:
             return None
         (digit,) = self.axes[axis]
         above = digit.stride * digit.size
@@ -87,7 +89,19 @@ class View:
                     return None
             axes.append(tuple(kept))
         shape = tuple(size if i == axis else n for i, n in enumerate(self.shape))
-        return View((*self.source[:-1], self.source[-1] // digit.size * size), shape, tuple(axes))
+        source = tuple(n // digit.size * size if i == own else n for i, n in enumerate(self.source))
+        return View(source, shape, tuple(axes))
+
+    def source_axis(self, axis: int) -> int | None:
+        """The axis of the source of which the one digit of `axis` is a digit."""
+        if len(self.axes[axis]) != 1:
+            return None
+        (digit,) = self.axes[axis]
+        for own, size in enumerate(self.source):
+            inner = math.prod(self.source[own + 1 :])
+            if digit.stride % inner == 0 and digit.stride * digit.size <= inner * size:
+                return own if inner * size % (digit.stride * digit.size) == 0 else None
+        return None
 
     def reshaped(self, shape: Sequence[int]) -> View | None:
         """The same elements in another shape; None where an axis cuts a digit unevenly."""
