@@ -299,21 +299,9 @@ class _Packer(PackedForms):
     def _as_packed(self, var: relax.Var, layout: str, shape: Shape | None = None) -> relax.Var:
         """``var`` packed in ``layout``; VTA copies what it holds with other tokens as columns."""
         usual = canonical(static_shape(var), layout)
-        if self._keep and layout != ROWS and shape in (None, usual) and not self._has(var, layout):
+        if self._keep and shape in (None, usual) and not self._has(var, layout):
             self._copy_moved(var, layout)
         return super()._as_packed(var, layout, shape)
-
-    def _moved_from(self, var: relax.Var, layout: str) -> PackedForm | None:
-        """The packed form, on VTA, of what ``var`` is moved from; tokens as columns, before or now.
-
-        Between two layouts of images the movement would be an operator of its own.
-        """
-        if var not in self._reshaped:
-            return None
-        origin = self._origin(var)
-        forms = (p for p in self._forms(origin) if is_tokens(p.layout) or is_tokens(layout))
-        usual = (p for p in forms if p.shape == canonical(static_shape(origin), p.layout))
-        return next((p for p in usual if p.dtype == "int8" and not p.by_host), None)
 
     def _copy_moved(self, var: relax.Var, layout: str) -> None:
         """Let VTA write ``var`` in ``layout`` where it holds what ``var`` is moved from."""
@@ -386,6 +374,8 @@ class _Packer(PackedForms):
         moved = [form for x in operands if (form := self._moved_from(x, layout)) is not None]
         wanted = var in self._read_as_tokens
         held = any(self._has(x, layout) for x in operands)
+        if not held and not wanted and any(self._has(x, NCHW) for x in operands):
+            return match
         held = held or any(is_tokens(form.layout) or wanted for form in moved)
         free = wanted and not any(self._forms(x) for x in operands)
         if not held and not (free and fits_tokens(static_shape(operands[0]), self._config)):

@@ -242,6 +242,18 @@ class PackedForms:
             var = self._reshaped[var].value.args[0]
         return var
 
+    def _moved_from(self, var: relax.Var, layout: str) -> PackedForm | None:
+        """The packed form, on VTA, of what ``var`` is moved from.
+
+        None where both are images: such a movement is an operator of its own.
+        """
+        if var not in self._reshaped:
+            return None
+        origin = self._origin(var)
+        forms = (p for p in self._forms(origin) if (p.layout, layout) != (NCHW, NCHW))
+        usual = (p for p in forms if p.shape == canonical(static_shape(origin), p.layout))
+        return next((p for p in usual if p.dtype == "int8" and not p.by_host), None)
+
     def _needs_zeros(self, parsed: Parsed, operands: Sequence[tuple[relax.Var, str]]) -> bool:
         """Whether neither operand of a product has zeros in the lanes behind its channels."""
         wanted = self._keep and wants_zero_lanes(parsed, self._config)

@@ -2,12 +2,15 @@
 
 (x - mean(x)) / sqrt(mean((x - mean(x)) ** 2) + epsilon) * weight + bias
 x / sqrt(mean(x ** 2) + epsilon) * weight
+x / maximum(sqrt(sum(x ** 2)), epsilon)
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from tvm import relax
@@ -17,7 +20,27 @@ from vta_byoc.ir.bindings import is_constant, is_float32, op_name, per_channel
 from vta_byoc.ir.rewriter import Rewriter, Rule
 
 LAYER_NORM, RMS_NORM = "relax.nn.layer_norm", "relax.nn.rms_norm"
+BROADCAST = "relax.broadcast_to"
 ROOTS = {"relax.sqrt": 0.5, "relax.rsqrt": -0.5}
+LEAST_LENGTH = 1e-6
+"""Rows are divided by no less; more than that changes rows of usual numbers."""
+
+
+@dataclass(frozen=True)
+class _Root:
+    """What a value is divided by: the root of a mean or a sum of squares.
+
+    Attributes:
+        squared: what is squared.
+        axis: of the mean or sum.
+        epsilon: added to the mean.
+        factor: what the quotient by the root of the mean is to be multiplied by.
+    """
+
+    squared: relax.Expr
+    axis: int
+    epsilon: float
+    factor: float = 1.0
 
 
 def norm_of_quotient(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
@@ -25,31 +48,36 @@ def norm_of_quotient(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     wanted = 0.5 if op_name(call) == "relax.divide" else -0.5
     pairs = [call.args] if wanted > 0 else [call.args, call.args[::-1]]
     for deviation, root in pairs:
-        found = _squares(rewriter, root, wanted)
+        found = _root(rewriter, root, wanted)
         if found is None or not same_type(call, deviation) or not is_float32(deviation):
             continue
-        squared, axis, epsilon = found
-        if squared.same_as(deviation):
-            return _norm(rewriter, deviation, axis, epsilon)
+        if _are_same(rewriter, found.squared, deviation):
+            return _norm(rewriter, deviation, found)
     return None
 
 
-def _norm(
-    rewriter: Rewriter, deviation: relax.Expr, axis: int, epsilon: float
-) -> relax.Expr | None:
+def _are_same(rewriter: Rewriter, one: relax.Expr, other: relax.Expr) -> bool:
+    """Whether two values are one, or differences of the same two."""
+    made = [rewriter.producer_of(each, "relax.subtract") for each in (one, other)]
+    if one.same_as(other) or made[0] is None or made[1] is None:
+        return one.same_as(other)
+    return all(a.same_as(b) for a, b in zip(made[0].args, made[1].args, strict=True))
+
+
+def _norm(rewriter: Rewriter, deviation: relax.Expr, root: _Root) -> relax.Expr | None:
     """The normalization of what `deviation` is a deviation of, or of itself."""
     shape, rank = shape_of(deviation), deviation.ty.ndim
     if shape is None:
         return None
-    ones = relax.const(np.ones(shape[axis], np.float32))
-    data = _centred(rewriter, deviation, axis)
+    weight = relax.const(np.full(shape[root.axis], root.factor, np.float32))
+    data = _centred(rewriter, deviation, root.axis)
     if data is not None:
-        zeros = relax.const(np.zeros(shape[axis], np.float32))
-        return relax.op.nn.layer_norm(data, ones, zeros, [axis], epsilon)
+        zeros = relax.const(np.zeros(shape[root.axis], np.float32))
+        return relax.op.nn.layer_norm(data, weight, zeros, [root.axis], root.epsilon)
     # TVM has no root mean square of a single row
-    if not 0 < axis == rank - 1:
+    if not 0 < root.axis == rank - 1:
         return None
-    return relax.op.nn.rms_norm(deviation, ones, [axis], epsilon)
+    return relax.op.nn.rms_norm(deviation, weight, [root.axis], root.epsilon)
 
 
 def _centred(rewriter: Rewriter, value: relax.Expr, axis: int) -> relax.Expr | None:
@@ -63,47 +91,70 @@ def _centred(rewriter: Rewriter, value: relax.Expr, axis: int) -> relax.Expr | N
     return data if is_mean else None
 
 
-def _squares(
-    rewriter: Rewriter, root: relax.Expr, wanted: float
-) -> tuple[relax.Expr, int, float] | None:
-    """What is squared, the axis of the mean, and epsilon, of a root; None for anything else."""
-    made = rewriter.producer(root)
-    if made is not None and op_name(made) == "relax.divide" and _number(made.args[0]) == 1.0:
-        return _squares(rewriter, made.args[1], -wanted)
-    power = ROOTS.get(op_name(made)) if made is not None else None
-    if made is not None and op_name(made) == "relax.power":
+def _root(rewriter: Rewriter, root: relax.Expr, wanted: float) -> _Root | None:
+    """What a root to the power `wanted` is of; None for anything else.
+
+    A length that is no less than `LEAST_LENGTH`, or something smaller, is that of the same row with
+    the square of it added: they differ where the whole row is about so small.
+    """
+    made = rewriter.producer_of(root, BROADCAST)
+    made = rewriter.producer(root if made is None else made.args[0])
+    if made is None:
+        return None
+    if op_name(made) == "relax.divide" and _number(made.args[0]) == 1.0:
+        return _root(rewriter, made.args[1], -wanted)
+    if op_name(made) == "relax.maximum":
+        least = _number(made.args[1])
+        found = None if least is None else _root(rewriter, made.args[0], wanted)
+        if found is None or least is None or found.epsilon or not 0 <= least <= LEAST_LENGTH:
+            return None
+        return dataclasses.replace(found, epsilon=(least * found.factor) ** 2)
+    power = ROOTS.get(op_name(made))
+    if op_name(made) == "relax.power":
         power = _number(made.args[1])
-    if made is None or power != wanted:
-        return None
-    total = rewriter.producer_of(made.args[0], "relax.add")
-    epsilon = None if total is None else _number(total.args[1])
-    mean = None if total is None else rewriter.producer_of(total.args[0], "relax.mean")
-    axis = None if mean is None else _axis(mean)
-    if mean is None or epsilon is None or axis is None or epsilon < 0:
-        return None
-    square = rewriter.producer(mean.args[0])
-    value = None if square is None else _square(square)
-    return None if value is None else (value, axis, epsilon)
+    return _mean(rewriter, made.args[0]) if power == wanted else None
 
 
-def _square(call: relax.Expr) -> relax.Expr | None:
-    """X of x * x, x ** 2 or square(x)."""
+def _mean(rewriter: Rewriter, value: relax.Expr) -> _Root | None:
+    """The mean or sum of squares that `value` is, with an epsilon or without."""
+    made = rewriter.producer_of(value, "relax.add", "relax.maximum")
+    epsilon = 0.0 if made is None else _number(made.args[1])
+    if epsilon is None or epsilon < 0:
+        return None
+    if op_name(made) == "relax.maximum" and epsilon > LEAST_LENGTH**2:
+        return None
+    total = rewriter.producer_of(value if made is None else made.args[0], "relax.mean", "relax.sum")
+    axis = None if total is None else _axis(total)
+    shape = None if total is None else shape_of(total.args[0])
+    if total is None or axis is None or shape is None:
+        return None
+    square = rewriter.producer(total.args[0])
+    squared = None if square is None else _square(rewriter, square)
+    if squared is None:
+        return None
+    count = shape[axis] if op_name(total) == "relax.sum" else 1
+    return _Root(squared, axis, epsilon / count, count**-0.5)
+
+
+def _square(rewriter: Rewriter, call: relax.Expr) -> relax.Expr | None:
+    """X of x * x, x ** 2, abs(x) ** 2 or square(x)."""
     name = op_name(call)
     if name == "relax.square":
         return call.args[0]
     if name == "relax.multiply" and call.args[0].same_as(call.args[1]):
         return call.args[0]
     if name == "relax.power" and _number(call.args[1]) == 2.0:
-        return call.args[0]
+        magnitude = rewriter.producer_of(call.args[0], "relax.abs")
+        return call.args[0] if magnitude is None else magnitude.args[0]
     return None
 
 
-def _axis(mean: relax.Call) -> int | None:
-    """The only axis of a mean that keeps it, from the front."""
-    axes = mean.attrs.axis
-    if axes is None or len(axes) != 1 or not mean.attrs.keepdims:
+def _axis(total: relax.Call) -> int | None:
+    """The only axis of a mean or a sum that keeps it, from the front."""
+    axes = total.attrs.axis
+    if axes is None or len(axes) != 1 or not total.attrs.keepdims:
         return None
-    return int(axes[0]) % mean.args[0].ty.ndim
+    return int(axes[0]) % total.args[0].ty.ndim
 
 
 def _number(value: relax.Expr) -> float | None:
@@ -115,11 +166,17 @@ def _number(value: relax.Expr) -> float | None:
 
 # ---------------------------------------------------------------- weight and bias
 def weight_of_norm(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
-    """norm(x) * c is a norm with the weight c, where it has none and c is one for each channel."""
+    """norm(x) * c is a norm with the weight c, where c is one for each channel.
+
+    Its own weight is a number, or none: the product of two is rounded once more.
+    """
     norm, values = _with_constant(rewriter, call)
-    if norm is None or values is None or _has(norm, 1, 1.0) or _has(norm, 2, 0.0):
+    if norm is None or values is None or _has(norm, 2, 0.0):
         return None
-    return _replaced(norm, 1, values)
+    weight = norm.args[1].value.numpy() if is_constant(norm.args[1]) else None
+    if weight is None or (weight != weight[:1]).any():
+        return None
+    return _replaced(norm, 1, values * weight)
 
 
 def bias_of_norm(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:

@@ -33,6 +33,7 @@ from vta_byoc.importers.canonicalize.share_rules import SHARE_RULES
 from vta_byoc.importers.canonicalize.slice_rules import SLICE_RULES
 from vta_byoc.importers.canonicalize.slope_rules import SLOPE_RULES
 from vta_byoc.importers.canonicalize.softmax_rules import SOFTMAX_RULES
+from vta_byoc.importers.canonicalize.token_rules import TOKEN_RULES
 from vta_byoc.importers.canonicalize.view_rules import VIEW_RULES
 from vta_byoc.ir.bindings import (
     SEPARATOR,
@@ -192,7 +193,8 @@ def _rules_of_depths(name: str) -> tuple[Rule, ...]:
 def _rules(name: str) -> tuple[Rule, ...]:
     tables = (
         *(QDQ_RULES, RULES, CHAIN_RULES, VIEW_RULES, PLANE_RULES),
-        *(AXIS_RULES, MOVE_RULES, SLICE_RULES, NORM_RULES, CHANNEL_RULES),
-        *(GROUP_RULES, JOINED_RULES, SOFTMAX_RULES, SHARE_RULES, SLOPE_RULES, ROW_RULES, CLAMP_RULES),
+        *(AXIS_RULES, MOVE_RULES, SLICE_RULES, NORM_RULES, TOKEN_RULES, CHANNEL_RULES),
+        *(GROUP_RULES, JOINED_RULES, SOFTMAX_RULES, SHARE_RULES),
+        *(SLOPE_RULES, ROW_RULES, CLAMP_RULES),
     )
     return (fold_constant, *(rule for table in tables for rule in table.get(name, ())))

@@ -1,7 +1,7 @@
-"""Attention whose tokens are columns: `values @ sharesᵀ`, and softmax over the axis before the last.
+"""Products of an attention in other forms: values before the shares, a factor for each head.
 
-Convolutional networks attend over the pixels of [images, channels, pixels]. Their products are the
-transposed ones of attention over tokens, [images, tokens, channels].
+Convolutional networks attend over the pixels of (images, channels, pixels). Their products are the
+transposed ones of attention over tokens, (images, tokens, channels).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def turned(rank: int) -> list[int]:
 
 
 def shares_first(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
-    """values @ transposed(shares) is transposed(shares @ transposed(values))."""
+    """What values @ transposed(shares) is: transposed(shares @ transposed(values))."""
     values, right = call.args
     turn, shape = rewriter.producer_of(right, PERMUTE_DIMS), shape_of(call)
     if turn is None or shape is None or is_constant(values) or values.ty.ndim != len(shape):
@@ -40,5 +40,29 @@ def shares_first(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     return relax.op.permute_dims(product, order)
 
 
-SHARE_RULES: dict[str, Sequence[Rule]] = {MATMUL: (shares_first,)}
+def factors_ahead(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
+    """(x @ y) * c is (x * c) @ y where c is one number for each matrix, of several.
+
+    Attention over normalized queries and keys has such temperatures, one for each head.
+    """
+    product, factor = call.args
+    made, shape = rewriter.producer_of(product, MATMUL), shape_of(call)
+    if made is None or shape is None or not is_constant(factor) or shape != shape_of(product):
+        return None
+    if is_constant(made.args[1]) or rewriter.is_shared(product):
+        return None
+    values = factor.value.numpy()
+    left = shape_of(made.args[0])
+    if values.size == 1 or values.shape[-2:] != (1, 1) or left is None or left[:-2] != shape[:-2]:
+        return None
+    name = str(rewriter.name)
+    rows = relax.op.multiply(made.args[0], factor)
+    rows = rewriter.as_variable(rows, f"{name}{SEPARATOR}rows")
+    return relax.Call(made.op, [rows, made.args[1]], made.attrs, made.ty_args)
+
+
+SHARE_RULES: dict[str, Sequence[Rule]] = {
+    MATMUL: (shares_first,),
+    "relax.multiply": (factors_ahead,),
+}
 """Operator -> its rules, in the order in which they are tried."""

@@ -67,8 +67,8 @@ class View:
     def resized(self, axis: int, size: int) -> View | None:
         """The same moves of a source that has `size` places along the digit of `axis`.
 
-        None where the axis has not one digit, that is no digit of one axis of the source, or another
-        digit counts inside and outside of it.
+        None where the axis has not one digit, or that is no digit of one axis of the source, or
+        another digit counts inside and outside of it.
         """
         own = self.source_axis(axis)
         if own is None:
