@@ -20,41 +20,33 @@ import tvm
 from tvm import relax
 
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.bindings import source_name, static_shape, straight_bindings
 from vta_byoc.ir.legality import MARKED, PACKED
 from vta_byoc.ir.names import ROUTED, of_channels
 from vta_byoc.ir.stage import Stage
 from vta_byoc.partitioning.composite import RESULT_ATTR, SOURCE_ATTR, composite_source, composites
+from vta_byoc.partitioning.copied_forms import MOVED, CopiedForms
 from vta_byoc.partitioning.entry import Match, Parsed, Plan
 from vta_byoc.partitioning.kept_match import match_of
-from vta_byoc.partitioning.layers import simple_plan
 from vta_byoc.partitioning.left_out import names_left_out
 from vta_byoc.partitioning.ordering import find_orders
-from vta_byoc.partitioning.packed_forms import (
-    FOLD,
-    PACK,
-    UNPACK,
-    PackedForm,
-    PackedForms,
-    packed_function,
-)
+from vta_byoc.partitioning.packed_forms import FOLD, PACK, UNPACK, PackedForm, packed_function
 from vta_byoc.partitioning.placement import with_plans
 from vta_byoc.partitioning.region import called_composite
 from vta_byoc.partitioning.routes import Part, Routes
 from vta_byoc.partitioning.routing import find_routes
-from vta_byoc.partitioning.token_forms import token_copy, with_tokens
+from vta_byoc.partitioning.token_forms import with_layout
 from vta_byoc.strategies.te.kernel import SCHEDULE_ATTR, Chosen
 from vta_byoc.strategy import STRATEGIES, Computation
 from vta_byoc.tuning.schedules import Schedules, chosen_for
 from vta_byoc.workload.layout import NCHW, ROWS, canonical, fits_tokens, is_tokens, tokens
 from vta_byoc.workload.packing import packed_shape
 from vta_byoc.workload.texts import to_json
-from vta_byoc.workload.workloads import Conv2dWorkload, ElementwiseWorkload, Shape
+from vta_byoc.workload.workloads import Conv2dWorkload, ElementwiseWorkload
 
 LOG = logging.getLogger(__name__)
-MOVED, JOINED = "vta.move", "vta.concat"
-"""The composites of a copy and of what lies side by side, where packing writes them."""
+JOINED = "vta.concat"
+"""The composite of what lies side by side, where packing writes it."""
 GRAPH_PACK = Stage("GraphPack", MARKED, PACKED, "packs tensors; chooses a strategy for each group")
 
 
@@ -98,7 +90,7 @@ def graph_pack(
     return run
 
 
-class _Packer(PackedForms):
+class _Packer(CopiedForms):
     """Rewrites one function, keeping for each value its plain and its packed forms.
 
     ``plans`` has for each composite's source how it is computed and what the host folds for it;
@@ -209,18 +201,10 @@ class _Packer(PackedForms):
             packed = self._packed_operands(parsed, operands)
         host = plan.fold.nbytes(self._config) if plan.fold is not None else 0
         expr = self._planned(entry.name, plan, packed, composite_source(group), result, host)
-        return PackedForm(expr, plan.work.out_shape, plan.work.epilogue.dtype, parsed.layout)
-
-    def _packed_operands(self, parsed: Parsed, operands: list[relax.Var]) -> list[relax.Expr]:
-        """The operands of a composite in the layouts that it takes."""
-        wanted = list(zip(operands, parsed.operand_layouts, strict=True))
-        shapes = getattr(parsed.work, "shapes", ()) or [None] * len(operands)
-        asked = [(*each, shape) for each, shape in zip(wanted, shapes, strict=True)]
-        once = {each: self._as_packed(*each) for each in dict.fromkeys(asked)}
-        packed = [once[each] for each in asked]
-        if self._needs_zeros(parsed, wanted):
-            packed[0] = self._pack_tokens(*wanted[0])
-        return packed
+        shape = plan.work.out_shape
+        if is_tokens(parsed.layout):  # a layer's last block may have fewer channels than lanes
+            shape = canonical(static_shape(var), parsed.layout) or shape
+        return PackedForm(expr, shape, plan.work.epilogue.dtype, parsed.layout)
 
     def _planned(
         self,
@@ -295,29 +279,6 @@ class _Packer(PackedForms):
         name = self._builder.add_func(function, composite.replace(".", "_"))
         return self._writer.emit(relax.Call(name, args), result)
 
-    # ---------------------------------------------------------------- copies of tokens
-    def _as_packed(self, var: relax.Var, layout: str, shape: Shape | None = None) -> relax.Var:
-        """``var`` packed in ``layout``; VTA copies what it holds with other tokens as columns."""
-        usual = canonical(static_shape(var), layout)
-        if self._keep and shape in (None, usual) and not self._has(var, layout):
-            self._copy_moved(var, layout)
-        return super()._as_packed(var, layout, shape)
-
-    def _copy_moved(self, var: relax.Var, layout: str) -> None:
-        """Let VTA write ``var`` in ``layout`` where it holds what ``var`` is moved from."""
-        form, origin = self._moved_from(var, layout), self._origin(var)
-        if form is None or any(copied.same_as(var) for copied, _ in self._copied):
-            return  # a region stores a tensor of the model once
-        moves = self._moves(var)
-        try:
-            work = token_copy(static_shape(origin), form.layout, moves, layout, self._config)
-            plan = simple_plan("move", work, {}, self._config, "copied by the GEMM core")
-        except VTAError as err:
-            LOG.debug("%s: the host moves it: %s", var.name, err)
-            return
-        expr = self._planned(MOVED, plan, [form.expr], source_name(var), str(var.name))
-        self._copied[var, layout] = PackedForm(expr, work.out_shape, "int8", layout)
-
     def _scheduled(self, plan: Plan, source: str, result: str) -> Computation:
         """What ``plan`` computes, with the kernels that are given for it or that it has."""
         computation = Computation(STRATEGIES[plan.strategy], plan.work, chosen=Chosen(plan.kernels))
@@ -366,21 +327,30 @@ class _Packer(PackedForms):
         return match, operands
 
     def _following(self, match: Match, operands: list[relax.Var], var: relax.Var) -> Match:
-        """An elementwise operator in the layout of its operands, where their tokens are columns.
+        """An elementwise operator in the layout of its operands, where their channels are last.
 
         Of operands that the host packs it is the layout in which its result is read.
         """
-        layout = tokens(self._config.block)
-        moved = [form for x in operands if (form := self._moved_from(x, layout)) is not None]
+        layout = self._followed(operands, var)
+        if layout == NCHW:
+            return match
+        return with_layout(match, static_shape(operands[0]), layout, self._config) or match
+
+    def _followed(self, operands: list[relax.Var], var: relax.Var) -> str:
+        """The layout that an elementwise operator has from its operands and its readers."""
+        layout, shape = tokens(self._config.block), static_shape(operands[0])
         wanted = var in self._read_as_tokens
-        held = any(self._has(x, layout) for x in operands)
-        if not held and not wanted and any(self._has(x, NCHW) for x in operands):
-            return match
-        held = held or any(is_tokens(form.layout) or wanted for form in moved)
+        if any(self._has(x, layout) for x in operands):
+            return layout
+        if not wanted and any(self._has(x, NCHW) for x in operands):
+            return NCHW
+        moved = [form for x in operands if (form := self._moved_from(x, layout)) is not None]
+        if any(wanted or is_tokens(form.layout) for form in moved):
+            return layout
+        if len(shape) > 2 and any(self._has(x, ROWS) for x in operands):
+            return ROWS
         free = wanted and not any(self._forms(x) for x in operands)
-        if not held and not (free and fits_tokens(static_shape(operands[0]), self._config)):
-            return match
-        return with_tokens(match, static_shape(operands[0]), self._config) or match
+        return layout if free and fits_tokens(shape, self._config) else NCHW
 
 
 def pack_counts(mod: tvm.IRModule) -> dict[str, int]:

@@ -14,6 +14,8 @@ computed of."""
 
 ROUTED = f"{SEPARATOR}routed"
 """In the name of a tensor that the model has in another order of its channels, or of several."""
+COPIED = f"{SEPARATOR}copied"
+"""Ends the name of a tensor that a region holds in another layout, too."""
 CHANNELS = f"{SEPARATOR}channels_"
 """Stands before the first and the last channel in the name of a part of a tensor."""
 SCRATCH = f"{SEPARATOR}scratch"

@@ -119,6 +119,7 @@ class Matcher:
         self._config = config
         self._entries = entries()
         self._takers: defaultdict[relax.Var, list[Group]] = defaultdict(list)
+        self._followed: dict[relax.Var, str] = {}
         self.rejected: dict[str, Refusal] = {}
         self.passed_over: dict[str, Refusal] = {}
 
@@ -161,15 +162,38 @@ class Matcher:
     def _is_between(self, group: Group, found: Mapping[relax.Var, Group]) -> bool:
         """Whether groups read the result, in its layout, and made the operand in that layout."""
         parsed = group.match.parsed
-        readers = [user.var for user in self._graph.users.get(group.result, []) if user is not None]
-        behind = [other for var in readers for other in self._takers.get(var, ())]
-        before = [found[x] for x in parsed.operands if x in found]
+        behind = {self._read_as(other, group.result) for other in self._readers(group.result)}
         sides = zip(parsed.operands, parsed.operand_layouts, strict=True)
-        ends = ((behind, group.result, parsed.layout), *((before, *side) for side in sides))
-        return all(
-            any(_layout(other, value) == layout for other in others)
-            for others, value, layout in ends
-        )
+        made = [(self._made_as(found, x), layout) for x, layout in sides if x in found]
+        return parsed.layout in behind and all(one == other for one, other in made) and bool(made)
+
+    def _readers(self, value: relax.Var) -> list[Group]:
+        """The groups that read `value`."""
+        readers = [user.var for user in self._graph.users.get(value, []) if user is not None]
+        return [other for var in readers for other in self._takers.get(var, ())]
+
+    def _read_as(self, group: Group, value: relax.Expr) -> str:
+        """The layout in which `group` reads `value`; elementwise operators follow their readers."""
+        own = _layout(group, value)
+        if own != NCHW or not isinstance(group.work, ElementwiseWorkload):
+            return own
+        if group.result not in self._followed:
+            self._followed[group.result] = own  # until its readers are known
+            behind = (self._read_as(other, group.result) for other in self._readers(group.result))
+            self._followed[group.result] = next((each for each in behind if each != NCHW), own)
+        return self._followed[group.result]
+
+    def _made_as(self, found: Mapping[relax.Var, Group], value: relax.Expr) -> str:
+        """The layout in which VTA makes `value`; elementwise operators follow their operands."""
+        group = found[value]
+        own = _layout(group, value)
+        while own == NCHW and isinstance(group.work, ElementwiseWorkload):
+            before = [found[x] for x in group.match.parsed.operands if x in found]
+            if not before:
+                break
+            group = before[0]
+            own = _layout(group, value)
+        return own
 
     def _group(self, entry: PatternEntry, binding: Binding) -> Group | None:
         bindings: list[Binding] | None = [binding]

@@ -18,8 +18,7 @@ from vta_byoc.ir.bindings import (
     substituted,
     vars_in,
 )
-from vta_byoc.partitioning.entry import Parsed
-from vta_byoc.partitioning.token_forms import PERMUTE, is_view, wants_zero_lanes
+from vta_byoc.partitioning.token_forms import PERMUTE, is_view
 from vta_byoc.workload.im2col import Im2col
 from vta_byoc.workload.layout import (
     NCHW,
@@ -241,23 +240,6 @@ class PackedForms:
         while var in self._reshaped:
             var = self._reshaped[var].value.args[0]
         return var
-
-    def _moved_from(self, var: relax.Var, layout: str) -> PackedForm | None:
-        """The packed form, on VTA, of what ``var`` is moved from.
-
-        None where both are images: such a movement is an operator of its own.
-        """
-        if var not in self._reshaped:
-            return None
-        origin = self._origin(var)
-        forms = (p for p in self._forms(origin) if (p.layout, layout) != (NCHW, NCHW))
-        usual = (p for p in forms if p.shape == canonical(static_shape(origin), p.layout))
-        return next((p for p in usual if p.dtype == "int8" and not p.by_host), None)
-
-    def _needs_zeros(self, parsed: Parsed, operands: Sequence[tuple[relax.Var, str]]) -> bool:
-        """Whether neither operand of a product has zeros in the lanes behind its channels."""
-        wanted = self._keep and wants_zero_lanes(parsed, self._config)
-        return wanted and not self._by_host(operands[:2])
 
 
 def _text(shape: Sequence[int]) -> str:

@@ -12,8 +12,8 @@ from tvm import relax
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.ir.bindings import op_name, static_shape
 from vta_byoc.partitioning.entry import Match, Parsed
-from vta_byoc.strategies.movement.gather import gathered_by
-from vta_byoc.workload.layout import NCHW, by_channel, canonical, is_tokens, token_places, tokens
+from vta_byoc.strategies.movement.gather import ZERO, gathered_by
+from vta_byoc.workload.layout import NCHW, by_channel, canonical, is_tokens, token_places
 from vta_byoc.workload.products import ProductWorkload
 from vta_byoc.workload.workloads import (
     CHANNEL,
@@ -51,6 +51,7 @@ def token_copy(
     moves: Sequence[relax.Call],
     layout: str,
     config: VTAConfig,
+    zeros: bool = False,
 ) -> MoveWorkload:
     """The copy from one packed tensor to what moves make of it, where one has tokens as columns.
 
@@ -62,6 +63,7 @@ def token_copy(
         moves: the operators on it, first to last.
         layout: of their result.
         config: the machine.
+        zeros: lanes behind the channels are zero; else they have any value.
 
     Raises:
         VTAError: it is no small number of boxes.
@@ -70,7 +72,7 @@ def token_copy(
     moved = _moved(elements, moves)
     before, after = canonical(shape, packed), canonical(moved.shape, layout)
     assert before is not None and after is not None, "both are layouts of such tensors"
-    place = np.full(elements.size + 1, -1)  # the last is of lanes that do not exist
+    place = np.full(elements.size + 1, ZERO if zeros else -1)  # the last is of lanes without one
     channels = _in_channels(elements, packed)
     place[channels[channels >= 0]] = np.flatnonzero(channels >= 0)
     found = place[_in_channels(moved, layout)]
@@ -98,12 +100,13 @@ def _axes(call: relax.Call) -> list[int]:
     return [int(axis) for axis in call.attrs.axes]
 
 
-def with_tokens(match: Match, shape: Sequence[int], config: VTAConfig) -> Match | None:
-    """An elementwise operator on a tensor of ``shape`` whose tokens are columns.
+def with_layout(match: Match, shape: Sequence[int], layout: str, config: VTAConfig) -> Match | None:
+    """An elementwise operator on a tensor of ``shape`` whose channels are last, not second.
 
-    None where the operator is another one, or operands of it broadcast.
+    None where the operator is another one, operands of it broadcast, or a constant differs between
+    rows that are images.
     """
-    parsed, layout = match.parsed, tokens(config.block)
+    parsed = match.parsed
     view = canonical(shape, layout)
     if not isinstance(parsed.work, ElementwiseWorkload) or parsed.layout != NCHW or view is None:
         return None
@@ -116,6 +119,8 @@ def with_tokens(match: Match, shape: Sequence[int], config: VTAConfig) -> Match 
     epilogue = dataclasses.replace(
         parsed.work.epilogue, steps=moved.steps(parsed.work.epilogue.steps)
     )
+    if not moved.known:
+        return None
     batch, channels, height, width = view
     work = dataclasses.replace(
         parsed.work,
@@ -131,9 +136,10 @@ def with_tokens(match: Match, shape: Sequence[int], config: VTAConfig) -> Match 
 
 
 class _Constants:
-    """The constants of steps on a tensor, as its tokens have them.
+    """The constants of steps on a tensor, as its tokens or rows have them.
 
     What differs between channels there may differ between positions here, and the other way round.
+    Not ``known`` are those that differ between rows.
     """
 
     def __init__(self, parsed: Parsed, shape: Sequence[int], layout: str) -> None:
@@ -142,6 +148,7 @@ class _Constants:
         self._nchw = work.batch, work.channels, work.height, work.width
         self._given = iter(parsed.constants.items())
         self.constants: dict[str, np.ndarray] = {}
+        self.known = True
 
     def steps(self, steps: Sequence[Step]) -> tuple[Step, ...]:
         """`steps`, whose tensor operands are the next constants."""
@@ -151,10 +158,14 @@ class _Constants:
         name, values = next(self._given)
         if step.operand == CHANNEL:
             values = values.reshape(-1, 1, 1)
-        places = token_places(np.arange(math.prod(self._shape)).reshape(self._shape), self._layout)
         whole = np.broadcast_to(values, self._nchw).reshape(-1)
+        places = _in_channels(np.arange(whole.size).reshape(self._shape), self._layout)
+        view = canonical(self._shape, self._layout)
+        assert view is not None, "it has been asked before"
         # Lanes that do not exist have a value that others have, so that bounds hold.
-        packed = whole[np.maximum(by_channel(places), 0)].reshape(-1, 1, places.shape[2])
+        images = whole[np.maximum(places, 0)].reshape(view[0], view[1], 1, -1)
+        self.known &= bool((images == images[:1]).all())
+        packed = images[0]
         kind = FULL
         if (packed == packed[:, :, :1]).all():
             kind, packed = CHANNEL, packed[:, 0, 0]

@@ -245,6 +245,12 @@ class Quantizer:
         """
         return self.policy.scale(self.ranges[var], source_name(var), self.spans.get(var))
 
+    def produced(self, value: relax.Expr) -> relax.Call | None:
+        """The call of the float module that `value` is the result of; None for anything else."""
+        place = self.places.get(value) if isinstance(value, relax.Var) else None
+        made = None if place is None else self.bindings[place].value
+        return made if isinstance(made, Call) else None
+
     def only_user(self, var: relax.Var) -> relax.VarBinding | None:
         """The one binding that reads `var`, if nothing else does and it may be integer."""
         users = self.users.get(var, [])

@@ -18,9 +18,9 @@ from tvm.ir import Tuple
 
 from vta_byoc.importers.canonicalize.calls import shape_of
 from vta_byoc.importers.canonicalize.view_rules import chain_of_views, moved, view_of
-from vta_byoc.importers.canonicalize.views import RESHAPE, View
 from vta_byoc.ir.bindings import SEPARATOR, is_constant, is_float32, op_name, source_name
 from vta_byoc.ir.rewriter import Rewriter, Rule
+from vta_byoc.ir.views import RESHAPE, View
 
 MATMUL, CONV, FLIP = "relax.matmul", "relax.nn.conv2d", "relax.flip"
 JOINED = ("relax.concat", FLIP)
@@ -34,7 +34,7 @@ class MovedLayer:
     Attributes:
         layer: the variable of the product.
         call: the product.
-        weight: float32; (inputs, columns) of a matrix, (columns, inputs, rows, columns of a kernel).
+        weight: float32; (inputs, columns) of a matrix, (columns, inputs, height, width) of kernels.
         bias: float32 (columns,): what is added to its columns, if anything.
         view: what becomes of the result, (..., columns) or (images, columns, rows, columns).
     """

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from tvm import relax
 
 from vta_byoc.importers.canonicalize.calls import RESHAPES, axes_of, shape_of
-from vta_byoc.importers.canonicalize.views import RESHAPE, View
 from vta_byoc.ir.bindings import SEPARATOR, op_name
 from vta_byoc.ir.rewriter import Rewriter, Rule
+from vta_byoc.ir.views import RESHAPE, View
 
 PERMUTE_DIMS = "relax.permute_dims"
 VIEWS = (*RESHAPES, PERMUTE_DIMS)

@@ -45,8 +45,9 @@ from vta_byoc.quantization.ops.hiding import (
     sources_of,
     written_mask,
 )
+from vta_byoc.quantization.ops.lanes import has_summed_lanes
 from vta_byoc.quantization.ops.norms import OPS
-from vta_byoc.quantization.ops.products import is_turned, scalar_factor
+from vta_byoc.quantization.ops.products import scalar_factor
 from vta_byoc.quantization.policy import AttentionShape
 from vta_byoc.quantization.quantizer import Quantizer
 from vta_byoc.quantization.scales import INT8_LOW, AccumulatorBound, Scale, Unscalable
@@ -243,7 +244,7 @@ def _convert(q: Quantizer, chain: AttentionChain, name: str) -> None:
     operands = [q.int8(value) for value in values]
     written = source_name(chain.product.var)
     for place, arg in ((1, call.args[1]), (2, product.args[1])):
-        if not is_turned(q, arg):
+        if not has_summed_lanes(q, arg):
             operands[place] = q.write.turned_twice(operands[place], f"{written}{place}")
     hidden = None
     if chain.hiding:

@@ -12,6 +12,7 @@ from vta_byoc.hw.errors import Refusal
 from vta_byoc.ir.bindings import is_constant, is_float32, op_name, source_name, static_shape
 from vta_byoc.quantization.fused_ops import follow
 from vta_byoc.quantization.groups import close, result_scale
+from vta_byoc.quantization.ops.lanes import has_summed_lanes
 from vta_byoc.quantization.quantizer import Quantizer
 from vta_byoc.quantization.requantize import requantizer
 from vta_byoc.quantization.scales import INT8_LOW, Scale, Unscalable
@@ -63,19 +64,10 @@ def convert_product(q: Quantizer, binding: relax.VarBinding) -> bool:
     offset = int(np.abs(rescale.offset).max(initial=0))
     rescale = dataclasses.replace(rescale, bound=bound + offset)
     left, right = (q.int8(value) for value in values)
-    if not is_turned(q, call.args[1]):
+    if not has_summed_lanes(q, call.args[1]):
         right = q.write.turned_twice(right, name)
     out = q.write.product_of_two(left, right, rescale, name)
     return close(q, binding, end, out, target, rescale, FIX)
-
-
-def is_turned(q: Quantizer, right: relax.Expr) -> bool:
-    """Whether `right` is a permutation that does not leave the last axis where it is."""
-    made = next((b.value for b in q.bindings if b.var.same_as(right)), None)
-    if made is None or op_name(made) != "relax.permute_dims":
-        return False
-    axes = made.attrs.axes
-    return axes is None or int(axes[-1]) % right.ty.ndim != right.ty.ndim - 1
 
 
 def _shifted_scale(target: Scale, unit: float) -> Scale:
