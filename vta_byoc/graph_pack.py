@@ -150,10 +150,6 @@ class _Packer(CopiedForms):
                 if follows or wanted == layout:
                     self._read_as_tokens.add(inner[operand])
 
-    def views(self) -> set[str]:
-        """Source names of the reshapes that no instruction and no copy carries out."""
-        return {source_name(var) for var in self._reshaped if var not in self._plain}
-
     # ---------------------------------------------------------------- composites
     def _composite(self, var: relax.Var, group: relax.Function, call: relax.Call) -> None:
         match = self.routes.readers.get(var) or match_of(group)

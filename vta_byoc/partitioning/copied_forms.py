@@ -7,12 +7,14 @@ import logging
 
 from tvm import relax
 
+from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import VTAError
 from vta_byoc.ir.bindings import source_name, static_shape
 from vta_byoc.ir.names import COPIED
 from vta_byoc.partitioning.entry import Parsed, Plan
 from vta_byoc.partitioning.layers import simple_plan
 from vta_byoc.partitioning.packed_forms import PackedForm, PackedForms
+from vta_byoc.partitioning.placement import Taken
 from vta_byoc.partitioning.token_forms import token_copy, wants_zero_lanes
 from vta_byoc.workload.layout import NCHW, canonical
 from vta_byoc.workload.workloads import Shape
@@ -24,6 +26,17 @@ MOVED = "vta.move"
 
 class CopiedForms(PackedForms, abc.ABC):
     """Packed forms, of which VTA writes those that it holds in another layout."""
+
+    def __init__(self, builder: relax.BlockBuilder, config: VTAConfig, keep_packed: bool) -> None:
+        super().__init__(builder, config, keep_packed)
+        self._within: dict[str, str] = {}
+
+    def views(self) -> dict[str, Taken]:
+        """Source names of the movements that no host carries out: copies, or none at all."""
+        names = {source_name(var) for var in self._reshaped if var not in self._plain}
+        found = {name: Taken(within=self._within.get(name, "")) for name in names}
+        copies = {name: Taken(MOVED) for name in names & set(self._within.values())}
+        return found | copies
 
     @abc.abstractmethod
     def _planned(
@@ -93,4 +106,6 @@ class CopiedForms(PackedForms, abc.ABC):
             LOG.debug("%s: the host moves it: %s", var.name, err)
             return None
         expr = self._planned(MOVED, plan, [form.expr], source_name(var), name)
+        for move in moves:
+            self._within[source_name(move.var)] = source_name(var)
         return PackedForm(expr, work.out_shape, "int8", layout)

@@ -61,6 +61,11 @@ def _sliced(call: relax.Call, numbers: np.ndarray) -> np.ndarray:
     return numbers[tuple(found)]
 
 
+def is_fixed(argument: relax.Expr) -> bool:
+    """Whether an operand behind the first is known before the model runs, as ranges always are."""
+    return not isinstance(argument, relax.Var)
+
+
 def moved_numbers(binding: Binding, numbers: np.ndarray) -> np.ndarray:
     """Where each element of a movement's result is from, whose operand's are from ``numbers``."""
     move = {**MOVES, PAD: padded}.get(op_name(binding.value))

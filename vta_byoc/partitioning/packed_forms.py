@@ -18,7 +18,9 @@ from vta_byoc.ir.bindings import (
     substituted,
     vars_in,
 )
-from vta_byoc.partitioning.token_forms import PERMUTE, is_view
+from vta_byoc.partitioning.moved import ANCHORS, VIEWS, is_fixed
+from vta_byoc.partitioning.movement import PERMUTE
+from vta_byoc.partitioning.token_forms import is_view
 from vta_byoc.workload.im2col import Im2col
 from vta_byoc.workload.layout import (
     NCHW,
@@ -34,8 +36,6 @@ from vta_byoc.workload.packing import packed_shape
 from vta_byoc.workload.workloads import Shape
 
 PACK, UNPACK, FOLD = "vta_pack", "vta_unpack", "vta_fold"
-RESHAPES = frozenset(f"relax.{op}" for op in ("reshape", "flatten", "squeeze", "expand_dims"))
-"""Operators that keep the row-major order of their operand."""
 
 
 @dataclass(frozen=True)
@@ -77,14 +77,15 @@ class PackedForms:
         return substituted(expr, {var: self._as_plain(var) for var in vars_in(expr)})
 
     def _is_reshape_of_packed(self, value: relax.Expr) -> bool:
-        is_move = op_name(value) in (*RESHAPES, PERMUTE)
-        return is_move and (value.args[0] in self._reshaped or bool(self._forms(value.args[0])))
+        if op_name(value) not in ANCHORS or not all(map(is_fixed, value.args[1:])):
+            return False
+        return value.args[0] in self._reshaped or bool(self._forms(value.args[0]))
 
     def _forms(self, var: relax.Expr) -> list[PackedForm]:
         """Packed forms of ``var`` that exist, in any layout."""
         if var in self._reshaped:
             value = self._reshaped[var].value
-            forms = self._forms(value.args[0])
+            forms = self._forms(value.args[0]) if op_name(value) in (*VIEWS, PERMUTE) else []
             return [p for p in forms if op_name(value) != PERMUTE or is_tokens(p.layout)]
         return list(self._packed.get(var, {}).values())
 
@@ -152,12 +153,12 @@ class PackedForms:
         """Whether ``packed``, a form of what ``var`` is a view of, has its bytes in ``layout``."""
         return is_view(static_shape(self._origin(var)), packed.layout, self._moves(var), layout)
 
-    def _moves(self, var: relax.Var) -> list[relax.Call]:
-        """The pending reshapes and permutations that make `var`, first to last."""
-        moves: list[relax.Call] = []
+    def _moves(self, var: relax.Var) -> list[relax.VarBinding]:
+        """The pending movements that make `var`, first to last."""
+        moves: list[relax.VarBinding] = []
         while var in self._reshaped:
-            moves.insert(0, self._reshaped[var].value)
-            var = moves[0].args[0]
+            moves.insert(0, self._reshaped[var])
+            var = moves[0].value.args[0]
         return moves
 
     def _as_packed(self, var: relax.Var, layout: str, shape: Shape | None = None) -> relax.Var:

@@ -7,11 +7,12 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from tvm import relax
 
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.ir.bindings import op_name, static_shape
+from vta_byoc.ir.bindings import static_shape
+from vta_byoc.ir.chains import Binding
 from vta_byoc.partitioning.entry import Match, Parsed
+from vta_byoc.partitioning.moved import moved_numbers
 from vta_byoc.strategies.movement.gather import ZERO, gathered_by
 from vta_byoc.workload.layout import NCHW, by_channel, canonical, is_tokens, token_places
 from vta_byoc.workload.products import ProductWorkload
@@ -25,10 +26,8 @@ from vta_byoc.workload.workloads import (
     Step,
 )
 
-PERMUTE = "relax.permute_dims"
 
-
-def is_view(shape: Sequence[int], packed: str, moves: Sequence[relax.Call], layout: str) -> bool:
+def is_view(shape: Sequence[int], packed: str, moves: Sequence[Binding], layout: str) -> bool:
     """Whether a packed tensor is, byte by byte, what reshapes and permutations make of it.
 
     Args:
@@ -48,7 +47,7 @@ def is_view(shape: Sequence[int], packed: str, moves: Sequence[relax.Call], layo
 def token_copy(
     shape: Sequence[int],
     packed: str,
-    moves: Sequence[relax.Call],
+    moves: Sequence[Binding],
     layout: str,
     config: VTAConfig,
     zeros: bool = False,
@@ -84,20 +83,10 @@ def _in_channels(elements: np.ndarray, layout: str) -> np.ndarray:
     return by_channel(token_places(elements, layout)) if is_tokens(layout) else elements.reshape(-1)
 
 
-def _moved(elements: np.ndarray, moves: Sequence[relax.Call]) -> np.ndarray:
-    for call in moves:
-        if op_name(call) == PERMUTE:
-            elements = elements.transpose(_axes(call))
-        else:
-            elements = elements.reshape(static_shape(call))
+def _moved(elements: np.ndarray, moves: Sequence[Binding]) -> np.ndarray:
+    for binding in moves:
+        elements = moved_numbers(binding, elements)
     return elements
-
-
-def _axes(call: relax.Call) -> list[int]:
-    """The axes of a permutation; all in reverse where it names none."""
-    if call.attrs.axes is None:
-        return list(range(call.ty.ndim))[::-1]
-    return [int(axis) for axis in call.attrs.axes]
 
 
 def with_layout(match: Match, shape: Sequence[int], layout: str, config: VTAConfig) -> Match | None:
