@@ -15,8 +15,8 @@ from small_models import call
 from tvm import relax
 
 from vta_byoc.importers.canonicalize.rules import normalize
-from vta_byoc.ir.views import PERMUTE, RESHAPE, View
 from vta_byoc.ir.bindings import static_shape
+from vta_byoc.ir.views import PERMUTE, RESHAPE, View
 
 Step = Callable[[relax.Expr], relax.Expr]
 MATMUL, SOFTMAX = "matmul", "nn.softmax"
