@@ -91,7 +91,7 @@ def _without(rewriter: Rewriter, value: relax.Expr, shape: Sequence[int]) -> rel
     """X of reshape(x) that keeps its rows: of tokens, or of an image with its channels last."""
     made = rewriter.producer_of(value, *RESHAPES)
     old = None if made is None else shape_of(made.args[0])
-    if made is None or old is None or old[-1] != shape[-1]:
+    if made is None or not old or old[-1] != shape[-1]:
         return None
     if len(old) == 3 and old[0] == 1 and len(shape) == 4:
         return made.args[0]
