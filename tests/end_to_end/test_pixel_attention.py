@@ -183,3 +183,29 @@ def test_cosines_with_a_temperature_for_each_head() -> None:
     found, wanted = (computed(each, inputs) for each in (quantized(mod, config, "mul"), mod))
     noise = float(((found - wanted) ** 2).sum() / (wanted**2).sum())
     assert noise < 10**-2.5
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_drawn_chains_between_layouts(seed: int) -> None:
+    """An image, moved to rows or tokens in any way, computed there, and moved back."""
+    rng = np.random.default_rng(seed)
+    high, wide, channels = (int(n) for n in (*rng.integers(2, 5, 2) * 2, rng.integers(1, 4) * 12))
+    parted = (1, channels, high // 2, 2, wide // 2, 2)
+    axes = [int(a) for a in rng.permutation([2, 3, 4, 5])]
+    count = int(rng.integers(0, 3))
+    sizes = [parted[a] for a in axes]
+    images = int(np.prod(sizes[:count]))
+
+    def build(net: Written, x: relax.Expr) -> relax.Expr:
+        image = net.conv(x, channels)
+        seen = net.moved(image, parted, [0, *axes, 1])
+        rolled = net.emit(relax.op.take(seen, relax.const(np.roll(np.arange(sizes[0]), 1)), axis=1))
+        rows = net.moved(rolled, (images, -1, channels))
+        if seed % 2:
+            rows = net.norm(rows)
+        rows = net.emit(relax.op.add(rows, net.dense(rows, channels)))
+        back = [0, 5, *(1 + axes.index(a) for a in (2, 3, 4, 5))]
+        again = net.moved(rows, (1, *sizes, channels), back, (1, channels, high, wide))
+        return net.conv(net.emit(relax.op.add(image, again)), 16)
+
+    checked(module((1, 16, high, wide), build, seed), VTAConfig.preset("sim"), "mul")
