@@ -84,8 +84,9 @@ def graph_pack(
         result.update_func(mod.get_global_var("main"), main)
         for key, value in (mod.attrs or {}).items():
             result = result.with_attr(key, value)
-        moved = {source_name(var) for var in packer.routes.moves}
-        return relax.transform.Normalize()(with_plans(result, packer.plans, packer.views(), moved))
+        routed = {source_name(var) for var in packer.routes.moves}
+        result = with_plans(result, packer.plans, packer.movements(), routed)
+        return relax.transform.Normalize()(result)
 
     return run
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import abc
-import logging
 
 from tvm import relax
 
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.hw.errors import VTAError
+from vta_byoc.hw.errors import Refusal, VTAError
 from vta_byoc.ir.bindings import source_name, static_shape
 from vta_byoc.ir.names import COPIED
 from vta_byoc.partitioning.entry import Parsed, Plan
@@ -19,7 +18,6 @@ from vta_byoc.partitioning.token_forms import token_copy, wants_zero_lanes
 from vta_byoc.workload.layout import NCHW, canonical
 from vta_byoc.workload.workloads import Shape
 
-LOG = logging.getLogger(__name__)
 MOVED = "vta.move"
 """The composite of a copy, where packing writes it."""
 
@@ -30,13 +28,14 @@ class CopiedForms(PackedForms, abc.ABC):
     def __init__(self, builder: relax.BlockBuilder, config: VTAConfig, keep_packed: bool) -> None:
         super().__init__(builder, config, keep_packed)
         self._within: dict[str, str] = {}
+        self._refused: dict[str, Refusal] = {}
 
-    def views(self) -> dict[str, Taken]:
-        """Source names of the movements that no host carries out: copies, or none at all."""
+    def movements(self) -> dict[str, Taken | Refusal]:
+        """Source names of movements, and whether they are copies, nothing at all, or the host's."""
         names = {source_name(var) for var in self._reshaped if var not in self._plain}
         found = {name: Taken(within=self._within.get(name, "")) for name in names}
         copies = {name: Taken(MOVED) for name in names & set(self._within.values())}
-        return found | copies
+        return self._refused | found | copies
 
     @abc.abstractmethod
     def _planned(
@@ -103,7 +102,7 @@ class CopiedForms(PackedForms, abc.ABC):
             work = token_copy(shape, form.layout, moves, layout, self._config, zeros)
             plan = simple_plan("move", work, {}, self._config, "copied by the GEMM core")
         except VTAError as err:
-            LOG.debug("%s: the host moves it: %s", var.name, err)
+            self._refused |= {source_name(move.var): err.refusal for move in moves}
             return None
         expr = self._planned(MOVED, plan, [form.expr], source_name(var), name)
         for move in moves:

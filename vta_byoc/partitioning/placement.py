@@ -192,19 +192,21 @@ def with_placements(mod: tvm.IRModule, records: Iterable[Placement]) -> tvm.IRMo
 def with_plans(
     mod: tvm.IRModule,
     plans: Mapping[str, Sequence[tuple[Plan, int]]],
-    views: Mapping[str, Taken],
+    movements: Mapping[str, Taken | Refusal],
     routed: Collection[str] = (),
 ) -> tvm.IRModule:
     """``mod`` whose record says how each source is computed: (plan, host bytes) of its composites.
 
-    ``views`` are movements that the host has nothing to do with, ``routed`` sources whose channels
-    the convolutions around them store and read elsewhere.
+    ``movements`` say what became of them, ``routed`` are sources whose channels the convolutions
+    around them store and read elsewhere.
     """
     records, factors, found = [], factor_forms(mod), functions(mod)
     exact = exact_reasons(mod)
     for record in placements(mod):
-        if record.name in views and record.device == CPU:
-            record = dataclasses.replace(record, device=VTA, why=views[record.name])
+        if record.name in movements and record.device == CPU:
+            why = movements[record.name]
+            device = VTA if isinstance(why, Taken) else CPU
+            record = dataclasses.replace(record, why=why, device=device)
         if record.name in routed:
             still = (Candidate(ROUTED),)
             record = dataclasses.replace(record, computed_by=still, cycles=0, bound=0)
