@@ -116,7 +116,7 @@ class _Packer(CopiedForms):
         self.routes = Routes()
         self._parts: dict[tuple[relax.Var, int], relax.Var] = {}
         self._reordered: dict[relax.Expr, relax.Var] = {}
-        self._read_as_tokens: set[relax.Expr] = set()
+        self._read_as: dict[relax.Expr, str] = {}
 
     def rewrite(self, main: relax.Function) -> relax.Function:
         """``main`` with packed composites; parameters and results stay as they are."""
@@ -137,8 +137,7 @@ class _Packer(CopiedForms):
         return self._writer.finish(main, self._copy(main.body.body))
 
     def _note_readers(self, main: relax.Function) -> None:
-        """Which values composites read as tokens, themselves or behind elementwise operators."""
-        layout = tokens(self._config.block)
+        """In which layout, channels last, composites read values, also through elementwise ones."""
         for binding in reversed(straight_bindings(main)):
             group = called_composite(binding, self._groups)
             if group is None:
@@ -146,10 +145,11 @@ class _Packer(CopiedForms):
             parsed = match_of(group).parsed
             inner = dict(zip(group.params, binding.value.args, strict=True))
             follows = isinstance(parsed.work, ElementwiseWorkload)
-            follows = follows and binding.var in self._read_as_tokens
+            behind = self._read_as.get(binding.var) if follows else None
             for operand, wanted in zip(parsed.operands, parsed.operand_layouts, strict=True):
-                if follows or wanted == layout:
-                    self._read_as_tokens.add(inner[operand])
+                layout = behind or wanted
+                if layout in (ROWS, tokens(self._config.block)):
+                    self._read_as.setdefault(inner[operand], layout)
 
     # ---------------------------------------------------------------- composites
     def _composite(self, var: relax.Var, group: relax.Function, call: relax.Call) -> None:
@@ -328,25 +328,35 @@ class _Packer(CopiedForms):
 
         Of operands that the host packs it is the layout in which its result is read.
         """
-        layout = self._followed(operands, var)
-        if layout == NCHW:
-            return match
-        return with_layout(match, static_shape(operands[0]), layout, self._config) or match
+        shape = static_shape(operands[0])
+        for layout in (self._followed(operands, var), self._wanted(var)):
+            if layout == NCHW:
+                break
+            found = with_layout(match, shape, layout, self._config)
+            if found is not None:
+                return found
+        return match
+
+    def _wanted(self, var: relax.Var) -> str:
+        """The layout in which a value is read; rows of a matrix are as images have them."""
+        layout = self._read_as.get(var, NCHW)
+        return NCHW if layout == ROWS and len(static_shape(var)) < 3 else layout
 
     def _followed(self, operands: list[relax.Var], var: relax.Var) -> str:
         """The layout that an elementwise operator has from its operands and its readers."""
         layout, shape = tokens(self._config.block), static_shape(operands[0])
-        wanted = var in self._read_as_tokens
+        wanted = self._wanted(var)
         if any(self._has(x, layout) for x in operands):
             return layout
-        if not wanted and any(self._has(x, NCHW) for x in operands):
+        if wanted != layout and any(self._has(x, NCHW) for x in operands):
             return NCHW
         moved = [form for x in operands if (form := self._moved_from(x, layout)) is not None]
-        if any(wanted or is_tokens(form.layout) for form in moved):
-            return layout
-        if len(shape) > 2 and any(self._has(x, ROWS) for x in operands):
-            return ROWS
-        free = wanted and not any(self._forms(x) for x in operands)
+        held = len(shape) > 2 and any(self._has(x, ROWS) for x in operands)
+        if moved and wanted != NCHW and not (held and wanted == layout):
+            return wanted
+        if held or any(is_tokens(form.layout) for form in moved):
+            return ROWS if held else layout
+        free = wanted == layout and not any(self._forms(x) for x in operands)
         return layout if free and fits_tokens(shape, self._config) else NCHW
 
 
