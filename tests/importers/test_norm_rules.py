@@ -51,6 +51,18 @@ FORMS: dict[str, tuple[Nodes, str]] = {
         ],
         "relax.nn.layer_norm",
     ),
+    "deviations computed twice": (
+        [
+            *CENTRED,
+            ("Pow", ["apart", "two"], "square"),
+            *AVERAGE,
+            ("Sqrt", ["sum"], "root"),
+            ("Sub", ["x", "mean"], "again"),
+            ("Div", ["again", "root"], "quotient"),
+            *ENDED,
+        ],
+        "relax.nn.layer_norm",
+    ),
     "root mean square": (
         [
             ("Pow", ["x", "two"], "square"),
