@@ -213,14 +213,14 @@ def test_drawn_chains_between_layouts(seed: int) -> None:
 
 def test_a_copy_of_single_lanes_is_the_hosts() -> None:
     """Elements in any order say how many boxes a copy would take."""
-    order = relax.const(np.random.default_rng(2).permutation(32 * 16))
+    order = relax.const(np.random.default_rng(2).permutation(64 * 16))
 
     def build(net: Written, x: relax.Expr) -> relax.Expr:
-        flat = net.moved(net.dense(x, 16), (1, 32 * 16))
+        flat = net.moved(net.dense(x, 16), (1, 64 * 16))
         mixed = net.emit(relax.op.take(flat, order, axis=1))
-        return net.dense(net.moved(mixed, (1, 16, 32)), 48)
+        return net.dense(net.moved(mixed, (1, 32, 32)), 48)
 
-    compiled = checked(module((1, 32, 32), build), VTAConfig.preset("sim"), "mul")
+    compiled = checked(module((1, 64, 32), build), VTAConfig.preset("sim"), "mul")
     (taken,) = (op for op in compiled.placement if op.op == "relax.take")
     assert taken.device == "cpu"
     assert taken.reason.startswith("a copy takes ")
