@@ -132,6 +132,17 @@ def test_a_row_of_zeros_stays_zero() -> None:
     assert not found.any()
 
 
+def test_a_bound_of_reciprocals_is_none_of_lengths() -> None:
+    """Largest lengths are another function than least ones."""
+
+    def build(emit: Emit, x: relax.Expr) -> relax.Expr:
+        total = emit(relax.op.sum(emit(relax.op.multiply(x, x)), -1, True))
+        least = emit(relax.op.maximum(emit(relax.op.rsqrt(total)), relax.const(np.float32(1e-7))))
+        return relax.op.multiply(x, least)
+
+    assert RMS_NORM not in becomes([(2, 3, 8)], build, 1e-5)
+
+
 def test_a_factor_of_columns_goes_into_the_norm() -> None:
     def build(emit: Emit, x: relax.Expr) -> relax.Expr:
         rows = emit(relax.op.divide(x, length(emit, x, "sum", 1e-5)))
@@ -169,16 +180,18 @@ def test_reshapes_that_stay_in_front(how: str) -> None:
     assert becomes([(images, 6, 8)], build)[0] == "reshape"
 
 
-@pytest.mark.parametrize("is_one", [True, False])
-def test_one_matrix_for_all_images(is_one: bool) -> None:
-    """A layer whose matrix is written once for each image."""
+@pytest.mark.parametrize("images, is_one", [(4, True), (4, False), (1, True)])
+def test_one_matrix_for_all_images(images: int, is_one: bool) -> None:
+    """A layer whose matrix is written once for each image, not where that makes the images."""
     matrices = np.random.default_rng(3).standard_normal((4, 8, 5)).astype("float32")
     if is_one:
         matrices = np.broadcast_to(matrices[:1], matrices.shape)
-    mod = written([(4, 3, 8)], lambda emit, x: relax.op.matmul(x, relax.const(matrices.copy())))
+    mod = written(
+        [(images, 3, 8)], lambda emit, x: relax.op.matmul(x, relax.const(matrices.copy()))
+    )
     after = normalize(mod)
     (binding,) = after["main"].body.blocks[0].bindings
-    assert len(binding.value.args[1].value.shape) == (2 if is_one else 3)
-    x = np.random.default_rng(4).standard_normal((4, 3, 8)).astype("float32")
+    assert len(binding.value.args[1].value.shape) == (2 if is_one and images > 1 else 3)
+    x = np.random.default_rng(4).standard_normal((images, 3, 8)).astype("float32")
     for got, want in zip(call(after, x), call(mod, x), strict=True):
         np.testing.assert_allclose(got, want, atol=1e-5)

@@ -13,6 +13,7 @@ from vta_byoc.ir.bindings import static_shape
 from vta_byoc.ir.chains import Binding
 from vta_byoc.partitioning.entry import Match, Parsed
 from vta_byoc.partitioning.moved import moved_numbers
+from vta_byoc.partitioning.movement import check_size
 from vta_byoc.strategies.movement.gather import ZERO, gathered_by
 from vta_byoc.workload.layout import NCHW, by_channel, canonical, is_tokens, token_places
 from vta_byoc.workload.products import ProductWorkload
@@ -65,8 +66,9 @@ def token_copy(
         zeros: lanes behind the channels are zero; else they have any value.
 
     Raises:
-        VTAError: it is no small number of boxes.
+        VTAError: it is no small number of boxes, or too large to be followed.
     """
+    check_size(math.prod(shape))
     elements = np.arange(math.prod(shape)).reshape(tuple(shape))
     moved = _moved(elements, moves)
     before, after = canonical(shape, packed), canonical(moved.shape, layout)

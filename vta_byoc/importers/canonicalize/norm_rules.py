@@ -103,7 +103,7 @@ def _root(rewriter: Rewriter, root: relax.Expr, wanted: float) -> _Root | None:
         return None
     if op_name(made) == "relax.divide" and _number(made.args[0]) == 1.0:
         return _root(rewriter, made.args[1], -wanted)
-    if op_name(made) == "relax.maximum":
+    if op_name(made) == "relax.maximum" and wanted > 0:
         least = _number(made.args[1])
         found = None if least is None else _root(rewriter, made.args[0], wanted)
         if found is None or least is None or found.epsilon or not 0 <= least <= LEAST_LENGTH:

@@ -47,8 +47,8 @@ def one_matrix(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     data, weight = call.args
     if not is_constant(weight) or is_constant(data):
         return None
-    values, shape = weight.value.numpy(), shape_of(data)
-    if values.ndim < 3 or shape is None or len(shape) < values.ndim:
+    values, shape, result = weight.value.numpy(), shape_of(data), shape_of(call)
+    if values.ndim < 3 or shape is None or result is None or shape[:-1] != result[:-1]:
         return None
     first = values.reshape(-1, *values.shape[-2:])[0]
     if (values != first).any():
