@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TypeGuard
 
 from tvm import relax
 from tvm.ir import Tuple
@@ -27,9 +28,12 @@ NORMS = frozenset(("relax.nn.layer_norm", "relax.nn.rms_norm"))
 def has_summed_lanes(q: Quantizer, right: relax.Expr) -> bool:
     """Whether the last axis but one of a product's second operand lies in lanes as it is stored.
 
-    That is the axis that the product sums: such a tensor is a weight without being turned.
+    That is the axis that the product sums: such a tensor is a weight without being turned. So is
+    one whose last two axes the model exchanges twice.
     """
     rank = right.ty.ndim
+    if _exchanges(made := q.produced(right)) and _exchanges(q.produced(made.args[0])):
+        return True
     source, view = _moved(q, right)
     if view is None or not view.axes[rank - 2]:
         return False
@@ -54,6 +58,14 @@ def _moved(q: Quantizer, value: relax.Expr) -> tuple[relax.Expr, View | None]:
         is_permutation = op_name(call) == PERMUTE
         view = view.permuted(_order(call)) if is_permutation else view.reshaped(static_shape(call))
     return value, view
+
+
+def _exchanges(call: relax.Call | None) -> TypeGuard[relax.Call]:
+    """Whether a call exchanges the last two axes."""
+    if call is None or op_name(call) != PERMUTE:
+        return False
+    rank = call.ty.ndim
+    return rank > 1 and _order(call) == [*range(rank - 2), rank - 1, rank - 2]
 
 
 def _order(call: relax.Call) -> list[int]:
