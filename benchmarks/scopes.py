@@ -30,7 +30,7 @@ from benchmarks._figures import Figure, arguments, report
 from benchmarks.networks import images, measured
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.ir.bindings import op_name, static_shape, straight_bindings, vars_in
-from vta_byoc.partitioning.moved import VIEWS
+from vta_byoc.ir.views import RESHAPES
 from vta_byoc.partitioning.packed_forms import FOLD, PACK, UNPACK
 from vta_byoc.partitioning.region import Region, region_functions
 from vta_byoc.pipeline import DRAM_ONLY, OFF, ON, SCOPE_MODES
@@ -102,7 +102,7 @@ class _Copies:
         self._needed = set(vars_in(mod["main"].body.body))
         for binding in self._bindings:
             var, value = binding.var, binding.value
-            if op_name(value) in VIEWS:
+            if op_name(value) in RESHAPES:
                 self._root[var] = self.root(value.args[0])
             elif self._kind(value) == UNPACK:
                 self._unpacked.add(var)

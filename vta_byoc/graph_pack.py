@@ -354,8 +354,10 @@ class _Packer(CopiedForms):
         held = len(shape) > 2 and any(self._has(x, ROWS) for x in operands)
         if moved and wanted != NCHW and not (held and wanted == layout):
             return wanted
-        if held or any(is_tokens(form.layout) for form in moved):
-            return ROWS if held else layout
+        if held:
+            return ROWS
+        if any(is_tokens(form.layout) for form in moved):
+            return layout
         free = wanted == layout and not any(self._forms(x) for x in operands)
         return layout if free and fits_tokens(shape, self._config) else NCHW
 

@@ -13,6 +13,8 @@ from tvm import relax
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.importers.canonicalize.rules import normalize
+from vta_byoc.ir.names import COPIED
+from vta_byoc.validation.bit_exact import stored
 
 Build = Callable[["Written", relax.Expr], relax.Expr]
 
@@ -188,6 +190,7 @@ def test_cosines_with_a_temperature_for_each_head() -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_drawn_chains_between_layouts(seed: int) -> None:
     """An image, moved to rows or tokens in any way, computed there, and moved back."""
+    config = VTAConfig.preset(("sim", "2x16", "pynq", "1x32")[seed % 4])
     rng = np.random.default_rng(seed)
     high, wide, channels = (int(n) for n in (*rng.integers(2, 5, 2) * 2, rng.integers(1, 4) * 12))
     parted = (1, channels, high // 2, 2, wide // 2, 2)
@@ -208,7 +211,24 @@ def test_drawn_chains_between_layouts(seed: int) -> None:
         again = net.moved(rows, (1, *sizes, channels), back, (1, channels, high, wide))
         return net.conv(net.emit(relax.op.add(image, again)), 16)
 
-    checked(module((1, 16, high, wide), build, seed), VTAConfig.preset("sim"), "mul")
+    scales = "mul" if config.capabilities.mul else "pow2"
+    checked(module((1, 16, high, wide), build, seed), config, scales)
+
+
+def test_an_operand_of_two_products_is_copied_once() -> None:
+    """With zeros behind its 24 channels, and compared with the tensor that it is a copy of."""
+
+    def build(net: Written, x: relax.Expr) -> relax.Expr:
+        left = net.dense(x, 24)
+        products = (
+            net.emit(relax.op.matmul(left, net.moved(net.dense(x, 24), [0, 2, 1])))
+            for _ in range(2)
+        )
+        return net.dense(net.emit(relax.op.add(*products)), 16)
+
+    compiled = checked(module((1, 32, 32), build), VTAConfig.preset("sim"), "mul")
+    (program,) = compiled.programs.values()
+    assert [name for name in stored(program) if COPIED in name] == [f"lv{COPIED}"]
 
 
 def test_a_copy_of_single_lanes_is_the_hosts() -> None:

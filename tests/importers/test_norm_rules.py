@@ -26,17 +26,20 @@ CONSTANTS = {
 Nodes = list[tuple[str, list[str], str]]
 AVERAGE: Nodes = [("ReduceMean", ["square"], "variance"), ("Add", ["variance", "epsilon"], "sum")]
 CENTRED: Nodes = [("ReduceMean", ["x"], "mean"), ("Sub", ["x", "mean"], "apart")]
+POWER: Nodes = [
+    *CENTRED,
+    ("Pow", ["apart", "two"], "square"),
+    *AVERAGE,
+    ("Sqrt", ["sum"], "root"),
+]
 ENDED: Nodes = [("Mul", ["quotient", "weight"], "scaled"), ("Add", ["scaled", "bias"], "y")]
 FORMS: dict[str, tuple[Nodes, str]] = {
     "power": (
-        [
-            *CENTRED,
-            ("Pow", ["apart", "two"], "square"),
-            *AVERAGE,
-            ("Sqrt", ["sum"], "root"),
-            ("Div", ["apart", "root"], "quotient"),
-            *ENDED,
-        ],
+        [*POWER, ("Div", ["apart", "root"], "quotient"), *ENDED],
+        "relax.nn.layer_norm",
+    ),
+    "deviations computed twice": (
+        [*POWER, ("Sub", ["x", "mean"], "again"), ("Div", ["again", "root"], "quotient"), *ENDED],
         "relax.nn.layer_norm",
     ),
     "product, constants first": (
@@ -48,18 +51,6 @@ FORMS: dict[str, tuple[Nodes, str]] = {
             ("Div", ["apart", "root"], "quotient"),
             ("Mul", ["weight", "quotient"], "scaled"),
             ("Add", ["bias", "scaled"], "y"),
-        ],
-        "relax.nn.layer_norm",
-    ),
-    "deviations computed twice": (
-        [
-            *CENTRED,
-            ("Pow", ["apart", "two"], "square"),
-            *AVERAGE,
-            ("Sqrt", ["sum"], "root"),
-            ("Sub", ["x", "mean"], "again"),
-            ("Div", ["again", "root"], "quotient"),
-            *ENDED,
         ],
         "relax.nn.layer_norm",
     ),

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rule_cases import becomes, weight, written
 from small_models import call
-from test_view_rules import becomes, weight, written
 from tvm import relax
 
 from vta_byoc.importers.canonicalize.rules import normalize

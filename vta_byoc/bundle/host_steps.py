@@ -30,13 +30,12 @@ from vta_byoc.ir.bindings import (
     static_shape,
     straight_bindings,
 )
+from vta_byoc.ir.views import RESHAPES
 from vta_byoc.partitioning.region import Region, RegionCall, region_calls
 from vta_byoc.workload.im2col import FOLD_ATTR, Im2col
 from vta_byoc.workload.layout import pack_compute, unpack_compute
 from vta_byoc.workload.packing import packed_shape
 
-VIEWS = ("relax.reshape", "relax.flatten", "relax.squeeze", "relax.expand_dims")
-"""Operators that leave the bytes of a dense tensor as they are."""
 PLANES_RANK = 7
 """Dimensions of packed int32 results, which a region gives as four planes of bytes."""
 TAKEN = (
@@ -110,7 +109,7 @@ class _Reader:
             self._numbers[var] = self._results[value.tuple_value][value.index]
         elif isinstance(value, relax.Var) and value in self._numbers:
             self._numbers[var] = self._numbers[value]
-        elif op_name(value) in VIEWS and value.args[0] in self._numbers:
+        elif op_name(value) in RESHAPES and value.args[0] in self._numbers:
             source = self._model.tensors[self._numbers[value.args[0]]]
             layout = source.layout if source.shape == static_shape(var) else PLAIN
             self._numbers[var] = self._declare(var, layout, source.storage)

@@ -34,7 +34,7 @@ from vta_byoc.ir.bindings import (
     with_main,
 )
 from vta_byoc.ir.chains import INT8_LOW
-from vta_byoc.partitioning.moved import VIEWS
+from vta_byoc.ir.views import RESHAPES
 from vta_byoc.quantization.channels_first import REDUCTIONS
 
 PERMUTE, MATMUL, TAKE = (f"relax.{name}" for name in ("permute_dims", "matmul", "take"))
@@ -181,7 +181,7 @@ class _Windows:
             self.env[var] = self.writer.emit(substituted(value, self.env), name)
             return
         place = self._place(var, value, kind, known)
-        if kind in VIEWS:
+        if kind in RESHAPES:
             call = relax.op.reshape(self.env[value.args[0]], self._cut(var, place))
         else:
             call = substituted(self._slid(binding, kind, place), self.env)
@@ -211,7 +211,7 @@ class _Windows:
         first, place = next(iter(known.items()))
         rank, out = len(static_shape(first)), static_shape(var)
         found: Place | None = None
-        if kind in VIEWS:
+        if kind in RESHAPES:
             found = _viewed(static_shape(first), place, out, self.tokens)
         elif kind == PERMUTE:
             axes = value.attrs.axes

@@ -39,10 +39,10 @@ def of_channels(name: str, first: int, last: int) -> str:
 
 
 def channels_in(name: str) -> tuple[str, slice]:
-    """The tensor of the model that ``name`` is a part of, and which of its channels: axis 1."""
-    whole, _, numbers = name.partition(CHANNELS)
+    """The tensor of the model that ``name`` is of, whole, and which of its channels: axis 1."""
+    whole, _, numbers = name.partition(COPIED)[0].partition(CHANNELS)
     if not numbers:
-        return name, slice(None)
+        return whole, slice(None)
     first, last = map(int, numbers.split("_"))
     return whole, slice(first, last + 1)
 

@@ -8,10 +8,19 @@ reshape, one permutation and one reshape, and mostly fewer.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
+from tvm import relax
+
+from vta_byoc.ir.bindings import known_shape, op_name
+
+RESHAPES = tuple(f"relax.{n}" for n in ("reshape", "flatten", "squeeze", "expand_dims"))
+"""Operators that keep the row-major order of their operand."""
+PERMUTE_DIMS = "relax.permute_dims"
+VIEWS = (*RESHAPES, PERMUTE_DIMS)
+"""Operators that give each element another place, and change nothing else."""
 Shape: TypeAlias = tuple[int, ...]
 RESHAPE, PERMUTE = "reshape", "permute"
 Move: TypeAlias = tuple[str, Shape]
@@ -165,6 +174,55 @@ class View:
         if tuple(before[axis] for axis in order) != self.shape:
             moves.append((RESHAPE, self.shape))
         return moves
+
+
+def axes_of(call: relax.Call) -> list[int]:
+    """The order of a permutation; without axes it reverses them."""
+    rank = call.ty.ndim if isinstance(call.ty, relax.TensorType) else call.args[0].ty.ndim
+    if call.attrs.axes is None:
+        return list(reversed(range(rank)))
+    return [int(axis) % rank for axis in call.attrs.axes]
+
+
+def exchanges(call: relax.Expr | None) -> TypeGuard[relax.Call]:
+    """Whether a call is a permutation that exchanges the last two axes."""
+    if call is None or op_name(call) != PERMUTE_DIMS:
+        return False
+    return axes_of(call) == exchange(call.ty.ndim)
+
+
+def exchange(rank: int) -> list[int]:
+    """The order of axes that exchanges the last two."""
+    return [*range(rank - 2), rank - 1, rank - 2]
+
+
+def chain_of(
+    produced: Callable[[relax.Expr], relax.Expr | None], value: relax.Expr
+) -> tuple[relax.Expr, list[relax.Call]]:
+    """What a chain of `VIEWS` begins with, and these, first to last.
+
+    Args:
+        produced: what a variable is bound to.
+        value: the result of the chain.
+    """
+    chain: list[relax.Call] = []
+    while (call := produced(value)) is not None and op_name(call) in VIEWS:
+        chain.insert(0, call)
+        value = call.args[0]
+    return value, chain
+
+
+def view_of(source: relax.Expr, chain: Sequence[relax.Call]) -> View | None:
+    """What the moves of `chain` make of `source`; None where one has no such form."""
+    shape = known_shape(source.ty)
+    view = None if shape is None else View.of(shape)
+    for call in chain:
+        shape = known_shape(call.ty)
+        if view is None or shape is None:
+            return None
+        is_permutation = op_name(call) == PERMUTE_DIMS
+        view = view.permuted(axes_of(call)) if is_permutation else view.reshaped(shape)
+    return view
 
 
 def _taken(rest: list[Digit], size: int) -> list[Digit] | None:

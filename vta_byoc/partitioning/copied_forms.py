@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Iterator
 
 from tvm import relax
 
@@ -29,6 +30,7 @@ class CopiedForms(PackedForms, abc.ABC):
         super().__init__(builder, config, keep_packed)
         self._within: dict[str, str] = {}
         self._refused: dict[str, Refusal] = {}
+        self._zeroed: dict[tuple[relax.Var, str], relax.Var] = {}
 
     def movements(self) -> dict[str, Taken | Refusal]:
         """Source names of movements, and whether they are copies, nothing at all, or the host's."""
@@ -56,32 +58,37 @@ class CopiedForms(PackedForms, abc.ABC):
         return [once[each] for each in asked]
 
     def _as_packed(self, var: relax.Var, layout: str, shape: Shape | None = None) -> relax.Var:
-        """``var`` packed in ``layout``; VTA copies what it holds with other tokens as columns."""
+        """``var`` packed in ``layout``; VTA copies what it holds in another one."""
         usual = canonical(static_shape(var), layout)
         if self._keep and shape in (None, usual) and not self._has(var, layout):
             self._copy_moved(var, layout)
         return super()._as_packed(var, layout, shape)
 
+    def _held(self, var: relax.Var) -> Iterator[PackedForm]:
+        """The int8 forms, on VTA, of what ``var`` is moved from, or of itself."""
+        origin = self._origin(var)
+        for form in self._forms(origin):
+            is_usual = form.shape == canonical(static_shape(origin), form.layout)
+            if is_usual and form.dtype == "int8" and not form.by_host:
+                yield form
+
     def _moved_from(self, var: relax.Var, layout: str) -> PackedForm | None:
-        """The packed form, on VTA, of what ``var`` is moved from, or of itself.
+        """The form that VTA copies to have ``var`` in ``layout``.
 
         None where both are images: such a movement is an operator of its own.
         """
-        origin = self._origin(var)
-        forms = (p for p in self._forms(origin) if (p.layout, layout) != (NCHW, NCHW))
-        usual = (p for p in forms if p.shape == canonical(static_shape(origin), p.layout))
-        return next((p for p in usual if p.dtype == "int8" and not p.by_host), None)
+        return next((p for p in self._held(var) if (p.layout, layout) != (NCHW, NCHW)), None)
 
     def _with_zeros(self, var: relax.Var, layout: str) -> relax.Var:
         """``var`` in ``layout``, zeros in the lanes behind its channels: a copy, or the host's."""
-        origin = self._origin(var)
-        forms = (p for p in self._forms(origin) if p.dtype == "int8" and not p.by_host)
-        for form in forms:
-            if form.shape == canonical(static_shape(origin), form.layout):
-                made = self._copied_from(form, var, layout, f"{var.name}{COPIED}", zeros=True)
-                if made is not None:
-                    return made.expr
-        return self._pack_tokens(var, layout)
+        if (var, layout) not in self._zeroed:
+            name = f"{var.name}{COPIED}"
+            copies = (
+                self._copied_from(form, var, layout, name, zeros=True) for form in self._held(var)
+            )
+            made = next((copy.expr for copy in copies if copy is not None), None)
+            self._zeroed[var, layout] = self._pack_tokens(var, layout) if made is None else made
+        return self._zeroed[var, layout]
 
     def _copy_moved(self, var: relax.Var, layout: str) -> None:
         """Let VTA write ``var`` in ``layout`` where it holds what ``var`` is moved from."""

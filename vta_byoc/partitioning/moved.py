@@ -16,6 +16,7 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import Refusal, VTAError
 from vta_byoc.ir.bindings import is_constant, op_name, static_shape
 from vta_byoc.ir.chains import Binding, Graph
+from vta_byoc.ir.views import RESHAPES
 from vta_byoc.partitioning.entry import Parsed, PatternEntry
 from vta_byoc.partitioning.movement import (
     PAD,
@@ -29,9 +30,6 @@ from vta_byoc.partitioning.movement import (
 )
 from vta_byoc.strategies.movement.gather import gathered_by
 from vta_byoc.workload.layout import NCHW, canonical
-
-VIEWS = tuple(f"relax.{op}" for op in ("reshape", "flatten", "squeeze", "expand_dims"))
-"""Operators that keep the row-major order."""
 
 
 def _taken(call: relax.Call, numbers: np.ndarray) -> np.ndarray:
@@ -79,7 +77,7 @@ MOVES: Mapping[str, Callable[[relax.Call, np.ndarray], np.ndarray]] = {
     "relax.strided_slice": _sliced,
     "relax.take": _taken,
 }
-"""What each operator does to the numbers of the elements; those of VIEWS write them as they are."""
+"""What each operator does to the numbers of the elements; RESHAPES write them as they are."""
 
 
 def match_moved(graph: Graph, anchor: Binding) -> list[Binding] | None:
@@ -111,7 +109,7 @@ def _begins_shuffle(graph: Graph, anchor: Binding) -> bool:
 
 def _is_view(bindings: Sequence[Binding]) -> bool:
     """Whether the packed tensor stays as it is."""
-    if any(op_name(b.value) not in VIEWS for b in bindings):
+    if any(op_name(b.value) not in RESHAPES for b in bindings):
         return False
     shapes = static_shape(bindings[0].value.args[0]), static_shape(bindings[-1].var)
     return canonical(shapes[0], NCHW) == canonical(shapes[1], NCHW)
@@ -129,7 +127,7 @@ def read_moved(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
     return Parsed(gathered_by([before], numbers.reshape(after), config), (source,), {})
 
 
-ANCHORS = (*VIEWS, *MOVES)
+ANCHORS = (*RESHAPES, *MOVES)
 ENTRIES = (
     PatternEntry("vta.move", ANCHORS, match_moved, read_moved, plan_move, moves=True, between=True),
 )

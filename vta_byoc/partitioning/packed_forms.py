@@ -18,8 +18,8 @@ from vta_byoc.ir.bindings import (
     substituted,
     vars_in,
 )
-from vta_byoc.partitioning.moved import ANCHORS, VIEWS, is_fixed
-from vta_byoc.partitioning.movement import PERMUTE
+from vta_byoc.ir.views import PERMUTE_DIMS, VIEWS
+from vta_byoc.partitioning.moved import ANCHORS, is_fixed
 from vta_byoc.partitioning.token_forms import is_view
 from vta_byoc.workload.im2col import Im2col
 from vta_byoc.workload.layout import (
@@ -85,8 +85,8 @@ class PackedForms:
         """Packed forms of ``var`` that exist, in any layout."""
         if var in self._reshaped:
             value = self._reshaped[var].value
-            forms = self._forms(value.args[0]) if op_name(value) in (*VIEWS, PERMUTE) else []
-            return [p for p in forms if op_name(value) != PERMUTE or is_tokens(p.layout)]
+            forms = self._forms(value.args[0]) if op_name(value) in VIEWS else []
+            return [p for p in forms if op_name(value) != PERMUTE_DIMS or is_tokens(p.layout)]
         return list(self._packed.get(var, {}).values())
 
     def _as_plain(self, var: relax.Var) -> relax.Expr:
@@ -184,7 +184,7 @@ class PackedForms:
         expr = self._call(function, [viewed], packed, f"{name}{SEPARATOR}packed")
         if found is None:  # known in any mode: plans depend on what could be packed already
             key = layout if shape == usual else _text(shape)
-            self._packed[var][key] = PackedForm(expr, shape, "int8")
+            self._packed[var][key] = PackedForm(expr, shape, "int8", by_host=True)
         return expr
 
     def _as_folded(self, var: relax.Var, fold: Im2col) -> relax.Var:

@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from tvm import relax
 
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import Refusal, VTAError
 from vta_byoc.ir.bindings import is_constant, op_name, static_shape
 from vta_byoc.ir.chains import Binding, Graph, dtype_of, is_narrowing
+from vta_byoc.ir.views import PERMUTE_DIMS, VIEWS, exchanges
 from vta_byoc.partitioning import digits
 from vta_byoc.partitioning.appended import APPEND
 from vta_byoc.partitioning.entry import Parsed, PatternEntry, Plan
@@ -21,10 +21,6 @@ from vta_byoc.workload.layout import ROWS, tokens, turned
 from vta_byoc.workload.packing import blocks
 from vta_byoc.workload.products import ProductWorkload, TransposeWorkload
 from vta_byoc.workload.workloads import CHANNEL, Epilogue
-
-PERMUTE = "relax.permute_dims"
-MOVES = (PERMUTE, *(f"relax.{op}" for op in ("reshape", "flatten", "squeeze", "expand_dims")))
-"""Operators that a packed tensor may pass as a view."""
 
 
 def match_product(graph: Graph, anchor: Binding) -> list[Binding] | None:
@@ -108,12 +104,12 @@ def plan_product(parsed: Parsed, config: VTAConfig) -> Plan:
 def match_transpose(graph: Graph, anchor: Binding) -> list[Binding] | None:
     """The first of two exchanges in front of a product, of what a layer computed."""
     again = graph.only_user(anchor.var)
-    if dtype_of(anchor.var) != "int8" or not _exchanges(anchor.value):
+    if dtype_of(anchor.var) != "int8" or not exchanges(anchor.value):
         return None
     if again is None or not (_feeds_product(graph, again) or op_name(again.value) == APPEND):
         return None
     source = graph.defined.get(anchor.value.args[0])
-    while source is not None and op_name(source.value) in MOVES:
+    while source is not None and op_name(source.value) in VIEWS:
         source = graph.defined.get(source.value.args[0])
     return [anchor] if source is not None and is_narrowing(source.value) else None
 
@@ -121,16 +117,7 @@ def match_transpose(graph: Graph, anchor: Binding) -> list[Binding] | None:
 def _feeds_product(graph: Graph, again: Binding) -> bool:
     """Whether it exchanges once more, in front of a product."""
     products = [op_name(getattr(user, "value", None)) for user in graph.users.get(again.var, [])]
-    return _exchanges(again.value) and MATMUL in products
-
-
-def _exchanges(value: relax.Expr) -> bool:
-    """Whether a permutation exchanges the last two axes."""
-    if op_name(value) != PERMUTE or value.attrs.axes is None:
-        return False
-    axes = [int(axis) for axis in value.attrs.axes]
-    rank = len(axes)
-    return axes == [*range(rank - 2), rank - 1, rank - 2]
+    return exchanges(again.value) and MATMUL in products
 
 
 def read_transpose(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
@@ -161,5 +148,5 @@ def plan_transpose(parsed: Parsed, config: VTAConfig) -> Plan:
 
 ENTRIES = (
     PatternEntry("vta.matmul2", (MATMUL,), match_product, read_product, plan_product),
-    PatternEntry("vta.transpose", (PERMUTE,), match_transpose, read_transpose, plan_transpose),
+    PatternEntry("vta.transpose", (PERMUTE_DIMS,), match_transpose, read_transpose, plan_transpose),
 )

@@ -17,9 +17,10 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.hw.errors import Refusal, VTAError
 from vta_byoc.ir.bindings import is_constant, op_name, static_shape
 from vta_byoc.ir.chains import Binding, Graph, dtype_of
+from vta_byoc.ir.views import RESHAPES
 from vta_byoc.partitioning.entry import Parsed, PatternEntry, Plan
 from vta_byoc.partitioning.layers import simple_plan
-from vta_byoc.partitioning.moved import ANCHORS, MOVES, VIEWS
+from vta_byoc.partitioning.moved import ANCHORS, MOVES
 from vta_byoc.partitioning.movement import plan_move, slice_ranges
 from vta_byoc.strategies.movement.gather import gathered_by
 from vta_byoc.strategies.movement.join import JOINED
@@ -118,7 +119,7 @@ def match_token_slice(graph: Graph, anchor: Binding) -> list[Binding] | None:
         return None
     user = graph.only_user(anchor.var)
     is_row = user is not None and static_shape(user.var) == (1, shapes[1][-1])
-    seen = user if is_row and user is not None and op_name(user.value) in VIEWS else None
+    seen = user if is_row and user is not None and op_name(user.value) in RESHAPES else None
     return [anchor] if seen is None else [anchor, seen]
 
 

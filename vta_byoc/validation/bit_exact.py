@@ -19,7 +19,7 @@ from tvm.ir import Tuple
 from vta_byoc.hw.program.program import STORED, Program
 from vta_byoc.hw.sim import simulator
 from vta_byoc.ir.bindings import FunctionWriter, straight_bindings, substituted, with_main
-from vta_byoc.ir.names import COPIED, POOLED, ROUTED, SCRATCH, channels_in
+from vta_byoc.ir.names import POOLED, ROUTED, SCRATCH, channels_in
 from vta_byoc.ir.reference import ReferenceMachine
 from vta_byoc.pipeline import Compiled
 from vta_byoc.runtime.execute import Inputs, profile, run_vm
@@ -113,7 +113,7 @@ def stored(program: Program) -> list[str]:
     channels have another order, or as only the kernels of one layer know of it.
     """
     names = [s.name for kind in STORED for s in program.of_kind(kind)]
-    own = (SCRATCH, ROUTED, COPIED)
+    own = (SCRATCH, ROUTED)
     return [n for n in names if not n.endswith(POOLED) and not any(mark in n for mark in own)]
 
 

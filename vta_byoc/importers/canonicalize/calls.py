@@ -6,8 +6,6 @@ from tvm import relax
 
 from vta_byoc.ir.bindings import known_shape
 
-RESHAPES = tuple(f"relax.{n}" for n in ("reshape", "flatten", "squeeze", "expand_dims"))
-
 
 def same_type(left: relax.Expr, right: relax.Expr) -> bool:
     """Whether both are tensors of one dtype and of one shape that is known."""
@@ -18,14 +16,6 @@ def same_type(left: relax.Expr, right: relax.Expr) -> bool:
 def shape_of(expr: relax.Expr) -> tuple[int, ...] | None:
     """The shape of a tensor; None if it is not known before the model runs."""
     return known_shape(expr.ty)
-
-
-def axes_of(call: relax.Call) -> list[int]:
-    """The order of a permutation; without axes it reverses them."""
-    rank = call.ty.ndim if isinstance(call.ty, relax.TensorType) else call.args[0].ty.ndim
-    if call.attrs.axes is None:
-        return list(reversed(range(rank)))
-    return [int(axis) % rank for axis in call.attrs.axes]
 
 
 def attributes(call: relax.Call, *names: str) -> dict[str, object]:

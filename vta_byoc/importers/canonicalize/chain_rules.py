@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from tvm import relax
 
-from vta_byoc.importers.canonicalize.calls import RESHAPES, axes_of, same_type, shape_of
+from vta_byoc.importers.canonicalize.calls import same_type, shape_of
 from vta_byoc.ir.bindings import constant_of, is_constant, op_name
 from vta_byoc.ir.rewriter import Rewriter, Rule
+from vta_byoc.ir.views import RESHAPES, axes_of
 
 ELEMENTWISE = frozenset(
     f"relax.{n}"

@@ -15,10 +15,11 @@ from collections.abc import Sequence
 import numpy as np
 from tvm import relax
 
-from vta_byoc.importers.canonicalize.calls import axes_of, same_type
+from vta_byoc.importers.canonicalize.calls import same_type
 from vta_byoc.importers.canonicalize.chain_rules import ELEMENTWISE, WITH_CONSTANT
 from vta_byoc.ir.bindings import is_constant, is_float32, op_name
 from vta_byoc.ir.rewriter import Rewriter, Rule
+from vta_byoc.ir.views import axes_of
 
 LAST = [0, 2, 3, 1]
 """The permutation that moves the channels of (N, C, H, W) to the end."""

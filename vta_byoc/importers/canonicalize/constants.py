@@ -7,9 +7,10 @@ from collections.abc import Callable
 import numpy as np
 from tvm import relax
 
-from vta_byoc.importers.canonicalize.calls import RESHAPES, axes_of, shape_of
+from vta_byoc.importers.canonicalize.calls import shape_of
 from vta_byoc.ir.bindings import is_constant, op_name
 from vta_byoc.ir.rewriter import Rewriter
+from vta_byoc.ir.views import RESHAPES, axes_of
 
 
 def fold_constant(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:

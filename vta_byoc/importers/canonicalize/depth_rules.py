@@ -17,10 +17,10 @@ from tvm import relax
 from tvm.ir import Tuple
 
 from vta_byoc.importers.canonicalize.calls import attributes, shape_of
-from vta_byoc.importers.canonicalize.view_rules import chain_of_views, moved, view_of
+from vta_byoc.importers.canonicalize.view_rules import chain_of_views, moved
 from vta_byoc.ir.bindings import SEPARATOR, constant_of, is_constant, is_float32, op_name
 from vta_byoc.ir.rewriter import Rewriter, Rule
-from vta_byoc.ir.views import View
+from vta_byoc.ir.views import View, view_of
 
 SPATIAL = 3
 """Axes behind the channels."""

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 
 from tvm import relax
 
-from vta_byoc.importers.canonicalize.calls import axes_of, shape_of
-from vta_byoc.importers.canonicalize.view_rules import PERMUTE_DIMS, VIEWS, moved
+from vta_byoc.importers.canonicalize.calls import shape_of
+from vta_byoc.importers.canonicalize.view_rules import moved
 from vta_byoc.ir.bindings import SEPARATOR, op_name
 from vta_byoc.ir.rewriter import Rewriter, Rule
-from vta_byoc.ir.views import Digit, View
+from vta_byoc.ir.views import PERMUTE_DIMS, VIEWS, Digit, View, axes_of
 
 BROADCAST, CALL_TIR = "relax.broadcast_to", "relax.call_tir"
 _TILE = re.compile(r"tile\d*")

@@ -14,13 +14,12 @@ from collections.abc import Sequence
 import numpy as np
 from tvm import relax
 
-from vta_byoc.importers.canonicalize.calls import RESHAPES
 from vta_byoc.importers.canonicalize.qdq_rules import DEQUANTIZE, MOVES, QUANTIZE, quantization
-from vta_byoc.importers.canonicalize.view_rules import VIEWS, chain_of_views, view_of
+from vta_byoc.importers.canonicalize.view_rules import chain_of_views
 from vta_byoc.ir.bindings import SEPARATOR, constant_of, is_constant, op_name, static_shape
 from vta_byoc.ir.clamps import interval_of_call
 from vta_byoc.ir.rewriter import Rewriter, Rule
-from vta_byoc.ir.views import RESHAPE
+from vta_byoc.ir.views import RESHAPE, RESHAPES, VIEWS, view_of
 from vta_byoc.quantization.float_layers import KERNELS
 from vta_byoc.quantization.ops.table import OPERATORS
 

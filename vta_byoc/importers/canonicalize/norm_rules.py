@@ -171,7 +171,7 @@ def weight_of_norm(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     Its own weight is a number, or none: the product of two is rounded once more.
     """
     norm, values = _with_constant(rewriter, call)
-    if norm is None or values is None or _has(norm, 2, 0.0):
+    if norm is None or values is None or _has_bias(norm):
         return None
     weight = norm.args[1].value.numpy() if is_constant(norm.args[1]) else None
     if weight is None or (weight != weight[:1]).any():
@@ -182,7 +182,7 @@ def weight_of_norm(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
 def bias_of_norm(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     """layer_norm(x) + c is one with the bias c."""
     norm, values = _with_constant(rewriter, call)
-    if norm is None or values is None or op_name(norm) != LAYER_NORM or _has(norm, 2, 0.0):
+    if norm is None or values is None or op_name(norm) != LAYER_NORM or _has_bias(norm):
         return None
     return _replaced(norm, 2, values)
 
@@ -201,12 +201,12 @@ def _with_constant(
     return norm, per_channel(constant.value.numpy(), len(shape), axis, shape[axis])
 
 
-def _has(norm: relax.Call, number: int, neutral: float) -> bool:
-    """Whether argument `number` changes anything, or is no constant."""
-    if number >= len(norm.args):
+def _has_bias(norm: relax.Call) -> bool:
+    """Whether a normalization adds anything, or what is no constant."""
+    if op_name(norm) != LAYER_NORM:
         return False
-    value = norm.args[number]
-    return not is_constant(value) or bool((value.value.numpy() != neutral).any())
+    bias = norm.args[2]
+    return not is_constant(bias) or bool(bias.value.numpy().any())
 
 
 def _replaced(norm: relax.Call, number: int, values: np.ndarray) -> relax.Call:

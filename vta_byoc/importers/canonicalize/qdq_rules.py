@@ -14,7 +14,6 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from vta_byoc.importers.canonicalize.calls import RESHAPES
 from vta_byoc.importers.quantized_tensor import Quantization
 from vta_byoc.ir.bindings import (
     SEPARATOR,
@@ -28,6 +27,7 @@ from vta_byoc.ir.bindings import (
     with_main,
 )
 from vta_byoc.ir.rewriter import Rewriter, Rule
+from vta_byoc.ir.views import RESHAPES
 
 QUANTIZE = "relax.quantize"
 DEQUANTIZE = "relax.dequantize"

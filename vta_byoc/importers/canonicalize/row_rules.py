@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from tvm import relax
 from tvm.ir import Tuple
 
-from vta_byoc.importers.canonicalize.calls import RESHAPES, shape_of
+from vta_byoc.importers.canonicalize.calls import shape_of
 from vta_byoc.importers.canonicalize.depth_rules import BINARY, ELEMENTWISE
 from vta_byoc.importers.canonicalize.slice_rules import moved_layer, one_range
 from vta_byoc.ir.bindings import SEPARATOR, constant_of, is_constant
 from vta_byoc.ir.rewriter import Rewriter, Rule
+from vta_byoc.ir.views import RESHAPES
 
 
 def elementwise_of_row(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:

@@ -16,7 +16,7 @@ from tvm.ir import Call, Tuple
 
 from vta_byoc.importers.canonicalize.axis_rules import AXIS_RULES
 from vta_byoc.importers.canonicalize.batch_norm import fold_batch_norm
-from vta_byoc.importers.canonicalize.calls import RESHAPES, axes_of, same_type
+from vta_byoc.importers.canonicalize.calls import same_type
 from vta_byoc.importers.canonicalize.chain_rules import CHAIN_RULES
 from vta_byoc.importers.canonicalize.channel_rules import CHANNEL_RULES
 from vta_byoc.importers.canonicalize.clamp_rules import CLAMP_RULES
@@ -47,6 +47,7 @@ from vta_byoc.ir.bindings import (
 from vta_byoc.ir.clamps import interval_of_call
 from vta_byoc.ir.joining import MOST_JOINED, few
 from vta_byoc.ir.rewriter import Rewriter, Rule
+from vta_byoc.ir.views import RESHAPES, axes_of
 
 COMMUTATIVE = frozenset(f"relax.{n}" for n in ("add", "multiply", "maximum", "minimum"))
 

@@ -10,27 +10,23 @@ from collections.abc import Sequence
 
 from tvm import relax
 
-from vta_byoc.importers.canonicalize.calls import axes_of, shape_of
+from vta_byoc.importers.canonicalize.calls import shape_of
 from vta_byoc.importers.canonicalize.softmax_rules import MATMUL, SOFTMAX
-from vta_byoc.importers.canonicalize.view_rules import PERMUTE_DIMS, chain_of_views
+from vta_byoc.importers.canonicalize.view_rules import chain_of_views
 from vta_byoc.ir.bindings import SEPARATOR, is_constant
 from vta_byoc.ir.rewriter import Rewriter, Rule
-
-
-def turned(rank: int) -> list[int]:
-    """The order of axes that exchanges the last two."""
-    return [*range(rank - 2), rank - 1, rank - 2]
+from vta_byoc.ir.views import exchange, exchanges
 
 
 def shares_first(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     """What values @ transposed(shares) is: transposed(shares @ transposed(values))."""
     values, right = call.args
-    turn, shape = rewriter.producer_of(right, PERMUTE_DIMS), shape_of(call)
-    if turn is None or shape is None or is_constant(values) or values.ty.ndim != len(shape):
+    turn, shape = rewriter.producer(right), shape_of(call)
+    if not exchanges(turn) or shape is None or is_constant(values) or values.ty.ndim != len(shape):
         return None
-    order = turned(len(shape))
+    order = exchange(len(shape))
     source, _ = chain_of_views(rewriter, turn.args[0])
-    if axes_of(turn) != order or rewriter.producer_of(source, SOFTMAX) is None:
+    if rewriter.producer_of(source, SOFTMAX) is None:
         return None
     name = str(rewriter.name)
     rows = relax.op.permute_dims(values, order)

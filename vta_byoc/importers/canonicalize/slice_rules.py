@@ -17,10 +17,10 @@ from tvm import relax
 from tvm.ir import Tuple
 
 from vta_byoc.importers.canonicalize.calls import shape_of
-from vta_byoc.importers.canonicalize.view_rules import chain_of_views, moved, view_of
+from vta_byoc.importers.canonicalize.view_rules import chain_of_views, moved
 from vta_byoc.ir.bindings import SEPARATOR, is_constant, is_float32, op_name, source_name
 from vta_byoc.ir.rewriter import Rewriter, Rule
-from vta_byoc.ir.views import RESHAPE, View
+from vta_byoc.ir.views import RESHAPE, View, view_of
 
 MATMUL, CONV, FLIP = "relax.matmul", "relax.nn.conv2d", "relax.flip"
 JOINED = ("relax.concat", FLIP)

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 import numpy as np
 from tvm import relax
 
-from vta_byoc.importers.canonicalize.calls import RESHAPES, shape_of
+from vta_byoc.importers.canonicalize.calls import shape_of
 from vta_byoc.importers.canonicalize.chain_rules import WITH_CONSTANT
-from vta_byoc.importers.canonicalize.view_rules import chain_of_views, moved, view_of
+from vta_byoc.importers.canonicalize.view_rules import chain_of_views, moved
 from vta_byoc.ir.bindings import SEPARATOR, constant_of, is_constant, is_float32, op_name
 from vta_byoc.ir.rewriter import Rewriter, Rule
-from vta_byoc.ir.views import RESHAPE, View
+from vta_byoc.ir.views import RESHAPE, RESHAPES, View, view_of
 
 MATMUL, SOFTMAX, MULTIPLY = "relax.matmul", "relax.nn.softmax", "relax.multiply"
 FINITE = (MATMUL, "relax.nn.conv2d")

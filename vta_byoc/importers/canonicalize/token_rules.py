@@ -12,13 +12,13 @@ from collections.abc import Sequence
 
 from tvm import relax
 
-from vta_byoc.importers.canonicalize.calls import RESHAPES, axes_of, same_type, shape_of
+from vta_byoc.importers.canonicalize.calls import same_type, shape_of
 from vta_byoc.importers.canonicalize.chain_rules import WITH_CONSTANT
 from vta_byoc.importers.canonicalize.channel_rules import LAST, MOVED
 from vta_byoc.importers.canonicalize.norm_rules import LAYER_NORM, RMS_NORM
-from vta_byoc.importers.canonicalize.view_rules import PERMUTE_DIMS
 from vta_byoc.ir.bindings import SEPARATOR, constant_of, is_constant, op_name
 from vta_byoc.ir.rewriter import Rewriter, Rule
+from vta_byoc.ir.views import PERMUTE_DIMS, RESHAPES, axes_of
 
 MATMUL = "relax.matmul"
 

@@ -6,36 +6,14 @@ from collections.abc import Sequence
 
 from tvm import relax
 
-from vta_byoc.importers.canonicalize.calls import RESHAPES, axes_of, shape_of
-from vta_byoc.ir.bindings import SEPARATOR, op_name
+from vta_byoc.ir.bindings import SEPARATOR
 from vta_byoc.ir.rewriter import Rewriter, Rule
-from vta_byoc.ir.views import RESHAPE, View
-
-PERMUTE_DIMS = "relax.permute_dims"
-VIEWS = (*RESHAPES, PERMUTE_DIMS)
-"""Operators that give each element another place, and change nothing else."""
+from vta_byoc.ir.views import RESHAPE, VIEWS, View, chain_of, view_of
 
 
 def chain_of_views(rewriter: Rewriter, value: relax.Expr) -> tuple[relax.Expr, list[relax.Call]]:
     """What a chain of moves begins with, and the moves, first to last."""
-    chain: list[relax.Call] = []
-    while (call := rewriter.producer_of(value, *VIEWS)) is not None:
-        chain.insert(0, call)
-        value = call.args[0]
-    return value, chain
-
-
-def view_of(source: relax.Expr, chain: Sequence[relax.Call]) -> View | None:
-    """What the moves of `chain` make of `source`; None where one has no such form."""
-    shape = shape_of(source)
-    view = None if shape is None else View.of(shape)
-    for call in chain:
-        shape = shape_of(call)
-        if view is None or shape is None:
-            return None
-        is_permutation = op_name(call) == PERMUTE_DIMS
-        view = view.permuted(axes_of(call)) if is_permutation else view.reshaped(shape)
-    return view
+    return chain_of(rewriter.producer, value)
 
 
 def moved(rewriter: Rewriter, source: relax.Expr, view: View, name: str) -> relax.Expr:
