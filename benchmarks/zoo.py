@@ -101,9 +101,9 @@ def operators_share(style: dict[str, Any]) -> float:
 
 
 # ---------------------------------------------------------------- the table
-def print_table(rows: list[dict[str, Any]]) -> None:
+def print_table(title: str, rows: list[dict[str, Any]]) -> None:
     """One line for each file."""
-    table = Table(title="zoo")
+    table = Table(title=title)
     for column in (
         "network",
         "style",
@@ -174,8 +174,9 @@ def _failures(row: dict[str, Any]) -> Iterator[str]:
 
 def measured(name: str, styles: Sequence[str]) -> dict[str, Any]:
     from benchmarks._zoo.measure import measure
+    from benchmarks._zoo.table import NETWORKS
 
-    return measure(name, styles)
+    return measure(name, NETWORKS[name], styles)
 
 
 def main() -> int:
@@ -201,7 +202,7 @@ def main() -> int:
         rows = list(pool.map(lambda name: in_own_process(name, options.style), names))
     if not options.json:
         print("preset sim, scales mul, weights per channel; 16 inputs calibrate")
-        print_table(rows)
+        print_table("zoo", rows)
     part = {*names} != {*NETWORKS} or {*options.style} != {*STYLES}
     return report("zoo", figures_of(rows), options.json, networks=rows, part=part)
 

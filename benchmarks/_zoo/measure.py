@@ -36,7 +36,7 @@ from vta_byoc.validation.bit_exact import (
 
 from .counting import multiply_accumulates
 from .exports import TORCHSCRIPT, export, exported
-from .table import NETWORKS, Network
+from .table import Network
 from .weights import prepare
 
 PRESET = "sim"
@@ -120,11 +120,11 @@ class Data:
     macs: int
 
 
-def measure(name: str, styles: Sequence[str]) -> dict[str, Any]:
+def measure(name: str, network: Network, styles: Sequence[str]) -> dict[str, Any]:
     """Everything about one network as a JSON object; failures are part of it."""
     torch.set_num_threads(1)
     start = time.process_time()
-    network, data = NETWORKS[name], prepared(NETWORKS[name])
+    data = prepared(network)
     with tempfile.TemporaryDirectory() as folder:
         rows = [measure_style(style, data, Path(folder)) for style in styles]
         ort, ort_error = onnxruntime_sqnr(data, Path(folder))

@@ -49,7 +49,7 @@ def _draw(layer: nn.Module, generator: Any) -> None:
     elif isinstance(layer, (*BATCH_NORMS, nn.LayerNorm)):
         if layer.weight is not None:
             nn.init.uniform_(layer.weight, 0.7, 1.3, generator=generator)
-            _normal(layer.bias, 0.2, generator)
+            _offset(layer.bias, generator, 0.2)
         if isinstance(layer, BATCH_NORMS):
             layer.momentum = None  # the average of what is seen
             layer.reset_running_stats()
@@ -64,6 +64,6 @@ def _normal(weight: Any, std: float, generator: Any) -> None:
     nn.init.normal_(weight, std=std, generator=generator)
 
 
-def _offset(bias: Any, generator: Any) -> None:
+def _offset(bias: Any, generator: Any, std: float = 0.1) -> None:
     if bias is not None:
-        _normal(bias, 0.1, generator)
+        _normal(bias, std, generator)

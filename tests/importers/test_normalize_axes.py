@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from rule_cases import becomes
 from small_models import Net
 from test_normalize import loaded, names, same_result
 from tvm import relax
@@ -103,6 +104,40 @@ def test_several_places_are_taken() -> None:
             return y
 
     assert names(normalize(Before)) == ["take"]
+
+
+# ---------------------------------------------------------------- reductions
+@pytest.mark.parametrize("kind", ["mean", "sum", "max", "min"])
+@pytest.mark.parametrize(
+    ("inner", "outer"), [((1, False), (1, False)), ((2, True), (1, False)), ((2, True), (3, True))]
+)
+def test_reductions_in_a_row_are_one(
+    kind: str, inner: tuple[int, bool], outer: tuple[int, bool]
+) -> None:
+    reduce = getattr(relax.op, kind)
+
+    def build(emit: Any, x: relax.Expr) -> relax.Expr:
+        return reduce(emit(reduce(x, inner[0], keepdims=inner[1])), outer[0], keepdims=outer[1])
+
+    found = becomes([(1, 3, 4, 5)], build, 1e-5)
+    assert [name for name in found if name != "reshape"] in ([kind], ["nn.max_pool2d"])
+
+
+def test_a_reduction_that_another_reads_stays() -> None:
+    def build(emit: Any, x: relax.Expr) -> relax.Expr:
+        rows = emit(relax.op.mean(x, 2, keepdims=True))
+        return relax.op.add(emit(relax.op.mean(rows, 3, keepdims=True)), rows)
+
+    assert becomes([(1, 3, 4, 5)], build, 1e-5) == ["mean", "mean", "add"]
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_what_has_no_element_is_joined_to_nothing(others: int) -> None:
+    def build(emit: Any, x: relax.Expr) -> relax.Expr:
+        nothing = emit(relax.op.strided_slice(x, [2], [4], [4]))
+        return relax.op.concat([x, nothing, *[x] * others], axis=2)
+
+    assert becomes([(1, 3, 4)], build) == ["concat"] * others
 
 
 def test_pooling_between_convolutions_of_one_axis_runs_on_vta(tmp_path: Any) -> None:

@@ -125,6 +125,49 @@ def test_halves_that_are_joined_are_one_layer() -> None:
     assert found == [MATMUL, "reshape", "permute_dims"]
 
 
+@pytest.mark.parametrize("form", ["strided", "parted"])
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_every_other_column_that_is_joined_again_is_one_layer(form: str, with_bias: bool) -> None:
+    """stack(-x[..., 1::2], x[..., ::2]) of the heads of a layer, and of its parted columns."""
+    tokens, heads, size = 6, 2, 8
+
+    def build(emit: Callable, x: relax.Expr) -> relax.Expr:
+        y = emit(relax.op.matmul(x, weight(5, heads * size)))
+        y = emit(relax.op.add(y, weight(heads * size, seed=2))) if with_bias else y
+        y = emit(relax.op.reshape(y, (1, tokens, heads, size)))
+        y = emit(relax.op.permute_dims(y, [0, 2, 1, 3]))
+        whole, half = (1, heads, tokens, size), (1, heads, tokens, size // 2)
+        if form == "strided":
+            even, odd = (
+                emit(relax.op.strided_slice(y, [3], [first], [size], [2])) for first in (0, 1)
+            )
+        else:
+            y = emit(relax.op.reshape(y, (*half, 2)))
+            even, odd = (
+                emit(
+                    relax.op.reshape(
+                        emit(relax.op.strided_slice(y, [4], [first], [first + 1])), half
+                    )
+                )
+                for first in (0, 1)
+            )
+        turned = emit(relax.op.expand_dims(emit(relax.op.negative(odd)), [4]))
+        joined = emit(relax.op.concat([turned, emit(relax.op.expand_dims(even, [4]))], axis=4))
+        return relax.op.reshape(joined, whole)
+
+    found = becomes([(1, tokens, 5)], build, 1e-5)
+    assert found == [MATMUL, *(["add"] if with_bias else []), "reshape", "permute_dims"]
+
+
+@pytest.mark.parametrize("step", [2, 3])
+def test_a_slice_in_steps_is_a_layer_of_its_columns(step: int) -> None:
+    def build(emit: Callable, x: relax.Expr) -> relax.Expr:
+        y = emit(relax.op.reshape(emit(relax.op.matmul(x, weight(5, 14))), (1, 6, 2, 7)))
+        return relax.op.strided_slice(y, [3], [1], [7], [step])
+
+    assert becomes([(1, 6, 5)], build, 1e-5) == [MATMUL, "reshape"]
+
+
 def test_halves_of_two_inputs_stay_apart() -> None:
     def build(emit: Callable, x: relax.Expr, y: relax.Expr) -> relax.Expr:
         halves = [emit(relax.op.matmul(each, weight(5, 8))) for each in (x, y)]

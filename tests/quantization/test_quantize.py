@@ -17,6 +17,7 @@ from tvm.script import relax as R
 
 from vta_byoc.importers.load import load_model
 from vta_byoc.ir.bindings import op_name, source_name
+from vta_byoc.ir.quantization_record import float_regions
 from vta_byoc.ir.records import text_of
 from vta_byoc.quantize import QUANTIZATION, default_calibration, quantize
 
@@ -468,3 +469,25 @@ def graphs(draw: st.DrawFn) -> Graph:
 @given(graphs())
 def test_random_graphs(g):
     check_numerics(g.module(*g.outputs), 0.15)
+
+
+def test_indices_are_no_operators_that_stay_float():
+    """Their clamps are of integers: nothing is said of them."""
+
+    @I.ir_module
+    class Before:
+        @R.function
+        def main(ids: R.Tensor((1, 4), "int64")) -> R.Tensor((1, 4, 2), "float32"):
+            with R.dataflow():
+                low = R.maximum(ids, R.const(0, "int64"))
+                places = R.minimum(low, R.const(3, "int64"))
+                rows = R.take(R.const(TABLE), places, axis=0)
+                y = R.nn.relu(rows)
+                R.output(y)
+            return y
+
+    qmod = quantized(Before, [[np.array([[0, 1, 2, 3]])], [np.array([[5, -1, 2, 0]])]])
+    assert not float_regions(qmod)
+
+
+TABLE = np.float32([[0.5, -1], [0.25, 0], [1, 1], [0, -0.5]])

@@ -101,6 +101,19 @@ class View:
         source = tuple(n // digit.size * size if i == own else n for i, n in enumerate(self.source))
         return View(source, shape, tuple(axes))
 
+    def parted(self, axis: int, size: int) -> View | None:
+        """The same moves of a source whose last axis has `size` places for each that it had; which
+        of these, the result's `axis` tells, that was 1.
+
+        None where the axis was longer.
+        """
+        if self.axes[axis]:
+            return None
+        axes = [tuple(Digit(d.size, d.stride * size) for d in digits) for digits in self.axes]
+        axes[axis] = (Digit(size, 1),)
+        shape = tuple(size if i == axis else n for i, n in enumerate(self.shape))
+        return View((*self.source[:-1], self.source[-1] * size), shape, tuple(axes))
+
     def source_axis(self, axis: int) -> int | None:
         """The axis of the source of which the one digit of `axis` is a digit."""
         if len(self.axes[axis]) != 1:
@@ -215,7 +228,11 @@ def chain_of(
 def view_of(source: relax.Expr, chain: Sequence[relax.Call]) -> View | None:
     """What the moves of `chain` make of `source`; None where one has no such form."""
     shape = known_shape(source.ty)
-    view = None if shape is None else View.of(shape)
+    return None if shape is None else behind(View.of(shape), chain)
+
+
+def behind(view: View | None, chain: Sequence[relax.Call]) -> View | None:
+    """What further moves make of a view; None where one has no such form."""
     for call in chain:
         shape = known_shape(call.ty)
         if view is None or shape is None:

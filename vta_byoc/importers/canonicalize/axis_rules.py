@@ -20,6 +20,14 @@ POOLS = {
     "relax.nn.avg_pool1d": relax.op.nn.avg_pool2d,
 }
 
+MERGED = {
+    "relax.mean": relax.op.mean,
+    "relax.sum": relax.op.sum,
+    "relax.max": relax.op.max,
+    "relax.min": relax.op.min,
+}
+"""Reductions in a row that are one over all of their axes."""
+
 
 def pool_of_one_row(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     """Pooling along the last axis of (N, C, W) pools a plane of one row."""
@@ -87,6 +95,22 @@ def max_of_plane(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     return _of_plane(rewriter, relax.op.nn.max_pool2d(data, window, strides=window), result)
 
 
+def merge_reductions(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
+    """mean(mean(x, 2), 3) is mean(x, (2, 3)), if no other reads the inner one; sums alike."""
+    inner = rewriter.producer_of(call.args[0], op_name(call))
+    if inner is None or rewriter.is_shared(call.args[0]):
+        return None
+    shape, result = known_shape(inner.args[0].ty), known_shape(call.ty)
+    if shape is None or result is None or None in (inner.attrs.axis, call.attrs.axis):
+        return None
+    first = {int(axis) % len(shape) for axis in inner.attrs.axis}
+    left = [axis for axis in range(len(shape)) if inner.attrs.keepdims or axis not in first]
+    axes = sorted(first | {left[int(axis)] for axis in call.attrs.axis})
+    whole = MERGED[op_name(call)](inner.args[0], axes, keepdims=True)
+    value = rewriter.as_variable(whole, f"{rewriter.name}{SEPARATOR}whole")
+    return relax.op.reshape(value, result)
+
+
 def take_as_slice(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     """take(x, i) with one constant index is a slice of one place."""
     data, index = call.args
@@ -106,6 +130,7 @@ def take_as_slice(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
 AXIS_RULES: dict[str, Sequence[Rule]] = {
     **{name: (pool_of_one_row,) for name in POOLS},
     "relax.nn.conv1d_transpose": (transposed_of_one_row,),
-    "relax.max": (max_of_plane,),
+    **{name: (merge_reductions,) for name in MERGED},
+    "relax.max": (merge_reductions, max_of_plane),
     "relax.take": (take_as_slice,),
 }

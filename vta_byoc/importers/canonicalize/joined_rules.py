@@ -1,21 +1,23 @@
 """Slices of one layer that are joined again: a layer whose columns have another order.
 
 Rotary positions multiply the halves of each head, exchanged, by a sine: concat(-x[..., D/2:],
-x[..., :D/2]). Both halves are layers of some columns; so is what they are joined to, with signs in
-the weights.
+x[..., :D/2]), or every other column of it: stack(-x[..., 1::2], x[..., ::2]). Both halves are
+layers of some columns; so is what they are joined to, with signs in the weights.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from tvm import relax
 from tvm.ir import Tuple
 
 from vta_byoc.importers.canonicalize.slice_rules import MovedLayer, moved_layer
+from vta_byoc.importers.canonicalize.view_rules import chain_of_views
 from vta_byoc.ir.rewriter import Rewriter, Rule
+from vta_byoc.ir.views import View, behind
 
 NEGATIVE = "relax.negative"
 
@@ -29,15 +31,14 @@ def joined_layers(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     layers = [part for part in parts if part is not None]
     if len(layers) != len(parts) or any(not p.data.same_as(layers[0].data) for p in layers):
         return None
-    columns = [_columns(part, axis) for part in layers]
-    known = [each for each in columns if each is not None]
-    if len(known) != len(columns) or any(each != known[0] for each in known[1:]):
+    columns, views = zip(*(_joined(part, axis, layers) for part in layers), strict=True)
+    view = views[0]
+    if view is None or any(each != columns[0] for each in columns):
         return None
-    higher, lower = known[0]
+    if any(each != view for each in views):
+        return None
+    higher, lower = columns[0]
     sizes = [part.view.shape[axis] for part in layers]
-    view, *others = (part.view.resized(axis, sum(sizes)) for part in layers)
-    if view is None or any(other != view for other in others):
-        return None
 
     def joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
         parted = [
@@ -49,7 +50,7 @@ def joined_layers(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     biases = [part.bias for part in layers if part.bias is not None]
     if len(biases) not in (0, len(layers)):
         return None
-    whole = dataclasses.replace(
+    whole = replace(
         layers[0],
         weight=joined([part.weight for part in layers]),
         bias=joined(biases) if biases else None,
@@ -58,26 +59,34 @@ def joined_layers(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
 
 
 def _part(rewriter: Rewriter, value: relax.Expr) -> MovedLayer | None:
-    """A moved product with a matrix, or the negative of one."""
-    negative = rewriter.producer_of(value, NEGATIVE)
+    """A moved product with a matrix, or the moved negative of one."""
+    source, chain = chain_of_views(rewriter, value)
+    negative = rewriter.producer_of(source, NEGATIVE)
     found = moved_layer(rewriter, value if negative is None else negative.args[0])
     if found is None or not found.is_matrix:
         return None
     if negative is None:
         return found
+    view = behind(found.view, chain)
     bias = None if found.bias is None else -found.bias
-    return dataclasses.replace(found, weight=-found.weight, bias=bias)
+    return None if view is None else replace(found, weight=-found.weight, bias=bias, view=view)
 
 
-def _columns(part: MovedLayer, axis: int) -> tuple[int, int] | None:
-    """How many columns of the layer count higher and lower than `axis`; None if rows do too."""
-    if len(part.view.axes[axis]) != 1:
-        return None
-    (digit,) = part.view.axes[axis]
-    total = part.weight.shape[1]
+def _joined(
+    part: MovedLayer, axis: int, layers: Sequence[MovedLayer]
+) -> tuple[tuple[int, int], View | None]:
+    """How many columns of the layer count higher and lower than `axis`, and the moves of all
+    layers that are joined there as one; without moves where rows count there, too."""
+    view, total = part.view, part.weight.shape[1]
+    if all(not layer.view.axes[axis] for layer in layers):
+        return (total, 1), view.parted(axis, len(layers))
+    if len(view.axes[axis]) != 1:
+        return (0, 0), None
+    (digit,) = view.axes[axis]
     if total % (digit.stride * digit.size):
-        return None
-    return total // (digit.stride * digit.size), digit.stride
+        return (0, 0), None
+    size = sum(layer.view.shape[axis] for layer in layers)
+    return (total // (digit.stride * digit.size), digit.stride), view.resized(axis, size)
 
 
 JOINED_RULES: dict[str, Sequence[Rule]] = {"relax.concat": (joined_layers,)}

@@ -76,6 +76,15 @@ def drop_single_concat(rewriter: Rewriter, call: relax.Call) -> relax.Expr | Non
     return parts.fields[0] if isinstance(parts, Tuple) and len(parts.fields) == 1 else None
 
 
+def drop_empty_parts(_rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
+    """A concat of the tensors that have elements: rotary positions may leave no column unturned."""
+    parts, axis = call.args[0], int(call.attrs.axis)
+    if not isinstance(parts, Tuple) or 0 in (known_shape(call.ty) or (0,)):
+        return None
+    some = [part for part in parts.fields if 0 not in (known_shape(part.ty) or ())]
+    return relax.op.concat(some, axis) if len(some) < len(parts.fields) else None
+
+
 def differs_from_itself(_rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     """Floats that differ from themselves are NaN; TVM folds `x != x` to false."""
     one, two = call.args
@@ -158,7 +167,7 @@ RULES: dict[str, Sequence[Rule]] = {
     "relax.astype": (drop_identity,),
     "relax.nn.pad": (drop_identity,),
     "relax.not_equal": (differs_from_itself,),
-    "relax.concat": (drop_single_concat, join_in_parts),
+    "relax.concat": (drop_single_concat, drop_empty_parts, join_in_parts),
     "relax.nn.relu": (merge_clamps,),
     "relax.nn.relu6": (merge_clamps,),
     "relax.clip": (merge_clamps,),

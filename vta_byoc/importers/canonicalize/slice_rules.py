@@ -118,7 +118,7 @@ def slice_of_layer(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
 
     So is that of a convolution whose channels have been parted; channels in a row are copied.
     """
-    part = one_range(call)
+    part = places_of(call)
     found = None if part is None else moved_layer(rewriter, call.args[0])
     if part is None or found is None:
         return None
@@ -193,6 +193,14 @@ def slice_of_flip(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
 
 def one_range(call: relax.Call) -> tuple[int, int, int] | None:
     """Axis, begin and end of a slice along one axis in steps of 1; None for any other."""
+    found = places_of(call)
+    if found is None or found[1].step != 1:
+        return None
+    return found[0], found[1].start, found[1].stop
+
+
+def places_of(call: relax.Call) -> tuple[int, range] | None:
+    """Axis and places of a slice along one axis in steps of 1 or more; None for any other."""
     shape = shape_of(call.args[0])
     if shape is None or any(len(arg.fields) != 1 for arg in call.args[1:]):
         return None
@@ -201,12 +209,14 @@ def one_range(call: relax.Call) -> tuple[int, int, int] | None:
         return None
     axis, begin, end, *step = (int(number) for number in numbers if number is not None)
     axis %= len(shape)
-    first, last, _ = slice(begin, end).indices(shape[axis])
-    return (axis, first, last) if first < last and step in ([], [1]) else None
+    if step and step[0] < 1:
+        return None
+    places = range(shape[axis])[slice(begin, end, *step)]
+    return (axis, places) if places else None
 
 
 def _narrowed(
-    layer: MovedLayer, axis: int, first: int, last: int
+    layer: MovedLayer, axis: int, wanted: range
 ) -> tuple[np.ndarray, View] | None:
     """The columns of the layer that the slice takes, and the moves of these alone.
 
@@ -218,8 +228,8 @@ def _narrowed(
     (digit,) = view.axes[axis]
     places = np.arange(view.source[layer.axis])
     values = places * math.prod(view.source[layer.axis + 1 :]) // digit.stride % digit.size
-    columns = places[(first <= values) & (values < last)]
-    narrow = view.resized(axis, last - first)
+    columns = places[np.isin(values, wanted)]
+    narrow = view.resized(axis, len(wanted))
     return None if narrow is None else (columns, narrow)
 
 

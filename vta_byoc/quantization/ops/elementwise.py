@@ -39,6 +39,8 @@ BINARY: dict[str, Callable[[relax.Expr, relax.Expr], relax.Expr]] = {
 SUMS = ("relax.add", "relax.subtract")
 AFFINE = ("relax.add", "relax.subtract", "relax.multiply", "relax.divide", "relax.negative")
 """Operators that, with a constant, are a scale and an offset."""
+CLAMPED = ("float32", "int8", "uint8")
+"""What is clamped as int8; indices are not."""
 FIX = "scale its operands alike"
 
 
@@ -239,9 +241,11 @@ def convert_clamp(q: Quantizer, binding: relax.VarBinding) -> bool:
     """
     data = next((arg for arg in binding.value.args if isinstance(arg, relax.Var)), None)
     interval = None if data is None else interval_of(binding, data)
-    if data is None or interval is None or not moves_as_int8(q, binding, q.value(data)):
+    if data is None or interval is None or str(data.ty.dtype) not in CLAMPED:
         return False
     value = q.value(data)
+    if not moves_as_int8(q, binding, value):
+        return False
     scale = q.scale(value)
     end = follow(q, binding.var, within=interval)
     if end.scale is None or end.scale == scale:

@@ -1,0 +1,1 @@
+"""Networks as timm, torchvision and transformers make them."""
