@@ -132,13 +132,38 @@ def convnext(net: Net) -> relax.Expr:
     return net.op(relax.op.add(x, back), "sum")
 
 
-def test_a_block_of_convnext_is_one_region() -> None:
-    """No permutation is left; the sum reads what VTA stored."""
+def gated(net: Net) -> relax.Expr:
+    """MambaOut's block: a gate beside tokens of which some go through a convolution."""
+    channels = int(net.data.ty.shape[1])
+    x = net.op(
+        relax.op.nn.conv2d(net.data, net.const(channels, channels, 1, 1, spread=0.4)), "stem"
+    )
+    normed = net.norm(net.op(relax.op.permute_dims(x, [0, 2, 3, 1]), "last"), "layer", "norm")
+    parts = net.dense(normed, 4 * channels, "parts")
+    ends = np.cumsum([0, 2 * channels, channels, channels]).tolist()
+    gate, same, deep = (
+        net.op(relax.op.strided_slice(parts, [3], [a], [b]), f"part{a}")
+        for a, b in zip(ends, ends[1:], strict=False)
+    )
+    deep = net.op(relax.op.permute_dims(deep, [0, 3, 1, 2]), "first")
+    taps = net.const(channels, 1, 3, 3, spread=0.4)
+    deep = net.op(relax.op.nn.conv2d(deep, taps, padding=1, groups=channels), "depthwise")
+    deep = net.op(relax.op.permute_dims(deep, [0, 2, 3, 1]), "behind")
+    both = net.op(relax.op.concat([same, deep], axis=-1), "both")
+    product = net.op(relax.op.multiply(net.op(relax.op.nn.relu(gate), "gate"), both), "product")
+    narrow = net.dense(product, channels, "narrow")
+    whole = net.op(relax.op.mean(narrow, [1, 2], keepdims=net.rng.random() < 0.5), "mean")
+    return net.dense(whole, 16, "head")
+
+
+@pytest.mark.parametrize("block", [convnext, gated])
+def test_a_block_with_channels_last_is_one_region(block: Callable[[Net], relax.Expr]) -> None:
+    """No permutation is left; what follows reads what VTA stored."""
     rng = np.random.default_rng(4)
-    mod = normalize(Net(rng, (1, 8, 6, 6)).module(convnext))
+    mod = normalize(Net(rng, (1, 8, 6, 6)).module(block))
     kinds = [op_name(b.value) for b in straight_bindings(mod["main"])]
     assert "relax.permute_dims" not in kinds
-    assert "relax.matmul" not in kinds
+    assert kinds.count("relax.matmul") == (block is gated)  # of the one row behind the mean
     samples = [{"data": rng.normal(size=(1, 8, 6, 6)).astype("float32")}]
     quantized = quantize(mod, calibration=samples, config=SIM)
     compiled = compile_module(quantized, SIM)

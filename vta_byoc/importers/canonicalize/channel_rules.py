@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from tvm import relax
+from tvm.ir import Tuple
 
 from vta_byoc.importers.canonicalize.calls import same_type
 from vta_byoc.importers.canonicalize.chain_rules import ELEMENTWISE, WITH_CONSTANT
@@ -25,7 +26,7 @@ LAST = [0, 2, 3, 1]
 """The permutation that moves the channels of (N, C, H, W) to the end."""
 LAYER_NORM, CONV2D = "relax.nn.layer_norm", "relax.nn.conv2d"
 MOVED = ELEMENTWISE | {"relax.erf", "relax.nn.gelu_tanh", "relax.nn.softplus"}
-BEHIND = MOVED | WITH_CONSTANT | {CONV2D}
+BEHIND = MOVED | WITH_CONSTANT | {CONV2D, "relax.concat"}
 
 
 def norm_behind(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
@@ -71,6 +72,25 @@ def joined_behind(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     return _behind(rewriter, relax.Call(call.op, args, call.attrs, call.ty_args))
 
 
+def concat_behind(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
+    """A concat of tensors that all are permuted."""
+    fields = call.args[0].fields if isinstance(call.args[0], Tuple) else []
+    data = [_normed(rewriter, field) for field in fields]
+    parts = [part for part in data if part is not None]
+    if not parts or len(parts) != len(data):
+        return None
+    return _behind(rewriter, relax.op.concat(parts, LAST[int(call.attrs.axis) % len(LAST)]))
+
+
+def mean_behind(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
+    """The mean over rows and columns, wherever the channels are."""
+    data, axes = _normed(rewriter, call.args[0]), call.attrs.axis
+    if data is None or axes is None or sorted(int(a) % len(LAST) for a in axes) != [1, 2]:
+        return None
+    mean = relax.op.mean(data, [2, 3], bool(call.attrs.keepdims))
+    return _behind(rewriter, mean) if call.attrs.keepdims else mean
+
+
 def _permuted(rewriter: Rewriter, value: relax.Expr) -> relax.Expr | None:
     """X of permute(x), with the channels at the end."""
     permuted = rewriter.producer_of(value, "relax.permute_dims")
@@ -82,7 +102,8 @@ def _normed(rewriter: Rewriter, value: relax.Expr) -> relax.Expr | None:
     found = _permuted(rewriter, value)
     made = None if found is None else rewriter.producer(found)
     while made is not None and op_name(made) in BEHIND:
-        made = rewriter.producer(made.args[0])
+        first = made.args[0]
+        made = rewriter.producer(first.fields[0] if isinstance(first, Tuple) else first)
     return found if made is not None and op_name(made) == LAYER_NORM else None
 
 
@@ -105,6 +126,8 @@ def _behind(rewriter: Rewriter, value: relax.Expr) -> relax.Expr:
 CHANNEL_RULES: dict[str, Sequence[Rule]] = {
     LAYER_NORM: (norm_behind,),
     "relax.matmul": (dense_behind,),
+    "relax.concat": (concat_behind,),
+    "relax.mean": (mean_behind,),
     **{name: (steps_behind,) for name in MOVED},
     **{name: (joined_behind,) for name in WITH_CONSTANT},
 }
