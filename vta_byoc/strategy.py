@@ -34,7 +34,7 @@ from vta_byoc.strategies.fused.consumer import ConsumerWork, FusedConsumer
 from vta_byoc.strategies.movement.concat import CONCAT
 from vta_byoc.strategies.movement.join import JOIN
 from vta_byoc.strategies.movement.move import MOVE
-from vta_byoc.strategies.norms.norm import NORM
+from vta_byoc.strategies.norms.norm import GROUP_NORM, NORM
 from vta_byoc.strategies.pooling.pool import POOL
 from vta_byoc.strategies.te.kernel import PIN, Chosen, Kernels
 from vta_byoc.workload.memory import DRAM_ACC, DRAM_INP, DRAM_WGT
@@ -74,7 +74,7 @@ STRATEGIES: Registry[Strategy] = Registry("strategy")
 """Name -> strategy."""
 for _strategy in (
     *(CONV2D, CONV2D_TRANSPOSE, DEPTHWISE, MATMUL2, TRANSPOSE),
-    *(ELEMENTWISE, POOL, NORM, ATTENTION, CONCAT, MOVE, JOIN),
+    *(ELEMENTWISE, POOL, NORM, GROUP_NORM, ATTENTION, CONCAT, MOVE, JOIN),
 ):
     STRATEGIES.add(_strategy.name, _strategy)
 

@@ -96,6 +96,31 @@ def test_channels_second() -> None:
     check_integer_op("relax.nn.layer_norm", draw, machines=MACHINES, cases=2, tolerance=0.2)
 
 
+def test_groups_of_channels() -> None:
+    """One channel each, parts of a block, blocks, all channels; a plane, a row, one position."""
+
+    def draw(rng: np.random.Generator, config: VTAConfig) -> tvm.IRModule:
+        size = int(rng.choice([1, 2, config.block // 2, config.block, 2 * config.block]))
+        groups = int(rng.integers(1, 2 * config.block // size + 2))
+        size = int(rng.integers(1, 40)) if groups == 1 else size
+        plane = [(6, 5), (1, 1), (9,)][rng.integers(3)]
+
+        def build(net: Net) -> relax.Expr:
+            channels = groups * size
+            ones = (1,) * len(plane)
+            kernels = [net.const(channels, channels, *ones, spread=channels**-0.5) for _ in "ab"]
+            conv = relax.op.nn.conv2d if len(plane) == 2 else relax.op.nn.conv1d
+            x = net.op(conv(net.data, kernels[0]), "first")
+            weight, bias = net.const(channels, middle=1.0), net.const(channels, spread=0.2)
+            axes = list(range(2, 2 + len(plane)))
+            x = net.op(relax.op.nn.group_norm(x, weight, bias, groups, 1, axes, 1e-5), "norm")
+            return net.op(conv(x, kernels[1]), "second")
+
+        return Net(rng, (int(rng.integers(1, 3)), groups * size, *plane)).module(build)
+
+    check_integer_op("relax.nn.group_norm", draw, machines=MACHINES, cases=4, tolerance=0.2)
+
+
 @pytest.mark.parametrize("channels", [32, 64])
 @pytest.mark.parametrize("first", [True, False], ids=["before", "behind"])
 def test_a_block_is_one_region(first: bool, channels: int) -> None:

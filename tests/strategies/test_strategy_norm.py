@@ -13,12 +13,12 @@ from vta_byoc.ir.norms import Norm as Numbers
 from vta_byoc.ir.norms import normalized, statistics
 from vta_byoc.ir.programs import Instruction, run
 from vta_byoc.strategies.base import LayerWork
-from vta_byoc.strategies.norms.norm import NORM
+from vta_byoc.strategies.norms.norm import GROUP_NORM, NORM
 from vta_byoc.strategies.te.program_builder import program_builder
 from vta_byoc.strategies.te.registers import allocated
 from vta_byoc.testing.strategies import check_strategy
 from vta_byoc.workload.packing import packed_shape
-from vta_byoc.workload.workloads import NormWorkload
+from vta_byoc.workload.workloads import GroupNormWorkload, NormWorkload
 
 MACHINES = tuple(VTAConfig.preset(name) for name in ("sim", "2x16", "1x32"))
 
@@ -53,6 +53,44 @@ def drawn(
 def test_drawn_norms() -> None:
     """Bit for bit, verified, and the estimate within twice of the timing model."""
     check_strategy(NORM, drawn, machines=MACHINES, cases=draws(5, 9), factor=2.2)
+
+
+def drawn_groups(
+    rng: np.random.Generator, config: VTAConfig
+) -> tuple[GroupNormWorkload, Mapping[str, np.ndarray]]:
+    """Groups of a channel, of some lanes of a block, of whole blocks, and of all channels."""
+    block = config.block
+    size = int(rng.choice([1, 2, block // 2, block, 2 * block]))
+    groups = int(rng.integers(1, 4 * block // size + 2))
+    if groups == 1:
+        size = int(rng.integers(1, 3 * block))
+    images, rows, columns = (int(rng.integers(1, high)) for high in (3, 9, 20))
+    own = bool(rng.integers(2)) or groups * size % block != 0
+    channels = groups * size
+    work = GroupNormWorkload(
+        images,
+        channels,
+        rows,
+        columns,
+        size * rows * columns,
+        True,
+        int(rng.integers(2) * rng.integers(1, 1000)),
+        None if own else int(rng.integers(-32767, 32768)),
+        None if own else int(rng.integers(-32768, 32768)),
+        int(rng.integers(14, 24)),
+        int(rng.integers(-128, 0)),
+        127,
+        groups=groups,
+    )
+    if not own:
+        return work, {}
+    factor = rng.integers(-32767, 32768, channels)
+    return work, {"operand0": factor, "operand1": rng.integers(-(2**28), 2**28, channels)}
+
+
+def test_drawn_group_norms() -> None:
+    """Bit for bit, verified, and the estimate within twice of the timing model."""
+    check_strategy(GROUP_NORM, drawn_groups, machines=MACHINES, cases=draws(8, 16), factor=2.2)
 
 
 def test_a_chunk_of_channels_at_a_time() -> None:

@@ -42,6 +42,7 @@ from vta_byoc.workload.workloads import (
     ConvTransposeWorkload,
     ElementwiseWorkload,
     Epilogue,
+    GroupNormWorkload,
     MoveWorkload,
     NormWorkload,
     PoolWorkload,
@@ -353,12 +354,12 @@ def _move(work: MoveWorkload, config: VTAConfig, around: Around) -> tuple[int, i
 def _norm(work: NormWorkload, config: VTAConfig, _around: Around) -> tuple[int, int]:
     """Two readings of the data: for the sums, the squares added up, and for the result."""
     time, vectors = config.timing, _vectors(work.out_shape, config)
-    spots = vectors // blocks(work.channels, config.block)
+    sums = work.sums(config.batch, config.block)
     reads = GEMM_CYCLES * (2 + work.centred) + 2 * RESET_CYCLES
     squares = 2 * time.alu_tensor_cycles
     cycles = vectors * (reads + squares + _program(element_steps(work), work.numbers, config))
     nbytes = 2 * _nbytes(work.out_shape, config)
-    return cycles + spots * _program(token_steps(work), {}, config), nbytes
+    return cycles + sums * _program(token_steps(work), {}, config), nbytes
 
 
 def _attention(work: AttentionWorkload, config: VTAConfig, _around: Around) -> tuple[int, int]:
@@ -391,6 +392,7 @@ _BOUNDS: dict[type[Workload], Callable[..., tuple[int, int]]] = {
     ElementwiseWorkload: _elementwise,
     PoolWorkload: _pool,
     NormWorkload: _norm,
+    GroupNormWorkload: _norm,
     AttentionWorkload: _attention,
     ConcatWorkload: _concat,
     MoveWorkload: _move,

@@ -12,6 +12,7 @@ from typing import ClassVar, TypeAlias, TypeVar
 
 from vta_byoc.workload.attention import AttentionWorkload
 from vta_byoc.workload.copy_region import CopyRegion, Ints, read_box
+from vta_byoc.workload.norm_workloads import GroupNormWorkload, NormWorkload
 from vta_byoc.workload.steps import (
     CHANNEL,
     FULL,
@@ -35,6 +36,7 @@ __all__ = [
     "ConvWorkload",
     "ElementwiseWorkload",
     "Epilogue",
+    "GroupNormWorkload",
     "Kind",
     "MoveWorkload",
     "NormWorkload",
@@ -272,63 +274,6 @@ class PoolWorkload:
 
 
 @dataclass(frozen=True)
-class NormWorkload:
-    """Every position of (N, C, H, W) int8 normalized over its channels by itself.
-
-    Attributes:
-        batch: N.
-        channels: C.
-        height: H.
-        width: W.
-        summed: how many of the channels belong to a token; the others fill its last block.
-        centred: whether the mean is taken off.
-        epsilon: in squared steps, summed over the channels.
-        factor: what all normalized values are multiplied by; None: each channel has its own, in
-            a tensor operand.
-        offset: what is added to the products; None as for `factor`.
-        shift: the right shift behind that.
-        low: the least result.
-        high: the largest result.
-        epilogue: no steps: they are those of `norms.element_steps`.
-    """
-
-    batch: int
-    channels: int
-    height: int
-    width: int
-    summed: int
-    centred: bool
-    epsilon: int
-    factor: int | None
-    offset: int | None
-    shift: int
-    low: int
-    high: int
-    epilogue: Epilogue = Epilogue()
-
-    @property
-    def in_shapes(self) -> tuple[Shape, ...]:
-        """The shape of the data."""
-        return (self.out_shape,)
-
-    @property
-    def out_shape(self) -> Shape:
-        """The shape of the result."""
-        return (self.batch, self.channels, self.height, self.width)
-
-    @property
-    def tensors(self) -> tuple[str, ...]:
-        """Kinds of the tensor operands: the factors, then the offsets."""
-        return tuple(CHANNEL for value in (self.factor, self.offset) if value is None)
-
-    @property
-    def numbers(self) -> dict[str, int]:
-        """The factor and the offset, where they are one for all channels."""
-        given = {"factor": self.factor, "offset": self.offset}
-        return {name: value for name, value in given.items() if value is not None}
-
-
-@dataclass(frozen=True)
 class ConcatWorkload:
     """int8 tensors joined along the channels; all but the last fill their blocks."""
 
@@ -384,6 +329,7 @@ Workload: TypeAlias = (
     | ElementwiseWorkload
     | PoolWorkload
     | NormWorkload
+    | GroupNormWorkload
     | AttentionWorkload
     | ConcatWorkload
     | MoveWorkload

@@ -1,9 +1,10 @@
-"""Layer and root-mean-square normalization over one axis as steps on integers."""
+"""Normalizations over one axis, or of groups of channels, as steps on integers."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from tvm import relax
@@ -40,6 +41,8 @@ from vta_byoc.quantization.quantizer import Quantizer, integer_op
 from vta_byoc.quantization.scales import INT32_HIGH, AccumulatorBound, Scale, Unscalable
 
 LAYER_NORM, RMS_NORM = "relax.nn.layer_norm", "relax.nn.rms_norm"
+GROUP_NORM = "relax.nn.group_norm"
+TOKEN, CHANNELS = "a token", "channels"
 MOST_SHIFT, ONE_SHIFT = 30, 15
 """A result is shifted by no more; of so many bits the ALU's shift is one instruction."""
 ENOUGH = 384
@@ -90,17 +93,82 @@ def convert_norm(q: Quantizer, binding: relax.VarBinding) -> bool:
     axis = axis_of(call)
     if axis is None or not takes_norm(q, binding):
         return False
+    data, centred = q.value(call.args[0]), op_name(call) == LAYER_NORM
+    if q.scale(data).zero and not centred:
+        raise Unscalable(name, _zero_point(q.scale(data)))
+    shape = static_shape(call.args[0])
+    along = tuple(-1 if i == axis else 1 for i in range(len(shape)))
+    return _converted(q, binding, Elements(shape, (axis,), along), centred=centred)
+
+
+def takes_group_norm(q: Quantizer, binding: relax.VarBinding) -> bool:
+    """Whether groups of the channels of (N, C, ...), and no others, are normalized by constants."""
+    call = binding.value
+    shape, axes = static_shape(call.args[0]), [int(a) % call.ty.ndim for a in call.attrs.axes]
+    return (
+        q.policy.multiplies
+        and is_float32(call.args[0])
+        and int(call.attrs.channel_axis) % len(shape) == 1
+        and sorted(axes) == list(range(2, len(shape)))
+        and all(is_constant(arg) for arg in call.args[1:])
+    )
+
+
+@integer_op(GROUP_NORM, asks=takes_group_norm)
+def convert_group_norm(q: Quantizer, binding: relax.VarBinding) -> bool:
+    """A normalization of groups of channels over all positions, its weight and bias included.
+
+    Raises:
+        Unscalable: the machine has no MUL, or the numbers do not fit int32.
+    """
+    call, name = binding.value, source_name(binding.var)
+    if not q.policy.multiplies:
+        raise Unscalable(name, NO_MUL)
+    if not takes_group_norm(q, binding):
+        return False
+    images, channels, *plane = static_shape(call.args[0])
+    groups, positions = int(call.attrs.num_groups), math.prod(plane)
+    shape = (images, groups, channels // groups, positions)
+    who = f"a group of {channels // groups} channels"
+    over = Elements(shape, (2, 3), (1, *shape[1:3], 1), who, "elements")
+    return _converted(q, binding, over, centred=True)
+
+
+@dataclass(frozen=True)
+class Elements:
+    """What a normalization reads at a time.
+
+    Attributes:
+        shape: what the operand is seen as.
+        axes: those over which the sums are.
+        channels: the shape in which weight and bias broadcast to it.
+        who: what has the elements of a sum, in words.
+        unit: what they are, in words.
+    """
+
+    shape: tuple[int, ...]
+    axes: tuple[int, ...]
+    channels: tuple[int, ...]
+    who: str = TOKEN
+    unit: str = CHANNELS
+
+    @property
+    def count(self) -> int:
+        """How many elements a sum reads."""
+        return math.prod(self.shape[axis] for axis in self.axes)
+
+
+def _converted(q: Quantizer, binding: relax.VarBinding, over: Elements, *, centred: bool) -> bool:
+    call, name = binding.value, source_name(binding.var)
     data = q.value(call.args[0])
-    scale, centred = q.scale(data), op_name(call) == LAYER_NORM
-    if scale.zero and not centred:
-        raise Unscalable(name, _zero_point(scale))
     end = follow(q, binding.var)
     target = end.scale or q.chosen_scale(end.last)
-    channels = static_shape(call.args[0])[axis]
-    epsilon = epsilon_of(float(call.attrs.epsilon), channels, scale, name)
+    epsilon = epsilon_of(
+        float(call.attrs.epsilon), over.count, q.scale(data), name, who=over.who, unit=over.unit
+    )
     weight, bias = _constants(call)
-    norm = norm_of(channels, centred, epsilon, weight, bias, target, end.limits(target), name)
-    out = write_norm(q, q.int8(data), norm, axis, name)
+    norm = norm_of(over.count, centred, epsilon, weight, bias, target, end.limits(target), name)
+    out = write_norm(q, q.int8(data), norm, over, name)
     proof = AccumulatorBound(name, norm.bound, norm.shift, FIX).checked()
     q.close_group(binding.var, end.absorbed, out, target, proof)
     return True
@@ -115,21 +183,31 @@ def _zero_point(scale: Scale) -> Refusal:
     )
 
 
-def epsilon_of(epsilon: float, channels: int, scale: Scale, name: str) -> int:
-    """Epsilon in squared steps of `scale`, summed over the channels.
+def epsilon_of(
+    epsilon: float, count: int, scale: Scale, name: str, *, who: str = TOKEN, unit: str = CHANNELS
+) -> int:
+    """Epsilon in squared steps of `scale`, summed over what is normalized.
+
+    Args:
+        epsilon: as the model has it.
+        count: how many elements a sum reads.
+        scale: of the operand.
+        name: of the operator, for errors.
+        who: what has the elements, for errors.
+        unit: what they are, for errors.
 
     Raises:
-        Unscalable: too many channels, or no immediate holds it.
+        Unscalable: too many elements, or no immediate holds it.
     """
-    if channels > MOST_CHANNELS:
+    if count > MOST_CHANNELS:
         refusal = Refusal(
-            "a token has",
-            f"{channels} channels",
+            f"{who} has",
+            f"{count} {unit}",
             f"sums of squares of {MOST_CHANNELS} fit int32",
             "normalize fewer at a time",
         )
         raise Unscalable(name, refusal)
-    found = round(epsilon * channels / scale.step**2)
+    found = round(epsilon * count / scale.step**2)
     if found > IMMEDIATE_HIGH:
         refusal = Refusal(
             "epsilon is, in steps of the operand and summed over the channels,",
@@ -200,21 +278,24 @@ def _alike(values: np.ndarray) -> np.ndarray:
     return values[0] if (values == values[:1]).all() else values
 
 
-def write_norm(q: Quantizer, x: relax.Expr, norm: Norm, axis: int, name: str) -> relax.Var:
-    """The steps of `norm` on int8 `x`, normalized along `axis`; gives the int8 result."""
+def write_norm(q: Quantizer, x: relax.Expr, norm: Norm, over: Elements, name: str) -> relax.Var:
+    """The steps of `norm` on int8 `x`, seen as `over` says; gives the int8 result."""
 
     def emit(call: relax.Expr, part: str) -> relax.Var:
         return q.write.emit(call, f"{name}{SEPARATOR}{part}")
 
-    shape = tuple(-1 if i == axis else 1 for i in range(x.ty.ndim))
+    own, axes = static_shape(x), list(over.axes)
+    is_parted = len(axes) > 1
+    if is_parted:
+        x = emit(relax.op.reshape(x, over.shape), "groups")
     wide = emit(relax.op.astype(x, "int32"), "wide")
     values: dict[str, relax.Expr] = {X: wide}
     if norm.centred:
-        values[SUM] = emit(relax.op.sum(wide, axis, True), SUM)
+        values[SUM] = emit(relax.op.sum(wide, axes, True), SUM)
     squared = emit(relax.op.multiply(wide, wide), "squared")
-    values[SQUARES] = emit(relax.op.sum(squared, axis, True), SQUARES)
+    values[SQUARES] = emit(relax.op.sum(squared, axes, True), SQUARES)
     for kind, number in ((FACTOR, norm.factor), (OFFSET, norm.offset)):
-        values[kind] = const(number.reshape(shape) if number.ndim else number, "int32")
+        values[kind] = const(number.reshape(over.channels) if number.ndim else number, "int32")
 
     def steps(program: Instructions, prefix: str) -> relax.Expr:
         for each in program:
@@ -227,4 +308,7 @@ def write_norm(q: Quantizer, x: relax.Expr, norm: Norm, axis: int, name: str) ->
 
     steps(statistics(norm.channels, norm.epsilon, centred=norm.centred), "token")
     result = steps(elements(norm.shift, norm.low, norm.high, centred=norm.centred), "element")
-    return q.write.emit(relax.op.astype(result, "int8"), name)
+    narrow = relax.op.astype(result, "int8")
+    if not is_parted:
+        return q.write.emit(narrow, name)
+    return q.write.emit(relax.op.reshape(emit(narrow, "narrow"), own), name)

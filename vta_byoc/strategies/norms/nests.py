@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 
@@ -12,7 +13,7 @@ from vta_byoc.cost.search import Choice
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.ir.norms import FACTOR, OFFSET, SQUARES, SUM
 from vta_byoc.strategies.norms.registers import program_of
-from vta_byoc.strategies.norms.usage import DIGIT_BITS, WEIGHTS, digits_of, sizes_of
+from vta_byoc.strategies.norms.usage import DIGIT_BITS, WEIGHTS, axes_of, digits_of, has_tail
 from vta_byoc.strategies.te.definition import OPERATORS
 from vta_byoc.strategies.te.registers import Move
 from vta_byoc.strategies.te.tile_grid import Grid
@@ -36,7 +37,7 @@ def apply_nests(work: NormWorkload, config: VTAConfig, choice: Choice) -> tirx.P
 
 
 class _Tiles:
-    """What both kernels have: positions in tiles, channel blocks in chunks, the data of one.
+    """What both kernels have: sums in tiles, what they read in chunks, the data of one.
 
     Where SRAM holds all data, the first kernel leaves it in the place that the second one loads it
     to: a program then loads it once.
@@ -44,21 +45,23 @@ class _Tiles:
 
     def __init__(self, work: NormWorkload, config: VTAConfig, choice: Choice) -> None:
         self.work, self.config, self.choice = work, config, choice
-        self.grid = Grid(sizes_of(work, config), choice.tile)
+        self.axes = axes_of(work, config)
+        self.grid = Grid(self.axes.sizes, choice.tile)
         self.nests = nests = Nests(config)
-        self.sizes = self.grid.sizes
-        self.chunk = self.grid.tile["c"]
-        self.positions = (self.grid.tile["n"], self.grid.tile["p"])
-        self.extents = (self.positions[0], self.chunk, self.positions[1])
-        self.data = nests.param("data", tuple(self.sizes[a] for a in "ncp"))
+        self.sizes, self.tiled = self.grid.sizes, self.grid.tile
+        self.positions = tuple(self.tiled[a] for a in self.axes.kept)
+        self.extents = self.grid.shape
+        self.data = nests.param("data", tuple(self.sizes.values()))
         self.param = nests.weights("weights", WEIGHTS)
-        self.tail = work.summed % config.block != 0
+        self.tail = has_tail(work, config)
         self.held = self.extents
 
     def hold(self) -> None:
-        """Leave room for all channels of a tile, if it has all positions and SRAM holds that."""
-        held = (self.positions[0], self.sizes["c"], self.positions[1])
-        one = self.grid.count("n") == self.grid.count("p") == 1
+        """Leave room for all that the sums of a tile read, if it is all and SRAM holds that."""
+        held = tuple(
+            self.tiled[axis] if axis in self.axes.kept else self.sizes[axis] for axis in self.sizes
+        )
+        one = all(self.grid.count(axis) == 1 for axis in self.axes.kept)
         if one and math.prod(held) <= depth_of(self.config, INP):
             self.held = held
 
@@ -68,63 +71,77 @@ class _Tiles:
         self.tile = self.nests.sram(INP, "tile", self.held)
         self.nests.load("load_weights", (WEIGHTS,), lambda i: (self.weight[i], self.param[i]))
 
-    def over_positions(self, body: Callable[[], None]) -> None:
-        """`body` for every tile of positions."""
-        with (
-            self.nests.loop("no", self.grid.count("n")) as self.grid.outer["n"],
-            self.nests.loop("po", self.grid.count("p")) as self.grid.outer["p"],
-        ):
+    def over(self, axes: Sequence[str], body: Callable[[], None]) -> None:
+        """`body` for every tile along `axes`."""
+        with contextlib.ExitStack() as loops:
+            for axis in axes:
+                loop = self.nests.loop(f"{axis}o", self.grid.count(axis))
+                self.grid.outer[axis] = loops.enter_context(loop)
             body()
 
+    def over_positions(self, body: Callable[[], None]) -> None:
+        """`body` for every tile of sums."""
+        self.over(self.axes.kept, body)
+
     def over_chunks(self, body: Callable[[], None]) -> None:
-        """`body` for every chunk of channel blocks."""
-        with self.nests.loop("co", self.grid.count("c")) as self.grid.outer["c"]:
-            body()
+        """`body` for every chunk of what they read."""
+        self.over(self.axes.summed, body)
+
+    def kept(self, *i: Expr) -> tuple[Expr, ...]:
+        """The sum that a place of the tile belongs to."""
+        return tuple(v for axis, v in zip(self.sizes, i, strict=True) if axis in self.axes.kept)
 
     def load(self, name: str) -> None:
         """The data of a tile."""
         self.nests.load(
             name,
             self.extents,
-            lambda n, c, p: (self.place(n, c, p), self.data[self.at(n, c, p)]),
+            lambda *i: (self.place(*i), self.data[self.at(*i)]),
             self.inside,
         )
 
-    def place(self, n: Expr, c: Expr, p: Expr) -> Load:
+    def place(self, *i: Expr) -> Load:
         """Where the data of a place of the tile is."""
-        return self.tile[n, c if self.held == self.extents else self.grid.at("c", c), p]
+        if self.held == self.extents:
+            return self.tile[i]
+        pairs = zip(self.sizes, i, strict=True)
+        return self.tile[tuple(v if a in self.axes.kept else self.grid.at(a, v) for a, v in pairs)]
 
-    def at(self, n: Expr, c: Expr, p: Expr) -> tuple[Expr, Expr, Expr]:
+    def at(self, *i: Expr) -> tuple[Expr, ...]:
         """A place of the tile in the tensor."""
-        return self.grid.at("n", n), self.grid.at("c", c), self.grid.at("p", p)
+        return self.grid.positions(*i)
 
-    def inside(self, n: Expr, c: Expr, p: Expr) -> list[Expr]:
+    def inside(self, *i: Expr) -> list[Expr]:
         """Conditions of a smaller last tile."""
-        return self.grid.inside({"n": n, "c": c, "p": p})
+        return self.grid.where(*i)
 
-    def there(self, n: Expr, p: Expr) -> list[Expr]:
-        """The same of positions."""
-        return self.grid.inside({"n": n, "p": p})
+    def sum_at(self, *i: Expr) -> tuple[Expr, ...]:
+        """A sum of the tile among all sums."""
+        return tuple(self.grid.at(axis, v) for axis, v in zip(self.axes.kept, i, strict=True))
+
+    def there(self, *i: Expr) -> list[Expr]:
+        """Conditions of a smaller last tile, of sums."""
+        return self.grid.inside(dict(zip(self.axes.kept, i, strict=True)))
 
     def product(
         self, name: str, target: Callable[..., Load], whole: int, tail: int, chunks_first: bool
     ) -> None:
         """`target += tile . weight`; the lanes behind the last channel by the weight `tail`."""
-        order = (1, 0, 2) if chunks_first else (0, 1, 2)
-        extents = tuple(self.extents[i] for i in order)
+        names = list(self.sizes)
+        first = self.axes.summed if chunks_first else ()
+        order = [*first, *(axis for axis in names if axis not in first)]
+        extents = tuple(self.tiled[axis] for axis in order)
 
-        def placed(i: Sequence[Expr]) -> tuple[Expr, Expr, Expr]:
-            n, c, p = (i[order.index(axis)] for axis in range(3))
-            return n, c, p
+        def placed(i: Sequence[Expr]) -> list[Expr]:
+            return [i[order.index(axis)] for axis in names]
 
         def nest(suffix: str, weight: int, more: Callable[[Expr], list[Expr]]) -> None:
             def operands(*i: Expr) -> tuple[Load, Load, Load]:
-                n, c, p = placed(i)
-                return target(n, c, p), self.place(n, c, p), self.weight[weight]
+                index = placed(i)
+                return target(*index), self.place(*index), self.weight[weight]
 
             def where(*i: Expr) -> list[Expr]:
-                n, c, p = placed(i)
-                return [*self.inside(n, c, p), *more(c)]
+                return [*self.inside(*placed(i)), *more(i[order.index("c")])]
 
             self.nests.gemm(f"{name}{suffix}", extents, operands, where)
 
@@ -139,110 +156,150 @@ class _Tiles:
 class _Squares(_Tiles):
     def func(self) -> tirx.PrimFunc:
         nests, work, config = self.nests, self.work, self.config
-        count = digits_of(work, config)
-        self.digits = nests.param("digits", (count, self.sizes["n"], self.sizes["p"]))
+        self.counts = digits_of(work, config)
+        sums = tuple(self.sizes[axis] for axis in self.axes.kept)
+        self.digits = nests.param("digits", (sum(self.counts.values()), *sums))
         self.hold()
         self.weights()
         self.wide = nests.sram(ACC, "wide", self.extents)
-        self.total = nests.sram(ACC, "total", self.positions)
+        self.total = nests.sram(ACC, "total", (len(self.counts), *self.positions))
         if self.held != self.extents:
             nests.keep(self.tile)
-        self.over_positions(lambda: self._tile(count))
+        self.over_positions(self._tile)
         return nests.func(self.choice.slots_attr())
 
-    def _tile(self, count: int) -> None:
+    def _tile(self) -> None:
         nests, total = self.nests, self.total
-        nests.reset("clear_total", self.positions, lambda n, p: total[n, p], self.there)
+        kinds = range(len(self.counts))
+        for kind in kinds:
+            nests.reset(
+                f"clear_total{kind}", self.positions, lambda *i, t=kind: total[(t, *i)], self.there
+            )
         self.over_chunks(self._chunk)
-        half = 1 << (DIGIT_BITS - 1)
-        for number in range(count):
-            if number:
-                nests.alu(
-                    f"next{number}",
+        half, number = 1 << (DIGIT_BITS - 1), 0
+        for kind, count in enumerate(self.counts.values()):
+            for digit in range(count):
+                if digit:
+                    nests.alu(
+                        f"next{number}",
+                        self.positions,
+                        lambda *i, t=kind: (total[(t, *i)], (total[(t, *i)] + half) >> DIGIT_BITS),
+                        self.there,
+                    )
+                nests.store(
+                    f"digit{number}",
                     self.positions,
-                    lambda n, p: (total[n, p], (total[n, p] + half) >> DIGIT_BITS),
+                    lambda *i, d=number, t=kind: (
+                        self.digits[(d, *self.sum_at(*i))],
+                        total[(t, *i)],
+                    ),
                     self.there,
                 )
-            nests.store(
-                f"digit{number}",
-                self.positions,
-                lambda n, p, d=number: (
-                    self.digits[d, self.grid.at("n", n), self.grid.at("p", p)],
-                    total[n, p],
-                ),
-                self.there,
-            )
+                number += 1
 
     def _chunk(self) -> None:
-        nests, wide, total = self.nests, self.wide, self.total
+        nests, wide = self.nests, self.wide
         self.load("load")
-        nests.reset("clear", self.extents, lambda *i: wide[i])
-        self.product("widen", lambda *i: wide[i], IDENTITY, IDENTITY_TAIL, False)
-        nests.alu("square", self.extents, lambda *i: (wide[i], wide[i] * wide[i]))
-        for count, distance in halves(self.chunk):
-            extents = (self.positions[0], count, self.positions[1])
-            nests.alu(
-                f"add{count}",
-                extents,
-                lambda n, c, p, d=distance: (wide[n, c, p], wide[n, c, p] + wide[n, c + d, p]),
-            )
-        nests.alu("sum", self.positions, lambda n, p: (total[n, p], total[n, p] + wide[n, 0, p]))
+        for number, kind in enumerate(self.counts):
+            nests.reset(f"clear{number}", self.extents, lambda *i: wide[i])
+            self.product(f"widen{number}", lambda *i: wide[i], IDENTITY, IDENTITY_TAIL, False)
+            if kind == SQUARES:
+                nests.alu("square", self.extents, lambda *i: (wide[i], wide[i] * wide[i]))
+            self._add_up(number)
+
+    def _add_up(self, number: int) -> None:
+        """All that a sum reads of the tile, in halves along each axis; to the total."""
+        nests, wide, total, left = self.nests, self.wide, self.total, dict(self.tiled)
+        for place, axis in enumerate(self.sizes):
+            if axis in self.axes.kept:
+                continue
+            for count, distance in halves(left[axis]):
+                left[axis] = count
+
+                def halved(*i: Expr, at: int = place, by: int = distance) -> tuple[Load, Expr]:
+                    other = (*i[:at], i[at] + by, *i[at + 1 :])
+                    return wide[i], wide[i] + wide[other]
+
+                nests.alu(f"add{number}_{axis}{count}", tuple(left.values()), halved)
+            left[axis] = 1
+
+        def first(*i: Expr) -> tuple[Expr, ...]:
+            kept = iter(i)
+            return tuple(next(kept) if axis in self.axes.kept else 0 for axis in self.sizes)
+
+        nests.alu(
+            f"sum{number}",
+            self.positions,
+            lambda *i: (total[(number, *i)], total[(number, *i)] + wide[first(*i)]),
+        )
 
 
 class _Apply(_Tiles):
     def func(self) -> tirx.PrimFunc:
         nests, work, config = self.nests, self.work, self.config
         kinds = [name for name in (FACTOR, OFFSET) if name not in work.numbers]
-        self.operands = {name: nests.param(name, (self.sizes["c"],), "int32") for name in kinds}
-        self.count = digits_of(work, config)
-        self.digits = nests.param("digits", (self.count, self.sizes["n"], self.sizes["p"]))
-        self.out = nests.param("out", tuple(self.sizes[a] for a in "ncp"))
+        given = self.axes.given
+        channels = tuple(self.sizes[axis] for axis in given)
+        self.operands = {name: nests.param(name, channels, "int32") for name in kinds}
+        self.counts = digits_of(work, config)
+        self.count = sum(self.counts.values())
+        sums = tuple(self.sizes[axis] for axis in self.axes.kept)
+        self.digits = nests.param("digits", (self.count, *sums))
+        self.out = nests.param("out", tuple(self.sizes.values()))
         self.weights()
         self.program = program_of(work)
         self.digit = nests.sram(INP, "digit", (self.count, *self.positions))
         self.registers = nests.sram(ACC, "registers", (self.program.count, *self.positions))
         self.wide = nests.sram(ACC, "wide", self.extents)
-        self.values = {name: nests.sram(ACC, name, (self.chunk,)) for name in kinds}
-        self.whole = self.grid.count("c") == 1
-        if self.whole and kinds:
-            with nests.loop("once", 1) as self.grid.outer["c"]:
-                self._load_operands()
+        tiles = tuple(self.tiled[axis] for axis in given)
+        self.values = {name: nests.sram(ACC, name, tiles) for name in kinds}
+        self.whole = all(self.grid.count(axis) == 1 for axis in self.axes.summed)
+        self.reads_sum = work.centred and SUM not in self.counts
+        self.once = self.whole and not set(given) & set(self.axes.kept)
+        if self.once and kinds:
+            self.over(given, self._load_operands)
         self.over_positions(self._tile)
         return nests.func(self.choice.slots_attr())
 
     def _load_operands(self) -> None:
+        given = self.axes.given
         for name, tile in self.values.items():
             param = self.operands[name]
             self.nests.load(
                 f"load_{name}",
-                (self.chunk,),
-                lambda c, t=tile, p=param: (t[c], p[self.grid.at("c", c)]),
-                lambda c: self.grid.inside({"c": c}),
+                tuple(self.tiled[axis] for axis in given),
+                lambda *i, t=tile, p=param: (
+                    t[i],
+                    p[tuple(self.grid.at(axis, v) for axis, v in zip(given, i, strict=True))],
+                ),
+                lambda *i: self.grid.inside(dict(zip(given, i, strict=True))),
             )
 
-    def _register(self, name: str) -> Callable[[Expr, Expr], Load]:
+    def _register(self, name: str) -> Callable[..., Load]:
         place = self.program.places[name]
-        return lambda n, p: self.registers[place, n, p]
+        return lambda *i: self.registers[(place, *i)]
 
     # ---------------------------------------------------------------- statistics
     def _tile(self) -> None:
-        if self.work.centred:
+        if self.reads_sum:
             self.nests.reset("clear_sum", self.positions, self._register(SUM))
         if self.whole:
             self.over_chunks(self._all)
             return
-        if self.work.centred:
+        if self.reads_sum:
             self.over_chunks(self._again)
-        self._squares()
+        self._lanes()
         self._statistics()
         self.over_chunks(self._chunk)
 
     def _all(self) -> None:
         """Everything of a tile that has all channels; the digits are waited for last."""
         self.load("load")
-        if self.work.centred:
+        if not self.once:
+            self._load_operands()
+        if self.reads_sum:
             self._sum()
-        self._squares()
+        self._lanes()
         self._statistics()
         self._apply()
 
@@ -251,41 +308,43 @@ class _Apply(_Tiles):
         self._sum()
 
     def _chunk(self) -> None:
-        if not self.whole:
-            self._load_operands()
+        self._load_operands()
         self.load("load")
         self._apply()
 
-    def _squares(self) -> None:
-        """The sum of squares in every lane, from the digits."""
-        nests, total = self.nests, self._register(SQUARES)
-        nests.load(
+    def _lanes(self) -> None:
+        """What the first kernel has added up by lanes, in every lane of the sum, from the digits."""
+        self.nests.load(
             "load_digits",
             (self.count, *self.positions),
-            lambda d, n, p: (
-                self.digit[d, n, p],
-                self.digits[d, self.grid.at("n", n), self.grid.at("p", p)],
-            ),
-            lambda d, n, p: self.there(n, p),
+            lambda d, *i: (self.digit[(d, *i)], self.digits[(d, *self.sum_at(*i))]),
+            lambda d, *i: self.there(*i),
         )
-        nests.reset("clear_squares", self.positions, total)
-        for number in reversed(range(self.count)):
+        first = 0
+        for kind, count in self.counts.items():
+            self._joined(kind, range(first, first + count))
+            first += count
+
+    def _joined(self, kind: str, numbers: range) -> None:
+        nests, total = self.nests, self._register(kind)
+        nests.reset(f"clear_{kind}", self.positions, total)
+        for number in reversed(numbers):
             nests.gemm(
                 f"lanes{number}",
                 self.positions,
-                lambda n, p, d=number: (total(n, p), self.digit[d, n, p], self.weight[ONES]),
+                lambda *i, d=number: (total(*i), self.digit[(d, *i)], self.weight[ONES]),
                 self.there,
             )
-            if number:
+            if number > numbers.start:
                 nests.alu(
                     f"raise{number}",
                     self.positions,
-                    lambda n, p: (total(n, p), total(n, p) << DIGIT_BITS),
+                    lambda *i: (total(*i), total(*i) << DIGIT_BITS),
                 )
 
     def _sum(self) -> None:
         total = self._register(SUM)
-        self.product("sum", lambda n, c, p: total(n, p), ONES, ONES_TAIL, True)
+        self.product("sum", lambda *i: total(*self.kept(*i)), ONES, ONES_TAIL, True)
 
     def _statistics(self) -> None:
         for number, move in enumerate(self.program.moves):
@@ -294,11 +353,11 @@ class _Apply(_Tiles):
     def _move(self, name: str, move: Move) -> None:
         registers, operation = self.registers, OPERATORS[move.op]
 
-        def changed(n: Expr, p: Expr) -> tuple[Load, Expr]:
+        def changed(*i: Expr) -> tuple[Load, Expr]:
             right: Expr = tirx.const(move.right, "int32")
             if move.is_register:
-                right = registers[move.right, n, p]
-            return registers[move.to, n, p], operation(registers[move.left, n, p], right)
+                right = registers[(move.right, *i)]
+            return registers[(move.to, *i)], operation(registers[(move.left, *i)], right)
 
         self.nests.alu(name, self.positions, changed)
 
@@ -324,11 +383,12 @@ class _Apply(_Tiles):
 
         nests.store("out", self.extents, result, self.inside)
 
-    def _operand(self, right: str | int, n: Expr, c: Expr, p: Expr) -> Expr:
+    def _operand(self, right: str | int, *i: Expr) -> Expr:
         if isinstance(right, int):
             return tirx.const(right, "int32")
         if right in self.work.numbers:
             return tirx.const(self.work.numbers[right], "int32")
         if right in self.values:
-            return self.values[right][c]
-        return self._register(right)(n, p)
+            pairs = zip(self.sizes, i, strict=True)
+            return self.values[right][tuple(v for axis, v in pairs if axis in self.axes.given)]
+        return self._register(right)(*self.kept(*i))
