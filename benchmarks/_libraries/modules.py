@@ -24,7 +24,10 @@ class Results(nn.Module):
     """Calls a module with inputs by name and returns every tensor of its results."""
 
     def __init__(
-        self, module: nn.Module, names: Sequence[str] = (), constants: Mapping[str, Any] | None = None
+        self,
+        module: nn.Module,
+        names: Sequence[str] = (),
+        constants: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
         self.module, self.names, self.constants = module, tuple(names), dict(constants or {})
@@ -87,8 +90,7 @@ def of_torchvision(name: str, **options: Any) -> Callable[[], nn.Module]:
     def build() -> nn.Module:
         models = import_torchvision().models
         torch.manual_seed(0)
-        module = models.get_model(name, weights=None, weights_backbone=None, **options)
-        return awake(Results(module))
+        return awake(Results(models.get_model(name, weights=None, **options)))
 
     return build
 

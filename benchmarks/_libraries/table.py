@@ -67,9 +67,8 @@ TIMM = (
         "swinv2_tiny_window8_256", "2 stages of width 48", window_size=8, embed_dim=48,
         depths=(2, 2), num_heads=(3, 6), **AT_SIZE,
     ),
-    _timm("mixer_s32_224", "4 of 8 layers", num_blocks=4, **AT_SIZE),
-    _timm("gmlp_ti16_224", "4 of 30 layers", num_blocks=4, **AT_SIZE),
-    _timm("resmlp_12_224", "4 of 12 layers", num_blocks=4, **AT_SIZE),
+    _timm("mixer_s32_224", **AT_SIZE),
+    _timm("resmlp_12_224", **AT_SIZE),
 )  # fmt: skip
 
 
@@ -78,7 +77,10 @@ def _torchvision(name: str, **options: Any) -> tuple[str, Network]:
     return name, Network(of_torchvision(name, **options), IMAGE, "torchvision: as it is")
 
 
-TORCHVISION = (_torchvision("squeezenet1_1"), _torchvision("lraspp_mobilenet_v3_large"))
+TORCHVISION = (
+    _torchvision("squeezenet1_1"),
+    _torchvision("lraspp_mobilenet_v3_large", weights_backbone=None),
+)
 
 # ---------------------------------------------------------------- transformers
 WIDTHS = {
@@ -97,7 +99,11 @@ DECODER_TOKENS = inputs.tokens(LENGTH // 2, VOCABULARY)
 
 
 def _text(
-    name: str, options: Mapping[str, Any], *, cached: bool = False, widths: Mapping[str, Any] = WIDTHS
+    name: str,
+    options: Mapping[str, Any],
+    *,
+    cached: bool = False,
+    widths: Mapping[str, Any] = WIDTHS,
 ) -> tuple[str, Network]:
     """A network that reads tokens; `cached` ones are told to keep none of their keys."""
     constants = {"use_cache": False} if cached else {}

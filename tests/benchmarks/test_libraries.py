@@ -12,8 +12,9 @@ import pytest
 
 from benchmarks import libraries, zoo
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra: torch)")
+pytest.importorskip("torch", reason="PyTorch is not installed (extra: torch)")
 
+import torch
 from torch import nn
 
 from benchmarks._libraries import modules
@@ -76,9 +77,7 @@ found = True
 """
 
 
-def test_a_torchvision_without_kernels(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_torchvision_without_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "torchvision"
     package.mkdir()
     (package / "__init__.py").write_text(STRANGE, encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -168,7 +169,7 @@ def gated(net: Net) -> relax.Expr:
     ends = np.cumsum([0, 2 * channels, channels, channels]).tolist()
     gate, same, deep = (
         net.op(relax.op.strided_slice(parts, [3], [a], [b]), f"part{a}")
-        for a, b in zip(ends, ends[1:], strict=False)
+        for a, b in itertools.pairwise(ends)
     )
     deep = net.op(relax.op.permute_dims(deep, [0, 3, 1, 2]), "first")
     taps = net.const(channels, 1, 3, 3, spread=0.4)

@@ -123,6 +123,27 @@ def test_reductions_in_a_row_are_one(
     assert [name for name in found if name != "reshape"] in ([kind], ["nn.max_pool2d"])
 
 
+@pytest.mark.parametrize("kind", ["mean", "sum", "max", "min"])
+def test_a_reduction_of_one_element_is_that_element(kind: str) -> None:
+    def build(_emit: Any, x: relax.Expr) -> relax.Expr:
+        return getattr(relax.op, kind)(x, [1, 3])
+
+    assert becomes([(2, 1, 4, 1)], build) == ["reshape"]
+
+
+@pytest.mark.parametrize("keepdims", [False, True])
+@pytest.mark.parametrize("permuted", [False, True])
+def test_a_mean_of_channels_last(permuted: bool, keepdims: bool) -> None:
+    """Of the planes before a permutation; else of tokens."""
+
+    def build(emit: Any, x: relax.Expr) -> relax.Expr:
+        x = emit(relax.op.permute_dims(x, [0, 2, 3, 1])) if permuted else x
+        return relax.op.mean(x, [1, 2], keepdims=keepdims)
+
+    found = becomes([(2, 3, 4, 5)], build, 1e-5)
+    assert found == ["reshape"] * (not permuted) + ["mean"] + ["reshape"] * keepdims
+
+
 def test_a_reduction_that_another_reads_stays() -> None:
     def build(emit: Any, x: relax.Expr) -> relax.Expr:
         rows = emit(relax.op.mean(x, 2, keepdims=True))

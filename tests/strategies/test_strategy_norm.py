@@ -107,6 +107,23 @@ def test_a_chunk_of_channels_at_a_time() -> None:
     check_strategy(NORM, wide, machines=(config,), cases=1)
 
 
+@pytest.mark.parametrize(("channels", "groups"), [(48, 48), (64, 2), (40, 1)])
+def test_a_chunk_of_positions_at_a_time(channels: int, groups: int) -> None:
+    """More positions than the accumulators hold; operands of channels with every chunk."""
+    config = VTAConfig(log_acc_buff_size=13, log_inp_buff_size=10)
+    summed = channels // groups * 19 * 23
+
+    def large(
+        rng: np.random.Generator, _config: VTAConfig
+    ) -> tuple[GroupNormWorkload, Mapping[str, np.ndarray]]:
+        numbers = (summed, True, 3, None, None, 20, -128, 127)
+        work = GroupNormWorkload(2, channels, 19, 23, *numbers, groups=groups)
+        factor, offset = rng.integers(-9999, 9999, (2, channels))
+        return work, {"operand0": factor, "operand1": offset}
+
+    check_strategy(GROUP_NORM, large, machines=(config,), cases=1)
+
+
 @pytest.mark.parametrize("centred", [True, False])
 @pytest.mark.parametrize(("channels", "positions", "times"), [(768, 16, 1), (768, 60, 2)])
 def test_data_that_fits_is_loaded_once(

@@ -37,9 +37,12 @@ PEAK = 16_900
 """No normalized value before its factor is larger than this: 2**14, and what the mean rounds."""
 TOKEN_PEAK = 1_110_000_000
 """No value of a token's program is larger: `raised` is below 2**30, the largest is the square of
-the rest, at most (C / 2 + 1 %)**2, times 2**32 / C / 2**ceil(log2(C))."""
+the rest, at most (C / 2 + 1 %)**2, times 2**32 / C / 2**ceil(log2(C)); of more than `MOST_CHANNELS`
+elements the mean times the sum."""
 MOST_CHANNELS = 1 << 14
-"""With more channels a sum of squares, or a product of sums, could leave int32."""
+"""With more channels a product of sums could leave int32, unless these are divided."""
+MOST_ELEMENTS = 1 << 16
+"""Of so many the squared deviations from a mean fit the 30 bits that `statistics` raises."""
 SUM, SQUARES, X = "sum", "squares", "x"
 MEAN, RATE = "mean", "rate"
 FACTOR, OFFSET = "factor", "offset"
@@ -75,18 +78,29 @@ def statistics(channels: int, epsilon: int, *, centred: bool) -> Instructions:
 
 
 def _deviations(do: Writer, channels: int) -> str:
-    """The sum of the squared deviations from the mean."""
-    bits, inverse = inverse_of(channels)
-    near = do("shr", do("add", do("shr", do("mul", SUM, inverse), bits - 1), 1), 1)
-    rest = do("add", do("mul", near, -channels), SUM)
-    bits, inverse = rest_inverse_of(channels)
-    part = do("shr", do("mul", rest, -inverse), bits - MEAN_BITS - 1)
+    """The sum of the squared deviations from the mean.
+
+    Of more than `MOST_CHANNELS` elements the sum and the rest are divided by `2**lost` where they
+    are multiplied by an inverse.
+    """
+    lost = max(0, math.ceil(math.log2(channels / MOST_CHANNELS)))
+    high, low = divmod(channels, 1 << lost)
+    bits, inverse = inverse_of(channels / (1 << lost))
+    total = do("shr", SUM, lost) if lost else SUM
+    near = do("shr", do("add", do("shr", do("mul", total, inverse), bits - 1), 1), 1)
+    taken = do("mul", near, -high)
+    taken = do("shl", taken, lost) if lost else taken
+    rest = do("add", do("add", taken, do("mul", near, -low)) if low else taken, SUM)
+    bits, inverse = rest_inverse_of(channels / (1 << lost))
+    short = do("shr", rest, lost) if lost else rest
+    part = do("shr", do("mul", short, -inverse), bits - MEAN_BITS - 1)
     part = do("shr", do("add", part, 1), 1)
     do("add", do("mul", near, -1 << MEAN_BITS), part, MEAN)
     crossed = do("mul", do("add", rest, SUM), near)
     about = do("add", do("mul", crossed, -1), SQUARES)
-    over = do("shr", do("mul", do("mul", rest, rest), inverse), bits)
-    return do("add", do("mul", over, -1), about)
+    over = do("shr", do("mul", do("mul", short, short), inverse), bits)
+    over = do("mul", over, -1 << lost)
+    return do("add", over, about)
 
 
 def _root(do: Writer, d: str) -> str:
@@ -102,17 +116,17 @@ def _root(do: Writer, d: str) -> str:
     return y
 
 
-def inverse_of(channels: int) -> tuple[int, int]:
+def inverse_of(channels: float) -> tuple[int, int]:
     """(bits, 2**bits / channels), by which a sum of int8 may be multiplied within int32."""
     bits = min(23, 14 + int(math.log2(channels)))
     inverse = min(round((1 << bits) / channels), IMMEDIATE_HIGH)
     return bits, inverse
 
 
-def rest_inverse_of(channels: int) -> tuple[int, int]:
+def rest_inverse_of(channels: float) -> tuple[int, int]:
     """The same, rounded down, for the square of a rest of half the channels."""
     bits = min(14 + int(math.log2(channels)), 32 - math.ceil(math.log2(channels)))
-    return bits, min((1 << bits) // channels, IMMEDIATE_HIGH)
+    return bits, min(int((1 << bits) // channels), IMMEDIATE_HIGH)
 
 
 def elements(shift: int, low: int, high: int, *, centred: bool) -> Instructions:
@@ -124,6 +138,11 @@ def elements(shift: int, low: int, high: int, *, centred: bool) -> Instructions:
     value = do("max", do("shr", value, shift), low)
     do("min", value, high, "result")
     return tuple(do.made)
+
+
+def most_elements(*, centred: bool) -> int:
+    """How many elements are normalized together; without a mean the squares have no bit to lose."""
+    return MOST_ELEMENTS if centred else MOST_CHANNELS
 
 
 @dataclass(frozen=True)

@@ -102,10 +102,9 @@ class View:
         return View(source, shape, tuple(axes))
 
     def parted(self, axis: int, size: int) -> View | None:
-        """The same moves of a source whose last axis has `size` places for each that it had; which
-        of these, the result's `axis` tells, that was 1.
+        """The same moves of a source whose last axis has `size` places for each that it had.
 
-        None where the axis was longer.
+        Which of these it is, the result's `axis` tells, that was 1; None where it was longer.
         """
         if self.axes[axis]:
             return None

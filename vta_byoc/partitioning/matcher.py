@@ -155,7 +155,7 @@ class Matcher:
             self.rejected.setdefault(source_name(group.result), NOT_BEHIND_VTA)
             return False
         if group.entry.between and not self._is_between(group, found):
-            self.rejected[source_name(group.result)] = NOT_BEFORE_VTA
+            self.rejected.setdefault(source_name(group.result), NOT_BEFORE_VTA)
             return False
         return True
 

@@ -16,7 +16,7 @@ from vta_byoc.ir.bindings import op_name, static_shape
 from vta_byoc.ir.chains import Binding, Graph, is_narrowing, is_square, is_widening
 from vta_byoc.ir.norms import (
     FACTOR,
-    MOST_CHANNELS,
+    MOST_ELEMENTS,
     OFFSET,
     SQUARES,
     SUM,
@@ -78,7 +78,7 @@ def _found(users: Users, defined: Mapping[relax.Var, Binding], anchor: Binding) 
     shape = static_shape(wide.var)
     channels = math.prod(shape[axis] for axis in axes)
     ends = _groups(defined, wide) if axes == GROUP_AXES else None
-    if channels > MOST_CHANNELS or (ends is None and len(axes) > 1):
+    if channels > MOST_ELEMENTS or (ends is None and len(axes) > 1):
         return None
     totals = [b for b in users.get(wide.var, ()) if b and _is_sum(b, axes)]
     for total in (*totals, None):

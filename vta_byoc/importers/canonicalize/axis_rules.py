@@ -12,8 +12,10 @@ from collections.abc import Sequence
 
 from tvm import relax
 
+from vta_byoc.importers.canonicalize.channel_rules import LAST
 from vta_byoc.ir.bindings import SEPARATOR, is_constant, known_shape, op_name
 from vta_byoc.ir.rewriter import Rewriter, Rule
+from vta_byoc.ir.views import PERMUTE_DIMS, axes_of
 
 POOLS = {
     "relax.nn.max_pool1d": relax.op.nn.max_pool2d,
@@ -111,6 +113,39 @@ def merge_reductions(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     return relax.op.reshape(value, result)
 
 
+def reduction_of_one(_rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
+    """A reduction over axes of one place each moves nothing."""
+    data = call.args[0]
+    shape, result, axes = known_shape(data.ty), known_shape(call.ty), call.attrs.axis
+    if shape is None or result is None or axes is None:
+        return None
+    is_one = all(shape[int(axis) % len(shape)] == 1 for axis in axes)
+    return relax.op.reshape(data, result) if is_one else None
+
+
+def mean_of_rows_and_columns(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
+    """The mean of planes whose channels are last, as that of planes or of tokens.
+
+    Of (N, C, H, W) that was permuted it is the mean of the planes; else a row of (N, H, W, C) is
+    as good as any other token.
+    """
+    data, axes = call.args[0], call.attrs.axis
+    shape, result = known_shape(data.ty), known_shape(call.ty)
+    if shape is None or result is None or axes is None or len(shape) != len(LAST):
+        return None
+    if sorted(int(axis) % len(shape) for axis in axes) != [1, 2]:
+        return None
+    permuted = rewriter.producer_of(data, PERMUTE_DIMS)
+    if permuted is not None and axes_of(permuted) == LAST:
+        mean = relax.op.mean(permuted.args[0], [2, 3], keepdims=False)
+    else:
+        rows = relax.op.reshape(data, (shape[0], shape[1] * shape[2], shape[3]))
+        tokens = rewriter.as_variable(rows, f"{rewriter.name}{SEPARATOR}tokens")
+        mean = relax.op.mean(tokens, [1], keepdims=False)
+    value = rewriter.as_variable(mean, f"{rewriter.name}{SEPARATOR}mean")
+    return relax.op.reshape(value, result)
+
+
 def take_as_slice(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     """take(x, i) with one constant index is a slice of one place."""
     data, index = call.args
@@ -130,7 +165,8 @@ def take_as_slice(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
 AXIS_RULES: dict[str, Sequence[Rule]] = {
     **{name: (pool_of_one_row,) for name in POOLS},
     "relax.nn.conv1d_transpose": (transposed_of_one_row,),
-    **{name: (merge_reductions,) for name in MERGED},
-    "relax.max": (merge_reductions, max_of_plane),
+    **{name: (reduction_of_one, merge_reductions) for name in MERGED},
+    "relax.mean": (reduction_of_one, merge_reductions, mean_of_rows_and_columns),
+    "relax.max": (reduction_of_one, merge_reductions, max_of_plane),
     "relax.take": (take_as_slice,),
 }

@@ -82,15 +82,6 @@ def concat_behind(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     return _behind(rewriter, relax.op.concat(parts, LAST[int(call.attrs.axis) % len(LAST)]))
 
 
-def mean_behind(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
-    """The mean over rows and columns, wherever the channels are."""
-    data, axes = _normed(rewriter, call.args[0]), call.attrs.axis
-    if data is None or axes is None or sorted(int(a) % len(LAST) for a in axes) != [1, 2]:
-        return None
-    mean = relax.op.mean(data, [2, 3], bool(call.attrs.keepdims))
-    return _behind(rewriter, mean) if call.attrs.keepdims else mean
-
-
 def _permuted(rewriter: Rewriter, value: relax.Expr) -> relax.Expr | None:
     """X of permute(x), with the channels at the end."""
     permuted = rewriter.producer_of(value, "relax.permute_dims")
@@ -127,7 +118,6 @@ CHANNEL_RULES: dict[str, Sequence[Rule]] = {
     LAYER_NORM: (norm_behind,),
     "relax.matmul": (dense_behind,),
     "relax.concat": (concat_behind,),
-    "relax.mean": (mean_behind,),
     **{name: (steps_behind,) for name in MOVED},
     **{name: (joined_behind,) for name in WITH_CONSTANT},
 }

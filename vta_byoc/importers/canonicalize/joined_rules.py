@@ -75,8 +75,10 @@ def _part(rewriter: Rewriter, value: relax.Expr) -> MovedLayer | None:
 def _joined(
     part: MovedLayer, axis: int, layers: Sequence[MovedLayer]
 ) -> tuple[tuple[int, int], View | None]:
-    """How many columns of the layer count higher and lower than `axis`, and the moves of all
-    layers that are joined there as one; without moves where rows count there, too."""
+    """How many columns of the layer count higher and lower than `axis`, and the moves of the whole.
+
+    There are none where rows count there, too.
+    """
     view, total = part.view, part.weight.shape[1]
     if all(not layer.view.axes[axis] for layer in layers):
         return (total, 1), view.parted(axis, len(layers))

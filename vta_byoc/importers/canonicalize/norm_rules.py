@@ -20,6 +20,7 @@ from vta_byoc.ir.bindings import is_constant, is_float32, op_name, per_channel
 from vta_byoc.ir.rewriter import Rewriter, Rule
 
 LAYER_NORM, RMS_NORM = "relax.nn.layer_norm", "relax.nn.rms_norm"
+GROUP_NORM = "relax.nn.group_norm"
 BROADCAST = "relax.broadcast_to"
 ROOTS = {"relax.sqrt": 0.5, "relax.rsqrt": -0.5}
 LEAST_LENGTH = 1e-6
@@ -180,9 +181,9 @@ def weight_of_norm(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
 
 
 def bias_of_norm(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
-    """layer_norm(x) + c is one with the bias c."""
+    """layer_norm(x) + c is one with the bias c; group_norm(x) + c alike."""
     norm, values = _with_constant(rewriter, call)
-    if norm is None or values is None or op_name(norm) != LAYER_NORM or _has_bias(norm):
+    if norm is None or values is None or op_name(norm) == RMS_NORM or _has_bias(norm):
         return None
     return _replaced(norm, 2, values)
 
@@ -191,10 +192,11 @@ def _with_constant(
     rewriter: Rewriter, call: relax.Call
 ) -> tuple[relax.Call | None, np.ndarray | None]:
     data, constant = call.args
-    norm = rewriter.producer_of(data, LAYER_NORM, RMS_NORM)
+    norm = rewriter.producer_of(data, LAYER_NORM, RMS_NORM, GROUP_NORM)
     if norm is None or not is_constant(constant) or not same_type(call, norm):
         return None, None
-    axes, shape = [int(axis) for axis in norm.attrs.axes], shape_of(norm)
+    is_group, shape = op_name(norm) == GROUP_NORM, shape_of(norm)
+    axes = [int(norm.attrs.channel_axis)] if is_group else [int(axis) for axis in norm.attrs.axes]
     if shape is None or len(axes) != 1:
         return None, None
     axis = axes[0] % len(shape)
@@ -203,7 +205,7 @@ def _with_constant(
 
 def _has_bias(norm: relax.Call) -> bool:
     """Whether a normalization adds anything, or what is no constant."""
-    if op_name(norm) != LAYER_NORM:
+    if op_name(norm) == RMS_NORM:
         return False
     bias = norm.args[2]
     return not is_constant(bias) or bool(bias.value.numpy().any())

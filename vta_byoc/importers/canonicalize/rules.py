@@ -22,6 +22,7 @@ from vta_byoc.importers.canonicalize.channel_rules import CHANNEL_RULES
 from vta_byoc.importers.canonicalize.clamp_rules import CLAMP_RULES
 from vta_byoc.importers.canonicalize.constants import fold_constant
 from vta_byoc.importers.canonicalize.depth_rules import DEPTH_RULES
+from vta_byoc.importers.canonicalize.group_norm_rules import GROUP_NORM_RULES
 from vta_byoc.importers.canonicalize.group_rules import GROUP_RULES
 from vta_byoc.importers.canonicalize.joined_rules import JOINED_RULES
 from vta_byoc.importers.canonicalize.movement_rules import MOVE_RULES
@@ -204,7 +205,7 @@ def _rules(name: str) -> tuple[Rule, ...]:
     tables = (
         *(QDQ_RULES, RULES, CHAIN_RULES, VIEW_RULES, PLANE_RULES),
         *(AXIS_RULES, MOVE_RULES, SLICE_RULES, NORM_RULES, TOKEN_RULES, CHANNEL_RULES),
-        *(GROUP_RULES, JOINED_RULES, SOFTMAX_RULES, SHARE_RULES),
+        *(GROUP_NORM_RULES, GROUP_RULES, JOINED_RULES, SOFTMAX_RULES, SHARE_RULES),
         *(SLOPE_RULES, ROW_RULES, CLAMP_RULES),
     )
     return (fold_constant, *(rule for table in tables for rule in table.get(name, ())))

@@ -22,7 +22,6 @@ from vta_byoc.ir.bindings import (
 from vta_byoc.ir.norms import (
     FACTOR,
     MEAN,
-    MOST_CHANNELS,
     OFFSET,
     PEAK,
     RATE,
@@ -32,6 +31,7 @@ from vta_byoc.ir.norms import (
     Norm,
     X,
     elements,
+    most_elements,
     statistics,
 )
 from vta_byoc.ir.programs import Instructions
@@ -163,9 +163,9 @@ def _converted(q: Quantizer, binding: relax.VarBinding, over: Elements, *, centr
     data = q.value(call.args[0])
     end = follow(q, binding.var)
     target = end.scale or q.chosen_scale(end.last)
-    epsilon = epsilon_of(
-        float(call.attrs.epsilon), over.count, q.scale(data), name, who=over.who, unit=over.unit
-    )
+    most = most_elements(centred=centred)
+    given, scale = float(call.attrs.epsilon), q.scale(data)
+    epsilon = epsilon_of(given, over.count, scale, name, most, who=over.who, unit=over.unit)
     weight, bias = _constants(call)
     norm = norm_of(over.count, centred, epsilon, weight, bias, target, end.limits(target), name)
     out = write_norm(q, q.int8(data), norm, over, name)
@@ -184,7 +184,14 @@ def _zero_point(scale: Scale) -> Refusal:
 
 
 def epsilon_of(
-    epsilon: float, count: int, scale: Scale, name: str, *, who: str = TOKEN, unit: str = CHANNELS
+    epsilon: float,
+    count: int,
+    scale: Scale,
+    name: str,
+    most: int,
+    *,
+    who: str = TOKEN,
+    unit: str = CHANNELS,
 ) -> int:
     """Epsilon in squared steps of `scale`, summed over what is normalized.
 
@@ -193,17 +200,18 @@ def epsilon_of(
         count: how many elements a sum reads.
         scale: of the operand.
         name: of the operator, for errors.
+        most: elements that are taken.
         who: what has the elements, for errors.
         unit: what they are, for errors.
 
     Raises:
         Unscalable: too many elements, or no immediate holds it.
     """
-    if count > MOST_CHANNELS:
+    if count > most:
         refusal = Refusal(
             f"{who} has",
             f"{count} {unit}",
-            f"sums of squares of {MOST_CHANNELS} fit int32",
+            f"sums of squares of {most} fit int32",
             "normalize fewer at a time",
         )
         raise Unscalable(name, refusal)

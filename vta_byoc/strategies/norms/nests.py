@@ -313,7 +313,7 @@ class _Apply(_Tiles):
         self._apply()
 
     def _lanes(self) -> None:
-        """What the first kernel has added up by lanes, in every lane of the sum, from the digits."""
+        """What the first kernel has added up by lanes, in every lane of a sum, from the digits."""
         self.nests.load(
             "load_digits",
             (self.count, *self.positions),

@@ -66,9 +66,7 @@ class Norm(Strategy[Kind]):
     def placed(self, *at: Expr) -> tuple[Expr, ...]:
         """Where the sums are that an element at (n, c, h, w, b, k) belongs to."""
 
-    def kernel_spaces(
-        self, layer: LayerWork[Kind], config: VTAConfig
-    ) -> tuple[KernelSpace, ...]:
+    def kernel_spaces(self, layer: LayerWork[Kind], config: VTAConfig) -> tuple[KernelSpace, ...]:
         """The squares, then everything else."""
         spaces = square_space(layer.work, config), apply_space(layer.work, config)
         return tuple(map(KernelSpace.of_tiles, spaces))
@@ -124,9 +122,7 @@ class Norm(Strategy[Kind]):
         sums = tuple(axes.sizes[axis] for axis in axes.kept)
         return (ScratchTensor((digits, *sums, config.batch, config.block)),)
 
-    def functions(
-        self, schedule: LayerSchedule[Kind], config: VTAConfig
-    ) -> list[KernelFunction]:
+    def functions(self, schedule: LayerSchedule[Kind], config: VTAConfig) -> list[KernelFunction]:
         """The squares; then sums, statistics and the result."""
         work, (first, second) = schedule.work, schedule.kernels
         count = 2 + len(work.tensors)

@@ -13,9 +13,9 @@ from vta_byoc.cost.dma import halves, tile_copies
 from vta_byoc.cost.search import Array, Mask, ResourceUsage, Space, Staged, by_size, ceil_div, sizes
 from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
+from vta_byoc.ir.norms import SQUARES, SUM
 from vta_byoc.strategies.norms.registers import program_of
 from vta_byoc.strategies.te.registers import Allocated
-from vta_byoc.ir.norms import SQUARES, SUM
 from vta_byoc.workload.alu import is_shift
 from vta_byoc.workload.memory import ACC, INP, WGT
 from vta_byoc.workload.norms import element_steps
@@ -162,8 +162,8 @@ class _Counts:
             return []
         whole, vectors = self.chunks == 1, math.prod(self.own[a] for a in self.given)
         if self.given == ("c",):
-            loads = vectors * np.where(whole, 1, self.tiles)
-            once = np.where(whole, 1, self.tiles * self.chunks)
+            loads: Array = vectors * np.where(whole, 1, self.tiles)
+            once: Array = np.where(whole, 1, self.tiles * self.chunks)
         else:
             loads = vectors * ceil_div(self.own["n"], self.tile["n"])
             loads = loads * np.where(whole, 1, ceil_div(self.own["p"], self.tile["p"]))
@@ -174,7 +174,7 @@ class _Counts:
 
     def position_copies(self, *, store: bool) -> Array:
         """Transfers of a vector for each position."""
-        own, tile = ([sizes[a] for a in self.kept] for sizes in (self.own, self.tile))
+        own, tile = [self.own[a] for a in self.kept], [self.tile[a] for a in self.kept]
         return tile_copies(own, tile, store=store)
 
 
