@@ -80,6 +80,8 @@ setup(
             TORCH,
         ],
         "images": ["pillow"],
+        # The releases that docs/libraries.md was measured with.
+        "libraries": [TORCH, "timm==1.0.31", "torchvision==0.28.0", "transformers==5.24.0"],
         "mutants": ["cosmic-ray", "pytest-cov"],
         "rtl": [
             "amaranth",

@@ -78,7 +78,8 @@ avg_pool2d  acc = conv2d(x, ones (C, 1, KH, KW), groups C); linear; end.  Where 
             factor / 2**shift is 1 / count times the change of scale.
 norm        wide = astype(x); [sum(wide, axis)]; sum(wide * wide, axis), both with keepdims; the
             steps of `ir.norms`: mean and rate of each token from its sums, then the result
-            of each element; astype int8. For machines with MUL.
+            of each element; astype int8. For machines with MUL. Of groups of channels between
+            reshapes to (N, groups, channels, positions) and back, over the last two axes.
 attention   scores = matmul (int8 [..., T, E], int8 [..., E, S] -> int32), [add(mask)], [add(int8
             [..., T or 1, S], HIDDEN or 0, widened and shifted to the left)]; max over the last
             axis; the steps of `ir.attention`: shares, astype int8; their sums and those of the
