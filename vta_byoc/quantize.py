@@ -39,6 +39,7 @@ from vta_byoc.quantization.calibration.samples import Sample, default_calibratio
 from vta_byoc.quantization.calibration.statistics import TensorStatistics, tensor_statistics
 from vta_byoc.quantization.channels_first import channels_first
 from vta_byoc.quantization.dialect import DialectWriter
+from vta_byoc.quantization.group_scales import normed_layers, with_equal_groups
 from vta_byoc.quantization.ops.attention import SOFTMAX
 from vta_byoc.quantization.policy import POLICIES, Policy
 from vta_byoc.quantization.quantizer import Quantizer
@@ -81,7 +82,8 @@ def quantize(
         mod: a module of `load_model`: float32, or one that came quantized. One that came in
             integers of its own (`relay.quantize`) is kept as it is.
         calibration: representative samples (`checked_samples`), read once; a list where `equalize`
-            or `bias_correction` reads them again. Only a model that came quantized needs none:
+            or `bias_correction` reads them again; kept in memory where groups are normalized behind a
+            convolution (docs/norms.md). Only a model that came quantized needs none:
             operators whose scales it does not state stay float then.
         config: the machine; the default preset when None.
         progress: called after each sample with the samples done and their number; when None a
@@ -170,6 +172,10 @@ def _quantized(
     """The integer module of a float or quantized one; options as of :func:`quantize`."""
     if calibration is not None and equalize:
         mod = equalization.equalize(mod, calibration, progress)
+    if calibration is not None and options.policy.multiplies and normed_layers(mod["main"]):
+        calibration = list(calibration)
+        per_channel = options.policy.per_channel
+        mod = with_equal_groups(mod, calibration, progress, per_channel=per_channel)
     if calibration is not None and bias_correction:
         write = functools.partial(_written, calibration=calibration, options=options)
         mod = correct_biases(mod, write, calibration, progress)
