@@ -82,8 +82,8 @@ def quantize(
         mod: a module of `load_model`: float32, or one that came quantized. One that came in
             integers of its own (`relay.quantize`) is kept as it is.
         calibration: representative samples (`checked_samples`), read once; a list where `equalize`
-            or `bias_correction` reads them again; kept in memory where groups are normalized behind a
-            convolution (docs/norms.md). Only a model that came quantized needs none: operators
+            or `bias_correction` reads them again; kept in memory where groups are normalized behind
+            a convolution (docs/norms.md). Only a model that came quantized needs none: operators
             whose scales it does not state stay float then.
         config: the machine; the default preset when None.
         progress: called after each sample with the samples done and their number; when None a
