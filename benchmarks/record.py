@@ -20,7 +20,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
-BY_NAME = frozenset({"explore", "mutants", "published", "rtl"})
+BY_NAME = frozenset({"explore", "libraries", "mutants", "published", "rtl"})
 """Recorded only when they are named: they take long, and need an extra or an index."""
 KEPT_KEYS = ("name", "value", "unit", "baseline", "bound", "target", "ok")
 

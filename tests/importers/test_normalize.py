@@ -278,6 +278,13 @@ def test_operators_of_any_number_of_operands(tmp_path, op, count):
     assert names(mod) == [binary] * (count - 1) + scaled + ["nn.relu"]
 
 
+@pytest.mark.parametrize("mode", ["reflect", "edge"])
+def test_padding_with_elements_of_the_tensor_takes_them(tmp_path, mode):
+    net = Net(x=[1, 3, 5, 6])
+    pads = net.const([0, 0, 1, 3, 0, 2, 2, 0], "int64")
+    assert names(loaded(net, tmp_path, net.node("Pad", "x", pads, mode=mode))) == ["take"] * 3
+
+
 @pytest.mark.parametrize(
     "attrs",
     [

@@ -52,6 +52,10 @@ OLD = [
     (9, image("1,4,6,6", "y = Softmax<axis: int = 1>(x)")),
     (9, image("1,4,6,6", "y = Clip<min: float = -0.5>(x)")),
     (9, image("1,4,9,9", 'y = Pad<pads: ints = [0,0,1,2,0,0,2,1], mode: string = "reflect">(x)')),
+    (18, image("1,6,6,9", 'y = Pad<mode: string = "edge">(x, p, , a)',
+               "int64[4] p = {1, 2, 2, 0};int64[2] a = {3, -3}")),
+    (19, image("1,6,6,9", 'y = Pad<mode: string = "wrap">(x, p, , a)',
+               "int64[4] p = {1, 2, 2, 0};int64[2] a = {3, -3}")),
     (7, image("1,4,12,12", 'y = Upsample<mode: string = "nearest", '
                            "scales: floats = [1.0, 1.0, 2.0, 2.0]>(x)")),
 ]  # fmt: skip

@@ -126,6 +126,7 @@ def claims() -> Iterator[tuple[str, str]]:
     yield from _prequantized()
     yield from _accuracy()
     yield from _zoo()
+    yield from _libraries()
     yield from _published()
     yield from _core()
     yield from _decoding()
@@ -325,6 +326,25 @@ def _zoo() -> Iterator[tuple[str, str]]:
             f"| {network} | {{zoo[{network}_macs_on_vta]:.1f}} % | "
             f"{{zoo[{network}_operators_on_vta]:.1f}} % | {{zoo[{network}_sqnr]:.1f}} | "
         )
+
+
+def _libraries() -> Iterator[tuple[str, str]]:
+    """Of every network that is recorded."""
+    page, known = "docs/libraries.md", recorded("libraries")
+    for name in sorted(f for f in known if f.endswith("_sqnr")):
+        network = name.removesuffix("_sqnr")
+        figure = f"libraries[{network}"
+        beside = "–" if known[f"{name}.baseline"] is None else f"{{{figure}_sqnr.baseline]:.1f}}"
+        yield page, (
+            f"| {network} | {{{figure}_macs]:,.0f}} | {{{figure}_macs_on_vta]:.1f}} % | "
+            f"{{{figure}_operators]:.0f}} | {{{figure}_operators_on_vta]:.1f}} % | "
+            f"{{{figure}_regions]:.0f}} | {{{figure}_sqnr]:.1f}} | {beside} | "
+            f"{{{figure}_cycles]:,.0f}} |"
+        )
+    yield page, (
+        "{libraries[networks]:.0f} networks; of {libraries[all_macs_on_vta]:.0f} every "
+        "multiply-accumulate"
+    )
 
 
 def _published() -> Iterator[tuple[str, str]]:

@@ -22,7 +22,7 @@ def mirrored(
         value: of the shape `shape`.
         shape: of `value`.
         widths: two for each axis, before and after it.
-        mode: one of `MIRRORED`, as `numpy.pad` calls them.
+        mode: one of `MIRRORED`, or "wrap", as `numpy.pad` calls them.
     """
     for axis, size in enumerate(shape):
         before, after = widths[2 * axis : 2 * axis + 2]

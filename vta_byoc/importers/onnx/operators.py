@@ -14,6 +14,7 @@ from vta_byoc.importers.onnx.node import Converter, NodeAttributes, values_of
 from vta_byoc.importers.onnx.pooling import explicit_pads, max_pool, pool
 from vta_byoc.importers.onnx.qdq import convert_dequantize, convert_quantize
 from vta_byoc.importers.onnx.resizing import resize, upsample
+from vta_byoc.importers.rearranged import mirrored
 from vta_byoc.ir.bindings import is_constant, static_shape
 
 
@@ -79,16 +80,29 @@ def _gemm(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr | None:
     return relax.op.add(product, bias)
 
 
+OF_ITS_OWN = ("edge", "reflect", "wrap")
+"""Modes of a Pad that repeat elements of the tensor."""
+
+
 def _pad(inputs: list[relax.Expr], attrs: NodeAttributes) -> relax.Expr | None:
-    """Constant padding stays an operator; other modes are left to TVM's converter."""
+    """Constant padding stays an operator; padding with values of the tensor takes these.
+
+    TVM's converter makes opaque functions of both; what is not known here is left to it.
+    """
+    data, mode = inputs[0], attrs.get("mode", b"constant").decode()
     pads = attrs.get("pads") if inputs[1] is None else values_of(inputs[1])
     value = attrs.get("value", 0.0) if inputs[2] is None else values_of(inputs[2])
-    constant = attrs.get("mode", b"constant") == b"constant" and inputs[3] is None
-    if not constant or pads is None or value is None or min(pads, default=0) < 0:
+    axes = range(data.ty.ndim) if inputs[3] is None else values_of(inputs[3])
+    if pads is None or axes is None or min(pads, default=0) < 0 or len(pads) != 2 * len(axes):
         return None
-    rank = len(pads) // 2
-    widths = [int(pads[axis + half * rank]) for axis in range(rank) for half in (0, 1)]
-    return relax.op.nn.pad(inputs[0], widths, "constant", float(np.reshape(value, -1)[0]))
+    widths = [0] * (2 * data.ty.ndim)
+    for number, axis in enumerate(int(axis) % data.ty.ndim for axis in axes):
+        widths[2 * axis : 2 * axis + 2] = int(pads[number]), int(pads[number + len(axes)])
+    if mode in OF_ITS_OWN:
+        return mirrored(lambda call, _part: call, data, static_shape(data), widths, mode)
+    if mode != "constant" or value is None:
+        return None
+    return relax.op.nn.pad(data, widths, "constant", float(np.reshape(value, -1)[0]))
 
 
 # ---------------------------------------------------------------- transposed convolution
