@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import logging
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import tvm
@@ -26,6 +26,7 @@ from vta_byoc.ir.quantization_record import (
     CAME_INTEGER,
     EMPTY_RECORD,
     QUANTIZATION,
+    with_group_factors,
 )
 from vta_byoc.ir.records import as_record
 from vta_byoc.ir.selection import Selectors, as_selectors
@@ -39,7 +40,7 @@ from vta_byoc.quantization.calibration.samples import Sample, default_calibratio
 from vta_byoc.quantization.calibration.statistics import TensorStatistics, tensor_statistics
 from vta_byoc.quantization.channels_first import channels_first
 from vta_byoc.quantization.dialect import DialectWriter
-from vta_byoc.quantization.group_scales import normed_layers, with_equal_groups
+from vta_byoc.quantization.group_scales import factors_of_groups, normed_layers, with_factors
 from vta_byoc.quantization.ops.attention import SOFTMAX
 from vta_byoc.quantization.policy import POLICIES, Policy
 from vta_byoc.quantization.quantizer import Quantizer
@@ -172,14 +173,17 @@ def _quantized(
     """The integer module of a float or quantized one; options as of :func:`quantize`."""
     if calibration is not None and equalize:
         mod = equalization.equalize(mod, calibration, progress)
+    factors: Mapping[str, Sequence[float]] = {}
     if calibration is not None and options.policy.multiplies and normed_layers(mod["main"]):
         calibration = list(calibration)
         per_channel = options.policy.per_channel
-        mod = with_equal_groups(mod, calibration, progress, per_channel=per_channel)
+        factors = factors_of_groups(mod, calibration, progress, per_channel=per_channel)
+        mod = with_factors(mod, factors)
     if calibration is not None and bias_correction:
         write = functools.partial(_written, calibration=calibration, options=options)
         mod = correct_biases(mod, write, calibration, progress)
-    return _written(mod, calibration, options, progress)
+    result = _written(mod, calibration, options, progress)
+    return with_group_factors(result, factors) if factors else result
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,12 @@ from small_models import call
 from tvm import relax
 
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.quantization.group_scales import normed_layers, with_equal_groups
+from vta_byoc.quantization.group_scales import factors_of_groups, normed_layers, with_factors
+from vta_byoc.quantization.tensor_pairs import tensor_pairs
 from vta_byoc.quantize import quantize
+from vta_byoc.reports.quantization.report import quantization_report
+from vta_byoc.validation.against_runtime import bound_for, compare
+from vta_byoc.validation.runtimes import float_runtime
 
 SIM = VTAConfig.preset("sim")
 CHANNELS = 8
@@ -40,6 +44,12 @@ def network(groups: int, spread: float, *, read_twice: bool = False) -> tvm.IRMo
             result = builder.emit_output(relax.op.add(y, x) if read_twice else y)
         builder.emit_func_output(result)
     return builder.get()
+
+
+def with_equal_groups(
+    mod: tvm.IRModule, given: list[list[np.ndarray]], *, per_channel: bool
+) -> tvm.IRModule:
+    return with_factors(mod, factors_of_groups(mod, given, per_channel=per_channel))
 
 
 def samples(count: int = 4) -> list[list[np.ndarray]]:
@@ -109,3 +119,17 @@ def test_samples_may_come_once() -> None:
     tvm.ir.assert_structural_equal(
         once, quantize(mod, calibration=samples(), config=SIM, scales="mul")
     )
+
+
+def test_reports_compare_what_was_quantized() -> None:
+    """Tensors and weights of the layer are compared times its factors."""
+    mod, given = network(8, 1.8), samples()
+    options = {"config": SIM, "scales": "mul", "per_channel": True}
+    qmod = quantize(mod, calibration=given, **options)
+    found = quantization_report(mod, qmod, given)
+    layer = next(op for op in found.operators if op.weights is not None)
+    assert layer.measures.sqnr > 35 and layer.measures.own_sqnr > 35
+    assert layer.weights is not None and layer.weights.sqnr > 35
+    pairs = tensor_pairs(mod, qmod)
+    compared = compare(mod, qmod, given, float_runtime(mod, pairs), bound_for(mod, None, None))
+    assert min(tensor.sqnr for tensor in compared.tensors) > 30

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 import tvm
 
 from vta_byoc.base.choices import APPROXIMATE, DIGITS, SHIFTS
 from vta_byoc.hw.errors import Refusal
-from vta_byoc.ir.records import text_of
+from vta_byoc.ir.records import as_record, text_of
 
 WORDS = {
     DIGITS: "factor in weights of two digits",
@@ -128,6 +129,18 @@ def active_ranges(mod: tvm.IRModule) -> dict[str, tuple[float, float]]:
     """Source variables -> from where to where their readers tell values apart, if not all."""
     found = _part(mod, "active_ranges")
     return {name: (float(low), float(high)) for name, (low, high) in found.items()}
+
+
+def group_factors(mod: tvm.IRModule) -> dict[str, tuple[float, ...]]:
+    """Layers in front of group normalizations: what the channels of their results are times."""
+    return {name: tuple(found) for name, found in _part(mod, "group_factors").items()}
+
+
+def with_group_factors(mod: tvm.IRModule, factors: Mapping[str, Sequence[float]]) -> tvm.IRModule:
+    """`mod` with these in its record."""
+    record = json.loads(text_of(mod.get_attr(QUANTIZATION)))
+    record["group_factors"] = {name: list(each) for name, each in factors.items()}
+    return mod.with_attr(QUANTIZATION, as_record(json.dumps(record)))
 
 
 def absorbed(mod: tvm.IRModule) -> dict[str, tuple[str, str]]:

@@ -13,7 +13,7 @@ LEAST_VARIANCE)`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,8 +21,9 @@ import tvm
 from tvm import relax
 
 from vta_byoc.base.progress import Progress
-from vta_byoc.ir.bindings import op_name, users_of
+from vta_byoc.ir.bindings import op_name, source_name, users_of
 from vta_byoc.ir.observe import Observer
+from vta_byoc.ir.quantization_record import group_factors
 from vta_byoc.quantization.calibration.samples import Sample, checked_samples
 from vta_byoc.quantization.float_layers import (
     FloatLayer,
@@ -70,14 +71,14 @@ def normed_layers(main: relax.Function) -> list[NormedLayer]:
     return found
 
 
-def with_equal_groups(
+def factors_of_groups(
     mod: tvm.IRModule,
     samples: Sequence[Sample],
     progress: Progress | None = None,
     *,
     per_channel: bool,
-) -> tvm.IRModule:
-    """The float module with other weights in front of group normalizations.
+) -> dict[str, tuple[float, ...]]:
+    """What the channels of layers in front of group normalizations are to be multiplied by.
 
     Args:
         mod: float module of `load_model`.
@@ -87,7 +88,8 @@ def with_equal_groups(
             larger than the largest of its layer.
 
     Returns:
-        A module that computes the same up to rounding and a thousandth of a result.
+        The factor of each channel by the name of the layer's result; layers without any are left
+        out. With them the module computes the same up to rounding and a thousandth of a result.
     """
     layers = normed_layers(mod["main"])
     reach = [np.zeros(each.groups) for each in layers]
@@ -101,28 +103,38 @@ def with_equal_groups(
     observer = Observer(mod, [each.layer.end for each in layers], receive)
     for arrays in checked_samples(mod, samples, progress):
         observer.run(arrays.values())
-    constants: dict[relax.Var, np.ndarray] = {}
+    found: dict[str, tuple[float, ...]] = {}
     for each, most, variance in zip(layers, reach, least, strict=True):
         is_free = (most > 0) & (variance >= LEAST_VARIANCE * each.epsilon)
         factor = np.where(is_free, most.max(initial=0) / np.where(most > 0, most, 1.0), 1.0)
-        if not np.isfinite(factor).all():
-            continue
-        constants |= _scaled(each, factor, per_channel)
+        factor = factor if per_channel else _without_larger_weights(each, factor)
+        if np.isfinite(factor).all() and (factor != 1).any():
+            channels = np.repeat(factor, each.layer.channels // each.groups)
+            found[source_name(each.layer.end)] = tuple(channels.tolist())
+    return found
+
+
+def _without_larger_weights(each: NormedLayer, factor: np.ndarray) -> np.ndarray:
+    """The factors, or as much of them as leaves the largest weight of the layer the largest."""
+    own = np.abs(each.layer.weight.astype(np.float64)).reshape(each.groups, -1).max(axis=1)
+    room = own.max(initial=0) / np.where(own > 0, own, np.inf)
+    return np.maximum(1.0, np.minimum(factor, room))
+
+
+def with_factors(mod: tvm.IRModule, factors: Mapping[str, Sequence[float]]) -> tvm.IRModule:
+    """The float module with weights and biases times the factors of `factors_of_groups`."""
+    constants: dict[relax.Var, np.ndarray] = {}
+    for layer in (each.layer for each in normed_layers(mod["main"])):
+        channels = np.float64(factors.get(source_name(layer.end), ()))
+        if channels.size:
+            weight = layer.weight.astype(np.float64)
+            scaled = weight * channels.reshape(-1, *[1] * (weight.ndim - 1))
+            constants[layer.var] = scaled.astype(np.float32)
+            for bias in layer.biases:
+                constants[bias.var] = layer.as_bias(layer.bias(bias) * channels)
     return with_constants(mod, constants)
 
 
-def _scaled(
-    each: NormedLayer, factor: np.ndarray, per_channel: bool
-) -> dict[relax.Var, np.ndarray]:
-    """Weights and biases times the factors of the groups."""
-    layer, weight = each.layer, each.layer.weight.astype(np.float64)
-    if not per_channel:
-        own = np.abs(weight).reshape(each.groups, -1).max(axis=1)
-        room = own.max(initial=0) / np.where(own > 0, own, np.inf)
-        factor = np.maximum(1.0, np.minimum(factor, room))
-    channels = np.repeat(factor, layer.channels // each.groups)
-    scaled = weight * channels.reshape(-1, *[1] * (weight.ndim - 1))
-    constants = {layer.var: scaled.astype(np.float32)}
-    for bias in layer.biases:
-        constants[bias.var] = layer.as_bias(layer.bias(bias) * channels)
-    return constants
+def with_groups(mod: tvm.IRModule, qmod: tvm.IRModule) -> tvm.IRModule:
+    """The float module with the weights that were quantized: `mod`, and what `qmod` records."""
+    return with_factors(mod, group_factors(qmod))

@@ -36,6 +36,7 @@ from vta_byoc.ir.quantization_record import (
     QuantizationRecord,
     TensorEntry,
     active_ranges,
+    group_factors,
     results,
 )
 from vta_byoc.ir.records import text_of
@@ -51,7 +52,9 @@ ALL_VALUES = (-math.inf, math.inf)
 class Twin:
     """A tensor of the quantized module: (value - zero_point) * scale is the float value.
 
-    Values beyond `low` and `high`, its active range, count as these.
+    Values beyond `low` and `high`, its active range, count as these. Those of the source module are
+    compared times `factors`, one for each channel of axis 1, where there are any: groups of
+    channels that were made to reach equally far.
     """
 
     var: relax.Var
@@ -59,6 +62,7 @@ class Twin:
     zero_point: float = 0.0
     low: float = -math.inf
     high: float = math.inf
+    factors: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -96,8 +100,15 @@ def real(values: np.ndarray, twin: Twin) -> np.ndarray:
     wide = np.asarray(values, np.float64)
     if twin.scale != 1 or twin.zero_point:
         wide = (wide - twin.zero_point) * twin.scale
+    if twin.factors:
+        wide = wide * _by_channel(twin, wide.ndim)
     is_whole = math.isinf(twin.low) and math.isinf(twin.high)
     return wide if is_whole else wide.clip(twin.low, twin.high)
+
+
+def _by_channel(twin: Twin, rank: int) -> np.ndarray:
+    """The factors of a twin as they broadcast over a tensor."""
+    return np.float64(twin.factors).reshape(-1, *[1] * (rank - 2))
 
 
 def quantization_record(qmod: tvm.IRModule) -> QuantizationRecord:
@@ -127,6 +138,7 @@ def tensor_pairs(mod: tvm.IRModule, qmod: tvm.IRModule) -> list[Pair]:
         VTAError: `qmod` has no record, or nothing of `mod` is in it.
     """
     record, active = quantization_record(qmod), active_ranges(qmod)
+    factors = group_factors(qmod)
     producers = {b.var: b.value for b in straight_bindings(mod["main"])}
     found = {}
     for var, twin in twins(mod, qmod).items():
@@ -135,6 +147,7 @@ def tensor_pairs(mod: tvm.IRModule, qmod: tvm.IRModule) -> list[Pair]:
             low, high = active.get(str(var.name), ALL_VALUES)
             if not is_float32(twin.var):
                 source, twin = (replace(each, low=low, high=high) for each in (source, twin))
+            source = replace(source, factors=factors.get(source_name(var), ()))
             found[twin.var] = (source, twin)
     if not found:
         raise VTAError(
@@ -293,4 +306,7 @@ def _rounded(write: DialectWriter, pair: Pair, source: Mapping[relax.Var, relax.
     var, twin, name = source[pair.source.var], pair.source, f"{pair.name}{SEPARATOR}ideal"
     if not is_float32(var):
         var = write.dequantize(var, Scale(twin.scale, int(twin.zero_point)), name)
+    if twin.factors:
+        by = relax.const(_by_channel(twin, var.ty.ndim).astype(np.float32))
+        var = write.emit(relax.op.multiply(var, by), name)
     return write.quantize(var, pair.scale, name) if pair.is_int8 else var

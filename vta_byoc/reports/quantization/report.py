@@ -23,6 +23,7 @@ from vta_byoc.ir.quantization_record import symmetric
 from vta_byoc.quantization import qdq
 from vta_byoc.quantization.calibration.samples import Sample, checked_samples
 from vta_byoc.quantization.float_layers import FloatLayer, float_layers
+from vta_byoc.quantization.group_scales import with_groups
 from vta_byoc.quantization.tensor_pairs import Pair, paired, quantization_record, tensor_pairs
 from vta_byoc.reports.quantization.advice import advice
 from vta_byoc.reports.quantization.operator_noise import Operator, json_value
@@ -140,7 +141,7 @@ def quantization_report(
 def _operators(
     mod: tvm.IRModule, qmod: tvm.IRModule, pairs: Sequence[Pair], measures: Sequence[Measures]
 ) -> list[Operator]:
-    layers = _layers(mod)
+    layers = _layers(with_groups(mod, qmod))
     tensors, narrowed = quantization_record(qmod)["tensors"], symmetric(qmod)
     inputs = {source_name(param) for param in mod["main"].params}
     added = [_added(pair, found) for pair, found in zip(pairs, measures, strict=True)]
