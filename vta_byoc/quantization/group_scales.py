@@ -125,7 +125,7 @@ def with_factors(mod: tvm.IRModule, factors: Mapping[str, Sequence[float]]) -> t
     """The float module with weights and biases times the factors of `factors_of_groups`."""
     constants: dict[relax.Var, np.ndarray] = {}
     for layer in (each.layer for each in normed_layers(mod["main"])):
-        channels = np.float64(factors.get(source_name(layer.end), ()))
+        channels = np.asarray(factors.get(source_name(layer.end), ()), np.float64)
         if channels.size:
             weight = layer.weight.astype(np.float64)
             scaled = weight * channels.reshape(-1, *[1] * (weight.ndim - 1))

@@ -108,7 +108,7 @@ def real(values: np.ndarray, twin: Twin) -> np.ndarray:
 
 def _by_channel(twin: Twin, rank: int) -> np.ndarray:
     """The factors of a twin as they broadcast over a tensor."""
-    return np.float64(twin.factors).reshape(-1, *[1] * (rank - 2))
+    return np.asarray(twin.factors, np.float64).reshape(-1, *[1] * (rank - 2))
 
 
 def quantization_record(qmod: tvm.IRModule) -> QuantizationRecord:
