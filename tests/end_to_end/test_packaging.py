@@ -155,7 +155,7 @@ class TestWheel:
         assert {Requirement(text) for text in pins.REQUIREMENTS} <= required
         assert SpecifierSet(metadata["Requires-Python"]) == SpecifierSet(">=3.10,<3.14")
         assert metadata.get_all("Provides-Extra") == [
-            *("dev", "dask", "docs", "images", "mutants", "rtl", "tflite", "torch")
+            *("dev", "dask", "docs", "images", "libraries", "mutants", "rtl", "tflite", "torch")
         ]
 
 
