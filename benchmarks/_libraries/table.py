@@ -55,7 +55,6 @@ TIMM = (
     _timm("fastvit_t8"),
     _timm("shvit_s1"),
     _timm("swiftformer_xs", **AT_SIZE),
-    _timm("tiny_vit_5m_224"),
     # tokens
     _timm("vit_tiny_patch16_224", "4 of 12 layers", depth=4, **AT_SIZE),
     _timm("deit_tiny_distilled_patch16_224", "4 of 12 layers", depth=4, **AT_SIZE),

@@ -210,6 +210,14 @@ def attention(
 CORE = [MATMUL, "multiply", SOFTMAX, MATMUL]
 
 
+def test_the_guard_of_one_key_is_left_out() -> None:
+    """It asks for the largest of one truth value: whether any key is seen."""
+    found = becomes(
+        [(1, 2, 1, 4)] * 3, lambda emit, *given: attention(emit, *given, guarded=True), 1e-5
+    )
+    assert "where" not in found
+
+
 @pytest.mark.parametrize("guarded", [False, True])
 def test_batches_and_factors_of_an_attention(guarded: bool) -> None:
     found = becomes(

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from tvm import relax
 
 from vta_byoc.importers.canonicalize.channel_rules import LAST
-from vta_byoc.ir.bindings import SEPARATOR, is_constant, known_shape, op_name
+from vta_byoc.ir.bindings import SEPARATOR, is_constant, is_float32, known_shape, op_name
 from vta_byoc.ir.rewriter import Rewriter, Rule
 from vta_byoc.ir.views import PERMUTE_DIMS, axes_of
 
@@ -114,10 +114,13 @@ def merge_reductions(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
 
 
 def reduction_of_one(_rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
-    """A reduction over axes of one place each moves nothing."""
+    """A reduction over axes of one place each is a reshape.
+
+    Of floats alone: guards of a softmax reduce truth values, and are known by that.
+    """
     data = call.args[0]
     shape, result, axes = known_shape(data.ty), known_shape(call.ty), call.attrs.axis
-    if shape is None or result is None or axes is None:
+    if shape is None or result is None or axes is None or not is_float32(data):
         return None
     is_one = all(shape[int(axis) % len(shape)] == 1 for axis in axes)
     return relax.op.reshape(data, result) if is_one else None
