@@ -52,16 +52,13 @@ TIMM = (
     _timm("levit_128s", **AT_SIZE),
     _timm("pvt_v2_b0"),
     _timm("efficientformerv2_s0", **AT_SIZE),
-    _timm("fastvit_t8"),
     _timm("shvit_s1"),
-    _timm("swiftformer_xs", **AT_SIZE),
     # tokens
     _timm("vit_tiny_patch16_224", "4 of 12 layers", depth=4, **AT_SIZE),
     _timm("deit_tiny_distilled_patch16_224", "4 of 12 layers", depth=4, **AT_SIZE),
     _timm("eva02_tiny_patch14_224", "4 of 12 layers, 56x56", depth=4, img_size=56),
     _timm("cait_xxs24_224", "4 of 24 layers", depth=4, **AT_SIZE),
     _timm("convit_tiny", "4 of 12 layers", depth=4, **AT_SIZE),
-    _timm("xcit_nano_12_p8_224", "4 of 12 layers", depth=4, **AT_SIZE),
     _timm(
         "swinv2_tiny_window8_256", "2 stages of width 48", window_size=8, embed_dim=48,
         depths=(2, 2), num_heads=(3, 6), **AT_SIZE,
