@@ -168,7 +168,7 @@ GRAPHS: dict[str, tuple[Callable[[], onnx.ModelProto], set[str]]] = {
     ),
     "padding by reflection": (
         lambda: model([conv("x", "a"), node("Pad", "a pads", "b", mode="reflect"), conv("b", "y")]),
-        {"a", "y"},
+        {"a", "b", "y"},
     ),
     "resizing by cubic": (
         lambda: model(
