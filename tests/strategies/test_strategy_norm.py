@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,13 +31,15 @@ def drawn(
     channels = int(rng.integers(1, 6 * config.block))
     images, rows, columns = (int(rng.integers(1, high)) for high in (3, 3, 24))
     own = bool(rng.integers(2)) or channels % config.block != 0
-    work = NormWorkload(
-        images,
-        channels,
-        rows,
-        columns,
-        channels,
-        bool(rng.integers(2)),
+    centred = bool(rng.integers(2))
+    shape = (images, channels, rows, columns)
+    work = NormWorkload(*shape, channels, centred, *numbers(rng, own))
+    return work, operands(rng, channels) if own else {}
+
+
+def numbers(rng: np.random.Generator, own: bool) -> tuple[Any, ...]:
+    """Epsilon, factor and offset (None: of channels), shift and limits."""
+    return (
         int(rng.integers(2) * rng.integers(1, 1000)),
         None if own else int(rng.integers(-32767, 32768)),
         None if own else int(rng.integers(-32768, 32768)),
@@ -44,10 +47,12 @@ def drawn(
         int(rng.integers(-128, 0)),
         127,
     )
-    if not own:
-        return work, {}
+
+
+def operands(rng: np.random.Generator, channels: int) -> Mapping[str, np.ndarray]:
+    """Factors and offsets of channels."""
     factor = rng.integers(-32767, 32768, channels)
-    return work, {"operand0": factor, "operand1": rng.integers(-(2**28), 2**28, channels)}
+    return {"operand0": factor, "operand1": rng.integers(-(2**28), 2**28, channels)}
 
 
 def test_drawn_norms() -> None:
@@ -67,25 +72,9 @@ def drawn_groups(
     images, rows, columns = (int(rng.integers(1, high)) for high in (3, 9, 20))
     own = bool(rng.integers(2)) or groups * size % block != 0
     channels = groups * size
-    work = GroupNormWorkload(
-        images,
-        channels,
-        rows,
-        columns,
-        size * rows * columns,
-        True,
-        int(rng.integers(2) * rng.integers(1, 1000)),
-        None if own else int(rng.integers(-32767, 32768)),
-        None if own else int(rng.integers(-32768, 32768)),
-        int(rng.integers(14, 24)),
-        int(rng.integers(-128, 0)),
-        127,
-        groups=groups,
-    )
-    if not own:
-        return work, {}
-    factor = rng.integers(-32767, 32768, channels)
-    return work, {"operand0": factor, "operand1": rng.integers(-(2**28), 2**28, channels)}
+    shape, summed = (images, channels, rows, columns), size * rows * columns
+    work = GroupNormWorkload(*shape, summed, True, *numbers(rng, own), groups=groups)
+    return work, operands(rng, channels) if own else {}
 
 
 def test_drawn_group_norms() -> None:

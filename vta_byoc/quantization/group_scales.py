@@ -31,8 +31,8 @@ from vta_byoc.quantization.float_layers import (
     only_user,
     with_constants,
 )
+from vta_byoc.quantization.ops.norms import GROUP_NORM
 
-GROUP_NORM = "relax.nn.group_norm"
 OUTPUTS_FIRST = ("relax.nn.conv1d", "relax.nn.conv2d")
 """Layers whose weights have their outputs first."""
 LEAST_VARIANCE = 500.0

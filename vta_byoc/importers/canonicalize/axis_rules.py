@@ -12,10 +12,9 @@ from collections.abc import Sequence
 
 from tvm import relax
 
-from vta_byoc.importers.canonicalize.channel_rules import LAST
+from vta_byoc.importers.canonicalize.channel_rules import LAST, before_last
 from vta_byoc.ir.bindings import SEPARATOR, is_constant, is_float32, known_shape, op_name
 from vta_byoc.ir.rewriter import Rewriter, Rule
-from vta_byoc.ir.views import PERMUTE_DIMS, axes_of
 
 POOLS = {
     "relax.nn.max_pool1d": relax.op.nn.max_pool2d,
@@ -138,9 +137,9 @@ def mean_of_rows_and_columns(rewriter: Rewriter, call: relax.Call) -> relax.Expr
         return None
     if sorted(int(axis) % len(shape) for axis in axes) != [1, 2]:
         return None
-    permuted = rewriter.producer_of(data, PERMUTE_DIMS)
-    if permuted is not None and axes_of(permuted) == LAST:
-        mean = relax.op.mean(permuted.args[0], [2, 3], keepdims=False)
+    planes = before_last(rewriter, data)
+    if planes is not None:
+        mean = relax.op.mean(planes, [2, 3], keepdims=False)
     else:
         rows = relax.op.reshape(data, (shape[0], shape[1] * shape[2], shape[3]))
         tokens = rewriter.as_variable(rows, f"{rewriter.name}{SEPARATOR}tokens")

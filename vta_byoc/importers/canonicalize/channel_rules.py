@@ -31,7 +31,7 @@ BEHIND = MOVED | WITH_CONSTANT | {CONV2D, "relax.concat"}
 
 def norm_behind(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     """layer_norm over the last axis of a permuted tensor is one over its channels."""
-    data = _permuted(rewriter, call.args[0])
+    data = before_last(rewriter, call.args[0])
     if data is None or [int(axis) % call.ty.ndim for axis in call.attrs.axes] != [3]:
         return None
     attrs = call.attrs
@@ -82,7 +82,7 @@ def concat_behind(rewriter: Rewriter, call: relax.Call) -> relax.Expr | None:
     return _behind(rewriter, relax.op.concat(parts, LAST[int(call.attrs.axis) % len(LAST)]))
 
 
-def _permuted(rewriter: Rewriter, value: relax.Expr) -> relax.Expr | None:
+def before_last(rewriter: Rewriter, value: relax.Expr) -> relax.Expr | None:
     """X of permute(x), with the channels at the end."""
     permuted = rewriter.producer_of(value, "relax.permute_dims")
     return permuted.args[0] if permuted is not None and axes_of(permuted) == LAST else None
@@ -90,7 +90,7 @@ def _permuted(rewriter: Rewriter, value: relax.Expr) -> relax.Expr | None:
 
 def _normed(rewriter: Rewriter, value: relax.Expr) -> relax.Expr | None:
     """X of permute(x), where a normalization is among what x is computed of."""
-    found = _permuted(rewriter, value)
+    found = before_last(rewriter, value)
     made = None if found is None else rewriter.producer(found)
     while made is not None and op_name(made) in BEHIND:
         first = made.args[0]

@@ -63,77 +63,6 @@ NO_MUL = Refusal(
 )
 
 
-def axis_of(call: relax.Call) -> int | None:
-    """The only axis that is normalized, from the front; None where there are several."""
-    axes = [int(axis) % call.ty.ndim for axis in call.attrs.axes]
-    return axes[0] if len(axes) == 1 else None
-
-
-def takes_norm(q: Quantizer, binding: relax.VarBinding) -> bool:
-    """Whether a normalization of one axis, by constants, is computed on integers."""
-    call = binding.value
-    return (
-        q.policy.multiplies
-        and is_float32(call.args[0])
-        and axis_of(call) is not None
-        and all(is_constant(arg) for arg in call.args[1:])
-    )
-
-
-@integer_op(LAYER_NORM, RMS_NORM, asks=takes_norm)
-def convert_norm(q: Quantizer, binding: relax.VarBinding) -> bool:
-    """A normalization of tokens, its weight and bias included.
-
-    Raises:
-        Unscalable: the machine has no MUL, or the numbers do not fit int32.
-    """
-    call, name = binding.value, source_name(binding.var)
-    if not q.policy.multiplies:
-        raise Unscalable(name, NO_MUL)
-    axis = axis_of(call)
-    if axis is None or not takes_norm(q, binding):
-        return False
-    data, centred = q.value(call.args[0]), op_name(call) == LAYER_NORM
-    if q.scale(data).zero and not centred:
-        raise Unscalable(name, _zero_point(q.scale(data)))
-    shape = static_shape(call.args[0])
-    along = tuple(-1 if i == axis else 1 for i in range(len(shape)))
-    return _converted(q, binding, Elements(shape, (axis,), along), centred=centred)
-
-
-def takes_group_norm(q: Quantizer, binding: relax.VarBinding) -> bool:
-    """Whether groups of the channels of (N, C, ...), and no others, are normalized by constants."""
-    call = binding.value
-    shape, axes = static_shape(call.args[0]), [int(a) % call.ty.ndim for a in call.attrs.axes]
-    return (
-        q.policy.multiplies
-        and is_float32(call.args[0])
-        and int(call.attrs.channel_axis) % len(shape) == 1
-        and sorted(axes) == list(range(2, len(shape)))
-        and all(is_constant(arg) for arg in call.args[1:])
-    )
-
-
-@integer_op(GROUP_NORM, asks=takes_group_norm)
-def convert_group_norm(q: Quantizer, binding: relax.VarBinding) -> bool:
-    """A normalization of groups of channels over all positions, its weight and bias included.
-
-    Raises:
-        Unscalable: the machine has no MUL, or the numbers do not fit int32.
-    """
-    call, name = binding.value, source_name(binding.var)
-    if not q.policy.multiplies:
-        raise Unscalable(name, NO_MUL)
-    if not takes_group_norm(q, binding):
-        return False
-    images, channels, *plane = static_shape(call.args[0])
-    groups, positions = int(call.attrs.num_groups), math.prod(plane)
-    shape = (images, groups, channels // groups, positions)
-    who = f"a group of {channels // groups} channels"
-    over = Elements(shape, (2, 3), (1, *shape[1:3], 1), who, "elements")
-    return _converted(q, binding, over, centred=True)
-
-
 @dataclass(frozen=True)
 class Elements:
     """What a normalization reads at a time.
@@ -158,13 +87,54 @@ class Elements:
         return math.prod(self.shape[axis] for axis in self.axes)
 
 
-def _converted(q: Quantizer, binding: relax.VarBinding, over: Elements, *, centred: bool) -> bool:
+def elements_of(call: relax.Call) -> Elements | None:
+    """What a normalization reads at a time; None of several axes, or of other than channels."""
+    shape, axes = static_shape(call.args[0]), [int(a) % call.ty.ndim for a in call.attrs.axes]
+    if op_name(call) != GROUP_NORM:
+        if len(axes) != 1:
+            return None
+        along = tuple(-1 if axis == axes[0] else 1 for axis in range(len(shape)))
+        return Elements(shape, (axes[0],), along)
+    if int(call.attrs.channel_axis) % len(shape) != 1 or sorted(axes) != [*range(2, len(shape))]:
+        return None
+    images, channels, *plane = shape
+    groups, size = int(call.attrs.num_groups), channels // int(call.attrs.num_groups)
+    parted = (images, groups, size, math.prod(plane))
+    who = f"a group of {size} channels"
+    return Elements(parted, (2, 3), (1, groups, size, 1), who, "elements")
+
+
+def takes_norm(q: Quantizer, binding: relax.VarBinding) -> bool:
+    """Whether a normalization of one axis or of groups, by constants, is computed on integers."""
+    call = binding.value
+    return (
+        q.policy.multiplies
+        and is_float32(call.args[0])
+        and elements_of(call) is not None
+        and all(is_constant(arg) for arg in call.args[1:])
+    )
+
+
+@integer_op(LAYER_NORM, RMS_NORM, GROUP_NORM, asks=takes_norm)
+def convert_norm(q: Quantizer, binding: relax.VarBinding) -> bool:
+    """A normalization of tokens or of groups of channels, its weight and bias included.
+
+    Raises:
+        Unscalable: the machine has no MUL, or the numbers do not fit int32.
+    """
     call, name = binding.value, source_name(binding.var)
-    data = q.value(call.args[0])
+    if not q.policy.multiplies:
+        raise Unscalable(name, NO_MUL)
+    over = elements_of(call)
+    if over is None or not takes_norm(q, binding):
+        return False
+    data, centred = q.value(call.args[0]), op_name(call) != RMS_NORM
+    scale = q.scale(data)
+    if scale.zero and not centred:
+        raise Unscalable(name, _zero_point(scale))
     end = follow(q, binding.var)
     target = end.scale or q.chosen_scale(end.last)
-    most = most_elements(centred=centred)
-    given, scale = float(call.attrs.epsilon), q.scale(data)
+    most, given = most_elements(centred=centred), float(call.attrs.epsilon)
     epsilon = epsilon_of(given, over.count, scale, name, most, who=over.who, unit=over.unit)
     weight, bias = _constants(call)
     norm = norm_of(over.count, centred, epsilon, weight, bias, target, end.limits(target), name)
