@@ -69,6 +69,7 @@ def quantize(
     equalize: bool = False,
     bias_correction: bool = False,
     keep_float: Selectors = (),
+    float_tail: bool = True,
     rescale: str | None = None,
     function_tolerance: int = 1,
     function_worth: float = FUNCTION_WORTH,
@@ -97,6 +98,9 @@ def quantize(
         bias_correction: whether the mean error of each layer is corrected.
         keep_float: selectors of operators that stay float: names, patterns, ranges, kinds
             (`vta_byoc.ir.selection`).
+        float_tail: whether operators that only results of the model follow stay float too where
+            int8 would hide what they read (`quantization.float_tail`); never of a model that came
+            quantized.
         rescale: how layers at scales "mul" get their factor, one of `base.choices.RESCALES` where
             a layer can have it; None: the exact one that costs least.
         function_tolerance: the largest error of a function of one operand (sigmoid, SiLU, GELU),
@@ -123,10 +127,9 @@ def quantize(
     mod = channels_first(mod)
     load_installed()
     if mod.get_attr(CAME_INTEGER) is not None:
-        chosen: dict[str, object] = {"scales": scales, "per_channel": per_channel}
-        chosen |= {"equalize": equalize, "bias_correction": bias_correction}
-        chosen |= {"keep_float": keep_float, "rescale": rescale, "exact_rescale": exact_rescale}
-        chosen["zero_points"] = zero_points
+        chosen: dict[str, object] = {"keep_float": keep_float, "exact_rescale": exact_rescale}
+        chosen |= {"rescale": rescale, "equalize": equalize, "per_channel": per_channel}
+        chosen |= {"scales": scales, "bias_correction": bias_correction, "zero_points": zero_points}
         _check_nothing_chosen(chosen)
         return mod.with_attr(QUANTIZATION, as_record(EMPTY_RECORD))
     machine = config or scope_config()
@@ -143,7 +146,7 @@ def quantize(
         ),
     )
     beside = (calibration_workers, calibration_scheduler)
-    options = _Options(policy, method, percentile, as_selectors(keep_float), *beside)
+    options = _Options(policy, method, percentile, as_selectors(keep_float), float_tail, *beside)
     if not qdq.is_quantized(mod):
         mod = resizes_as_layers(mod)
     _check_samples(mod, calibration, reads_again=equalize or bias_correction)
@@ -194,6 +197,7 @@ class _Options:
     method: str
     percentile: float
     keep_float: tuple[str, ...]
+    float_tail: bool
     workers: int | None = None
     scheduler: str | None = None
 
@@ -208,6 +212,7 @@ def _written(
     policy = options.policy
     constants: Mapping[GenericConst, qdq.ConstantScale] = {}
     stated: Mapping[relax.Var, float] = {}
+    tail = options.float_tail and not qdq.is_quantized(mod)
     if qdq.is_quantized(mod):
         mod, constants = qdq.resolved(mod)
         if not policy.keeps_stated:
@@ -232,7 +237,7 @@ def _written(
     if policy.has_zero_points:
         share_ranges(mod, ranges, intervals)
     quantizer = Quantizer(mod, ranges, policy, kept, constants, intervals)
-    result = with_main(mod, rewritten(quantizer))
+    result = with_main(mod, rewritten(quantizer, tail=tail))
     LOG.info("quantized: scales %s, layers: %d", policy.name, len(quantizer.record.accumulators))
     return result.with_attr(QUANTIZATION, as_record(quantizer.record.to_json()))
 

@@ -49,6 +49,7 @@ class QuantizeArguments(TypedDict, total=False):
     equalize: bool
     bias_correction: bool
     keep_float: tuple[str, ...]
+    float_tail: bool
     rescale: str
     function_tolerance: int
     function_worth: float
@@ -69,6 +70,7 @@ class QuantizationOptions:
     equalize: bool = False
     bias_correction: bool = False
     keep_float: tuple[str, ...] = ()
+    float_tail: bool = True
     rescale: str | None = None
     function_tolerance: int | None = None
     function_worth: float | None = None
@@ -166,10 +168,10 @@ def _source(mod: tvm.IRModule, calibration: str | None) -> str:
 
 
 def _as_option(name: str, value: object) -> str:
-    flag = f"--{name.replace('_', '-')}"
-    if value is True:
-        return flag
-    return f"{flag} {','.join(value) if isinstance(value, tuple) else value}"
+    flag = name.replace("_", "-")
+    if isinstance(value, bool):
+        return f"--{flag}" if value else f"--no-{flag}"
+    return f"--{flag} {','.join(value) if isinstance(value, tuple) else value}"
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: object) -> None:
@@ -275,5 +277,11 @@ _OPTIONS: tuple[_Decorator, ...] = (
         callback=_remember_names,
         help="Operators that stay float, by name, pattern (*, ?), range (FIRST..LAST) or kind "
         "(@conv2d); repeat or separate by commas.",
+    ),
+    _option(
+        "--float-tail/--no-float-tail",
+        default=None,
+        help="Whether what only results of the model follow (decoding of boxes) stays float where "
+        "int8 would hide what it reads. Default: it does.",
     ),
 )

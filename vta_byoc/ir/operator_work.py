@@ -41,6 +41,7 @@ INTEGERS = ("int8", "int32")
 """Element types whose operations a machine without floats could do."""
 CONVOLUTIONS = frozenset(f"relax.nn.conv{rank}d" for rank in (1, 2, 3))
 TRANSPOSED = frozenset(f"relax.nn.conv{rank}d_transpose" for rank in (1, 2, 3))
+LAYERS = CONVOLUTIONS | TRANSPOSED | {"relax.matmul"}
 ELEMENTWISE = frozenset(
     f"relax.{op}"
     for op in ("add", "subtract", "multiply", "right_shift", "left_shift", "maximum", "minimum")
@@ -85,16 +86,22 @@ def work_of(expr: relax.Expr, mod: tvm.IRModule) -> OperatorWork:
     if not name or name in MOVES or name in CONVERSIONS:
         return NOTHING
     is_integer = _dtype(expr) in INTEGERS
-    if name in CONVOLUTIONS:
-        return _convolution(expr)
-    if name in TRANSPOSED:
-        return OperatorWork(math.prod(static_shape(expr.args[0])) * _weights(expr, "I"))
-    if name == "relax.matmul":
-        return OperatorWork(math.prod(static_shape(expr)) * static_shape(expr.args[0])[-1])
+    if name in LAYERS:
+        return layer_work(expr)
     if name in ELEMENTWISE:
         return OperatorWork(0, math.prod(static_shape(expr)) if is_integer else 0)
     found = _of_function(mod[expr.args[0]]) if name == "relax.call_tir" else _legalized(expr)
     return found if is_integer else OperatorWork(found.macs)
+
+
+def layer_work(call: relax.Call) -> OperatorWork:
+    """The work of one of `LAYERS`, by its shapes."""
+    name = op_name(call)
+    if name in CONVOLUTIONS:
+        return _convolution(call)
+    if name in TRANSPOSED:
+        return OperatorWork(math.prod(static_shape(call.args[0])) * _weights(call, "I"))
+    return OperatorWork(math.prod(static_shape(call)) * static_shape(call.args[0])[-1])
 
 
 def kind_of(bindings: Sequence[relax.VarBinding], works: Mapping[relax.Var, OperatorWork]) -> str:

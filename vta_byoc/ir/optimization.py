@@ -18,7 +18,7 @@ from tvm import relax
 
 from vta_byoc.ir.bindings import is_constant, known_shape, op_name, straight_bindings
 from vta_byoc.ir.float_modules import computes_integers, float_operators
-from vta_byoc.ir.operator_work import CONVOLUTIONS, TRANSPOSED, work_of
+from vta_byoc.ir.operator_work import LAYERS, work_of
 
 OPERATOR = 45e-3
 """Seconds that the optimizations of one operator take; equal ones are compiled once."""
@@ -103,7 +103,7 @@ def _lost(mod: tvm.IRModule, is_scheduled: IsScheduled) -> float:
     for binding in straight_bindings(mod["main"]):
         seconds += ELEMENT * max((math.prod(shape) for _, shape in _tensors(binding)), default=0)
         call = binding.value
-        if op_name(call) in CONVOLUTIONS | TRANSPOSED | {"relax.matmul", "relax.call_tir"}:
+        if op_name(call) in LAYERS | {"relax.call_tir"}:
             mac = SCHEDULED_MAC if is_scheduled(call) else PLAIN_MAC
             seconds += mac * work_of(call, mod).macs
     return seconds

@@ -10,6 +10,7 @@ A conversion registers itself for its operators:
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ import tvm
 from tvm import relax
 from tvm.ir import Call, GenericConst, Tuple
 
+from vta_byoc.hw.errors import Refusal
 from vta_byoc.hw.registry import Registry
 from vta_byoc.ir.bindings import (
     SEPARATOR,
@@ -162,6 +164,14 @@ class Quantizer:
         is_dropped = found is not None and found.stated and not self.policy.keeps_stated
         return None if is_dropped else found
 
+    def keep(self, reasons: Mapping[relax.Var, Refusal]) -> None:
+        """From now on these operators stay float; the record says why."""
+        self.keep_float |= reasons.keys()
+        self._wanted.clear()
+        self._readers.clear()
+        for var, reason in reasons.items():
+            self.record.float_regions[source_name(var)] = dataclasses.asdict(reason)
+
     # ------------------------------------------------------------ reading
     def value(self, expr: relax.Expr) -> Value:
         """The value of an argument: a variable, a constant or a tuple of them."""
@@ -301,6 +311,10 @@ class Quantizer:
         if known is None:
             return frozenset({"float" if self._group_end(user) is None else "integer"})
         return frozenset({"float" if self.entry(user) is None else "integer"})
+
+    def stays_float(self, binding: relax.VarBinding) -> bool:
+        """Whether an operator that computes has no integer form where it stands."""
+        return self._kinds_of_reader(binding) == {"float"}
 
     def leaves_as_float(self, var: relax.Var) -> bool:
         """Whether only float operators and the results of the model read `var`."""

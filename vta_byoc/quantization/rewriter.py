@@ -16,6 +16,7 @@ from vta_byoc.base.boundary import at
 from vta_byoc.ir.bindings import op_name, sanitized, source_name
 from vta_byoc.quantization import quantizer
 from vta_byoc.quantization.active_ranges import active_ranges
+from vta_byoc.quantization.float_tail import float_tail
 from vta_byoc.quantization.ops.attention import in_order
 from vta_byoc.quantization.ops.table import OPERATORS
 from vta_byoc.quantization.ops.unary import convert_group
@@ -26,9 +27,16 @@ from vta_byoc.quantization.value import Value
 from vta_byoc.quantization.zero_points import left_symmetric, zero_pointed
 
 
-def rewritten(q: Quantizer) -> relax.Function:
-    """`main` of `q` in the integer dialect; what it notes on the way is in `q.record`."""
+def rewritten(q: Quantizer, *, tail: bool = False) -> relax.Function:
+    """`main` of `q` in the integer dialect; what it notes on the way is in `q.record`.
+
+    Args:
+        q: before anything is converted.
+        tail: whether the float tail stays float.
+    """
     assert OPERATORS, "no conversion is registered"
+    if tail:
+        q.keep(float_tail(q))
     active = active_ranges(q)
     q.narrow(active)
     q.spans = zero_pointed(q)
