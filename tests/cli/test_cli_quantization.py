@@ -110,6 +110,7 @@ def test_text() -> None:
         "--scales mul --per-channel --method percentile --percentile 99.5 --keep-float a,b"
     )
     assert QuantizationOptions().text() == "default options"
+    assert QuantizationOptions(float_tail=False).text() == "--no-float-tail"
 
 
 @pytest.mark.parametrize(

@@ -279,9 +279,12 @@ _OPTIONS: tuple[_Decorator, ...] = (
         "(@conv2d); repeat or separate by commas.",
     ),
     _option(
-        "--float-tail/--no-float-tail",
+        "--no-float-tail",
+        "float_tail",
+        is_flag=True,
+        flag_value=False,
         default=None,
-        help="Whether what only results of the model follow (decoding of boxes) stays float where "
-        "int8 would hide what it reads. Default: it does.",
+        help="What only results of the model follow (decoding of boxes) becomes integer too where "
+        "it can. Default: it stays float where int8 would hide what it reads.",
     ),
 )

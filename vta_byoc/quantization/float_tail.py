@@ -27,9 +27,9 @@ SMALL = 1e-3
 """A layer of constant weights with at most this share of the MACs may be in the tail."""
 COARSE = 2.0
 """A result may have steps so many times as large as those of what it reads: one bit is lost."""
-REMEDY = "quantize(float_tail=False), or --no-float-tail, takes it as int8"
 READS_FLOAT = Refusal(
-    "it reads what the CPU has in float, and only results of the model follow", remedy=REMEDY
+    "it reads what the CPU has in float, and only results of the model follow",
+    remedy="quantize(float_tail=False), or --no-float-tail, takes it as int8",
 )
 
 
@@ -92,7 +92,7 @@ def _too_coarse(q: Quantizer, binding: relax.VarBinding) -> Refusal | None:
         "only results of the model follow, and a step of its result is",
         f"{own / min(known):.3g} times one of what it reads",
         f"{COARSE:g} times is taken",
-        REMEDY,
+        "quantize(float_tail=False), or --no-float-tail, takes it as int8",
     )
 
 
