@@ -149,6 +149,14 @@ def test_a_bias_is_no_shift():
     assert on_cpu(quantized(g.module(g.op("add", layer, large, name="biased")))) == {"x0"}
 
 
+def test_a_shift_in_front_of_a_small_layer_is_integer():
+    g = Graph((1, 16, 16, 16))
+    x = g.conv(g.conv(g.params[0], 32, name="first"), 32, name="second")
+    x = g.op("add", g.op("nn.max_pool2d", x, [2, 2]), g.const(50.0), name="shift")
+    x = g.op("mean", g.op("nn.relu", x), [2, 3])
+    assert on_cpu(quantized(g.module(g.dense(x, 10)))) == {"x0"}
+
+
 def test_attention_at_the_end_is_integer():
     g = Graph((1, 32, 64))
     parts = [g.dense(g.params[0], 64, name=name) for name in "qkv"]

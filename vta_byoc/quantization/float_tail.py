@@ -48,24 +48,29 @@ def float_tail(q: Quantizer) -> dict[relax.Var, Refusal]:
             if isinstance(var.ty, relax.TensorType) and is_float32(var):
                 floats.add(var)
         elif var in tail:
-            reason = READS_FLOAT if reads_float else _too_coarse(q, binding)
+            reason = READS_FLOAT if reads_float else None
+            if reason is None and not tail[var]:
+                reason = _too_coarse(q, binding)
             if reason is not None:
                 found[var] = reason
                 floats.add(var)
     return found
 
 
-def _tail(q: Quantizer) -> set[relax.Var]:
-    """What is read by results of the model alone, at once or through operators that are so."""
+def _tail(q: Quantizer) -> dict[relax.Var, bool]:
+    """What is read by results of the model alone, at once or through operators that are so.
+
+    Each with whether a small layer follows.
+    """
     macs = {b.var: layer_work(b.value).macs for b in q.bindings if op_name(b.value) in LAYERS}
     most = SMALL * sum(macs.values())
-    tail: set[relax.Var] = set()
+    tail: dict[relax.Var, bool] = {}
     for binding in reversed(q.bindings):
-        users = q.users.get(binding.var, [])
-        if all(user is None or user.var in tail for user in users) and (
+        users = [user.var for user in q.users.get(binding.var, []) if user is not None]
+        if all(user in tail for user in users) and (
             _is_light(binding, macs.get(binding.var, 0), most)
         ):
-            tail.add(binding.var)
+            tail[binding.var] = any(user in macs or tail[user] for user in users)
     return tail
 
 
