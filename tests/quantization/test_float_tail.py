@@ -157,19 +157,24 @@ def test_a_shift_in_front_of_a_small_layer_is_integer():
     assert on_cpu(quantized(g.module(g.dense(x, 10)))) == {"x0"}
 
 
-def test_attention_at_the_end_is_integer():
-    g = Graph((1, 32, 64))
+@pytest.mark.parametrize("beside", [False, True])
+def test_attention_at_the_end_is_integer(beside):
+    """Also where it is a small part of the MACs."""
+    g = Graph((1, 32, 64), (1, 64, 32, 32))
     parts = [g.dense(g.params[0], 64, name=name) for name in "qkv"]
     scores = g.op("matmul", parts[0], g.op("permute_dims", parts[1], [0, 2, 1]), name="scores")
     shares = g.op("nn.softmax", g.op("multiply", scores, g.const(0.125)), -1, name="shares")
-    qmod = quantized(g.module(g.op("matmul", shares, parts[2], name="seen")))
-    assert on_cpu(qmod) == {"x0"}
+    seen = g.op("matmul", shares, parts[2], name="seen")
+    outputs = [seen]
+    if beside:
+        outputs.append(g.conv(g.conv(g.params[1], 128, name="first"), 128, name="second"))
+    assert on_cpu(quantized(g.module(*outputs))) - {"x1"} == {"x0"}
 
 
 def test_a_model_that_came_quantized_keeps_its_scales():
     g = QuantizedGraph((1, 8, 4, 4), seed=3, dtype="int8")
-    clipped = g.op("sigmoid", g.inputs[0], name="classes")
-    mod = g.module(g.quantized(g.op("multiply", clipped, g.const(0.5)), 0.5, name="out"))
+    shares = g.op("nn.softmax", g.inputs[0], 1, name="shares")
+    mod = g.module(g.quantized(g.op("multiply", shares, g.const(0.5)), 0.5, name="out"))
     modules = [quantize(mod, config=SIM, float_tail=tail) for tail in (True, False)]
     assert ops(modules[0]) == ops(modules[1])
     assert FLOATS not in "".join(reasons(modules[0]).values())

@@ -45,7 +45,7 @@ def float_tail(q: Quantizer) -> dict[relax.Var, Refusal]:
             if reads_float and var in tail:
                 floats.add(var)
         elif q.stays_float(binding):
-            if isinstance(var.ty, relax.TensorType) and is_float32(var):
+            if is_float32(var):
                 floats.add(var)
         elif var in tail:
             reason = READS_FLOAT if reads_float else None
@@ -67,9 +67,8 @@ def _tail(q: Quantizer) -> dict[relax.Var, bool]:
     tail: dict[relax.Var, bool] = {}
     for binding in reversed(q.bindings):
         users = [user.var for user in q.users.get(binding.var, []) if user is not None]
-        if all(user in tail for user in users) and (
-            _is_light(binding, macs.get(binding.var, 0), most)
-        ):
+        is_light = _is_light(binding, macs.get(binding.var, 0), most)
+        if is_light and all(user in tail for user in users):
             tail[binding.var] = any(user in macs or tail[user] for user in users)
     return tail
 

@@ -10,7 +10,6 @@ A conversion registers itself for its operators:
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -170,7 +169,7 @@ class Quantizer:
         self._wanted.clear()
         self._readers.clear()
         for var, reason in reasons.items():
-            self.record.float_regions[source_name(var)] = dataclasses.asdict(reason)
+            self.record.note_float(source_name(var), reason)
 
     # ------------------------------------------------------------ reading
     def value(self, expr: relax.Expr) -> Value:

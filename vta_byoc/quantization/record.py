@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from vta_byoc.hw.errors import Refusal
 from vta_byoc.ir.bindings import SEPARATOR
 from vta_byoc.ir.quantization_record import (
     FactorEntry,
@@ -62,6 +64,10 @@ class Record:
         parts = {k: v for k, v in self.results.items() if layers[self.sources[k][-1]] > 1}
         said = self.__dict__ | {"results": parts}
         return json.dumps({k: v for k, v in said.items() if v or k not in optional})
+
+    def note_float(self, name: str, reason: Refusal) -> None:
+        """Note why an operator, by its source name, stays float."""
+        self.float_regions[name] = dataclasses.asdict(reason)
 
     def note_tensor(self, name: str, scale: Scale, amax: float | None) -> None:
         """Note the scale of an int8 variable, and its largest float magnitude."""

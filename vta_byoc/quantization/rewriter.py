@@ -7,8 +7,6 @@ integer operator reads it.
 
 from __future__ import annotations
 
-import dataclasses
-
 from tvm import relax
 from tvm.ir import GenericConst, Tuple, TupleGetItem
 
@@ -79,7 +77,7 @@ def _became_integer(q: Quantizer, binding: relax.VarBinding) -> bool:
             return entry.convert(q, binding)
         return converted(q, binding, entry)
     except Unscalable as error:
-        q.record.float_regions[source_name(binding.var)] = dataclasses.asdict(error.refusal)
+        q.record.note_float(source_name(binding.var), error.refusal)
         return False
 
 

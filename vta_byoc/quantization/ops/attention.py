@@ -136,7 +136,7 @@ def _note_other_step(q: Quantizer, step: relax.VarBinding) -> None:
     """Say of the softmax behind `step` why it stays float."""
     user = q.only_user(step.var)
     if user is not None and op_name(user.value) == SOFTMAX and op_name(step.value) in MASKING:
-        q.record.float_regions[source_name(user.var)] = dataclasses.asdict(OTHER_MASK)
+        q.record.note_float(source_name(user.var), OTHER_MASK)
 
 
 def _is_view(binding: relax.VarBinding, data: relax.Var) -> bool:
@@ -205,7 +205,7 @@ def convert_attention(q: Quantizer, chain: AttentionChain) -> bool:
     try:
         _convert(q, chain, name)
     except Unscalable as error:
-        q.record.float_regions[name] = dataclasses.asdict(error.refusal)
+        q.record.note_float(name, error.refusal)
         return False
     return True
 
