@@ -99,6 +99,7 @@ STRATEGIES = {
     "movement": "te base elementwise",
     "norms": "te base",
     "attention": "te base",
+    "softmax": "te base attention",
 }
 """The same for `vta_byoc/strategies/`: tools, fused consumers, the base of all, and the kinds."""
 

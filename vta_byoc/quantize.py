@@ -32,6 +32,7 @@ from vta_byoc.ir.records import as_record
 from vta_byoc.ir.selection import Selectors, as_selectors
 from vta_byoc.partitioning.attention import attention_refusal
 from vta_byoc.partitioning.matcher import estimated_cycles
+from vta_byoc.partitioning.softmax import softmax_refusal
 from vta_byoc.quantization import equalize as equalization
 from vta_byoc.quantization import keep_float as float_names
 from vta_byoc.quantization import qdq
@@ -136,14 +137,11 @@ def quantize(
     _check_functions(function_tolerance, function_worth)
     policy = _policy(scales, per_channel, rescale, machine, qdq.is_quantized(mod))
     policy = dataclasses.replace(
-        policy,
+        _asking(policy, machine),
         tolerance=function_tolerance,
         worth=function_worth,
         zero_points=_checked_zero_points(zero_points, policy),
         arithmetic=_arithmetic(mod, policy) if exact_rescale else None,
-        attention=lambda shape, numbers: attention_refusal(
-            dataclasses.astuple(shape)[:-1], numbers, machine, shape.hiding
-        ),
     )
     beside = (calibration_workers, calibration_scheduler)
     options = _Options(policy, method, percentile, as_selectors(keep_float), float_tail, *beside)
@@ -152,6 +150,17 @@ def quantize(
     _check_samples(mod, calibration, reads_again=equalize or bias_correction)
     with shown(progress, "calibrating") as told:
         return _quantized(mod, calibration, options, told, equalize, bias_correction)
+
+
+def _asking(policy: Policy, machine: VTAConfig) -> Policy:
+    """``policy`` that asks the machine which attention and which softmax it takes."""
+    return dataclasses.replace(
+        policy,
+        attention=lambda shape, numbers: attention_refusal(
+            dataclasses.astuple(shape)[:-1], numbers, machine, shape.hiding
+        ),
+        softmax=lambda shape, axis, numbers: softmax_refusal(shape, axis, numbers, machine),
+    )
 
 
 def quantized_alike(mod: tvm.IRModule, config: VTAConfig) -> Hashable:

@@ -36,6 +36,7 @@ from vta_byoc.strategies.movement.join import JOIN
 from vta_byoc.strategies.movement.move import MOVE
 from vta_byoc.strategies.norms.norm import GROUP_NORM, NORM
 from vta_byoc.strategies.pooling.pool import POOL
+from vta_byoc.strategies.softmax.softmax import SOFTMAX
 from vta_byoc.strategies.te.kernel import PIN, Chosen, Kernels
 from vta_byoc.workload.memory import DRAM_ACC, DRAM_INP, DRAM_WGT
 from vta_byoc.workload.packing import (
@@ -74,7 +75,7 @@ STRATEGIES: Registry[Strategy] = Registry("strategy")
 """Name -> strategy."""
 for _strategy in (
     *(CONV2D, CONV2D_TRANSPOSE, DEPTHWISE, MATMUL2, TRANSPOSE),
-    *(ELEMENTWISE, POOL, NORM, GROUP_NORM, ATTENTION, CONCAT, MOVE, JOIN),
+    *(ELEMENTWISE, POOL, NORM, GROUP_NORM, SOFTMAX, ATTENTION, CONCAT, MOVE, JOIN),
 ):
     STRATEGIES.add(_strategy.name, _strategy)
 

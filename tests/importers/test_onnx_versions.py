@@ -56,6 +56,13 @@ OLD = [
                "int64[4] p = {1, 2, 2, 0};int64[2] a = {3, -3}")),
     (19, image("1,6,6,9", 'y = Pad<mode: string = "wrap">(x, p, , a)',
                "int64[4] p = {1, 2, 2, 0};int64[2] a = {3, -3}")),
+    (11, image("1,1,4,6,6,1", "y = Unsqueeze<axes: ints = [1, 5]>(x)")),
+    (11, image("4,6,6", "y = Squeeze<axes: ints = [0]>(x)")),
+    (11, image("1,3,6,6", "y, z = Split<axis: int = 1, split: ints = [3, 1]>(x)")),
+    (11, image("1,4,6", "y = ReduceSum<axes: ints = [3], keepdims: int = 0>(x)")),
+    (11, image("1,4,1,1", "y = ReduceMean<axes: ints = [2, 3]>(x)")),
+    (11, image("1,4,1,6", "y = ReduceL2<axes: ints = [2]>(x)")),
+    (11, image("1,4,6,1", "y = ReduceLogSumExp<axes: ints = [-1]>(x)")),
     (7, image("1,4,12,12", 'y = Upsample<mode: string = "nearest", '
                            "scales: floats = [1.0, 1.0, 2.0, 2.0]>(x)")),
 ]  # fmt: skip

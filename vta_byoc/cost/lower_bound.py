@@ -23,15 +23,21 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from vta_byoc.base.int8_digits import join_cycles
+from vta_byoc.cost.program_bounds import (
+    GEMM_CYCLES,
+    RESET_CYCLES,
+    attention_bound,
+    nbytes_of,
+    norm_bound,
+    softmax_bound,
+    vectors_of,
+)
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.ir.attention import result_steps, score_steps, share_steps
-from vta_byoc.ir.programs import Instructions
-from vta_byoc.workload.norms import element_steps, token_steps
-from vta_byoc.workload.packing import PLANES, blocks, packed_shape
+from vta_byoc.workload.packing import PLANES, blocks
 from vta_byoc.workload.products import ProductWorkload, TransposeWorkload
 from vta_byoc.workload.receptive import products_inside
 from vta_byoc.workload.workloads import (
@@ -47,15 +53,13 @@ from vta_byoc.workload.workloads import (
     NormWorkload,
     PoolWorkload,
     Shape,
+    SoftmaxWorkload,
     Step,
     Workload,
 )
 
 CLAMPS = ("max", "min")
 LINEAR = ("add", "mul", "shl")
-RESET_CYCLES = GEMM_CYCLES = 1
-"""Cycles a vector of clearing an accumulator and of a product: micro-ops of the GEMM core
-(docs/timing.md)."""
 
 
 @dataclass(frozen=True)
@@ -135,16 +139,7 @@ def _open_end(epilogue: Epilogue, around: Around) -> Epilogue:
 
 def _behind(work: Workload, config: VTAConfig, around: Around) -> int:
     """Vectors that the steps behind the sums have at least."""
-    return _vectors(around.pooled or work.out_shape, config)
-
-
-def _vectors(shape: Shape, config: VTAConfig) -> int:
-    n, c, h, w = shape
-    return blocks(n, config.batch) * blocks(c, config.block) * h * w
-
-
-def _nbytes(shape: Shape, config: VTAConfig) -> int:
-    return math.prod(packed_shape(shape, config))
+    return vectors_of(around.pooled or work.out_shape, config)
 
 
 def _steps(steps: tuple[Step, ...], config: VTAConfig) -> int:
@@ -168,7 +163,7 @@ def _operands(epilogue: Epilogue, channels: int, config: VTAConfig) -> int:
 def _stored(work: Workload, config: VTAConfig, around: Around) -> int:
     if around.on_chip:
         return 0
-    return _nbytes(work.out_shape, config) * (PLANES if work.epilogue.dtype == "int32" else 1)
+    return nbytes_of(work.out_shape, config) * (PLANES if work.epilogue.dtype == "int32" else 1)
 
 
 def _conv2d(work: Conv2dWorkload, config: VTAConfig, around: Around) -> tuple[int, int]:
@@ -184,7 +179,7 @@ def _conv2d(work: Conv2dWorkload, config: VTAConfig, around: Around) -> tuple[in
         weights = min(weights, folded)
     weights *= work.digits * blocks(work.out_channels, k)
     planes = blocks(work.batch, config.batch) * blocks(work.out_channels, k)
-    seen = _nbytes(_seen(work), config)
+    seen = nbytes_of(_seen(work), config)
     if idle:  # the host can fold positions into the lanes that channels leave
         seen = blocks(work.batch, config.batch) * config.batch * math.prod(_seen(work)[1:])
     nbytes = seen + weights * config.wgt_elem_bytes
@@ -196,9 +191,9 @@ def _conv2d(work: Conv2dWorkload, config: VTAConfig, around: Around) -> tuple[in
 
 def _product(work: ProductWorkload, config: VTAConfig, around: Around) -> tuple[int, int]:
     """Both operands are tensors."""
-    vectors = _vectors(work.out_shape, config)
+    vectors = vectors_of(work.out_shape, config)
     sums = blocks(work.in_channels // work.groups, config.block)
-    nbytes = sum(_nbytes(shape, config) for shape in work.in_shapes)
+    nbytes = sum(nbytes_of(shape, config) for shape in work.in_shapes)
     nbytes += _operands(work.epilogue, work.out_channels, config) + _stored(work, config, around)
     each = _epilogue(_open_end(work.epilogue, around), config)
     compute = vectors * (sums * GEMM_CYCLES + RESET_CYCLES)
@@ -207,14 +202,15 @@ def _product(work: ProductWorkload, config: VTAConfig, around: Around) -> tuple[
 
 def _transpose(work: TransposeWorkload, config: VTAConfig, around: Around) -> tuple[int, int]:
     """A product with the identity for each vector."""
-    vectors = _vectors(work.out_shape, config)
-    nbytes = sum(_nbytes(shape, config) for shape in work.in_shapes) + _stored(work, config, around)
+    vectors = vectors_of(work.out_shape, config)
+    reads = sum(nbytes_of(shape, config) for shape in work.in_shapes)
+    nbytes = reads + _stored(work, config, around)
     return vectors * (GEMM_CYCLES + RESET_CYCLES), nbytes
 
 
 def _resets(work: Conv2dWorkload | ConvTransposeWorkload, config: VTAConfig) -> int:
     """Cycles of clearing the accumulators, and of joining the sums of two digits."""
-    return _vectors(work.out_shape, config) * (RESET_CYCLES + _join(work, config))
+    return vectors_of(work.out_shape, config) * (RESET_CYCLES + _join(work, config))
 
 
 def _products(work: Conv2dWorkload) -> int:
@@ -267,7 +263,7 @@ def _conv_transpose(
     planes = blocks(work.batch, config.batch) * blocks(work.out_channels, k)
     gemm = planes * inputs * products
     weights = inputs * blocks(work.out_channels, k) * taps * config.wgt_elem_bytes
-    nbytes = _nbytes(work.in_shapes[0], config) + weights + _stored(work, config, around)
+    nbytes = nbytes_of(work.in_shapes[0], config) + weights + _stored(work, config, around)
     nbytes += _operands(work.epilogue, work.out_channels, config)
     each = _epilogue(_open_end(work.epilogue, around), config) + _bias(work, config)
     return gemm + _resets(work, config) + _behind(work, config, around) * each, nbytes
@@ -290,7 +286,7 @@ def _elementwise(work: ElementwiseWorkload, config: VTAConfig, around: Around) -
         others = min(others, max(len({side.operand for side in whole}) - 1, 0))
         joined += _copy(work, config) if of_one else 0
     each = others * GEMM_CYCLES + _steps(steps, config) + joined
-    loaded = sorted(_nbytes(shape, config) for shape in work.in_shapes)
+    loaded = sorted(nbytes_of(shape, config) for shape in work.in_shapes)
     if around.loads:
         each += RESET_CYCLES + GEMM_CYCLES
     else:
@@ -326,7 +322,7 @@ def _copy(work: ElementwiseWorkload, config: VTAConfig) -> int:
 
 def _pool(work: PoolWorkload, config: VTAConfig, around: Around) -> tuple[int, int]:
     inputs, outputs = work.in_shapes[0], work.out_shape
-    vectors = _vectors(outputs, config)
+    vectors = vectors_of(outputs, config)
     nbytes = _stored(work, config, around)
     if work.kind == "sum":
         # the digits of the factor, a shift between
@@ -335,7 +331,7 @@ def _pool(work: PoolWorkload, config: VTAConfig, around: Around) -> tuple[int, i
         each = RESET_CYCLES + taps + _epilogue(work.epilogue, config)
         return vectors * each, nbytes
     n, c, _, width = outputs
-    rows = _vectors((n, c, inputs[2], width), config) * (work.kernel[1] - 1)
+    rows = vectors_of((n, c, inputs[2], width), config) * (work.kernel[1] - 1)
     columns = vectors * (work.kernel[0] - 1)
     return (rows + columns) * config.timing.alu_tensor_cycles, nbytes
 
@@ -347,41 +343,8 @@ def _concat(work: ConcatWorkload, config: VTAConfig, around: Around) -> tuple[in
 
 def _move(work: MoveWorkload, config: VTAConfig, around: Around) -> tuple[int, int]:
     """The port alone: what is copied is read and written."""
-    reads = sum(_nbytes(shape, config) for shape in work.in_shapes)
-    return 0, reads + _nbytes(work.out_shape, config)
-
-
-def _norm(work: NormWorkload, config: VTAConfig, _around: Around) -> tuple[int, int]:
-    """Two readings of the data: for the sums, the squares added up, and for the result."""
-    time, vectors = config.timing, _vectors(work.out_shape, config)
-    sums = work.sums(config.batch, config.block)
-    reads = GEMM_CYCLES * (2 + work.centred) + 2 * RESET_CYCLES
-    squares = 2 * time.alu_tensor_cycles
-    cycles = vectors * (reads + squares + _program(element_steps(work), work.numbers, config))
-    nbytes = 2 * _nbytes(work.out_shape, config)
-    return cycles + sums * _program(token_steps(work), {}, config), nbytes
-
-
-def _attention(work: AttentionWorkload, config: VTAConfig, _around: Around) -> tuple[int, int]:
-    """Both products, the steps of scores that are seen and of results, each operand once."""
-    time, k, numbers = config.timing, work.block, work.attention
-    seen = [(min(work.keys, count * k), count) for _, count in work.seen_together(1)]
-    scores = work.groups * sum(keys for keys, _ in seen)
-    mixed = work.groups * work.query_blocks * work.width
-    products = work.groups * sum(count for _, count in seen) * work.width
-    each = RESET_CYCLES + GEMM_CYCLES * (work.depth // k) + time.alu_tensor_cycles
-    each += _program((*score_steps(numbers), *share_steps(numbers)), {}, config)
-    each += (GEMM_CYCLES + time.alu_imm_cycles) * bool(work.hiding)
-    last = RESET_CYCLES + _program(result_steps(numbers), {}, config)
-    nbytes = sum(_nbytes(shape, config) for shape in (*work.in_shapes, work.out_shape))
-    return scores * each + products * GEMM_CYCLES + mixed * last, nbytes
-
-
-def _program(steps: Instructions, numbers: Mapping[str, int], config: VTAConfig) -> int:
-    """Cycles a vector of a program's instructions; those of `numbers` are immediates."""
-    time = config.timing
-    immediate = [isinstance(each.right, int) or each.right in numbers for each in steps]
-    return sum(time.alu_imm_cycles if one else time.alu_tensor_cycles for one in immediate)
+    reads = sum(nbytes_of(shape, config) for shape in work.in_shapes)
+    return 0, reads + nbytes_of(work.out_shape, config)
 
 
 _BOUNDS: dict[type[Workload], Callable[..., tuple[int, int]]] = {
@@ -391,9 +354,10 @@ _BOUNDS: dict[type[Workload], Callable[..., tuple[int, int]]] = {
     ConvTransposeWorkload: _conv_transpose,
     ElementwiseWorkload: _elementwise,
     PoolWorkload: _pool,
-    NormWorkload: _norm,
-    GroupNormWorkload: _norm,
-    AttentionWorkload: _attention,
+    NormWorkload: norm_bound,
+    GroupNormWorkload: norm_bound,
+    SoftmaxWorkload: softmax_bound,
+    AttentionWorkload: attention_bound,
     ConcatWorkload: _concat,
     MoveWorkload: _move,
 }

@@ -121,18 +121,43 @@ def room(width: int) -> Instructions:
 def shares(first: int, level: int, second: int, third: int, fourth: int) -> Instructions:
     """From a SCORE and the ROOM of its query to SHARE, an int8 value."""
     do = Writer()
+    do("add", _exponential(do, first, level, second, third, fourth), -HALF, SHARE)
+    return tuple(do.made)
+
+
+def whole_shares(
+    first: int, level: int, second: int, third: int, fourth: int
+) -> Instructions:
+    """The same to a SHARE of 0 to 255, which is not stored."""
+    do = Writer()
+    _exponential(do, first, level, second, third, fourth, SHARE)
+    return tuple(do.made)
+
+
+def _exponential(
+    do: Writer, first: int, level: int, second: int, third: int, fourth: int, name: str = ""
+) -> str:
+    """From a SCORE and its ROOM to 255 times the exponential of how far below the largest it is."""
     value = do("max", do("add", SCORE, ROOM), 0)
     value = do("add", do("shr", do("mul", value, value), first), level)
-    for shift in (second, third, fourth):
+    for shift in (second, third):
         value = do("shr", do("mul", value, value), shift)
-    do("add", value, -HALF, SHARE)
-    return tuple(do.made)
+    return do("shr", do("mul", value, value), fourth, name)
 
 
 def rates(keys: int, multiplier: int, down: int) -> Instructions:
     """From TOTAL, the sum of a query's stored shares, to RATE."""
     do = Writer()
-    total, gain = do.plus(TOTAL, HALF * keys), ""
+    return _rate(do, do.plus(TOTAL, HALF * keys), keys, multiplier, down)
+
+
+def whole_rates(keys: int, multiplier: int, down: int) -> Instructions:
+    """The same from the sum of shares of 0 to 255."""
+    return _rate(Writer(), TOTAL, keys, multiplier, down)
+
+
+def _rate(do: Writer, total: str, keys: int, multiplier: int, down: int) -> Instructions:
+    gain = ""
     bits = max(INVERSE_BITS, (MOST_SHARE * keys).bit_length())
     for raised in _raises(bits):
         high = do("min", do("shr", total, bits - raised), 1)
@@ -275,7 +300,7 @@ def bound_of(numbers: Attention, depth: int, mask: int = 0) -> int:
     widest = (score << max(0, -numbers.shift)) * 2 + numbers.width
     distances = np.arange(numbers.width + 1)
     given = {SCORE: distances, ROOM: np.zeros(1, np.int64)}
-    found = [score, widest, *_peaks(run(share_steps(numbers), given))]
+    found = [score, widest, *peaks(run(share_steps(numbers), given))]
     shares_of_one = run(share_steps(numbers), given)[SHARE]
     assert shares_of_one.min() >= -HALF and shares_of_one.max() < HALF
     for first in range(LEAST_SHARE, numbers.most + 1, PART):
@@ -287,8 +312,9 @@ def _sum_peaks(numbers: Attention, sums: np.ndarray) -> list[int]:
     """The largest values of what follows `sums` of shares, with the largest sums of values."""
     rate = run(rate_steps(numbers), {TOTAL: sums - HALF * numbers.keys})
     ends = {PRODUCT: HALF * sums, LIFT: np.zeros(1, np.int64), RATE: rate[RATE]}
-    return _peaks(rate) + _peaks(run(result_steps(numbers), ends))
+    return peaks(rate) + peaks(run(result_steps(numbers), ends))
 
 
-def _peaks(values: dict[str, np.ndarray]) -> list[int]:
+def peaks(values: dict[str, np.ndarray]) -> list[int]:
+    """The largest magnitude of each of `values`."""
     return [int(np.abs(value).max()) for value in values.values()]

@@ -87,7 +87,7 @@ class Placer:
         groups = [self._groups[b.var] for b in bindings if b.var in self._groups]
         cpu = sum(works[b.var].macs for b in outside)
         if groups and (not left or sum(work.macs for work in works.values()) > 2 * cpu):
-            most = max(groups, key=lambda group: _macs(group, works))
+            most = max(groups, key=lambda group: _work_in(group, works))
             least = sum(self._ahead.bound(each) for group in groups for each in self._least(group))
             return Placement(name, most.anchor, VTA, self._taken(name, most, left), 0, bound=least)
         if (whole := self._whole(bindings)) is not None:
@@ -195,9 +195,10 @@ class Placer:
         return Refusal("no pattern of the partition table takes", kind)
 
 
-def _macs(group: Group, works: Mapping[relax.Var, OperatorWork]) -> int:
-    """What ``group`` has of the multiply-accumulates in ``works``."""
-    return sum(works.get(b.var, NOTHING).macs for b in group.bindings)
+def _work_in(group: Group, works: Mapping[relax.Var, OperatorWork]) -> tuple[int, int]:
+    """What ``group`` has of ``works``: multiply-accumulates, then operations on elements."""
+    found = sum((works.get(b.var, NOTHING) for b in group.bindings), NOTHING)
+    return found.macs, found.alu_ops
 
 
 def _kinds(names: Iterable[str]) -> str:

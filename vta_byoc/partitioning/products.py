@@ -16,6 +16,7 @@ from vta_byoc.partitioning import digits
 from vta_byoc.partitioning.appended import APPEND
 from vta_byoc.partitioning.entry import Parsed, PatternEntry, Plan
 from vta_byoc.partitioning.layers import MATMUL, check_sizes, simple_plan
+from vta_byoc.partitioning.softmax import begins_softmax, ends_softmax
 from vta_byoc.partitioning.steps import Range, StepReader, axes_of
 from vta_byoc.workload.layout import ROWS, tokens, turned
 from vta_byoc.workload.packing import blocks
@@ -102,16 +103,23 @@ def plan_product(parsed: Parsed, config: VTAConfig) -> Plan:
 
 # ---------------------------------------------------------------- transposition
 def match_transpose(graph: Graph, anchor: Binding) -> list[Binding] | None:
-    """The first of two exchanges in front of a product, of what a layer computed."""
-    again = graph.only_user(anchor.var)
+    """The first of two exchanges in front of a product, of what a layer computed.
+
+    Or the one in front of a softmax that stands alone, or behind it.
+    """
     if dtype_of(anchor.var) != "int8" or not exchanges(anchor.value):
-        return None
-    if again is None or not (_feeds_product(graph, again) or op_name(again.value) == APPEND):
         return None
     source = graph.defined.get(anchor.value.args[0])
     while source is not None and op_name(source.value) in VIEWS:
         source = graph.defined.get(source.value.args[0])
-    return [anchor] if source is not None and is_narrowing(source.value) else None
+    if source is None or not is_narrowing(source.value):
+        return None
+    again = graph.only_user(anchor.var)
+    is_first = again is not None and (
+        _feeds_product(graph, again) or op_name(again.value) == APPEND
+    )
+    is_turned = is_first or begins_softmax(graph, anchor.var) or ends_softmax(graph, source)
+    return [anchor] if is_turned else None
 
 
 def _feeds_product(graph: Graph, again: Binding) -> bool:

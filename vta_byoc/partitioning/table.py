@@ -15,6 +15,7 @@ from vta_byoc.partitioning import (
     pooling,
     products,
     shuffled,
+    softmax,
     token_moves,
 )
 from vta_byoc.partitioning.entry import PatternEntry
@@ -24,6 +25,7 @@ PATTERNS: Registry[PatternEntry] = Registry("pattern")
 for _entry in (
     *appended.ENTRIES,
     *attention.ENTRIES,  # of sums and products, which others take too
+    *softmax.ENTRIES,  # of maxima and sums
     *norms.ENTRIES,  # of sums, which pooling takes too
     *pooling.ENTRIES,  # averages are convolutions of ones: before the layers
     *shuffled.ENTRIES,  # with a part of what layers and movement take

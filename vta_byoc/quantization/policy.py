@@ -93,6 +93,7 @@ class Policy(ABC):
         worth: cycles a vector that half of the noise of such a result is worth.
         attention: why the machine does not take an attention with the numbers of
             `ir.attention.Attention` from `shift` on; None where it does.
+        softmax: the same of one that stands alone, of its shape, axis and numbers.
         arithmetic: of the runtime whose results are reproduced to the bit; None: none.
         zero_points: one of `base.choices.ZERO_POINTS`; `NONE` where scales have none.
     """
@@ -104,6 +105,9 @@ class Policy(ABC):
     tolerance: int = 1
     worth: float = FUNCTION_WORTH
     attention: Callable[[AttentionShape, tuple[int, ...]], Refusal | None] = lambda *_given: None
+    softmax: Callable[[tuple[int, ...], int, tuple[int, ...]], Refusal | None] = (
+        lambda *_given: None
+    )
     arithmetic: Arithmetic | None = None
     zero_points: str = NONE
 

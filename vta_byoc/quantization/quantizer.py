@@ -64,6 +64,7 @@ class IntegerOp:
         stated: whether it is a quantize or dequantize of the model, which says a scale.
         if_read: whether it becomes integer only where an integer operator reads its result.
         zero: whether it takes a zero point of its data as the policy's `zero_points` has it.
+        takes: whether such a call has an integer form; None: any has.
     """
 
     convert: Convert
@@ -72,6 +73,7 @@ class IntegerOp:
     stated: bool = False
     if_read: bool = False
     zero: Convert = never
+    takes: Convert | None = None
 
 
 OPERATORS: Registry[IntegerOp] = Registry("integer operator")
@@ -90,12 +92,13 @@ def integer_op(
     stated: bool = False,
     if_read: bool = False,
     zero: Convert = never,
+    takes: Convert | None = None,
 ) -> Callable[[Convert], Convert]:
     """Register the decorated conversion for the operators `names`; see `IntegerOp`."""
 
     def register(convert: Convert) -> Convert:
         for name in names:
-            OPERATORS.add(name, IntegerOp(convert, asks, copies, stated, if_read, zero))
+            OPERATORS.add(name, IntegerOp(convert, asks, copies, stated, if_read, zero, takes))
         return convert
 
     return register
@@ -160,8 +163,9 @@ class Quantizer:
         if binding.var in self.keep_float:
             return None
         found = OPERATORS.get(op_name(binding.value))
-        is_dropped = found is not None and found.stated and not self.policy.keeps_stated
-        return None if is_dropped else found
+        if found is None or (found.stated and not self.policy.keeps_stated):
+            return None
+        return found if found.takes is None or found.takes(self, binding) else None
 
     def keep(self, reasons: Mapping[relax.Var, Refusal]) -> None:
         """From now on these operators stay float; the record says why."""

@@ -13,6 +13,7 @@ from typing import ClassVar, TypeAlias, TypeVar
 from vta_byoc.workload.attention import AttentionWorkload
 from vta_byoc.workload.copy_region import CopyRegion, Ints, read_box
 from vta_byoc.workload.norm_workloads import GroupNormWorkload, NormWorkload
+from vta_byoc.workload.softmax import SoftmaxWorkload
 from vta_byoc.workload.steps import (
     CHANNEL,
     FULL,
@@ -44,6 +45,7 @@ __all__ = [
     "PoolWorkload",
     "Prologue",
     "Shape",
+    "SoftmaxWorkload",
     "Step",
     "Workload",
 ]
@@ -331,6 +333,7 @@ Workload: TypeAlias = (
     | NormWorkload
     | GroupNormWorkload
     | AttentionWorkload
+    | SoftmaxWorkload
     | ConcatWorkload
     | MoveWorkload
 )

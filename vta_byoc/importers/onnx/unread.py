@@ -88,6 +88,10 @@ class Operands(onnx_input):
         self.read.update(range(len(self)))
         return super().__iter__()
 
+    def __add__(self, more: list[Any]) -> list[Any]:
+        """All of them and more, as converters of old versions hand them to those of newer ones."""
+        return [*self, *more]
+
 
 def drop_results(model: onnx.ModelProto) -> None:
     """Drop results that are optional and that nothing reads, from the last one on.

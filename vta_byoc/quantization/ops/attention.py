@@ -219,7 +219,7 @@ def _convert(q: Quantizer, chain: AttentionChain, name: str) -> None:
     scales = [_symmetric(q, value, name) for value in values]
     if not q.policy.multiplies:
         raise Unscalable(name, NO_MUL)
-    _check_keys(keys, name)
+    check_keys(keys, name)
     unit = scales[0].step * scales[1].step * chain.factor
     bound = depth * INT8_LOW**2
     far = 2 * bound + math.ceil(2 * REACH / unit)
@@ -276,7 +276,12 @@ def _symmetric(q: Quantizer, value: Value, name: str) -> Scale:
     return scale
 
 
-def _check_keys(keys: int, name: str) -> None:
+def check_keys(keys: int, name: str) -> None:
+    """Whether a sum of so many shares is taken.
+
+    Raises:
+        Unscalable: it is not.
+    """
     if keys > MOST_KEYS:
         refusal = Refusal("it attends to", f"{keys} keys", f"{MOST_KEYS} are taken", FIX)
         raise Unscalable(name, refusal)

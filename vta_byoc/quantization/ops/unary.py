@@ -24,7 +24,7 @@ from vta_byoc.ir.bindings import (
 )
 from vta_byoc.quantization.fused_ops import FusedOperators, follow
 from vta_byoc.quantization.groups import moves_as_int8
-from vta_byoc.quantization.ops.curves import ACTIVATIONS, CURVES, evaluate, is_evaluated
+from vta_byoc.quantization.ops.curves import ACTIVATIONS, CURVES, SIMPLE, evaluate, is_evaluated
 from vta_byoc.quantization.quantizer import GROUP_ENDS, OPERATORS, Quantizer, integer_op
 from vta_byoc.quantization.scales import (
     INT8_HIGH,
@@ -142,7 +142,7 @@ def _end_of_group(q: Quantizer, user: relax.VarBinding) -> relax.Var | None:
     tensors = [a for a in _operands(user) if isinstance(a, relax.Var)]
     found = (group_with(q, user, data) for data in tensors)
     group = next((group for group in found if group is not None), None)
-    if group is None or q.leaves_as_float(group.last):
+    if group is None or q.leaves_as_float(group.last) or _ends_in_floats(q, group, group.last):
         return None
     try:
         made = _made(q, group, q.chosen_scale(group.data), follow(q, group.last))
@@ -152,6 +152,25 @@ def _end_of_group(q: Quantizer, user: relax.VarBinding) -> relax.Var | None:
 
 
 GROUP_ENDS.append(_end_of_group)
+
+
+def _ends_in_floats(q: Quantizer, group: Group, last: relax.Var) -> bool:
+    """Whether `last` is made for operators that have no integer form, as the squares of a norm are.
+
+    Those of elements between them and `last` count as theirs. A square before a root on the host
+    would lose there what int8 does not hold of it; an activation is a curve of its own.
+    """
+    if any(op_name(binding.value) in ACTIVATIONS for binding in group.bindings):
+        return False
+    users = q.users.get(last, [])
+    return bool(users) and all(user is not None and _floats_read(q, user) for user in users)
+
+
+def _floats_read(q: Quantizer, user: relax.VarBinding) -> bool:
+    if q.stays_float(user):
+        return True
+    behind = q.users.get(user.var, []) if op_name(user.value) in SIMPLE else []
+    return bool(behind) and all(each is not None and _floats_read(q, each) for each in behind)
 
 
 def _groups(q: Quantizer, binding: relax.VarBinding) -> Iterator[Group]:
@@ -336,7 +355,8 @@ def convert_group(q: Quantizer, binding: relax.VarBinding) -> bool:
     if value.fields is not None or not moves_as_int8(q, group.bindings[-1], value):
         return False
     end = follow(q, group.last)
-    if end.scale is None and q.leaves_as_float(end.last):
+    is_open = end.scale is None
+    if is_open and (q.leaves_as_float(end.last) or _ends_in_floats(q, group, end.last)):
         return False
     name = source_name(binding.var)
     made = _made(q, group, q.scale(value), end)

@@ -1,0 +1,1 @@
+"""A softmax that stands alone, along an axis of positions."""
