@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -111,10 +112,24 @@ def test_masks_of_minus_infinity_calibrate() -> None:
     np.testing.assert_array_equal(*found)
 
 
+def _far(builder: relax.BlockBuilder, scores: relax.Expr, bias: relax.Var) -> relax.Expr:
+    """Scores and a bias that reaches as far as masks do."""
+    wide = builder.emit(relax.op.multiply(bias, relax.const(100.0, "float32")))
+    return builder.emit(relax.op.add(scores, wide))
+
+
 def test_a_bias_of_run_time_is_no_mask() -> None:
-    """What is added to the scores and does not hide keys leaves the softmax to the CPU."""
-    mod = attention(TOKENS, HEADS, WIDTH, late=plain(param("bias", (TOKENS, TOKENS), "float32")))
+    """What is added to the scores and does not hide keys leaves the softmax to stand alone.
+
+    Where it reaches as far as a mask does, it stays on the CPU.
+    """
+    bias = param("bias", (TOKENS, TOKENS), "float32")
+    mod = attention(TOKENS, HEADS, WIDTH, late=plain(bias))
     integers = quantized(mod, SIM, "mul")
+    kinds = [op_name(b.value) for b in straight_bindings(integers["main"])]
+    assert "relax.nn.softmax" not in kinds and not float_regions(integers)
+    far = attention(TOKENS, HEADS, WIDTH, late=Late(bias, functools.partial(_far, bias=bias)))
+    integers = quantized(far, SIM, "mul")
     kinds = [op_name(b.value) for b in straight_bindings(integers["main"])]
     assert "relax.nn.softmax" in kinds
     (reason,) = (each.text for each in float_regions(integers).values())

@@ -84,7 +84,7 @@ def test_a_quantized_network_with_a_float_island(tmp_path: Path) -> None:
     net = Net(data=(1, 16, 8, 8))
     a = net.node("Relu", net.conv("data", 16, 16, name="first"))
     b = net.conv(a, 16, 32, name="second")
-    island = net.node("Softmax", b, name="island", axis=3)
+    island = net.node("Softmax", b, name="island", axis=1)
     c = net.conv(island, 32, 16, name="third")
     qmod = quantized(net.model(net.node("Add", c, a, name="join")), tmp_path / "net.onnx")
     x = [np.random.default_rng(2).standard_normal((1, 16, 8, 8), "float32")]

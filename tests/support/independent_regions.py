@@ -7,7 +7,7 @@ from small_models import Net
 
 CHANNELS, SIZE = 4, 5
 HOST = ("Sigmoid", "Tanh", "Softmax", "Softplus", "Exp")
-"""Operators that the CPU computes."""
+"""Operators that the CPU computes, a softmax over channels among them."""
 
 
 def branches(seed: int, count: int = 3) -> onnx.ModelProto:
@@ -27,7 +27,9 @@ def _branch(net: Net, name: str) -> str:
     for step in range(int(net.rng.integers(1, 3))):
         value = net.conv(value, CHANNELS, CHANNELS, 1, name=f"{name}_conv{step}")
         if net.rng.random() < 0.6:
-            value = net.node(str(net.rng.choice(HOST)), value, name=f"{name}_host{step}")
+            host = str(net.rng.choice(HOST))
+            attrs = {"axis": 1} if host == "Softmax" else {}
+            value = net.node(host, value, name=f"{name}_host{step}", **attrs)
     return value
 
 
@@ -35,7 +37,7 @@ def late_reader() -> onnx.ModelProto:
     """Two results of regions that float operators hold back until other regions have run."""
     net = Net(1, x=(1, CHANNELS, SIZE, SIZE))
     first = net.conv("x", CHANNELS, CHANNELS, 1, name="a")
-    late = net.conv(net.node("Softmax", first), CHANNELS, CHANNELS, 1, name="b")
+    late = net.conv(net.node("Softmax", first, axis=1), CHANNELS, CHANNELS, 1, name="b")
     other = net.conv("x", CHANNELS, CHANNELS, 1, name="c")
     last = net.conv(net.node("Tanh", other), CHANNELS, CHANNELS, 1, name="d")
     return net.model(net.node("Add", late, last, name="y"), other)

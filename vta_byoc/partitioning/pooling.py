@@ -74,18 +74,21 @@ def match_mean(graph: Graph, anchor: Binding) -> list[Binding] | None:
 
 
 def read_mean(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
-    """A sum over rows and columns, or over tokens, as pooling with one window."""
+    """A sum over rows, columns or both, or over tokens, as pooling with windows of all of them."""
     source, call = bindings[0].value.args[0], bindings[1].value
     shape = static_shape(source)
     axes = sorted(int(a) % len(shape) for a in call.attrs.axis or range(len(shape)))
     of_tokens = axes == [1] and len(shape) == 3 and fits_tokens(shape, config)
     of_tokens = of_tokens and shape[-1] % config.block == 0
-    if not of_tokens and (len(shape) not in (3, 4) or axes != list(range(2, len(shape)))):
+    is_whole = len(shape) in (3, 4) and axes == list(range(2, len(shape)))
+    is_part = len(shape) == 4 and axes in ([2], [3]) and bool(call.attrs.keepdims)
+    if not (of_tokens or is_whole or is_part):
         raise VTAError(
             Refusal(
                 "sum over the axes",
                 f"{axes} of a tensor {shape}",
-                "the sum over rows and columns of (N, C, H, W) is taken",
+                "the sum over rows and columns of (N, C, H, W) is taken, or over one of these axes "
+                "that is kept",
                 "transpose it",
             )
         )
@@ -101,7 +104,8 @@ def read_mean(bindings: Sequence[Binding], config: VTAConfig) -> Parsed:
         return _sum_of_tokens(source, bindings, config)
     n, c, *plane = shape
     height, width = (1, *plane)[-2:]
-    work = PoolWorkload("sum", n, c, height, width, (height, width))
+    window = (1 if is_part and axes == [3] else height, 1 if is_part and axes == [2] else width)
+    work = PoolWorkload("sum", n, c, height, width, window)
     return _summed(work, source, bindings[1:], config)
 
 

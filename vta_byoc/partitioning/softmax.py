@@ -178,7 +178,7 @@ def softmax_work(
     if len(shape) == IMAGE and axis >= 2:
         n, c, h, w = shape
         work = SoftmaxWorkload(n, c, h, w, axis, shape[axis], numbers)
-    elif len(shape) == GROUPS and axis == 1 and config.batch == 1:
+    elif len(shape) == GROUPS and axis == 1 and _are_tokens(shape, config):
         view = canonical(shape, tokens(config.block))
         assert view is not None, "it has three axes"
         work = SoftmaxWorkload(*view, IMAGE - 1, shape[1], numbers)
@@ -187,13 +187,18 @@ def softmax_work(
             Refusal(
                 f"a softmax of a tensor of shape {tuple(shape)} is along axis",
                 f"{axis}",
-                "the last two axes of (N, C, H, W) are taken, and the second of (groups, T, C) on "
-                "a machine with BATCH 1",
+                "the last two axes of (N, C, H, W) are taken, and the second of (groups, T, C) "
+                "whose tokens fill blocks of a machine with BATCH 1",
                 "leave the softmax to the CPU",
             )
         )
     check_sizes(work)
     return work
+
+
+def _are_tokens(shape: Sequence[int], config: VTAConfig) -> bool:
+    """Whether layers hold such groups as tokens: those of one group alone fill a block."""
+    return config.batch == 1 and (shape[0] > 1 or min(shape[1:]) >= config.block)
 
 
 def softmax_refusal(

@@ -71,7 +71,7 @@ constants   wide = astype(x); multiply(factor) | [left_shift]; [add(offset)]; [r
 leaky relu  as maximum of two tensors that are the same x, with factors for 1 and for the slope.
             With power-of-two steps the slope is m / 2**n, rounded to n <= 12.
 clamp       maximum(low) and minimum(high) on int8, each only where it can change a value.
-mean        wide = astype(x); sum(wide, axes); linear or (any steps, with MUL) fixed; end.
+mean, sum   wide = astype(x); sum(wide, axes); linear or (any steps, with MUL) fixed; end.
 avg_pool2d  acc = conv2d(x, ones (C, 1, KH, KW), groups C); linear; end.  Where the padding does not
             count, the factor is (1, 1, OH, OW): one per position, one shift.  Ceil mode is padding
             at the bottom and on the right.
@@ -85,6 +85,10 @@ attention   scores = matmul (int8 [..., T, E], int8 [..., E, S] -> int32), [add(
             axis; the steps of `ir.attention`: shares, astype int8; their sums and those of the
             values (widened, keepdims); matmul (shares, int8 [..., S, D] -> int32); the steps of a
             rate and a result; astype int8. For machines with MUL.
+softmax     wide = astype(x), [left_shift | right_shift]; max over one axis, keepdims; the steps of
+            `ir.softmax`: shares, their sum (keepdims), its rate and the results; astype int8. Of
+            (N, C, H, W) along rows or columns, or of (groups, T, C) along T; where a tensor has
+            its axis in lanes, its last two axes are exchanged before and behind it. With MUL.
 requantize  astype(x), linear, end: before a concat whose inputs have other scales.
 movement    max_pool2d, concat, split, strided_slice, pad with 0 (with a zero point: pad with 0,
             then add a constant that is 0 inside), reshape, permute_dims, expand_dims, squeeze,

@@ -83,7 +83,9 @@ def _becomes_integer(rewriter: Rewriter, call: relax.Expr | None) -> bool:
     name = op_name(call)
     if name == "relax.matmul":
         return _is_constant(rewriter, call.args[1])
-    return name in OPERATORS and name not in (QUANTIZE, DEQUANTIZE)
+    entry = OPERATORS.get(name)
+    is_any = entry is not None and entry.takes is None
+    return is_any and name not in (QUANTIZE, DEQUANTIZE)
 
 
 def _moved(

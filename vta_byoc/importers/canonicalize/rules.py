@@ -16,6 +16,7 @@ from tvm.ir import Call, Tuple
 
 from vta_byoc.importers.canonicalize.axis_rules import AXIS_RULES
 from vta_byoc.importers.canonicalize.batch_norm import fold_batch_norm
+from vta_byoc.importers.canonicalize.broadcast_rules import BROADCAST_RULES
 from vta_byoc.importers.canonicalize.calls import same_type
 from vta_byoc.importers.canonicalize.chain_rules import CHAIN_RULES
 from vta_byoc.importers.canonicalize.channel_rules import CHANNEL_RULES
@@ -206,6 +207,6 @@ def _rules(name: str) -> tuple[Rule, ...]:
         *(QDQ_RULES, RULES, CHAIN_RULES, VIEW_RULES, PLANE_RULES),
         *(AXIS_RULES, MOVE_RULES, SLICE_RULES, NORM_RULES, TOKEN_RULES, CHANNEL_RULES),
         *(GROUP_NORM_RULES, GROUP_RULES, JOINED_RULES, SOFTMAX_RULES, SHARE_RULES),
-        *(SLOPE_RULES, ROW_RULES, CLAMP_RULES),
+        *(SLOPE_RULES, ROW_RULES, CLAMP_RULES, BROADCAST_RULES),
     )
     return (fold_constant, *(rule for table in tables for rule in table.get(name, ())))

@@ -222,9 +222,23 @@ def _affine(q: Quantizer, binding: relax.VarBinding, chain: Affine) -> bool:
     scale = q.scale(value)
     term = Operand(chain.scale * scale.step / target.step, scale.zero)
     constant, limits = chain.offset / target.step, end.limits(target)
+    x, name = q.int8(value), source_name(binding.var)
     found = linear([term], constant, target.zero, *limits, q.policy.constants)
-    out = q.write.linear(None, [q.int8(value)], found, source_name(binding.var))
+    own = static_shape(x)
+    if _differs_between_images(own, term.ratio, constant):  # channels of one image may differ
+        x = q.write.emit(relax.op.expand_dims(x, 0), f"{name}{SEPARATOR}image")
+        moved = q.write.linear(None, [x], found, f"{name}{SEPARATOR}moved")
+        out = q.write.emit(relax.op.reshape(moved, own), name)
+    else:
+        out = q.write.linear(None, [x], found, name)
     return close(q, binding, end, out, target, found, "scale its constants down")
+
+
+def _differs_between_images(shape: tuple[int, ...], *constants: np.ndarray) -> bool:
+    """Whether constants of three axes differ along the first, as biases of heads do."""
+    return len(shape) == 3 and any(
+        np.ndim(each) == 3 and not (each == each[:1]).all() for each in constants
+    )
 
 
 # ---------------------------------------------------------------- one tensor

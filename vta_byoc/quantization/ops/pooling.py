@@ -32,16 +32,37 @@ FIX = "pool in two steps"
 )
 def convert_mean(q: Quantizer, binding: relax.VarBinding) -> bool:
     """Mean over any axes, and adaptive average pooling to 1 x 1."""
+    return _averaged(q, binding, is_mean=True)
+
+
+def takes_sum(q: Quantizer, binding: relax.VarBinding) -> bool:
+    """Whether it is a float sum over rows, columns or both of an image, no runtime's."""
+    call, axes = binding.value, mean_axes(binding.value)
+    is_image = call.args[0].ty.ndim == 4 and axes in ([2], [3], [2, 3])
+    is_kept = bool(call.attrs.keepdims) or axes == [2, 3]
+    return is_image and is_kept and q.policy.arithmetic is None
+
+
+@integer_op("relax.sum", if_read=True, takes=takes_sum, zero=lambda q, binding: True)
+def convert_sum(q: Quantizer, binding: relax.VarBinding) -> bool:
+    """A sum over a plane that integers read: the mean times how many there are."""
+    if q.leaves_as_float(follow(q, binding.var).last):
+        return False
+    return _averaged(q, binding, is_mean=False)
+
+
+def _averaged(q: Quantizer, binding: relax.VarBinding, *, is_mean: bool) -> bool:
     call = binding.value
     axes = mean_axes(call)
     data = q.value(call.args[0])
-    if axes is None or not (q.is_ready(data) or data.is_input):
+    if axes is None or not (q.is_ready(data) or (data.is_input and is_mean)):
         return False
-    end, scale = follow(q, binding.var), q.scale(data)
-    target = result_scale(q, end, scale.step, -INT8_LOW)
     shape = static_shape(call.args[0])
     count = math.prod(shape[axis] for axis in axes)
-    ratio = np.array(scale.step / target.step / count)
+    end, scale = follow(q, binding.var), q.scale(data)
+    parts = count if is_mean else 1
+    target = result_scale(q, end, scale.step * count / parts, -INT8_LOW)
+    ratio = np.array(scale.step / target.step / parts)
     keepdims = bool(getattr(call.attrs, "keepdims", True))
     name = source_name(binding.var)
     exact = exact_mean(q, name, end, scale, count)
@@ -102,7 +123,7 @@ def mean_axes(call: relax.Call) -> list[int] | None:
     if not is_float32(call.args[0]):
         return None
     rank = call.args[0].ty.ndim
-    if op_name(call) == "relax.mean":
+    if op_name(call) in ("relax.mean", "relax.sum"):
         axes = range(rank) if call.attrs.axis is None else call.attrs.axis
         return sorted({int(axis) % rank for axis in axes})
     sizes = [int(size) for size in call.attrs.output_size or ()]

@@ -23,7 +23,10 @@ from vta_byoc.quantization.quantizer import Quantizer, integer_op
 from vta_byoc.quantization.scales import AccumulatorBound, Unscalable
 
 FIX = "use other scales"
-IMAGE = 4
+GROUPS, IMAGE = 3, 4
+"""Ranks: groups of tokens at the least, and planes of channels at the most."""
+MOST_REACH = 64.0
+"""Scores that reach farther are those that a mask hides; int8 holds nothing of the others then."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +52,7 @@ def turned_for(q: Quantizer, binding: relax.VarBinding) -> Turned | None:
     if lanes == 1 and axis >= 2 and rank in (IMAGE - 1, IMAGE):
         image = shape if rank == IMAGE else (*shape[:2], 1, shape[2])
         return Turned(False, image, axis + IMAGE - rank)
-    if rank < 2 or lanes != rank - 1 or axis < rank - 2:
+    if rank < GROUPS or lanes != rank - 1 or axis < rank - 2:
         return None
     groups, (rows, columns) = math.prod(shape[:-2]), shape[-2:]
     if axis == rank - 2:
@@ -64,17 +67,32 @@ def takes_softmax(q: Quantizer, binding: relax.VarBinding) -> bool:
         and q.policy.multiplies
         and q.policy.arithmetic is None
         and turned_for(q, binding) is not None
+        and q.ranges.get(binding.value.args[0], 0.0) <= MOST_REACH
     )
 
 
 @integer_op(SOFTMAX, if_read=True, takes=takes_softmax, zero=lambda q, binding: True)
 def convert_softmax(q: Quantizer, binding: relax.VarBinding) -> bool:
-    """A softmax of int8 scores that integers read.
+    """A softmax of int8 scores that integers read, also one that is none of an attention.
 
     Raises:
-        Unscalable: the machine does not take it, or its scores are too coarse.
+        Unscalable: the machine does not take it, or its scores are too coarse; why it is none of an
+            attention, where that is known.
     """
-    data, name = q.value(binding.value.args[0]), source_name(binding.var)
+    name = source_name(binding.var)
+    try:
+        done = _converted(q, binding, name)
+    except Unscalable as error:
+        if name in q.record.float_regions:
+            return False
+        raise error
+    if done:
+        q.record.float_regions.pop(name, None)
+    return done
+
+
+def _converted(q: Quantizer, binding: relax.VarBinding, name: str) -> bool:
+    data = q.value(binding.value.args[0])
     end, seen = follow(q, binding.var), turned_for(q, binding)
     if seen is None or not q.is_ready(data) or (end.scale is None and q.leaves_as_float(end.last)):
         return False

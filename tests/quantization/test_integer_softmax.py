@@ -1,0 +1,65 @@
+"""The integer program of a softmax: how near it is to floats, and that nothing overflows."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from vta_byoc.ir.attention import RESULT
+from vta_byoc.ir.softmax import MOST_SCORE, Softmax, softmax_bound, softmaxed
+from vta_byoc.quantization.ops.exponential import attention_of, exponential_of
+from vta_byoc.quantization.scales import INT32_HIGH, Scale
+
+LOWEST = -128
+
+
+def softmax_of(keys: int, step: float, target: Scale) -> Softmax:
+    exponential = exponential_of(step, MOST_SCORE, "softmax")
+    numbers = attention_of(keys, exponential, 1 / 128, target, (LOWEST, 127), "softmax")
+    return Softmax(keys, dataclasses.astuple(numbers)[1:])
+
+
+def exact(scores: np.ndarray) -> np.ndarray:
+    shares = np.exp(scores - scores.max(-1, keepdims=True))
+    return shares / shares.sum(-1, keepdims=True)
+
+
+def decibels(wanted: np.ndarray, got: np.ndarray) -> float:
+    return float(10 * np.log10((wanted**2).sum() / ((wanted - got) ** 2).sum()))
+
+
+@pytest.mark.parametrize("keys", [16, 197, 1024])
+@pytest.mark.parametrize("deviation", [0.5, 1.0, 2.0, 3.0, 4.0])
+def test_it_is_as_near_as_rounding_lets_it_be(deviation: float, keys: int) -> None:
+    """Beside a float softmax whose result is rounded: of the same int8 scores, and of floats."""
+    floats = np.random.default_rng(0).normal(size=(256, keys)) * deviation
+    step = float(np.abs(floats).max()) / 127
+    scores = np.rint(floats / step).astype(np.int8)
+    same = exact(scores * step)
+    target = Scale(float(same.max()) / 255, LOWEST)
+    found = softmaxed(scores, softmax_of(keys, step, target), -1)
+    got = (found[RESULT] - target.zero) * target.step
+    rounded = np.clip(np.rint(same / target.step), 0, 255) * target.step
+    assert decibels(same, got) > decibels(same, rounded) - 5
+    assert decibels(exact(floats), got) > decibels(exact(floats), rounded) - 2.5
+
+
+@pytest.mark.parametrize("step", [1e-4, 0.01, 0.2])
+def test_no_value_is_larger_than_the_bound(step: float) -> None:
+    """Scores that are all equal, of which one is the largest, and drawn ones."""
+    softmax = softmax_of(50, step, Scale(1 / 255, LOWEST))
+    drawn = np.random.default_rng(1).integers(-128, 128, (40, 50))
+    one = np.full((1, 50), -128)
+    one[0, 7] = 127
+    for scores in (np.zeros((1, 50)), one, drawn):
+        values = softmaxed(scores.astype(np.int8), softmax, -1)
+        assert max(int(np.abs(value).max()) for value in values.values()) <= softmax_bound(softmax)
+    assert softmax_bound(softmax) <= INT32_HIGH
+
+
+def test_a_softmax_of_one_score_is_one() -> None:
+    softmax = softmax_of(1, 0.1, Scale(1 / 255, LOWEST))
+    found = softmaxed(np.arange(-128, 128)[:, None], softmax, -1)[RESULT]
+    assert (found == 127).all()
