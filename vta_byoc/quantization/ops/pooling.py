@@ -61,7 +61,7 @@ def _averaged(q: Quantizer, binding: relax.VarBinding, *, is_mean: bool) -> bool
     count = math.prod(shape[axis] for axis in axes)
     end, scale = follow(q, binding.var), q.scale(data)
     parts = count if is_mean else 1
-    target = result_scale(q, end, scale.step * count / parts, -INT8_LOW)
+    target = result_scale(q, end, scale.step, -INT8_LOW * count // parts)
     ratio = np.array(scale.step / target.step / parts)
     keepdims = bool(getattr(call.attrs, "keepdims", True))
     name = source_name(binding.var)
