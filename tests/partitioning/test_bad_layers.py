@@ -274,7 +274,7 @@ def test_a_sum_that_stays_int32() -> None:
     check_cpu(net, mod, reason)
 
 
-@pytest.mark.parametrize("axes", [[1], [2], [1, 2, 3]])
+@pytest.mark.parametrize("axes", [[1], [1, 2], [1, 2, 3]])
 def test_a_mean_over_other_axes(axes: list[int]) -> None:
     net = IntegerNet(x=(2, 20, 5, 4))
     wide = net.op("astype", net.params[0], "int32", name="bad__wide")
@@ -282,7 +282,7 @@ def test_a_mean_over_other_axes(axes: list[int]) -> None:
     shifted = net.op("right_shift", total, relax.const(np.int32(6)), name="bad__shift")
     reason = (
         f"sum over the axes {axes} of a tensor (2, 20, 5, 4); the sum over rows and columns of "
-        "(N, C, H, W) is taken; transpose it"
+        "(N, C, H, W) is taken, or over one of these axes that is kept; transpose it"
     )
     check_cpu(net, net.module(net.op("astype", shifted, "int8", name="bad")), reason)
 
