@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import tvm
-from float_nets import Net
+from float_nets import Net, compiled_from
 from tvm import relax
 
 from vta_byoc.hw.config import VTAConfig
@@ -95,10 +95,8 @@ def test_a_block_is_one_region(first: bool, channels: int) -> None:
 
     Two steps of the statistics of 64 channels are equal.
     """
-    rng, shape = np.random.default_rng(3), (1, 32, channels)
-    mod = Net(rng, shape).module(lambda net: block(net, "layer", first=first))
-    samples = [{"data": rng.normal(size=shape).astype("float32")}]
-    compiled = compile_module(quantize(mod, calibration=samples, config=SIM), SIM)
+    shape = (1, 32, channels)
+    compiled = compiled_from(lambda net: block(net, "layer", first=first), shape, SIM)
     assert len(compiled.programs) == 1
     (record,) = (each for each in compiled.placement if each.name == "norm")
     assert record.device == "vta"

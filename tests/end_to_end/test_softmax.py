@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
-from float_nets import Net
+from float_nets import Net, compiled_from
 from tvm import relax
 
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.pipeline import compile_module
-from vta_byoc.quantize import quantize
 from vta_byoc.testing.integer_ops import check_integer_op
 
 MACHINES = tuple(VTAConfig.preset(name) for name in ("sim", "2x16", "1x32"))
@@ -65,11 +63,8 @@ def test_drawn_tokens() -> None:
 )
 def test_it_is_one_region(shape: tuple[int, ...], axis: int) -> None:
     """Also where lanes are turned for it and back."""
-    rng = np.random.default_rng(3)
     build = image if len(shape) == 4 else tokens
-    mod = Net(rng, shape).module(lambda net: build(net, axis))
-    samples = [{"data": rng.normal(size=shape).astype("float32")}]
-    compiled = compile_module(quantize(mod, calibration=samples, config=SIM), SIM)
+    compiled = compiled_from(lambda net: build(net, axis), shape, SIM)
     assert len(compiled.programs) == 1
     (record,) = (each for each in compiled.placement if each.name == "softmax")
     assert record.device == "vta"

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
-from float_nets import Net
+from float_nets import Net, compiled_from
 from tvm import relax
 
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.pipeline import compile_module
 from vta_byoc.quantize import quantize
 from vta_byoc.testing.integer_ops import check_integer_op
 
@@ -43,10 +42,7 @@ def test_drawn_reductions(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["sum", "mean"])
 @pytest.mark.parametrize("axes", [[2], [3], [2, 3]])
 def test_a_gate_of_rows_is_one_region(kind: str, axes: list[int]) -> None:
-    rng = np.random.default_rng(3)
-    mod = Net(rng, SHAPE).module(lambda net: reduced(net, kind, axes))
-    samples = [{"data": rng.normal(size=SHAPE).astype("float32")}]
-    compiled = compile_module(quantize(mod, calibration=samples, config=MACHINES[0]), MACHINES[0])
+    compiled = compiled_from(lambda net: reduced(net, kind, axes), SHAPE, MACHINES[0])
     assert len(compiled.programs) == 1
     assert {each.device for each in compiled.placement[1:]} == {"vta"}
 

@@ -45,3 +45,21 @@ def test_squares_in_front_of_a_root_stay_float(rooted: bool) -> None:
     if rooted:
         (want,), (got,) = call(mod, samples[0]), call(quantized, samples[0])
         assert 10 * np.log10((want**2).sum() / ((want - got) ** 2).sum()) > 30
+
+
+def test_many_sums_between_are_looked_at_once() -> None:
+    """Each doubles what it reads: there are 2 to the power of 60 ways to the root."""
+
+    def build(net: Net) -> relax.Expr:
+        x = net.op(relax.op.nn.conv1d(net.data, net.const(8, 8, 1)), "first")
+        x = net.op(relax.op.power(x, relax.const(2.0, "float32")), "square")
+        for number in range(60):
+            x = net.op(relax.op.add(x, x), f"sum{number}")
+        root = net.op(relax.op.sqrt(x), "root")
+        return net.op(relax.op.nn.conv1d(root, net.const(8, 8, 1)), "last")
+
+    rng = np.random.default_rng(0)
+    mod = Net(rng, SHAPE).module(build)
+    samples = [(rng.normal(size=SHAPE).astype("float32"),)]
+    text = quantize(mod, calibration=samples, config=VTAConfig.preset("sim")).script()
+    assert 'square: R.Tensor((1, 8, 12), dtype="float32") = R.power' in text

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
+from float_nets import Net
+from softmax_cases import softmax_of
+from tvm import relax
 
-from vta_byoc.ir.attention import RESULT
-from vta_byoc.ir.softmax import MOST_SCORE, Softmax, softmax_bound, softmaxed
-from vta_byoc.quantization.ops.exponential import attention_of, exponential_of
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.ir.attention import HALF_BITS, RESULT
+from vta_byoc.ir.quantization_record import float_regions
+from vta_byoc.ir.softmax import MOST_KEYS, softmax_bound, softmaxed
 from vta_byoc.quantization.scales import INT32_HIGH, Scale
+from vta_byoc.quantize import quantize
 
 LOWEST = -128
-
-
-def softmax_of(keys: int, step: float, target: Scale) -> Softmax:
-    exponential = exponential_of(step, MOST_SCORE, "softmax")
-    numbers = attention_of(keys, exponential, 1 / 128, target, (LOWEST, 127), "softmax")
-    return Softmax(keys, dataclasses.astuple(numbers)[1:])
 
 
 def exact(scores: np.ndarray) -> np.ndarray:
@@ -63,3 +60,30 @@ def test_a_softmax_of_one_score_is_one() -> None:
     softmax = softmax_of(1, 0.1, Scale(1 / 255, LOWEST))
     found = softmaxed(np.arange(-128, 128)[:, None], softmax, -1)[RESULT]
     assert (found == 127).all()
+
+
+def test_no_share_is_shifted_to_the_right() -> None:
+    """Of the most scores that are taken, whatever the scale of the result is."""
+    for reach in np.geomspace(1e-4, 1, 40):
+        softmax = softmax_of(MOST_KEYS, 0.1, Scale(float(reach) / 255, LOWEST))
+        assert softmax.attention.before <= HALF_BITS
+
+
+def test_more_scores_stay_float() -> None:
+    """Their program would not be right; no machine that can be encoded holds them either."""
+    shape = (1, 16, 1, MOST_KEYS + 1)
+
+    def build(net: Net) -> relax.Expr:
+        kernels = [net.const(16, 16, 1, 1, spread=0.25) for _ in "ab"]
+        x = net.op(relax.op.nn.conv2d(net.data, kernels[0]), "first")
+        x = net.op(relax.op.nn.softmax(x, 3), "softmax")
+        return net.op(relax.op.nn.conv2d(x, kernels[1]), "second")
+
+    rng = np.random.default_rng(0)
+    samples = [{"data": rng.normal(size=shape).astype("float32")}]
+    config = VTAConfig.preset("sim")
+    integers = quantize(Net(rng, shape).module(build), calibration=samples, config=config)
+    (reason,) = (each.text for each in float_regions(integers).values())
+    assert reason == (
+        "stays float: its sums have 16001 scores; 16000 are taken; leave it to the CPU"
+    )

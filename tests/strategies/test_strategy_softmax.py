@@ -6,38 +6,15 @@ from collections.abc import Mapping
 
 import numpy as np
 from draws import draws
+from softmax_cases import softmax_of
 
 from vta_byoc.hw.config import VTAConfig
-from vta_byoc.quantization.ops.exponential import attention_of, exponential_of
 from vta_byoc.quantization.scales import Scale
 from vta_byoc.strategies.softmax.softmax import SOFTMAX
 from vta_byoc.testing.strategies import check_strategy
 from vta_byoc.workload.workloads import SoftmaxWorkload
 
 MACHINES = tuple(VTAConfig.preset(name) for name in ("sim", "2x16", "1x32"))
-
-
-def numbers(keys: int, step: float, zero: int = -128, low: int = -128) -> tuple[int, ...]:
-    """Of scores in such steps, and results from 0 to 1."""
-    exponential = exponential_of(step, 128, "softmax")
-    target = Scale(1 / (127 - zero), zero)
-    found = attention_of(keys, exponential, 1 / 128, target, (low, 127), "softmax")
-    return (
-        found.shift,
-        found.width,
-        found.first,
-        found.level,
-        found.second,
-        found.third,
-        found.fourth,
-        found.multiplier,
-        found.down,
-        found.before,
-        found.behind,
-        found.zero,
-        found.low,
-        found.high,
-    )
 
 
 def drawn(
@@ -50,7 +27,8 @@ def drawn(
     shape[axis] = keys + int(rng.integers(2) * rng.integers(1, 16))
     step = float(2 ** rng.uniform(-12, -1))
     zero = int(rng.choice([-128, 0]))
-    return SoftmaxWorkload(*shape, axis, keys, numbers(keys, step, zero)), {}
+    softmax = softmax_of(keys, step, Scale(1 / (127 - zero), zero))
+    return SoftmaxWorkload(*shape, axis, keys, softmax.numbers), {}
 
 
 def test_drawn_softmaxes() -> None:

@@ -8,6 +8,10 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from vta_byoc.hw.config import VTAConfig
+from vta_byoc.pipeline import Compiled, compile_module
+from vta_byoc.quantize import quantize
+
 
 class Net:
     """A float network of one input; weights are drawn."""
@@ -42,3 +46,13 @@ class Net:
                 result = self.builder.emit_output(build(self))
             self.builder.emit_func_output(result)
         return self.builder.get()
+
+
+def compiled_from(
+    build: Callable[[Net], relax.Expr], shape: tuple[int, ...], config: VTAConfig
+) -> Compiled:
+    """The network that `build` makes of an input of a shape, quantized on one drawn sample."""
+    rng = np.random.default_rng(3)
+    mod = Net(rng, shape).module(build)
+    samples = [{"data": rng.normal(size=shape).astype("float32")}]
+    return compile_module(quantize(mod, calibration=samples, config=config), config)

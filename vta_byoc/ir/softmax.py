@@ -42,8 +42,8 @@ from vta_byoc.ir.programs import Instructions, Writer, run
 
 MOST_SCORE = HALF
 """The largest magnitude of a score."""
-MOST_BEFORE = HALF_BITS
-"""What is shifted to the right before the rate is shifted less to the left."""
+MOST_KEYS = 16_000
+"""Of more, the sum is so large that a share would be shifted to the right in front of its rate."""
 
 
 @dataclass(frozen=True)

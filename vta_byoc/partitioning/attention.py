@@ -33,11 +33,9 @@ from vta_byoc.ir.chains import Binding, Graph, dtype_of, is_narrowing, is_wideni
 from vta_byoc.ir.programs import Instructions
 from vta_byoc.partitioning.causal import seen_blocks
 from vta_byoc.partitioning.entry import Parsed, PatternEntry, Plan
-from vta_byoc.partitioning.layers import MATMUL, simple_plan
-from vta_byoc.partitioning.program_walk import Users, Walk, readers_in
+from vta_byoc.partitioning.layers import MATMUL, refusal_of, simple_plan
+from vta_byoc.partitioning.program_walk import Users, Walk, kept_axis, only_reader, readers_in
 from vta_byoc.partitioning.steps import NO_MUL
-from vta_byoc.strategies.base import LayerWork
-from vta_byoc.strategy import STRATEGIES
 from vta_byoc.workload.attention import AttentionWorkload
 from vta_byoc.workload.layout import tokens, turned
 from vta_byoc.workload.packing import blocks
@@ -190,9 +188,7 @@ class _Reader:
         return found
 
     def _only(self, var: relax.Expr, kind: str) -> Binding | None:
-        """The one operator of a kind that reads `var`."""
-        users = [u for u in self.users.get(var, ()) if u is not None and op_name(u.value) == kind]
-        return users[0] if len(users) == 1 else None
+        return only_reader(self.users, var, kind)
 
     def _widened(self, var: relax.Expr) -> Binding | None:
         found = self._only(var, "relax.astype")
@@ -206,10 +202,7 @@ class _Reader:
 
 def _keeps_last(call: relax.Call, axis: int = -1) -> bool:
     """Whether a reduction keeps its one axis."""
-    axes = call.attrs.axis
-    if axes is None or len(axes) != 1 or not call.attrs.keepdims:
-        return False
-    return int(axes[0]) % call.ty.ndim == axis % call.ty.ndim
+    return kept_axis(call) == axis % call.ty.ndim
 
 
 def match_attention(graph: Graph, anchor: Binding) -> list[Binding] | None:
@@ -320,12 +313,7 @@ def attention_refusal(
 
     Arguments are as of `attention_work`.
     """
-    try:
-        work = attention_work(sizes, numbers, config, hiding)
-        STRATEGIES["attention"].choose(LayerWork(work), config)
-    except VTAError as error:
-        return error.refusal
-    return None
+    return refusal_of("attention", lambda: attention_work(sizes, numbers, config, hiding), config)
 
 
 def plan_attention(parsed: Parsed, config: VTAConfig) -> Plan:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from tvm import relax
@@ -303,6 +303,15 @@ def simple_plan(
         cycles = estimated_by(strategy, schedule, config)
         plans.append(Plan(name, each, given, schedule.kernels, cycles, Candidate(how, cycles)))
     return min(plans, key=lambda plan: plan.cycles)
+
+
+def refusal_of(name: str, work: Callable[[], Shaped], config: VTAConfig) -> Refusal | None:
+    """Why the machine does not take a layer of strategy ``name``; None where it does."""
+    try:
+        STRATEGIES[name].choose(LayerWork(work()), config)
+    except VTAError as error:
+        return error.refusal
+    return None
 
 
 def _depthwise_plans(

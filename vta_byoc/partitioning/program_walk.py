@@ -33,6 +33,20 @@ def readers_in(bindings: Sequence[Binding]) -> Users:
     return users
 
 
+def only_reader(users: Users, var: relax.Expr, kind: str) -> Binding | None:
+    """The one operator of a kind that reads `var`."""
+    found = [user for user in users.get(var, ()) if user and op_name(user.value) == kind]
+    return found[0] if len(found) == 1 else None
+
+
+def kept_axis(call: relax.Call) -> int | None:
+    """The one axis of a reduction that keeps it."""
+    axes = call.attrs.axis
+    if axes is None or len(axes) != 1 or not call.attrs.keepdims:
+        return None
+    return int(axes[0]) % call.args[0].ty.ndim
+
+
 @dataclass
 class Walk:
     """Bindings that follow programs step by step, from values that are known."""

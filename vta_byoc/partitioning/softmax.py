@@ -17,11 +17,9 @@ from vta_byoc.ir.softmax import softmax_results
 from vta_byoc.ir.views import RESHAPES
 from vta_byoc.partitioning.attention import SHIFTS
 from vta_byoc.partitioning.entry import Parsed, PatternEntry, Plan
-from vta_byoc.partitioning.layers import check_sizes, simple_plan
-from vta_byoc.partitioning.program_walk import Users, Walk, readers_in
+from vta_byoc.partitioning.layers import check_sizes, refusal_of, simple_plan
+from vta_byoc.partitioning.program_walk import Users, Walk, kept_axis, only_reader, readers_in
 from vta_byoc.partitioning.steps import NO_MUL
-from vta_byoc.strategies.base import LayerWork
-from vta_byoc.strategy import STRATEGIES
 from vta_byoc.workload.layout import NCHW, canonical, tokens
 from vta_byoc.workload.softmax import SoftmaxWorkload
 
@@ -67,8 +65,8 @@ class _Reader:
             return None
         self.walk.values[TOTAL] = total.var
         self.walk.bindings.append(total)
-        last = self._rate_and_result(static_shape(score)[axis])
-        end = None if last is None else self._reader(self.walk.values[RESULT], "relax.astype")
+        last, values = self._rate_and_result(static_shape(score)[axis]), self.walk.values
+        end = None if last is None else only_reader(self.users, values[RESULT], "relax.astype")
         if last is None or end is None or not is_narrowing(end.value):
             return None
         data = before[0].value.args[0]
@@ -91,7 +89,7 @@ class _Reader:
         return [made, *found], shift
 
     def _total(self, axis: int) -> Binding | None:
-        found = self._reader(self.walk.values[SHARE], SUM)
+        found = only_reader(self.users, self.walk.values[SHARE], SUM)
         return found if found is not None and kept_axis(found.value) == axis else None
 
     def _rate_and_result(self, keys: int) -> list[int] | None:
@@ -106,11 +104,6 @@ class _Reader:
         (lift, *_), (zero, odd) = form, divmod(offset - 1, 2)
         return None if odd else [*rate, int(lift.right) - raised, behind + 1, zero, low, high]
 
-    def _reader(self, var: relax.Expr, kind: str) -> Binding | None:
-        """The one operator of a kind that reads `var`."""
-        users = [u for u in self.users.get(var, ()) if u is not None and op_name(u.value) == kind]
-        return users[0] if len(users) == 1 else None
-
 
 def free_of(form: Instructions) -> Collection[int]:
     """The immediates of a result that differ: all but the shift by one."""
@@ -119,14 +112,6 @@ def free_of(form: Instructions) -> Collection[int]:
         for place, each in enumerate(form)
         if isinstance(each.right, int) and not (each.op == "shr" and each.right == 1)
     ]
-
-
-def kept_axis(call: relax.Call) -> int | None:
-    """The one axis of a reduction that keeps it."""
-    axes = call.attrs.axis
-    if axes is None or len(axes) != 1 or not call.attrs.keepdims:
-        return None
-    return int(axes[0]) % call.args[0].ty.ndim
 
 
 def match_softmax(graph: Graph, anchor: Binding) -> list[Binding] | None:
@@ -208,12 +193,7 @@ def softmax_refusal(
 
     Arguments are as of `softmax_work`.
     """
-    try:
-        work = softmax_work(shape, axis, numbers, config)
-        STRATEGIES["softmax"].choose(LayerWork(work), config)
-    except VTAError as error:
-        return error.refusal
-    return None
+    return refusal_of("softmax", lambda: softmax_work(shape, axis, numbers, config), config)
 
 
 def plan_softmax(parsed: Parsed, config: VTAConfig) -> Plan:

@@ -32,6 +32,7 @@ PROGRAM_OPS: dict[str, Callable[[relax.Expr, relax.Expr], relax.Expr]] = {
     "add": relax.op.add,
     "mul": relax.op.multiply,
     "shr": relax.op.right_shift,
+    "shl": relax.op.left_shift,
     "max": relax.op.maximum,
     "min": relax.op.minimum,
 }

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vta_byoc.workload.steps import CHANNEL, Epilogue, Shape
+from vta_byoc.workload.steps import CHANNEL, Epilogue, SameShape
 
 
 @dataclass(frozen=True)
-class NormWorkload:
+class NormWorkload(SameShape):
     """Every position of (N, C, H, W) int8 normalized over its channels by itself.
 
     Attributes:
@@ -28,10 +28,6 @@ class NormWorkload:
         epilogue: no steps: they are those of `norms.element_steps`.
     """
 
-    batch: int
-    channels: int
-    height: int
-    width: int
     summed: int
     centred: bool
     epsilon: int
@@ -41,16 +37,6 @@ class NormWorkload:
     low: int
     high: int
     epilogue: Epilogue = Epilogue()
-
-    @property
-    def in_shapes(self) -> tuple[Shape, ...]:
-        """The shape of the data."""
-        return (self.out_shape,)
-
-    @property
-    def out_shape(self) -> Shape:
-        """The shape of the result."""
-        return (self.batch, self.channels, self.height, self.width)
 
     @property
     def tensors(self) -> tuple[str, ...]:

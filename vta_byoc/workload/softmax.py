@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vta_byoc.ir.softmax import Softmax
-from vta_byoc.workload.steps import Epilogue, Shape
+from vta_byoc.workload.steps import Epilogue, SameShape
 
 
 @dataclass(frozen=True)
-class SoftmaxWorkload:
+class SoftmaxWorkload(SameShape):
     """Rows or columns of (N, C, H, W) int8, each with a sum of its own.
 
     Attributes:
@@ -24,10 +24,6 @@ class SoftmaxWorkload:
         epilogue: no steps: they are those of `ir.softmax`.
     """
 
-    batch: int
-    channels: int
-    height: int
-    width: int
     axis: int
     keys: int
     numbers: tuple[int, ...]
@@ -37,16 +33,6 @@ class SoftmaxWorkload:
     def softmax(self) -> Softmax:
         """What is computed."""
         return Softmax(self.keys, self.numbers)
-
-    @property
-    def in_shapes(self) -> tuple[Shape, ...]:
-        """The shape of the scores."""
-        return (self.out_shape,)
-
-    @property
-    def out_shape(self) -> Shape:
-        """The shape of the result."""
-        return (self.batch, self.channels, self.height, self.width)
 
     @property
     def places(self) -> int:

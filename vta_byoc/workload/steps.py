@@ -63,3 +63,23 @@ class Epilogue:
     def tensors(self) -> tuple[str, ...]:
         """Kinds of the tensor operands, in order."""
         return tuple(str(s.operand) for s in self.steps if s.is_tensor)
+
+
+@dataclass(frozen=True)
+class SameShape:
+    """What has one operand, and a result of its shape: (N, C, H, W)."""
+
+    batch: int
+    channels: int
+    height: int
+    width: int
+
+    @property
+    def in_shapes(self) -> tuple[Shape, ...]:
+        """The shape of the data."""
+        return (self.out_shape,)
+
+    @property
+    def out_shape(self) -> Shape:
+        """The shape of the result."""
+        return (self.batch, self.channels, self.height, self.width)

@@ -30,8 +30,7 @@ from vta_byoc.ir.attention import (
     score_steps,
     share_steps,
 )
-from vta_byoc.ir.bindings import SEPARATOR, is_constant, op_name, source_name, static_shape
-from vta_byoc.ir.programs import Instructions
+from vta_byoc.ir.bindings import is_constant, op_name, source_name, static_shape
 from vta_byoc.quantization.dialect_builder import const
 from vta_byoc.quantization.fused_ops import follow
 from vta_byoc.quantization.ops.exponential import REACH, attention_of, exponential_of
@@ -46,9 +45,9 @@ from vta_byoc.quantization.ops.hiding import (
     written_mask,
 )
 from vta_byoc.quantization.ops.lanes import has_summed_lanes
-from vta_byoc.quantization.ops.norms import OPS
 from vta_byoc.quantization.ops.products import scalar_factor
 from vta_byoc.quantization.policy import AttentionShape
+from vta_byoc.quantization.program_writer import ProgramWriter
 from vta_byoc.quantization.quantizer import Quantizer
 from vta_byoc.quantization.scales import INT8_LOW, AccumulatorBound, Scale, Unscalable
 from vta_byoc.quantization.value import Value
@@ -219,7 +218,7 @@ def _convert(q: Quantizer, chain: AttentionChain, name: str) -> None:
     scales = [_symmetric(q, value, name) for value in values]
     if not q.policy.multiplies:
         raise Unscalable(name, NO_MUL)
-    check_keys(keys, name)
+    _check_keys(keys, name)
     unit = scales[0].step * scales[1].step * chain.factor
     bound = depth * INT8_LOW**2
     far = 2 * bound + math.ceil(2 * REACH / unit)
@@ -249,7 +248,7 @@ def _convert(q: Quantizer, chain: AttentionChain, name: str) -> None:
     hidden = None
     if chain.hiding:
         hidden = written_mask(q, chain.hiding, static_shape(chain.scores.var), written)
-    out = _Emitter(q, written).written(operands, numbers, mask, hidden, raised)
+    out = _Writer(q.write, written).written(operands, numbers, mask, hidden, raised)
     absorbed = (chain.scores.var, *(b.var for b in chain.between), *end.absorbed)
     q.close_group(chain.product.var, absorbed, out, target, proof, end.last)
     q.absorbed.add(chain.product.var)
@@ -276,12 +275,7 @@ def _symmetric(q: Quantizer, value: Value, name: str) -> Scale:
     return scale
 
 
-def check_keys(keys: int, name: str) -> None:
-    """Whether a sum of so many shares is taken.
-
-    Raises:
-        Unscalable: it is not.
-    """
+def _check_keys(keys: int, name: str) -> None:
     if keys > MOST_KEYS:
         refusal = Refusal("it attends to", f"{keys} keys", f"{MOST_KEYS} are taken", FIX)
         raise Unscalable(name, refusal)
@@ -307,27 +301,8 @@ def _integers(chain: AttentionChain, unit: float, far: int, name: str) -> np.nda
     return one if (mask == one).all() else mask
 
 
-class _Emitter:
-    """Writes the operators of an attention, the last one with its name."""
-
-    def __init__(self, q: Quantizer, name: str) -> None:
-        self.q, self.name = q, name
-        self.values: dict[str, relax.Expr] = {}
-
-    def emit(self, call: relax.Expr, part: str) -> relax.Var:
-        """One operator."""
-        return self.q.write.emit(call, f"{self.name}{SEPARATOR}{part}")
-
-    def steps(self, program: Instructions, prefix: str) -> None:
-        """The operators of a program."""
-        for each in program:
-            right: relax.Expr = (
-                self.values[each.right]
-                if isinstance(each.right, str)
-                else const(each.right, "int32")
-            )
-            call = OPS[each.op](self.values[each.left], right)
-            self.values[each.name] = self.emit(call, f"{prefix}_{each.op}")
+class _Writer(ProgramWriter):
+    """Writes the operators of an attention."""
 
     def written(
         self,
@@ -361,4 +336,4 @@ class _Emitter:
         self.steps(lifts(), "lift")
         values[PRODUCT] = self.emit(relax.op.matmul(share, value, "int32"), "product")
         self.steps(result_steps(numbers), "result")
-        return self.q.write.emit(relax.op.astype(values[RESULT], "int8"), self.name)
+        return self.end(relax.op.astype(values[RESULT], "int8"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +11,6 @@ from tvm import relax
 from vta_byoc.hw.errors import Refusal
 from vta_byoc.hw.isa import IMMEDIATE_HIGH
 from vta_byoc.ir.bindings import (
-    SEPARATOR,
     is_constant,
     is_float32,
     op_name,
@@ -34,9 +32,9 @@ from vta_byoc.ir.norms import (
     most_elements,
     statistics,
 )
-from vta_byoc.ir.programs import Instructions
 from vta_byoc.quantization.dialect_builder import const
 from vta_byoc.quantization.fused_ops import follow
+from vta_byoc.quantization.program_writer import ProgramWriter
 from vta_byoc.quantization.quantizer import Quantizer, integer_op
 from vta_byoc.quantization.scales import INT32_HIGH, AccumulatorBound, Scale, Unscalable
 
@@ -48,14 +46,6 @@ MOST_SHIFT, ONE_SHIFT = 30, 15
 ENOUGH = 384
 """The largest factor is rounded by no more than a part of twice this, int32 permitting."""
 FIX = "scale the normalization's weight down"
-OPS: Mapping[str, Callable[[relax.Expr, relax.Expr], relax.Expr]] = {
-    "add": relax.op.add,
-    "mul": relax.op.multiply,
-    "shr": relax.op.right_shift,
-    "shl": relax.op.left_shift,
-    "max": relax.op.maximum,
-    "min": relax.op.minimum,
-}
 NO_MUL = Refusal(
     "its squares and its reciprocal root would multiply",
     "and the machine's ALU has no MUL (CAPABILITIES.mul is false)",
@@ -258,35 +248,22 @@ def _alike(values: np.ndarray) -> np.ndarray:
 
 def write_norm(q: Quantizer, x: relax.Expr, norm: Norm, over: Elements, name: str) -> relax.Var:
     """The steps of `norm` on int8 `x`, seen as `over` says; gives the int8 result."""
-
-    def emit(call: relax.Expr, part: str) -> relax.Var:
-        return q.write.emit(call, f"{name}{SEPARATOR}{part}")
-
-    own, axes = static_shape(x), list(over.axes)
-    is_parted = len(axes) > 1
+    write, own, axes = ProgramWriter(q.write, name), static_shape(x), list(over.axes)
+    values, is_parted = write.values, len(axes) > 1
     if is_parted:
-        x = emit(relax.op.reshape(x, over.shape), "groups")
-    wide = emit(relax.op.astype(x, "int32"), "wide")
-    values: dict[str, relax.Expr] = {X: wide}
+        x = write.emit(relax.op.reshape(x, over.shape), "groups")
+    values[X] = wide = write.emit(relax.op.astype(x, "int32"), "wide")
     if norm.centred:
-        values[SUM] = emit(relax.op.sum(wide, axes, True), SUM)
-    squared = emit(relax.op.multiply(wide, wide), "squared")
-    values[SQUARES] = emit(relax.op.sum(squared, axes, True), SQUARES)
+        values[SUM] = write.emit(relax.op.sum(wide, axes, True), SUM)
+    squared = write.emit(relax.op.multiply(wide, wide), "squared")
+    values[SQUARES] = write.emit(relax.op.sum(squared, axes, True), SQUARES)
     for kind, number in ((FACTOR, norm.factor), (OFFSET, norm.offset)):
         values[kind] = const(number.reshape(over.channels) if number.ndim else number, "int32")
-
-    def steps(program: Instructions, prefix: str) -> relax.Expr:
-        for each in program:
-            right = (
-                values[each.right] if isinstance(each.right, str) else const(each.right, "int32")
-            )
-            part = each.name if each.name in (MEAN, RATE) else f"{prefix}_{each.op}"
-            values[each.name] = emit(OPS[each.op](values[each.left], right), part)
-        return values[program[-1].name]
-
-    steps(statistics(norm.channels, norm.epsilon, centred=norm.centred), "token")
-    result = steps(elements(norm.shift, norm.low, norm.high, centred=norm.centred), "element")
-    narrow = relax.op.astype(result, "int8")
+    token = statistics(norm.channels, norm.epsilon, centred=norm.centred)
+    element = elements(norm.shift, norm.low, norm.high, centred=norm.centred)
+    write.steps(token, "token", (MEAN, RATE))
+    write.steps(element, "element", (MEAN, RATE))
+    narrow = relax.op.astype(values[element[-1].name], "int8")
     if not is_parted:
-        return q.write.emit(narrow, name)
-    return q.write.emit(relax.op.reshape(emit(narrow, "narrow"), own), name)
+        return write.end(narrow)
+    return write.end(relax.op.reshape(write.emit(narrow, "narrow"), own))

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
 
 from tvm import relax
 
+from vta_byoc.hw.errors import Refusal
 from vta_byoc.ir.attention import HALF, RESULT, SCORE, SHARE, TOP, TOTAL
-from vta_byoc.ir.bindings import SEPARATOR, is_float32, source_name, static_shape
-from vta_byoc.ir.programs import Instructions
-from vta_byoc.ir.softmax import MOST_SCORE, Softmax, softmax_bound
+from vta_byoc.ir.bindings import is_float32, source_name, static_shape
+from vta_byoc.ir.softmax import MOST_KEYS, MOST_SCORE, Softmax, softmax_bound
 from vta_byoc.ir.views import exchange
-from vta_byoc.quantization.dialect_builder import const
 from vta_byoc.quantization.fused_ops import follow
-from vta_byoc.quantization.ops.attention import SOFTMAX, check_keys
+from vta_byoc.quantization.ops.attention import SOFTMAX
 from vta_byoc.quantization.ops.exponential import attention_of, exponential_of
 from vta_byoc.quantization.ops.lanes import lane_axis
-from vta_byoc.quantization.ops.norms import OPS
+from vta_byoc.quantization.program_writer import ProgramWriter
 from vta_byoc.quantization.quantizer import Quantizer, integer_op
 from vta_byoc.quantization.scales import AccumulatorBound, Unscalable
 
-FIX = "use other scales"
+FIX, FEWER = "use other scales", "leave it to the CPU"
 GROUPS, IMAGE = 3, 4
 """Ranks: groups of tokens at the least, and planes of channels at the most."""
 MOST_REACH = 64.0
@@ -97,69 +95,49 @@ def _converted(q: Quantizer, binding: relax.VarBinding, name: str) -> bool:
     if seen is None or not q.is_ready(data) or (end.scale is None and q.leaves_as_float(end.last)):
         return False
     keys, target = seen.shape[seen.axis], end.scale or q.chosen_scale(end.last)
-    check_keys(keys, name)
+    if keys > MOST_KEYS:
+        refusal = Refusal("its sums have", f"{keys} scores", f"{MOST_KEYS} are taken", FEWER)
+        raise Unscalable(name, refusal)
     exponential = exponential_of(q.scale(data).step, MOST_SCORE, name)
     limits = end.limits(target)
     numbers = attention_of(keys, exponential, 1 / HALF, target, limits, name)
     softmax = Softmax(keys, dataclasses.astuple(numbers)[1:])
-    refusal = q.policy.softmax(seen.shape, seen.axis, softmax.numbers)
-    if refusal is not None:
-        raise Unscalable(name, refusal)
+    refused = q.policy.softmax(seen.shape, seen.axis, softmax.numbers)
+    if refused is not None:
+        raise Unscalable(name, refused)
     proof = AccumulatorBound(name, softmax_bound(softmax), numbers.behind, FIX).checked()
-    out = _Emitter(q, name).written(q.int8(data), softmax, seen)
+    out = _Writer(q.write, name).written(q.int8(data), softmax, seen)
     q.close_group(binding.var, end.absorbed, out, target, proof)
     return True
 
 
-class _Emitter:
-    """Writes the operators of a softmax, the last one with its name."""
-
-    def __init__(self, q: Quantizer, name: str) -> None:
-        self.q, self.name = q, name
-        self.values: dict[str, relax.Expr] = {}
-
-    def emit(self, call: relax.Expr, part: str) -> relax.Var:
-        """One operator."""
-        return self.q.write.emit(call, f"{self.name}{SEPARATOR}{part}")
+class _Writer(ProgramWriter):
+    """Writes the operators of a softmax."""
 
     def written(self, scores: relax.Expr, softmax: Softmax, seen: Turned) -> relax.Var:
         """All of them, on int8 scores."""
-        own = static_shape(scores)
-        order = exchange(len(own))
+        order = exchange(scores.ty.ndim)
         if seen.exchanged:
             scores = self.emit(relax.op.permute_dims(scores, order), "turned")
         between = static_shape(scores)
         if between != seen.shape:
             scores = self.emit(relax.op.reshape(scores, seen.shape), "groups")
-        result = relax.op.astype(self._steps_of(scores, softmax, seen.axis), "int8")
-        back: list[tuple[str, Callable[[relax.Expr], relax.Expr]]] = []
+        result = self._shares(scores, softmax, seen.axis)
         if between != seen.shape:
-            back.append(("shares", lambda x: relax.op.reshape(x, between)))
+            result = relax.op.reshape(self.emit(result, "shares"), between)
         if seen.exchanged:
-            back.append(("back", lambda x: relax.op.permute_dims(x, order)))
-        for part, step in back:
-            result = step(self.emit(result, part))
-        return self.q.write.emit(result, self.name)
+            result = relax.op.permute_dims(self.emit(result, "back"), order)
+        return self.end(result)
 
-    def _steps_of(self, scores: relax.Expr, softmax: Softmax, axis: int) -> relax.Expr:
+    def _shares(self, scores: relax.Expr, softmax: Softmax, axis: int) -> relax.Expr:
+        """The last operator of those along an axis of positions."""
         values, axes = self.values, [axis]
         values[SCORE] = self.emit(relax.op.astype(scores, "int32"), "wide")
-        self._steps(softmax.raised, "score")
+        self.steps(softmax.raised, "score")
         values[TOP] = self.emit(relax.op.max(values[SCORE], axes, True), "top")
-        self._steps(softmax.room, "room")
-        self._steps(softmax.share, "share")
+        self.steps(softmax.room, "room")
+        self.steps(softmax.share, "share")
         values[TOTAL] = self.emit(relax.op.sum(values[SHARE], axes, True), "total")
-        self._steps(softmax.rate, "rate")
-        self._steps(softmax.result, "result")
-        return values[RESULT]
-
-    def _steps(self, program: Instructions, prefix: str) -> None:
-        """The operators of a program."""
-        for each in program:
-            right: relax.Expr = (
-                self.values[each.right]
-                if isinstance(each.right, str)
-                else const(each.right, "int32")
-            )
-            call = OPS[each.op](self.values[each.left], right)
-            self.values[each.name] = self.emit(call, f"{prefix}_{each.op}")
+        self.steps(softmax.rate, "rate")
+        self.steps(softmax.result, "result")
+        return relax.op.astype(values[RESULT], "int8")

@@ -162,15 +162,18 @@ def _ends_in_floats(q: Quantizer, group: Group, last: relax.Var) -> bool:
     """
     if any(op_name(binding.value) in ACTIVATIONS for binding in group.bindings):
         return False
-    users = q.users.get(last, [])
-    return bool(users) and all(user is not None and _floats_read(q, user) for user in users)
-
-
-def _floats_read(q: Quantizer, user: relax.VarBinding) -> bool:
-    if q.stays_float(user):
-        return True
-    behind = q.users.get(user.var, []) if op_name(user.value) in SIMPLE else []
-    return bool(behind) and all(each is not None and _floats_read(q, each) for each in behind)
+    waiting, seen = [last], {last}
+    while waiting:
+        users = q.users.get(waiting.pop(), [])
+        for user in users:
+            if user is None or not (q.stays_float(user) or op_name(user.value) in SIMPLE):
+                return False
+            if not q.stays_float(user) and user.var not in seen:
+                seen.add(user.var)
+                waiting.append(user.var)
+        if not users:
+            return False
+    return True
 
 
 def _groups(q: Quantizer, binding: relax.VarBinding) -> Iterator[Group]:

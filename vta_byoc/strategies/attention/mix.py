@@ -17,9 +17,8 @@ from vta_byoc.hw.config import VTAConfig
 from vta_byoc.ir.attention import HALF, LIFT, RATE, TOTAL, lifts, result_steps
 from vta_byoc.strategies.attention.nests import Kernel
 from vta_byoc.strategies.attention.usage import rate_program, unseen_parts
-from vta_byoc.strategies.te.definition import OPERATORS
-from vta_byoc.strategies.te.registers import Move
-from vta_byoc.strategies.te.tir_builder import Expr, Load
+from vta_byoc.strategies.te.in_place import apply_moves
+from vta_byoc.strategies.te.tir_builder import Expr
 from vta_byoc.workload.attention import AttentionWorkload
 from vta_byoc.workload.memory import ACC, INP, WGT
 
@@ -202,18 +201,7 @@ class _Mix(Kernel):
                 (self.spots,),
                 lambda t: (registers[total, t], registers[total, t] + HALF * behind),
             )
-        for number, move in enumerate(self.program.moves):
-            operation = OPERATORS[move.op]
-
-            def changed(
-                t: Expr, move: Move = move, operation: Callable[..., Expr] = operation
-            ) -> tuple[Load, Expr]:
-                right: Expr = tirx.const(move.right, "int32")
-                if move.is_register:
-                    right = registers[move.right, t]
-                return registers[move.to, t], operation(registers[move.left, t], right)
-
-            nests.alu(f"rate{number}", (self.spots,), changed)
+        apply_moves(nests, "rate", self.program.moves, registers, (self.spots,))
 
     def _unseen(self, total: int, t: Expr) -> None:
         """Keys that a block of queries does not see have the share 0, stored as -HALF."""

@@ -16,7 +16,7 @@ from tvm import tirx
 from vta_byoc.cost.search import Choice
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.ir.programs import Instructions
-from vta_byoc.strategies.te.definition import OPERATORS
+from vta_byoc.strategies.te.in_place import apply_program
 from vta_byoc.strategies.te.tir_builder import Expr, Load, Nests
 from vta_byoc.workload.attention import AttentionWorkload
 
@@ -52,20 +52,5 @@ class Kernel:
         operands: dict[str, Callable[..., Load]],
         where: Callable[..., list[Expr]],
     ) -> None:
-        """A program whose every value takes the place of the one before, in `target`."""
-        for number, each in enumerate(program):
-            function = OPERATORS[each.op]
-
-            def changed(
-                *i: Expr,
-                right: str | int = each.right,
-                left: str = each.left,
-                function: Callable[..., Expr] = function,
-            ) -> tuple[Load, Expr]:
-                to = target(*i)
-                if isinstance(right, int):
-                    return to, function(to, tirx.const(right, "int32"))
-                by = to if right == left else operands[right](*i)
-                return to, function(to, by)
-
-            self.nests.alu(f"{prefix}{number}_{each.op}", extents, changed, where)
+        """`apply_program` on the nests of this kernel."""
+        apply_program(self.nests, prefix, program, extents, target, operands, where)

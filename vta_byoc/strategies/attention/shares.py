@@ -14,8 +14,9 @@ from vta_byoc.cost.search import Choice
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.ir.attention import HALF, ROOM, room, score_steps, share_steps
 from vta_byoc.strategies.attention.nests import Kernel
-from vta_byoc.strategies.attention.usage import LANES_OF_TOP, SPREAD_BITS
-from vta_byoc.strategies.te.tir_builder import Expr, Load
+from vta_byoc.strategies.attention.usage import SPREAD_BITS
+from vta_byoc.strategies.te.in_place import LANES, Stages, reduce_vectors
+from vta_byoc.strategies.te.tir_builder import Expr
 from vta_byoc.workload.attention import AttentionWorkload
 from vta_byoc.workload.memory import ACC, INP, WGT
 
@@ -50,7 +51,7 @@ class _Shares(Kernel):
         self.key_tile = nests.sram(INP, "key_tile", (self.depth, work.keys))
         self.query_tile = nests.sram(WGT, "query_tile", (self.depth, self.chunk))
         self.scores = nests.sram(ACC, "scores", (self.chunk, rows))
-        self.top = nests.sram(ACC, "top", (LANES_OF_TOP, self.chunk))
+        self.top = nests.sram(ACC, "top", (LANES, self.chunk))
         if work.hiding:
             self.spread = nests.sram(WGT, "spread_tile", (1,))
             rows = self.chunk if work.hiding[1] else 1
@@ -226,42 +227,16 @@ class _Shares(Kernel):
 
     def _top(self) -> None:
         """The largest score of each query; several at a time, which the ALU's pipeline asks for."""
-        nests, work = self.nests, self.work
-        lanes = min(LANES_OF_TOP, work.keys)
-        nests.reset(
-            "clear_top",
-            (lanes, self.chunk),
-            lambda r, t: self.top[r, t],
-            lambda r, t: self.inside(t),
+        lanes = reduce_vectors(
+            self.nests,
+            Stages("clear_top", "first", "larger", "last"),
+            "max",
+            self.top,
+            lambda s, t: self.scores[t, s],
+            (self.work.keys, self.chunk),
+            self.inside,
+            lambda s, t: self.key_seen(t, s),
         )
-        nests.alu(
-            "first",
-            (lanes, self.chunk),
-            lambda r, t: (self.top[r, t], self.top[r, t] + self.scores[t, r]),
-            lambda r, t: self.inside(t),
-        )
-        further, rest = work.keys // lanes - 1, work.keys % lanes
-
-        def larger(j: Expr, r: Expr, t: Expr) -> tuple[Load, Expr]:
-            here = self.scores[t, (j + 1) * lanes + r]
-            return self.top[r, t], tirx.max(self.top[r, t], here)
-
-        if further:
-            every = (further, lanes, self.chunk)
-            nests.alu(
-                "larger",
-                every,
-                larger,
-                lambda j, r, t: self.key_seen(t, (j + 1) * lanes),
-            )
-        if rest:
-            last = (1, rest, self.chunk)
-            nests.alu(
-                "last",
-                last,
-                lambda j, r, t: larger(further, r, t),
-                lambda j, r, t: self.key_seen(t, work.keys - 1),
-            )
         self._joined(lanes)
 
     def _joined(self, lanes: int) -> None:

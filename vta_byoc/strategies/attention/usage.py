@@ -23,13 +23,12 @@ from vta_byoc.ir.attention import (
 )
 from vta_byoc.ir.programs import Instructions
 from vta_byoc.strategies.attention.turning import turning_demand
+from vta_byoc.strategies.te.in_place import LANES
 from vta_byoc.strategies.te.registers import Allocated, allocated
 from vta_byoc.workload.alu import is_shift
 from vta_byoc.workload.attention import AttentionWorkload
 from vta_byoc.workload.memory import ACC, INP, WGT
 
-LANES_OF_TOP = 2
-"""Maxima of a query that are kept at a time: the ALU reads a vector two steps after it wrote it."""
 ROOM_STEPS = 3
 SPREAD_BITS = 6
 """A mask of run time is raised by so much where it is spread over the queries of a block."""
@@ -132,7 +131,7 @@ def _shares(work: AttentionWorkload, config: VTAConfig, tile: Tile, _variant: st
             groups * tile_copies([depth, blocks], [depth, chunk]),
         ),
         Staged(ACC, chunk * rows, tiles),
-        Staged(ACC, chunk * LANES_OF_TOP, tiles),
+        Staged(ACC, chunk * LANES, tiles),
         Staged(INP, k, 1, k * _inp(config), 1),
         Staged(WGT, chunk * work.key_blocks, tiles, turned * _inp(config), tiles),
         Staged(ACC, chunk * tile["n"] * k, pieces),

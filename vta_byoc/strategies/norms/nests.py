@@ -15,7 +15,7 @@ from vta_byoc.ir.norms import FACTOR, OFFSET, SQUARES, SUM
 from vta_byoc.strategies.norms.registers import program_of
 from vta_byoc.strategies.norms.usage import DIGIT_BITS, WEIGHTS, axes_of, digits_of, has_tail
 from vta_byoc.strategies.te.definition import OPERATORS
-from vta_byoc.strategies.te.registers import Move
+from vta_byoc.strategies.te.in_place import apply_moves
 from vta_byoc.strategies.te.tile_grid import Grid
 from vta_byoc.strategies.te.tir_builder import Expr, Load, Nests
 from vta_byoc.workload.memory import ACC, INP, WGT, depth_of
@@ -347,19 +347,7 @@ class _Apply(_Tiles):
         self.product("sum", lambda *i: total(*self.kept(*i)), ONES, ONES_TAIL, True)
 
     def _statistics(self) -> None:
-        for number, move in enumerate(self.program.moves):
-            self._move(f"token{number}", move)
-
-    def _move(self, name: str, move: Move) -> None:
-        registers, operation = self.registers, OPERATORS[move.op]
-
-        def changed(*i: Expr) -> tuple[Load, Expr]:
-            right: Expr = tirx.const(move.right, "int32")
-            if move.is_register:
-                right = registers[(move.right, *i)]
-            return registers[(move.to, *i)], operation(registers[(move.left, *i)], right)
-
-        self.nests.alu(name, self.positions, changed)
+        apply_moves(self.nests, "token", self.program.moves, self.registers, self.positions)
 
     # ---------------------------------------------------------------- elements
     def _apply(self) -> None:

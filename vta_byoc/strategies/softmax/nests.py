@@ -14,9 +14,14 @@ from vta_byoc.cost.search import Choice
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.ir.attention import RATE, ROOM, TOTAL
 from vta_byoc.ir.programs import Instructions
-from vta_byoc.strategies.softmax.usage import LANES, axes_of, raised, rate_program
-from vta_byoc.strategies.te.definition import OPERATORS
-from vta_byoc.strategies.te.registers import Move
+from vta_byoc.strategies.softmax.usage import axes_of, raised, rate_program
+from vta_byoc.strategies.te.in_place import (
+    LANES,
+    Stages,
+    apply_moves,
+    apply_program,
+    reduce_vectors,
+)
 from vta_byoc.strategies.te.tile_grid import Grid
 from vta_byoc.strategies.te.tir_builder import Expr, Load, Nests, NestTensor
 from vta_byoc.workload.memory import ACC, INP, WGT
@@ -66,10 +71,6 @@ class _Nests:
         """The same of a sum."""
         return self.grid.inside({"o": o, "i": i})
 
-    def lane_there(self, _r: Expr, o: Expr, i: Expr) -> list[Expr]:
-        """The same of a lane of it."""
-        return self.grid.inside({"o": o, "i": i})
-
     def _tile(self) -> None:
         nests, work = self.nests, self.work
         softmax, score = work.softmax, lambda o, s, i: self.scores[o, s, i]
@@ -85,10 +86,10 @@ class _Nests:
         )
         self._applied("raise", raised(work), {})
         self._top()
-        self._applied("share", softmax.share, {ROOM: lambda o, i: self.top[0, o, i]})
+        self._applied("share", softmax.share, {ROOM: lambda o, _s, i: self.top[0, o, i]})
         self._rates()
         rate = self.program.places[RATE]
-        self._applied("result", softmax.result, {RATE: lambda o, i: self.registers[rate, o, i]})
+        self._applied("result", softmax.result, {RATE: lambda o, _s, i: self.registers[rate, o, i]})
         nests.store(
             "store",
             self.spots,
@@ -99,57 +100,31 @@ class _Nests:
     def _applied(
         self, prefix: str, program: Instructions, operands: dict[str, Callable[..., Load]]
     ) -> None:
-        """A program whose every value takes the place of the one before, in the scores."""
-        for number, each in enumerate(program):
-            function = OPERATORS[each.op]
-
-            def changed(
-                o: Expr,
-                s: Expr,
-                i: Expr,
-                right: str | int = each.right,
-                function: Callable[..., Expr] = function,
-            ) -> tuple[Load, Expr]:
-                to = self.scores[o, s, i]
-                if isinstance(right, int):
-                    return to, function(to, tirx.const(right, "int32"))
-                return to, function(to, operands[right](o, i) if right in operands else to)
-
-            self.nests.alu(f"{prefix}{number}_{each.op}", self.each, changed, self.inside)
-
-    def _gathered(self, name: str, kept: NestTensor, op: str) -> int:
-        """The largest score, or the sum of the shares, of each sum: in lanes, of which there are.
-
-        Several at a time, which the ALU's pipeline asks for.
-        """
-        nests, (o, keys, i), function = self.nests, self.each, OPERATORS[op]
-        lanes = min(LANES, keys)
-        every = (lanes, o, i)
-        nests.reset(f"clear_{name}", every, lambda *at: kept[at], self.lane_there)
-        nests.alu(
-            f"{name}_first",
-            every,
-            lambda r, o, i: (kept[r, o, i], kept[r, o, i] + self.scores[o, r, i]),
-            self.lane_there,
+        """`apply_program` on the scores."""
+        apply_program(
+            self.nests,
+            prefix,
+            program,
+            self.each,
+            lambda *at: self.scores[at],
+            operands,
+            self.inside,
         )
 
-        def next_to(j: Expr, r: Expr, o: Expr, i: Expr) -> tuple[Load, Expr]:
-            here = self.scores[o, (j + 1) * lanes + r, i]
-            return kept[r, o, i], function(kept[r, o, i], here)
-
-        further, rest = keys // lanes - 1, keys % lanes
-        if further:
-            nests.alu(
-                f"{name}_next", (further, *every), next_to, lambda _, *at: self.lane_there(*at)
-            )
-        if rest:
-            nests.alu(
-                f"{name}_last",
-                (rest, o, i),
-                lambda *at: next_to(further, *at),
-                self.lane_there,
-            )
-        return lanes
+    def _gathered(self, name: str, kept: NestTensor, op: str) -> int:
+        """`reduce_vectors` of the scores of each sum."""
+        stages = Stages(*(f"{stage}_{name}" for stage in Stages._fields))
+        o, keys, i = self.each
+        return reduce_vectors(
+            self.nests,
+            stages,
+            op,
+            kept,
+            lambda s, o, i: self.scores[o, s, i],
+            (keys, o, i),
+            self.there,
+            lambda _s, *at: self.there(*at),
+        )
 
     def _top(self) -> None:
         """The largest score of each sum, and from it what its shares begin with."""
@@ -161,46 +136,22 @@ class _Nests:
                 lambda o, i, r=lane: (top[0, o, i], tirx.max(top[0, o, i], top[r, o, i])),
                 self.there,
             )
-        for number, each in enumerate(self.work.softmax.room):
-            right, function = tirx.const(int(each.right), "int32"), OPERATORS[each.op]
-            nests.alu(
-                f"room{number}_{each.op}",
-                self.sums,
-                lambda o, i, by=right, function=function: (
-                    top[0, o, i],
-                    function(top[0, o, i], by),
-                ),
-                self.there,
-            )
+        program = self.work.softmax.room
+        apply_program(nests, "room", program, self.sums, lambda *at: top[(0, *at)], {}, self.there)
 
     def _rates(self) -> None:
         """The sum of the shares of each sum, and from it its rate."""
-        nests, place = self.nests, self.program.places[TOTAL]
+        nests, registers, place = self.nests, self.registers, self.program.places[TOTAL]
         lanes = self._gathered("total", self.total, "add")
-        nests.reset("clear_sum", self.sums, lambda o, i: self.registers[place, o, i], self.there)
+        nests.reset("clear_sum", self.sums, lambda *at: registers[(place, *at)], self.there)
         for lane in range(lanes):
             nests.alu(
                 f"sum{lane}",
                 self.sums,
-                lambda o, i, r=lane: (
-                    self.registers[place, o, i],
-                    self.registers[place, o, i] + self.total[r, o, i],
+                lambda *at, r=lane: (
+                    registers[(place, *at)],
+                    registers[(place, *at)] + self.total[(r, *at)],
                 ),
                 self.there,
             )
-        for number, move in enumerate(self.program.moves):
-            nests.alu(
-                f"rate{number}_{move.op}",
-                self.sums,
-                lambda o, i, m=move: moved(self.registers, m, o, i),
-                self.there,
-            )
-
-
-def moved(registers: NestTensor, move: Move, *at: Expr) -> tuple[Load, Expr]:
-    """A move of a program in registers, as a change of one of them."""
-    right: Expr = tirx.const(move.right, "int32")
-    if move.is_register:
-        right = registers[(move.right, *at)]
-    left = registers[(move.left, *at)]
-    return registers[(move.to, *at)], OPERATORS[move.op](left, right)
+        apply_moves(nests, "rate", self.program.moves, registers, self.sums, self.there)

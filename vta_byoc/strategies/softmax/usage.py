@@ -14,14 +14,13 @@ from vta_byoc.cost.usage import MOST_SLOTS
 from vta_byoc.hw.config import VTAConfig
 from vta_byoc.ir.attention import RATE, TOTAL
 from vta_byoc.ir.programs import Instruction, Instructions
-from vta_byoc.strategies.attention.usage import LANES_OF_TOP, steps_cost
+from vta_byoc.strategies.attention.usage import steps_cost
+from vta_byoc.strategies.te.in_place import LANES
 from vta_byoc.strategies.te.registers import Allocated, allocated
 from vta_byoc.workload.memory import ACC, INP, WGT
 from vta_byoc.workload.packing import packed_shape
 from vta_byoc.workload.softmax import SoftmaxWorkload
 
-LANES = LANES_OF_TOP
-"""Maxima, and sums, that are kept at a time."""
 MOST_WIDENED = 6
 """What widens the scores raises them by so many bits at most: its weights are int8."""
 JOINS = 4
