@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from float_nets import Net
@@ -16,6 +20,7 @@ from vta_byoc.quantization.scales import INT32_HIGH, Scale
 from vta_byoc.quantize import quantize
 
 LOWEST = -128
+SIM = VTAConfig.preset("sim")
 
 
 def exact(scores: np.ndarray) -> np.ndarray:
@@ -69,21 +74,71 @@ def test_no_share_is_shifted_to_the_right() -> None:
         assert softmax.attention.before <= HALF_BITS
 
 
-def test_more_scores_stay_float() -> None:
-    """Their program would not be right; no machine that can be encoded holds them either."""
-    shape = (1, 16, 1, MOST_KEYS + 1)
+def reason_of(
+    shape: tuple[int, ...],
+    between: Callable[[relax.Expr], relax.Expr],
+    config: VTAConfig = SIM,
+) -> str:
+    """Why what stands between two convolutions stays float; "" where it does not."""
 
     def build(net: Net) -> relax.Expr:
         kernels = [net.const(16, 16, 1, 1, spread=0.25) for _ in "ab"]
         x = net.op(relax.op.nn.conv2d(net.data, kernels[0]), "first")
-        x = net.op(relax.op.nn.softmax(x, 3), "softmax")
+        x = net.op(between(x), "middle")
         return net.op(relax.op.nn.conv2d(x, kernels[1]), "second")
 
     rng = np.random.default_rng(0)
     samples = [{"data": rng.normal(size=shape).astype("float32")}]
-    config = VTAConfig.preset("sim")
     integers = quantize(Net(rng, shape).module(build), calibration=samples, config=config)
-    (reason,) = (each.text for each in float_regions(integers).values())
-    assert reason == (
+    found = [each.text for each in float_regions(integers).values()]
+    assert len(found) < 2
+    return "".join(found)
+
+
+IMAGE = (1, 16, 4, 8)
+
+
+def test_more_scores_stay_float() -> None:
+    """Their program would not be right; no machine that can be encoded holds them either."""
+    shape = (1, 16, 1, MOST_KEYS + 1)
+    assert reason_of(shape, lambda x: relax.op.nn.softmax(x, 3)) == (
         "stays float: its sums have 16001 scores; 16000 are taken; leave it to the CPU"
+    )
+
+
+def test_what_is_no_softmax_along_positions_has_its_reason() -> None:
+    assert reason_of(IMAGE, lambda x: relax.op.nn.softmax(x, 3)) == ""
+    assert reason_of(IMAGE, lambda x: relax.op.nn.softmax(x, 1)) == (
+        "stays float: it is along axis 1 of a tensor of shape (1, 16, 4, 8); rows or columns of an "
+        "image are taken, and the last two axes of (..., T, C); leave it to the CPU"
+    )
+
+
+def test_far_scores_have_their_reason() -> None:
+    far = relax.const(np.float32(1000))
+    reason = reason_of(IMAGE, lambda x: relax.op.nn.softmax(relax.op.multiply(x, far), 3))
+    assert re.fullmatch(
+        r"stays float: its scores reach \d+(\.\d+)?; 64 is taken; leave it to the CPU", reason
+    )
+
+
+def test_a_machine_without_products_has_its_reason() -> None:
+    without = dataclasses.replace(
+        SIM, capabilities=dataclasses.replace(SIM.capabilities, mul=False)
+    )
+    assert reason_of(IMAGE, lambda x: relax.op.nn.softmax(x, 3), without) == (
+        "stays float: its exponential multiplies; the machine has no MUL; use a machine with MUL, "
+        "or leave it to the CPU"
+    )
+
+
+def test_a_sum_over_channels_has_its_reason() -> None:
+    twice = relax.const(np.ones((1, 16, 1, 1), "float32"))
+
+    def between(x: relax.Expr) -> relax.Expr:
+        return relax.op.multiply(relax.op.sum(x, [1], True), twice)
+
+    assert reason_of(IMAGE, between) == (
+        "stays float: it sums over axes [1] of a tensor of shape (1, 16, 4, 8); 2, 3 or both of "
+        "(N, C, H, W) are taken; leave it to the CPU"
     )

@@ -48,6 +48,7 @@ def never(q: Quantizer, binding: relax.VarBinding) -> bool:
 
 
 Convert = Callable[["Quantizer", relax.VarBinding], bool]
+Refuses = Callable[["Quantizer", relax.VarBinding], Refusal | None]
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class IntegerOp:
         stated: whether it is a quantize or dequantize of the model, which says a scale.
         if_read: whether it becomes integer only where an integer operator reads its result.
         zero: whether it takes a zero point of its data as the policy's `zero_points` has it.
-        takes: whether such a call has an integer form; None: any has.
+        refuses: why such a call has no integer form, None where it has one; None: any has.
     """
 
     convert: Convert
@@ -73,7 +74,7 @@ class IntegerOp:
     stated: bool = False
     if_read: bool = False
     zero: Convert = never
-    takes: Convert | None = None
+    refuses: Refuses | None = None
 
 
 OPERATORS: Registry[IntegerOp] = Registry("integer operator")
@@ -92,13 +93,13 @@ def integer_op(
     stated: bool = False,
     if_read: bool = False,
     zero: Convert = never,
-    takes: Convert | None = None,
+    refuses: Refuses | None = None,
 ) -> Callable[[Convert], Convert]:
     """Register the decorated conversion for the operators `names`; see `IntegerOp`."""
 
     def register(convert: Convert) -> Convert:
         for name in names:
-            OPERATORS.add(name, IntegerOp(convert, asks, copies, stated, if_read, zero, takes))
+            OPERATORS.add(name, IntegerOp(convert, asks, copies, stated, if_read, zero, refuses))
         return convert
 
     return register
@@ -165,7 +166,7 @@ class Quantizer:
         found = OPERATORS.get(op_name(binding.value))
         if found is None or (found.stated and not self.policy.keeps_stated):
             return None
-        return found if found.takes is None or found.takes(self, binding) else None
+        return found if found.refuses is None or found.refuses(self, binding) is None else None
 
     def keep(self, reasons: Mapping[relax.Var, Refusal]) -> None:
         """From now on these operators stay float; the record says why."""

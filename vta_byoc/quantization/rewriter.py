@@ -72,6 +72,7 @@ def _became_integer(q: Quantizer, binding: relax.VarBinding) -> bool:
         if convert_group(q, binding):
             return True
         if entry is None:
+            _note_refusal(q, binding)
             return False
         if quantizer.OPERATORS.is_built_in(op_name(binding.value)):
             return entry.convert(q, binding)
@@ -79,6 +80,17 @@ def _became_integer(q: Quantizer, binding: relax.VarBinding) -> bool:
     except Unscalable as error:
         q.record.note_float(source_name(binding.var), error.refusal)
         return False
+
+
+def _note_refusal(q: Quantizer, binding: relax.VarBinding) -> None:
+    """Note why what integers read has no integer form, where no other reason is known."""
+    known, name = quantizer.OPERATORS.get(op_name(binding.value)), source_name(binding.var)
+    if known is None or known.refuses is None or binding.var in q.keep_float:
+        return
+    refusal = known.refuses(q, binding)
+    if refusal is None or name in q.record.float_regions or q.leaves_as_float(binding.var):
+        return
+    q.record.note_float(name, refusal)
 
 
 def _take_element(q: Quantizer, var: relax.Var, expr: TupleGetItem) -> None:

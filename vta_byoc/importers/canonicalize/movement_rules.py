@@ -84,7 +84,7 @@ def _becomes_integer(rewriter: Rewriter, call: relax.Expr | None) -> bool:
     if name == "relax.matmul":
         return _is_constant(rewriter, call.args[1])
     entry = OPERATORS.get(name)
-    is_any = entry is not None and entry.takes is None
+    is_any = entry is not None and entry.refuses is None
     return is_any and name not in (QUANTIZE, DEQUANTIZE)
 
 

@@ -10,6 +10,7 @@ from tvm import relax
 from tvm.ir import Attrs
 
 from vta_byoc.base.choices import ALL
+from vta_byoc.hw.errors import Refusal
 from vta_byoc.ir.bindings import is_float32, op_name, source_name, static_shape
 from vta_byoc.quantization.exact_groups import exact_mean
 from vta_byoc.quantization.fused_ops import follow
@@ -20,7 +21,7 @@ from vta_byoc.quantization.quantizer import Quantizer, integer_op
 from vta_byoc.quantization.requantize import requantizer
 from vta_byoc.quantization.scales import INT8_HIGH, INT8_LOW, MULTIPLIER_BITS, Scale
 
-FIX = "pool in two steps"
+FIX, CPU = "pool in two steps", "leave it to the CPU"
 
 
 # ---------------------------------------------------------------- means
@@ -35,15 +36,26 @@ def convert_mean(q: Quantizer, binding: relax.VarBinding) -> bool:
     return _averaged(q, binding, is_mean=True)
 
 
-def takes_sum(q: Quantizer, binding: relax.VarBinding) -> bool:
-    """Whether it is a float sum over rows, columns or both of an image, no runtime's."""
+def sum_refusal(q: Quantizer, binding: relax.VarBinding) -> Refusal | None:
+    """Why it is no float sum over rows, columns or both of an image; None where it is one."""
     call, axes = binding.value, mean_axes(binding.value)
-    is_image = call.args[0].ty.ndim == 4 and axes in ([2], [3], [2, 3])
-    is_kept = bool(call.attrs.keepdims) or axes == [2, 3]
-    return is_image and is_kept and q.policy.arithmetic is None
+    shape = tuple(static_shape(call.args[0]))
+    if axes is None:
+        return Refusal("it sums numbers of", str(call.args[0].ty.dtype), "float32 is taken", CPU)
+    if q.policy.arithmetic is not None:
+        return Refusal(
+            "it sums as the runtime of the quantized model does",
+            remedy=f"quantize the float model, or {CPU}",
+        )
+    if len(shape) != 4 or axes not in ([2], [3], [2, 3]):
+        said = f"{axes} of a tensor of shape {shape}"
+        return Refusal("it sums over axes", said, "2, 3 or both of (N, C, H, W) are taken", CPU)
+    if not call.attrs.keepdims and axes != [2, 3]:
+        return Refusal(f"its sum drops axis {axes[0]}", remedy=f"keep the axis, or {CPU}")
+    return None
 
 
-@integer_op("relax.sum", if_read=True, takes=takes_sum, zero=lambda q, binding: True)
+@integer_op("relax.sum", if_read=True, refuses=sum_refusal, zero=lambda q, binding: True)
 def convert_sum(q: Quantizer, binding: relax.VarBinding) -> bool:
     """A sum over a plane that integers read: the mean times how many there are."""
     if q.leaves_as_float(follow(q, binding.var).last):

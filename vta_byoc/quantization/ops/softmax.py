@@ -58,18 +58,32 @@ def turned_for(q: Quantizer, binding: relax.VarBinding) -> Turned | None:
     return Turned(True, (groups, columns, rows), 1)
 
 
-def takes_softmax(q: Quantizer, binding: relax.VarBinding) -> bool:
-    """Whether a softmax is along an axis of positions, or of tokens, and computed anew anyway."""
-    return (
-        is_float32(binding.var)
-        and q.policy.multiplies
-        and q.policy.arithmetic is None
-        and turned_for(q, binding) is not None
-        and q.ranges.get(binding.value.args[0], 0.0) <= MOST_REACH
-    )
+def softmax_refusal(q: Quantizer, binding: relax.VarBinding) -> Refusal | None:
+    """Why a softmax is none of floats along positions or tokens; None where it is one."""
+    shape, reach = tuple(static_shape(binding.var)), q.ranges.get(binding.value.args[0], 0.0)
+    if not is_float32(binding.var):
+        return Refusal("its scores are", str(binding.var.ty.dtype), "float32 is taken", FEWER)
+    if q.policy.arithmetic is not None:
+        return Refusal(
+            "it is computed as the runtime of the quantized model does",
+            remedy=f"quantize the float model, or {FEWER}",
+        )
+    if not q.policy.multiplies:
+        return Refusal(
+            "its exponential multiplies; the machine has",
+            "no MUL",
+            remedy=f"use a machine with MUL, or {FEWER}",
+        )
+    if turned_for(q, binding) is None:
+        said = f"{int(binding.value.attrs.axis) % len(shape)} of a tensor of shape {shape}"
+        taken = "rows or columns of an image are taken, and the last two axes of (..., T, C)"
+        return Refusal("it is along axis", said, taken, "leave it to the CPU")
+    if reach > MOST_REACH:
+        return Refusal("its scores reach", f"{reach:g}", f"{MOST_REACH:g} is taken", FEWER)
+    return None
 
 
-@integer_op(SOFTMAX, if_read=True, takes=takes_softmax, zero=lambda q, binding: True)
+@integer_op(SOFTMAX, if_read=True, refuses=softmax_refusal, zero=lambda q, binding: True)
 def convert_softmax(q: Quantizer, binding: relax.VarBinding) -> bool:
     """A softmax of int8 scores that integers read, also one that is none of an attention.
 
