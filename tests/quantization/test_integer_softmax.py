@@ -127,8 +127,8 @@ def test_a_machine_without_products_has_its_reason() -> None:
         SIM, capabilities=dataclasses.replace(SIM.capabilities, mul=False)
     )
     assert reason_of(IMAGE, lambda x: relax.op.nn.softmax(x, 3), without) == (
-        "stays float: its exponential multiplies; the machine has no MUL; use a machine with MUL, "
-        "or leave it to the CPU"
+        "stays float: its exponential would multiply and the machine's ALU has no MUL "
+        "(CAPABILITIES.mul is false); use a machine with MUL, or leave the softmax to the CPU"
     )
 
 
@@ -142,3 +142,8 @@ def test_a_sum_over_channels_has_its_reason() -> None:
         "stays float: it sums over axes [1] of a tensor of shape (1, 16, 4, 8); 2, 3 or both of "
         "(N, C, H, W) are taken; leave it to the CPU"
     )
+
+
+def test_a_sum_that_drops_its_axis_has_its_reason() -> None:
+    reason = reason_of(IMAGE, lambda x: relax.op.reshape(relax.op.sum(x, [2]), (1, 16, 1, 8)))
+    assert reason == "stays float: its sum drops axis 2; keep the axis, or leave it to the CPU"

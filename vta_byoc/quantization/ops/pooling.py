@@ -39,7 +39,6 @@ def convert_mean(q: Quantizer, binding: relax.VarBinding) -> bool:
 def sum_refusal(q: Quantizer, binding: relax.VarBinding) -> Refusal | None:
     """Why it is no float sum over rows, columns or both of an image; None where it is one."""
     call, axes = binding.value, mean_axes(binding.value)
-    shape = tuple(static_shape(call.args[0]))
     if axes is None:
         return Refusal("it sums numbers of", str(call.args[0].ty.dtype), "float32 is taken", CPU)
     if q.policy.arithmetic is not None:
@@ -47,8 +46,8 @@ def sum_refusal(q: Quantizer, binding: relax.VarBinding) -> Refusal | None:
             "it sums as the runtime of the quantized model does",
             remedy=f"quantize the float model, or {CPU}",
         )
-    if len(shape) != 4 or axes not in ([2], [3], [2, 3]):
-        said = f"{axes} of a tensor of shape {shape}"
+    if call.args[0].ty.ndim != 4 or axes not in ([2], [3], [2, 3]):
+        said = f"{axes} of a tensor of shape {static_shape(call.args[0])}"
         return Refusal("it sums over axes", said, "2, 3 or both of (N, C, H, W) are taken", CPU)
     if not call.attrs.keepdims and axes != [2, 3]:
         return Refusal(f"its sum drops axis {axes[0]}", remedy=f"keep the axis, or {CPU}")

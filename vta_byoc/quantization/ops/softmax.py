@@ -13,7 +13,7 @@ from vta_byoc.ir.bindings import is_float32, source_name, static_shape
 from vta_byoc.ir.softmax import MOST_KEYS, MOST_SCORE, Softmax, softmax_bound
 from vta_byoc.ir.views import exchange
 from vta_byoc.quantization.fused_ops import follow
-from vta_byoc.quantization.ops.attention import SOFTMAX
+from vta_byoc.quantization.ops.attention import NO_MUL, SOFTMAX
 from vta_byoc.quantization.ops.exponential import attention_of, exponential_of
 from vta_byoc.quantization.ops.lanes import lane_axis
 from vta_byoc.quantization.program_writer import ProgramWriter
@@ -60,7 +60,6 @@ def turned_for(q: Quantizer, binding: relax.VarBinding) -> Turned | None:
 
 def softmax_refusal(q: Quantizer, binding: relax.VarBinding) -> Refusal | None:
     """Why a softmax is none of floats along positions or tokens; None where it is one."""
-    shape, reach = tuple(static_shape(binding.var)), q.ranges.get(binding.value.args[0], 0.0)
     if not is_float32(binding.var):
         return Refusal("its scores are", str(binding.var.ty.dtype), "float32 is taken", FEWER)
     if q.policy.arithmetic is not None:
@@ -69,15 +68,16 @@ def softmax_refusal(q: Quantizer, binding: relax.VarBinding) -> Refusal | None:
             remedy=f"quantize the float model, or {FEWER}",
         )
     if not q.policy.multiplies:
-        return Refusal(
-            "its exponential multiplies; the machine has",
-            "no MUL",
-            remedy=f"use a machine with MUL, or {FEWER}",
-        )
+        return NO_MUL
     if turned_for(q, binding) is None:
-        said = f"{int(binding.value.attrs.axis) % len(shape)} of a tensor of shape {shape}"
-        taken = "rows or columns of an image are taken, and the last two axes of (..., T, C)"
-        return Refusal("it is along axis", said, taken, "leave it to the CPU")
+        shape = static_shape(binding.var)
+        return Refusal(
+            "it is along axis",
+            f"{int(binding.value.attrs.axis) % len(shape)} of a tensor of shape {shape}",
+            "rows or columns of an image are taken, and the last two axes of (..., T, C)",
+            FEWER,
+        )
+    reach = q.ranges.get(binding.value.args[0], 0.0)
     if reach > MOST_REACH:
         return Refusal("its scores reach", f"{reach:g}", f"{MOST_REACH:g} is taken", FEWER)
     return None
